@@ -1,0 +1,229 @@
+/** Wiring and nothing else: which store, which upstreams, which plugins. */
+import { randomBytes } from 'node:crypto'
+import http, { type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import fastify from 'fastify'
+import type { Logger } from 'pino'
+import type { Config } from './config/schema.ts'
+import { hashOf } from './core/hash.ts'
+import { buildRegistry } from './core/scaffolding.ts'
+import { SCAFFOLDS, SUMMARY_REQUESTS } from './core/scaffolds.ts'
+import { ops } from './ops/ops.ts'
+import type { Policies, ProxyContext } from './proxy/context.ts'
+import { exchange, mayUse } from './proxy/exchange.ts'
+import { createRefusals } from './proxy/refusals.ts'
+import { errorBody, reply } from './proxy/reply.ts'
+import { pathOf, upstreamOf } from './proxy/route.ts'
+import { handleUpgrades } from './proxy/tunnel.ts'
+import { createTransport } from './proxy/upstream.ts'
+import { createMemoryStore } from './store/memory.ts'
+import type { Emit } from './telemetry/event.ts'
+import { logEvent } from './telemetry/log.ts'
+import { createMetrics } from './telemetry/metrics.ts'
+import { VERSION } from './version.ts'
+
+export interface Governor {
+  /** Starts to listen; returns the address, `http://host:port`. */
+  listen(): Promise<string>
+  /** Puts other policies (budget, stop) in force from the next request on. */
+  reload(config: Config): void
+  /** Stops taking requests and waits for those under way, at most `server.drain_timeout`; true when all were finished. */
+  drain(): Promise<boolean>
+  /** Stops at once. */
+  close(): Promise<void>
+}
+
+export interface GovernorOptions {
+  readonly log: Logger
+  /** Milliseconds since the epoch. */
+  readonly now?: () => number
+  /** HTTP_PROXY and the like, where upstreams are to be reached through them. */
+  readonly proxyEnvironment?: { readonly isSet: boolean; readonly noProxy: string | undefined }
+  /** Sees every event besides log and metrics. */
+  readonly onEvent?: Emit
+}
+
+function policiesOf({ budget, stop }: Config): Policies {
+  return {
+    budget: {
+      enabled: budget.enabled,
+      maxIterations: budget.max_iterations,
+      maxToolCalls: budget.run.max_tool_calls,
+      thresholds: {
+        caution: budget.caution_threshold,
+        warning: budget.warning_threshold,
+        adaptive: budget.adaptive,
+      },
+      channel: budget.channel,
+      announce: false,
+      texts: { ...budget.texts, stop: stop.text, fallback: stop.fallback_text },
+    },
+    announce: budget.announce,
+    clientOverride: budget.client_override,
+  }
+}
+
+function registryOf({ sessions: { scaffolding } }: Config) {
+  const own = [
+    ...scaffolding.tags.map((text) => ({ match: 'tag' as const, text })),
+    ...scaffolding.prefixes.map((text) => ({ match: 'prefix' as const, text })),
+    ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
+  ]
+  return buildRegistry([...SCAFFOLDS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
+}
+
+/** Paths that are Governor's own; everything else belongs to the upstreams. */
+function isOwnPath(target: string): boolean {
+  return /^\/(?:health|ready|metrics|governor)(?:[/?]|$)/.test(pathOf(target))
+}
+
+/** A response to `OPTIONS *`, which asks about the server and not about anything behind it (RFC 9110, section 9.3.7). */
+function answerForServer(response: ServerResponse): void {
+  response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' })
+  response.end()
+}
+
+function refuseWhileDraining(request: IncomingMessage, response: ServerResponse): void {
+  response.setHeader('connection', 'close')
+  response.setHeader('retry-after', '1')
+  const speaksAnthropic = request.headers['anthropic-version'] !== undefined
+  const type = speaksAnthropic ? 'overloaded_error' : 'server_error'
+  const message = 'Governor is shutting down: try again.'
+  reply(response, 503, 'application/json', errorBody(message, 'shutting_down', type, speaksAnthropic))
+}
+
+export function buildGovernor(config: Config, options: GovernorOptions): Governor {
+  const { log } = options
+  const store = createMemoryStore({
+    maxSessions: config.sessions.max,
+    ttl: config.sessions.ttl,
+    maxBytes: config.sessions.max_bytes,
+  })
+  const metrics = createMetrics(() => store.size)
+  const emit: Emit = (event) => {
+    metrics.record(event)
+    logEvent(log, event)
+    options.onEvent?.(event)
+  }
+  const transport = createTransport(
+    {
+      connect: config.timeouts.connect,
+      firstByte: config.timeouts.first_byte,
+      idle: config.timeouts.idle,
+      useProxyEnvironment: options.proxyEnvironment?.isSet ?? false,
+    },
+    options.proxyEnvironment?.noProxy,
+  )
+  const upstreams = new Map(
+    Object.entries(config.upstreams).map(([name, settings]) => [name, upstreamOf(name, settings)]),
+  )
+  let policies = policiesOf(config)
+  const context: ProxyContext = {
+    upstreams,
+    transport,
+    store,
+    policies: () => policies,
+    registry: registryOf(config),
+    identity: {
+      headers: config.sessions.headers,
+      threadHeaders: config.sessions.thread_headers,
+      bodyFields: config.sessions.body_fields,
+    },
+    refusals: createRefusals(),
+    accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
+    maxGuardedBody: config.server.max_guarded_body,
+    emit,
+    now: options.now ?? Date.now,
+    newId: () => randomBytes(12).toString('hex'),
+  }
+
+  let isDraining = false
+  let open = 0
+  let allDone: (() => void) | undefined
+  const track = (response: ServerResponse) => {
+    const closed = metrics.opened()
+    open++
+    response.once('close', () => {
+      closed()
+      open--
+      if (open === 0) allDone?.()
+    })
+  }
+  const take =
+    (own: (request: IncomingMessage, response: ServerResponse) => void) =>
+    (request: IncomingMessage, response: ServerResponse): void => {
+      const target = request.url ?? '/'
+      if (isOwnPath(target)) return own(request, response)
+      if (target === '*') return answerForServer(response)
+      if (isDraining) return refuseWhileDraining(request, response)
+      track(response)
+      void exchange(context, request, response)
+    }
+
+  const server = http.createServer({
+    // Larger than Node's, as agents put whole JSON documents into headers.
+    maxHeaderSize: 65_536,
+    // Longer than a load balancer's usual minute, so that it is never Governor that closes first.
+    keepAliveTimeout: 75_000,
+    requestTimeout: 0,
+    noDelay: true,
+  })
+  server.maxHeadersCount = 0
+  handleUpgrades(server, {
+    upstreams,
+    websocket: config.server.websocket,
+    connectTimeout: config.timeouts.connect,
+    mayUse: (route, headers) => mayUse(context, route, headers),
+  })
+  const sockets = new Set<{ destroy(): void }>()
+  server.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+  })
+  const app = fastify({
+    serverFactory: (own) => server.on('request', take(own)),
+    exposeHeadRoutes: true,
+  })
+  app.register(ops, { version: VERSION, isReady: () => !isDraining, metrics: () => metrics.render() })
+
+  const close = async (): Promise<void> => {
+    isDraining = true
+    for (const socket of sockets) socket.destroy()
+    await app.close()
+    await transport.destroy()
+  }
+
+  return {
+    async listen() {
+      await app.ready()
+      const { host, port } = config.server
+      await app.listen({ host, port })
+      const address = server.address() as AddressInfo
+      const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
+      return `http://${name}:${address.port}`
+    },
+    reload(next) {
+      policies = policiesOf(next)
+    },
+    async drain() {
+      isDraining = true
+      server.closeIdleConnections()
+      let isComplete = true
+      if (open > 0) {
+        await new Promise<void>((resolve) => {
+          const cut = setTimeout(() => {
+            isComplete = false
+            resolve()
+          }, config.server.drain_timeout)
+          allDone = () => {
+            clearTimeout(cut)
+            resolve()
+          }
+        })
+      }
+      await close()
+      return isComplete
+    },
+    close,
+  }
+}

@@ -1,0 +1,144 @@
+/** The command line: which command, with which settings. */
+import { parseArgs } from 'node:util'
+import { ConfigError, type Environment, loadConfig, type Overrides } from '../config/load.ts'
+import { VERSION } from '../version.ts'
+
+/** What a command needs of the process it runs in. */
+export interface Terminal {
+  readonly env: Environment
+  out(text: string): void
+  err(text: string): void
+  /** Calls back for each signal of that name. */
+  onSignal(name: 'SIGTERM' | 'SIGINT' | 'SIGHUP', handle: () => void): void
+  /** Ends the process at once. */
+  exit(code: number): void
+  /** People are watching: colours and plain sentences are welcome. */
+  readonly isInteractive: boolean
+}
+
+export interface Flags extends Overrides {
+  readonly config?: string | undefined
+}
+
+/** Exit codes: 0 done, 1 could not start or was cut short, 2 wrong usage or configuration. */
+export type ExitCode = 0 | 1 | 2
+
+const HELP = `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
+
+Usage: governor [command] [flags]
+
+Commands
+  start          listen and guard (the default)
+  check-config   read the configuration, say what is wrong with it, and end
+  demo           watch an agent run away and be stopped; needs no key and no network
+
+Flags
+  --config FILE      configuration file (default: config/governor.yaml, where there is one)
+  --host ADDRESS     address to listen on (default: 127.0.0.1)
+  --port NUMBER      port to listen on (default: 8787; 0: any free one)
+  --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated
+  --log-level LEVEL  trace, debug, info, warn, error, fatal or silent (default: info)
+  --help             this text
+  --version          the version
+
+Environment: GOVERNOR_CONFIG HOST PORT LOG_LEVEL OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL
+A flag wins over the environment, the environment over the file, the file over the defaults.
+Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
+`
+
+class UsageError extends Error {
+  override readonly name = 'UsageError'
+}
+
+/** `URL` is for both of the upstreams that are always there; `NAME=URL` for one. */
+function upstreamsOf(given: readonly string[]): Record<string, string> {
+  const named = given.flatMap((text): [string, string][] => {
+    const [, name, url] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
+    if (name !== undefined && url !== undefined) return [[name, url]]
+    return [
+      ['openai', text],
+      ['anthropic', text],
+    ]
+  })
+  return Object.fromEntries(named)
+}
+
+interface Parsed {
+  readonly command: string
+  readonly flags: Flags
+  readonly wants: 'help' | 'version' | undefined
+}
+
+function parse(args: readonly string[]): Parsed {
+  try {
+    const { values, positionals } = parseArgs({
+      args: [...args],
+      allowPositionals: true,
+      options: {
+        config: { type: 'string' },
+        host: { type: 'string' },
+        port: { type: 'string' },
+        upstream: { type: 'string', multiple: true },
+        'log-level': { type: 'string' },
+        help: { type: 'boolean', short: 'h' },
+        version: { type: 'boolean', short: 'v' },
+      },
+    })
+    const [command = 'start', ...rest] = positionals
+    if (rest.length > 0) throw new UsageError(`unexpected argument ${rest[0]}`)
+    return {
+      command,
+      flags: {
+        config: values.config,
+        host: values.host,
+        port: values.port,
+        logLevel: values['log-level'],
+        upstreams: upstreamsOf(values.upstream ?? []),
+      },
+      wants: values.help ? 'help' : values.version ? 'version' : undefined,
+    }
+  } catch (error) {
+    throw new UsageError((error as Error).message)
+  }
+}
+
+async function runCommand({ command, flags }: Parsed, terminal: Terminal): Promise<ExitCode> {
+  switch (command) {
+    case 'start': {
+      const { start } = await import('./start.ts')
+      return start(flags, terminal)
+    }
+    case 'check-config': {
+      const { file } = loadConfig(flags, terminal.env)
+      terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
+      return 0
+    }
+    case 'demo': {
+      const { demo } = await import('../demo/demo.ts')
+      return demo(terminal)
+    }
+    default:
+      throw new UsageError(`no command ${command}`)
+  }
+}
+
+/** Runs the command line `args` (without node and script) and returns the exit code. */
+export async function run(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
+  try {
+    const parsed = parse(args)
+    if (parsed.wants === 'help') terminal.out(HELP)
+    else if (parsed.wants === 'version') terminal.out(`${VERSION}\n`)
+    else return await runCommand(parsed, terminal)
+    return 0
+  } catch (error) {
+    if (error instanceof ConfigError) {
+      terminal.err(`governor: the configuration is wrong\n  ${error.message.split('\n').join('\n  ')}\n`)
+      return 2
+    }
+    if (error instanceof UsageError) {
+      terminal.err(`governor: ${error.message}: see governor --help\n`)
+      return 2
+    }
+    throw error
+  }
+}

@@ -1,0 +1,106 @@
+/** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
+import { type Logger, pino } from 'pino'
+import { buildGovernor, type Governor } from '../app.ts'
+import { ConfigError, loadConfig } from '../config/load.ts'
+import type { Config } from '../config/schema.ts'
+import { VERSION } from '../version.ts'
+import type { ExitCode, Flags, Terminal } from './cli.ts'
+
+/** Why listening failed, in one line. */
+function listenProblem(error: Error, { server: { host, port } }: Config): string {
+  const code = Reflect.get(error, 'code')
+  switch (code) {
+    case 'EADDRINUSE':
+      return `port ${port} on ${host} is in use: stop what listens there, or choose another with --port`
+    case 'EACCES':
+      return `port ${port} may not be opened by this user: choose one above 1023 with --port`
+    case 'EADDRNOTAVAIL':
+      return `${host} is no address of this machine: choose another with --host`
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return `${host} does not resolve: choose another with --host`
+    default:
+      return `can't listen on ${host}:${port} (${String(code ?? error.message)})`
+  }
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.')
+}
+
+export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
+  const { config, file } = loadConfig(flags, terminal.env)
+  const { env } = terminal
+  const log: Logger = pino({ level: config.log.level, base: null, timestamp: pino.stdTimeFunctions.isoTime })
+  const proxies = [env['HTTPS_PROXY'], env['https_proxy'], env['HTTP_PROXY'], env['http_proxy']]
+  const governor = buildGovernor(config, {
+    log,
+    proxyEnvironment: { isSet: proxies.some(Boolean), noProxy: env['no_proxy'] ?? env['NO_PROXY'] },
+  })
+  let address: string
+  try {
+    address = await governor.listen()
+  } catch (error) {
+    terminal.err(`governor: ${listenProblem(error as Error, config)}\n`)
+    await governor.close()
+    return 1
+  }
+  const upstreams = Object.fromEntries(
+    Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
+  )
+  log.info(
+    {
+      address,
+      version: VERSION,
+      config: file ?? null,
+      upstreams,
+      max_iterations: config.budget.max_iterations,
+    },
+    'listening',
+  )
+  const sharesKeys = Object.values(config.upstreams).some(({ api_key }) => api_key !== undefined)
+  if (sharesKeys && config.server.access_keys.length === 0 && !isLoopback(config.server.host)) {
+    log.warn(
+      { host: config.server.host },
+      'anybody who reaches this address can use the upstream keys: set server.access_keys',
+    )
+  }
+  if (terminal.isInteractive) {
+    terminal.err(`Governor listens on ${address}. Point your agent at it: OPENAI_BASE_URL=${address}/v1\n`)
+  }
+  terminal.onSignal('SIGHUP', () => reload(governor, flags, terminal, log))
+  return untilStopped(governor, terminal, log)
+}
+
+/** Puts the policies of the file in force as it is now; a bad file changes nothing. */
+function reload(governor: Governor, flags: Flags, terminal: Terminal, log: Logger): void {
+  try {
+    const { config, file } = loadConfig(flags, terminal.env)
+    governor.reload(config)
+    log.info({ config: file ?? null, max_iterations: config.budget.max_iterations }, 'policies reloaded')
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    log.error(
+      { problems: error.message.split('\n') },
+      'configuration not reloaded: the one before stays in force',
+    )
+  }
+}
+
+/** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */
+function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Promise<ExitCode> {
+  return new Promise((resolve) => {
+    let isStopping = false
+    const stop = () => {
+      if (isStopping) return terminal.exit(1)
+      isStopping = true
+      log.info({}, 'draining')
+      governor.drain().then((isComplete) => {
+        log.info({ complete: isComplete }, 'stopped')
+        resolve(isComplete ? 0 : 1)
+      })
+    }
+    terminal.onSignal('SIGTERM', stop)
+    terminal.onSignal('SIGINT', stop)
+  })
+}

@@ -1,0 +1,245 @@
+/**
+ * The configuration: every key with its effect, its default and the reason for it. `config/schema.json` and the
+ * table in the README are made from this file.
+ */
+import { z } from 'zod'
+import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/notice.ts'
+import { duration, size } from './units.ts'
+
+/** First path segments that are Governor's own, so that no upstream can be named so. */
+export const RESERVED_NAMES: readonly string[] = ['health', 'ready', 'metrics', 'governor']
+
+const text = (fallback: string, what: string) =>
+  z
+    .string()
+    .min(1)
+    .refine((template) => unknownPlaceholders(template).length === 0, {
+      error: ({ input }) => {
+        const unknown = unknownPlaceholders(String(input)).map((name) => `{${name}}`)
+        return `unknown placeholder ${unknown.join(', ')}: expected ${PLACEHOLDERS.map((name) => `{${name}}`).join(', ')}`
+      },
+    })
+    .default(fallback)
+    .describe(what)
+
+const share = z.number().min(0).max(1)
+const limit = z.int().min(0)
+
+const server = z.strictObject({
+  host: z
+    .string()
+    .min(1)
+    .default('127.0.0.1')
+    .describe(
+      'Address to listen on. Loopback by default: whoever reaches Governor can use the keys it holds.',
+    ),
+  port: z.int().min(0).max(65535).default(8787).describe('Port to listen on; 0 takes any free one.'),
+  access_keys: z
+    .array(z.string().min(1))
+    .default([])
+    .describe(
+      'Keys that clients must send (Authorization: Bearer or x-api-key) for upstreams that have an api_key of their own. Empty: anybody who reaches Governor may use them.',
+    ),
+  max_guarded_body: size
+    .prefault('64mb')
+    .describe(
+      'Request bodies up to this size are read and guarded; larger ones are relayed unread, and counted.',
+    ),
+  drain_timeout: duration
+    .prefault('30s')
+    .describe('How long running responses may go on after SIGTERM before they are cut.'),
+  websocket: z
+    .enum(['refuse', 'tunnel'])
+    .default('refuse')
+    .describe(
+      'WebSocket upgrades on guarded paths. refuse: 426, upon which clients fall back to POST at once; tunnel: passed through, unguarded. Other paths are always tunnelled.',
+    ),
+})
+
+const upstream = z.strictObject({
+  url: z
+    .url({ protocol: /^https?$/, error: 'expected an http:// or https:// URL' })
+    .describe('Where requests go. A path in it is put before theirs; a trailing /v1 is not doubled.'),
+  api_key: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      "Sent upstream in place of the client's credential. Then server.access_keys says who may use it.",
+    ),
+  headers: z
+    .record(z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name'), z.string())
+    .default({})
+    .describe('Headers set on every request to this upstream, in place of those of the same name.'),
+})
+
+/** One upstream's checked settings. */
+export type UpstreamConfig = z.output<typeof upstream>
+
+const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
+  openai: { url: 'https://api.openai.com', headers: {} },
+  anthropic: { url: 'https://api.anthropic.com', headers: {} },
+}
+
+const upstreams = z
+  .record(
+    z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/, 'expected a name of letters, digits, - and _')
+      .refine((name) => !RESERVED_NAMES.includes(name), {
+        error: `a name of Governor's own paths: expected any but ${RESERVED_NAMES.join(', ')}`,
+      })
+      .refine((name) => !/^v\d+$/.test(name), { error: 'looks like an API version: expected another name' }),
+    upstream,
+  )
+  .prefault({})
+  .transform((given): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...given }))
+  .describe(
+    'Where requests go, by name. The first path segment picks one (/NAME/v1/…); without one, Anthropic requests go to `anthropic` and all others to `openai`.',
+  )
+
+const timeouts = z.strictObject({
+  connect: duration.prefault('10s').describe('To open a connection to an upstream.'),
+  first_byte: duration
+    .prefault('30m')
+    .describe(
+      'From the request to the response headers. Long, as reasoning models are silent for many minutes.',
+    ),
+  idle: duration.prefault('30m').describe('Between two pieces of a response.'),
+})
+
+const budget = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe('Off: no notices and no limits.'),
+    max_iterations: limit
+      .default(60)
+      .describe('Model calls per run, that is from one human message to the next; 0 is no limit.'),
+    caution_threshold: share
+      .default(0.7)
+      .describe('Share of the budget used from which the model is told to consolidate.'),
+    warning_threshold: share
+      .default(0.9)
+      .describe('Share of the budget used from which the model is told to answer now.'),
+    adaptive: z
+      .boolean()
+      .default(true)
+      .describe(
+        'At least 3 iterations left when caution starts and 2 when warning starts, and at most 30 and 10, whatever the shares say: a budget of 5 is warned in time and one of 1,000 is not nagged for 300.',
+      ),
+    channel: z
+      .enum(['auto', 'tool_result', 'system', 'user'])
+      .default('auto')
+      .describe(
+        'Where notices go. auto: after the newest tool result, else after the last user message; system, user: a last message of that role. A channel that a provider refuses is not used again for that upstream and model.',
+      ),
+    announce: z
+      .enum(['auto', 'always', 'never'])
+      .default('auto')
+      .describe(
+        'State the budget once in the system text, the same in every request of a run. auto: when the client declared the budget itself (x-governor-max-iterations).',
+      ),
+    client_override: z
+      .union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' })
+      .default(true)
+      .describe(
+        'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: always, only where they lower the limit, or never.',
+      ),
+    run: z
+      .strictObject({
+        max_tool_calls: limit
+          .default(0)
+          .describe('Tool calls per run, parallel ones counted each; 0 is no limit.'),
+      })
+      .prefault({})
+      .describe('Further limits per run.'),
+    texts: z
+      .strictObject({
+        caution: text(DEFAULT_TEXTS.caution, 'Said from the caution threshold on.'),
+        warning: text(DEFAULT_TEXTS.warning, 'Said from the warning threshold on.'),
+        announce: text(DEFAULT_TEXTS.announce, 'The announcement in the system text.'),
+      })
+      .prefault({})
+      .describe('What the model is told. Placeholders: {meter} {used} {max} {left} {unit}.'),
+  })
+  .refine((value) => value.caution_threshold <= value.warning_threshold, {
+    path: ['caution_threshold'],
+    error: 'above warning_threshold: expected at most as much',
+  })
+
+const stop = z.strictObject({
+  text: text(DEFAULT_TEXTS.stop, 'What a stopped run is asked: its final answer, without tools.'),
+  fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run whose model gives none.'),
+})
+
+/** RFC 9110 token: the characters of a header name. */
+const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name')
+
+const sessions = z.strictObject({
+  headers: z
+    .array(headerName)
+    .default([
+      'x-claude-code-session-id',
+      'session-id',
+      'session_id',
+      'x-session-id',
+      'x-session-affinity',
+      'x-litellm-trace-id',
+      'helicone-session-id',
+    ])
+    .describe('Request headers that carry a session id, in order. x-governor-session always comes first.'),
+  thread_headers: z
+    .array(headerName)
+    .default(['x-claude-code-agent-id', 'thread-id'])
+    .describe('Request headers that tell the conversations of one session apart (sub-agents).'),
+  body_fields: z
+    .array(z.string().min(1))
+    .default(['metadata.session_id', 'metadata.user_id', 'conversation'])
+    .describe(
+      'Body fields that carry a session id, in order, after the headers. user_id counts only where it holds one.',
+    ),
+  max: z.int().min(1).default(10_000).describe('Sessions remembered; the least recently used goes first.'),
+  ttl: duration.prefault('1h').describe('How long an unused session is remembered.'),
+  max_bytes: size.prefault('256mb').describe('Memory that all sessions together may take, roughly.'),
+  scaffolding: z
+    .strictObject({
+      tags: z.array(z.string().min(1)).default([]).describe('<tag>…</tag> at the start of a text.'),
+      prefixes: z.array(z.string().min(1)).default([]).describe('Texts that begin so.'),
+      exact: z.array(z.string().min(1)).default([]).describe('Whole texts.'),
+      summary_requests: z
+        .array(z.string().min(1))
+        .default([])
+        .describe(
+          'Whole texts by which an agent at its own limit asks for its last answer; {} stands for one word.',
+        ),
+    })
+    .prefault({})
+    .describe('User-role texts that your harness writes and no human said, added to those known.'),
+})
+
+export const configSchema = z.strictObject({
+  server: server.prefault({}).describe('Listening.'),
+  upstreams,
+  timeouts: timeouts.prefault({}).describe('Upstream time limits; 0s is none.'),
+  budget: budget
+    .prefault({})
+    .describe('How many iterations a run has, and what the model is told. Reloaded on SIGHUP.'),
+  stop: stop.prefault({}).describe('What happens at the limit. Reloaded on SIGHUP.'),
+  loop_guard: z
+    .strictObject({ enabled: z.literal(false, { error: 'this version has no loop guard: expected false' }) })
+    .optional()
+    .describe('Reserved: this version has no loop guard, and says so to whoever turns it on.'),
+  sessions: sessions.prefault({}).describe('How conversations are told apart and remembered.'),
+  store: z.enum(['memory']).default('memory').describe('Where sessions are remembered.'),
+  log: z
+    .strictObject({
+      level: z
+        .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
+        .default('info')
+        .describe('JSON lines on standard output, one per request at info.'),
+    })
+    .prefault({})
+    .describe('Logging.'),
+})
+
+/** A checked configuration: durations in milliseconds, sizes in bytes, every default filled in. */
+export type Config = z.output<typeof configSchema>

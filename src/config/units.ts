@@ -1,0 +1,38 @@
+/** Lengths of time and sizes as people write them in a configuration. */
+import { z } from 'zod'
+
+const MILLISECONDS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+}
+const BYTES: Readonly<Record<string, number>> = { b: 1, kb: 1_024, mb: 1_048_576, gb: 1_073_741_824 }
+
+function parse(text: string, units: Readonly<Record<string, number>>): number | undefined {
+  const [, digits = '', unit = ''] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? []
+  const factor = units[unit.toLowerCase()]
+  return digits === '' || factor === undefined ? undefined : Math.round(Number(digits) * factor)
+}
+
+function unitType(units: Readonly<Record<string, number>>, expected: string, pattern: string) {
+  return z
+    .string({ error: expected })
+    .regex(new RegExp(pattern, 'i'), { error: expected })
+    .transform((text) => parse(text, units) ?? 0)
+}
+
+/** `30s`, `15m`, `1h`: read as milliseconds. */
+export const duration = unitType(
+  MILLISECONDS,
+  'expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
+  '^\\s*\\d+(\\.\\d+)? ?(ms|s|m|h|d)\\s*$',
+)
+
+/** `64mb`, `512kb`: read as bytes; 1 kb is 1,024 bytes. */
+export const size = unitType(
+  BYTES,
+  'expected a size such as 512kb, 64mb or 1gb',
+  '^\\s*\\d+(\\.\\d+)? ?(b|kb|mb|gb)\\s*$',
+)

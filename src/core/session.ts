@@ -1,0 +1,177 @@
+/**
+ * What Governor remembers of an agent's conversation, and how one more request changes it.
+ *
+ * The transcript in the request is the truth; this is the memory of what it no longer shows (a compacted
+ * history) or never did (limits that were reached, answers that were given). Plain data and pure functions, so
+ * that any store can hold it and any replica that loses a race can run the same change again.
+ */
+import type { Hash } from './hash.ts'
+import type { Sighting } from './sighting.ts'
+import type { FinalAnswer } from './terminal.ts'
+
+/** From one human message to the next. */
+export interface Run {
+  /** The human message it began with; empty when the transcript shows none. */
+  readonly human: Hash | ''
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number
+  /** The highest iteration that was, or is being, answered. */
+  readonly iteration: number
+  readonly toolCalls: number
+  /** The newest requests of the run and the iteration each was given, oldest first. */
+  readonly seen: readonly { readonly fingerprint: Hash; readonly iteration: number }[]
+  /** The answer that ended the run, once Governor has stopped it. */
+  readonly ended?: FinalAnswer
+}
+
+/** One conversation of a session: sub-agents run side by side under their parent's id. */
+export interface Thread {
+  /** The client's own name for it, where it sends one. */
+  readonly name: string
+  readonly system: Hash
+  /** Human messages seen, oldest first. */
+  readonly humans: readonly Hash[]
+  /** How many of them the newest request held. */
+  readonly humanCount: number
+  readonly ancestry: readonly Hash[]
+  readonly run: Run
+}
+
+/** Threads, least recently used first. */
+export interface Session {
+  readonly threads: readonly Thread[]
+}
+
+/** Where a request stands in its session. */
+export interface Position {
+  /** Iteration number of this request, from 1. */
+  readonly iteration: number
+  readonly toolCalls: number
+  readonly isRetry: boolean
+  readonly startsRun: boolean
+  readonly ended?: FinalAnswer
+}
+
+/** Bounds of what one session remembers. */
+const MAX_THREADS = 64
+const MAX_HUMANS = 128
+const MAX_ANCESTRY = 32
+const MAX_SEEN = 16
+
+export const NEW_SESSION: Session = { threads: [] }
+
+/**
+ * The thread a request belongs to: the one its header names; else the one with the same system text and first
+ * human message; else, as histories get compacted or cut off at the front, the one with the same system text
+ * that knows part of what this transcript shows. A transcript that shows nothing to go by (only a summary)
+ * continues the thread that was last used with that system text.
+ */
+function findThread(session: Session, sighting: Sighting, name: string): Thread | undefined {
+  const newestFirst = session.threads.toReversed()
+  if (name !== '') return newestFirst.find((thread) => thread.name === name)
+  const sameSystem = newestFirst.filter((thread) => thread.name === '' && thread.system === sighting.system)
+  const [first] = sighting.humans
+  return (
+    sameSystem.find((thread) => thread.humans[0] === first) ??
+    sameSystem.find((thread) => sharesHistory(thread, sighting)) ??
+    (first === undefined ? sameSystem[0] : undefined)
+  )
+}
+
+function sharesHistory(thread: Thread, sighting: Sighting): boolean {
+  return (
+    sighting.humans.some((human) => thread.humans.includes(human)) ||
+    sighting.ancestry.some((message) => thread.ancestry.includes(message))
+  )
+}
+
+/**
+ * A run begins with a human message that the thread has not seen, or with one more than it had: people do say
+ * "continue" twice. A transcript that lost messages, and ends in an old one, continues the run.
+ */
+function startsRun(thread: Thread, sighting: Sighting): boolean {
+  const last = sighting.humans.at(-1)
+  if (last === undefined) return false
+  return !thread.humans.includes(last) || sighting.humans.length > thread.humanCount
+}
+
+function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): readonly Hash[] {
+  const added = shown.filter((hash) => !known.includes(hash))
+  if (added.length === 0) return known
+  const [first, ...rest] = [...known, ...added]
+  // The first stays: it names the thread.
+  return first === undefined ? [] : [first, ...rest.slice(-(bound - 1))]
+}
+
+function newRun(sighting: Sighting, now: number): Run {
+  return { human: sighting.humans.at(-1) ?? '', startedAt: now, iteration: 0, toolCalls: 0, seen: [] }
+}
+
+/** Takes a request into account. Idempotent: the same request again is a retry and changes no count. */
+export function observe(
+  session: Session,
+  sighting: Sighting,
+  threadName: string,
+  now: number,
+): { session: Session; position: Position } {
+  const known = findThread(session, sighting, threadName)
+  const begins = !known || startsRun(known, sighting)
+  const run = begins ? newRun(sighting, now) : known.run
+  const before = run.seen.find(({ fingerprint }) => fingerprint === sighting.fingerprint)
+  const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + 1)
+  const toolCalls = before
+    ? run.toolCalls
+    : Math.max(sighting.toolCalls, run.toolCalls + sighting.newToolCalls)
+  const thread: Thread = {
+    name: threadName,
+    system: sighting.system,
+    humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),
+    humanCount: sighting.humans.length,
+    ancestry: merged(known?.ancestry ?? [], sighting.ancestry, MAX_ANCESTRY),
+    run: {
+      ...run,
+      iteration: Math.max(run.iteration, iteration),
+      toolCalls,
+      seen: before
+        ? run.seen
+        : [...run.seen, { fingerprint: sighting.fingerprint, iteration }].slice(-MAX_SEEN),
+    },
+  }
+  const others = session.threads.filter((candidate) => candidate !== known)
+  return {
+    session: { threads: [...others, thread].slice(-MAX_THREADS) },
+    position: {
+      iteration,
+      toolCalls,
+      isRetry: before !== undefined,
+      startsRun: begins,
+      ...(run.ended ? { ended: run.ended } : {}),
+    },
+  }
+}
+
+/** Changes the run that a request was counted in; a session that has forgotten it stays as it is. */
+function changeRun(session: Session, fingerprint: Hash, change: (run: Run) => Run): Session {
+  return {
+    threads: session.threads.map((thread) =>
+      thread.run.seen.some((seen) => seen.fingerprint === fingerprint)
+        ? { ...thread, run: change(thread.run) }
+        : thread,
+    ),
+  }
+}
+
+/**
+ * The provider did not answer: the iteration was not used, and whatever the agent sends next takes its number.
+ */
+export function giveBack(session: Session, fingerprint: Hash): Session {
+  return changeRun(session, fingerprint, (run) => {
+    const given = run.seen.find((seen) => seen.fingerprint === fingerprint)?.iteration
+    return given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run
+  })
+}
+
+/** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
+export function end(session: Session, fingerprint: Hash, answer: FinalAnswer): Session {
+  return changeRun(session, fingerprint, (run) => ({ ...run, ended: answer }))
+}

@@ -1,0 +1,94 @@
+/** Whole Chat Completions responses as the last of a run: tool calls out, terminal state in. */
+import type { FinalAnswer } from '../core/terminal.ts'
+import { applyEdits, setMember } from '../json/edit.ts'
+import { members, root } from '../json/scan.ts'
+import { dataFrame } from '../sse/frames.ts'
+import {
+  addUsage,
+  choicesOf,
+  contentText,
+  DONE,
+  finishWithoutCalls,
+  hasCalls,
+  isObject,
+  type Json,
+  parseObject,
+  withoutCalls,
+} from './chat-shape.ts'
+import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
+
+export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
+  const answer = parseObject(body.toString('utf8'))
+  const message = answer && choicesOf(answer)[0]?.['message']
+  if (!isObject(message)) return undefined
+  return { text: contentText(message['content']), callsTools: hasCalls(message) }
+}
+
+function rewrittenChoice(choice: Json, change: AnswerChange): Json {
+  const message = isObject(choice['message']) ? choice['message'] : {}
+  const kept = change.dropCalls ? withoutCalls(message) : message
+  return {
+    ...choice,
+    message: change.text === undefined ? kept : { ...kept, content: change.text },
+    finish_reason: change.dropCalls ? finishWithoutCalls(choice['finish_reason']) : choice['finish_reason'],
+  }
+}
+
+export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
+  const answer = parseObject(body.toString('utf8')) ?? {}
+  const choices = choicesOf(answer)
+  const mustDrop =
+    change.dropCalls &&
+    choices.some(
+      (choice) =>
+        (isObject(choice['message']) && hasCalls(choice['message'])) ||
+        finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason'],
+    )
+  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+    // Nothing but the terminal state to add: the provider's bytes stay as they are.
+    const object = root(body)
+    return applyEdits(body, [
+      setMember(object, members(body, object), 'governor', JSON.stringify(change.terminal)),
+    ])
+  }
+  const usage = [
+    ...change.earlier.map((one) => parseObject(one.toString('utf8'))?.['usage']),
+    answer['usage'],
+  ]
+    .filter((one) => one !== undefined && one !== null)
+    .reduce(addUsage, undefined)
+  return Buffer.from(
+    JSON.stringify({
+      ...answer,
+      choices: choices.map((choice) => rewrittenChoice(choice, change)),
+      ...(usage === undefined ? {} : { usage }),
+      governor: change.terminal,
+    }),
+  )
+}
+
+/** The object a reply of Governor's own is made of; `created` in seconds, as this API has it. */
+export function replyInChat(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): OwnReply {
+  const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model: answer.model }
+  const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+  if (!streams) {
+    const message = { role: 'assistant', content: answer.text, refusal: null }
+    const choices = [{ index: 0, message, logprobs: null, finish_reason: 'stop' }]
+    const body = { ...base, object: 'chat.completion', choices, usage, governor: answer.terminal }
+    return { contentType: 'application/json', body: Buffer.from(JSON.stringify(body)) }
+  }
+  const chunk = (fields: Json) =>
+    dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
+  const delta = { role: 'assistant', content: answer.text }
+  return {
+    contentType: 'text/event-stream; charset=utf-8',
+    body: Buffer.concat([
+      chunk({ choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] }),
+      chunk({
+        choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: 'stop' }],
+        governor: answer.terminal,
+      }),
+      dataFrame(DONE),
+    ]),
+  }
+}

@@ -1,0 +1,165 @@
+/** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
+import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
+import { dataFrame, dataOf, type Frame, withData } from '../sse/frames.ts'
+import {
+  addUsage,
+  choicesOf,
+  contentText,
+  DONE,
+  finishWithoutCalls,
+  isObject,
+  type Json,
+  parseObject,
+  withoutCalls,
+} from './chat-shape.ts'
+import type { AnswerStream } from './dialect.ts'
+
+function finishes(chunk: Json): boolean {
+  return choicesOf(chunk).some(({ finish_reason: reason }) => typeof reason === 'string' && reason !== '')
+}
+
+/** The text that a chunk adds to the first choice, the one clients read. */
+function addedText(chunk: Json): string {
+  return choicesOf(chunk)
+    .filter((choice) => (choice['index'] ?? 0) === 0)
+    .map(({ delta }) => (isObject(delta) ? contentText(delta['content']) : ''))
+    .join('')
+}
+
+/** The chunk without what it calls; the very same object when it calls nothing. */
+function withoutChunkCalls(chunk: Json): Json {
+  let changed = false
+  const choices = choicesOf(chunk).map((choice) => {
+    const delta = isObject(choice['delta']) ? choice['delta'] : {}
+    const reason = finishWithoutCalls(choice['finish_reason'])
+    const calls = 'tool_calls' in delta || 'function_call' in delta
+    if (!calls && reason === choice['finish_reason']) return choice
+    changed = true
+    return { ...choice, delta: withoutCalls(delta), finish_reason: reason }
+  })
+  return changed ? { ...chunk, choices } : chunk
+}
+
+/** Does a chunk that something was taken out of still say anything? */
+function saysNothing(chunk: Json): boolean {
+  if (isObject(chunk['usage']) || finishes(chunk)) return false
+  return choicesOf(chunk).every(({ delta }) =>
+    Object.values(isObject(delta) ? delta : {}).every((value) => value === null || value === ''),
+  )
+}
+
+/** What all chunks of one stream share, so that a second response can go on in the first one's name. */
+function envelopeOf({ id, object, created, model }: Json): Json {
+  return { id, object, created, model }
+}
+
+/**
+ * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
+ * reasoning or a written-out tool call, and the end (everything from the first finish reason on) is held until it
+ * is known whether there was an answer. Without `dropCalls` no text is held and nothing is taken out.
+ */
+export function openChatStream(dropCalls: boolean): AnswerStream {
+  let envelope: Json | undefined
+  /** Upstream responses that are over, and the number of the one whose frames came last. */
+  let tries = 0
+  let current = 0
+  let showing = !dropCalls
+  let shown = ''
+  let held: { readonly bytes: Buffer; readonly text: string }[] = []
+  let ending: { readonly frame: Frame; readonly chunk: Json }[] = []
+  /** Of the tries that are over, and of the current one: providers may repeat it, growing, in every chunk. */
+  let spent: unknown
+  let usage: unknown
+  let done: Buffer | undefined
+
+  const bytesOf = (frame: Frame, original: Json, chunk: Json): Buffer => {
+    if (current === 0 && chunk === original) return frame.raw
+    return withData(frame, JSON.stringify(current === 0 ? chunk : { ...chunk, ...envelope }))
+  }
+
+  const heldText = () => held.map(({ text }) => text).join('')
+
+  const release = (): Buffer[] => {
+    const bytes = held.map((entry) => entry.bytes)
+    shown += heldText()
+    held = []
+    return bytes
+  }
+
+  const show = (frame: Frame, original: Json): Buffer[] => {
+    const chunk = dropCalls ? withoutChunkCalls(original) : original
+    if (chunk !== original && saysNothing(chunk)) return []
+    const text = addedText(chunk)
+    const bytes = bytesOf(frame, original, chunk)
+    if (showing || text === '') {
+      shown += text
+      return [bytes]
+    }
+    held.push({ bytes, text })
+    showing = !mayStillBeMarkup(heldText())
+    return showing ? release() : []
+  }
+
+  const own = (fields: Json): Buffer => dataFrame(JSON.stringify({ ...envelope, ...fields }))
+
+  /** The end of a response that gave no answer: `fallback`, a finish reason of the API's own, usage where it was asked for. */
+  const ownEnding = (fallback: string, metadata: unknown): Buffer[] => [
+    own({ choices: [{ index: 0, delta: { role: 'assistant', content: fallback }, finish_reason: null }] }),
+    own({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor: metadata }),
+    ...(isObject(spent) ? [own({ choices: [], usage: spent })] : []),
+  ]
+
+  const providersEnding = (metadata: unknown): Buffer[] => {
+    const last = ending.findLast(({ chunk }) => finishes(chunk))
+    return ending.map((entry) => {
+      const kept = dropCalls ? withoutChunkCalls(entry.chunk) : entry.chunk
+      const summed = tries > 1 && isObject(kept['usage']) ? { ...kept, usage: spent } : kept
+      return bytesOf(entry.frame, entry.chunk, entry === last ? { ...summed, governor: metadata } : summed)
+    })
+  }
+
+  return {
+    get text() {
+      return shown
+    },
+    push(frame) {
+      current = tries
+      const data = dataOf(frame)
+      if (data?.trim() === DONE) {
+        done = frame.raw
+        return []
+      }
+      const chunk = data === undefined ? undefined : parseObject(data)
+      if (!chunk) return [frame.raw]
+      envelope ??= envelopeOf(chunk)
+      if (isObject(chunk['usage'])) usage = chunk['usage']
+      if (ending.length === 0 && !finishes(chunk)) return show(frame, chunk)
+      ending.push({ frame, chunk })
+      return []
+    },
+    endTry() {
+      const answered = isRealAnswer(shown + heldText() + ending.map(({ chunk }) => addedText(chunk)).join(''))
+      tries++
+      spent = addUsage(spent, usage)
+      usage = undefined
+      if (!answered && dropCalls) {
+        held = []
+        ending = []
+      }
+      return answered
+    },
+    finish(terminalFor, fallback) {
+      const endText = ending.map(({ chunk }) => addedText(chunk)).join('')
+      const out = release()
+      const answered = isRealAnswer(shown + endText)
+      const metadata = terminalFor(answered)
+      shown += endText
+      if (answered || fallback === undefined) out.push(...providersEnding(metadata))
+      else out.push(...ownEnding(fallback, metadata))
+      if (!answered && fallback !== undefined) shown = fallback
+      if (done) out.push(done)
+      else if (dropCalls) out.push(dataFrame(DONE))
+      return out
+    },
+  }
+}

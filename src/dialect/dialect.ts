@@ -1,0 +1,75 @@
+/** What a provider's way of speaking has to offer for Governor to guard it. One file per dialect implements this. */
+import type { Conversation } from '../core/conversation.ts'
+import type { FinalAnswer, Terminal } from '../core/terminal.ts'
+import type { Channel } from '../core/verdict.ts'
+import type { Edit } from '../json/edit.ts'
+import type { Frame } from '../sse/frames.ts'
+
+/** How a stopped request keeps the model from calling tools: told not to (tools stay in the prompt), or given none. */
+export type ToolBan = 'choice_none' | 'no_tools'
+
+/** A request body that the dialect can read and change in place. */
+export interface DialectRequest {
+  readonly conversation: Conversation
+  /** The decoded value of a top-level field of the body; `undefined` where it has none. */
+  field(name: string): unknown
+  /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
+  notice(text: string, channel: Channel): Edit[] | undefined
+  /** Edits that put `text` into the system text. */
+  announce(text: string): Edit[]
+  banTools(ban: ToolBan): Edit[]
+}
+
+/** A whole (not streamed) model response. */
+export interface ReadAnswer {
+  readonly text: string
+  readonly callsTools: boolean
+}
+
+/** How the body of a response is changed on its way to the client. */
+export interface AnswerChange {
+  readonly terminal: Terminal
+  /** Take tool calls out and make the finish reason say so. */
+  readonly dropCalls: boolean
+  /** Replaces the model's text. */
+  readonly text?: string
+  /** Bodies of earlier tries of the same response, whose usage the client pays for too. */
+  readonly earlier: readonly Buffer[]
+}
+
+/**
+ * A streamed response being rewritten into a final answer. Feed it one upstream response after the other; what it
+ * returns goes to the client at once. Text passes as it comes, as soon as it is surely an answer.
+ */
+export interface AnswerStream {
+  /** Takes one frame of the current upstream response. */
+  push(frame: Frame): Buffer[]
+  /** The current upstream response is over; true when it left real text. */
+  endTry(): boolean
+  /** Closes the client's stream. `fallback` is the text to give where no real text came. */
+  finish(terminal: (hasFinalAnswer: boolean) => Terminal, fallback: string | undefined): Buffer[]
+  /** All the text that went to the client. */
+  readonly text: string
+}
+
+/** A reply that Governor makes itself. */
+export interface OwnReply {
+  readonly contentType: string
+  readonly body: Buffer
+}
+
+export interface Dialect {
+  readonly name: string
+  /** Does a POST to this path, given as its segments, speak this dialect? */
+  claims(segments: readonly string[]): boolean
+  /** Reads a request body; `undefined` when it is not one of this dialect. */
+  read(body: Buffer): DialectRequest | undefined
+  /** Reads a whole response; `undefined` when it is none of this dialect. */
+  readAnswer(body: Buffer): ReadAnswer | undefined
+  /** Writes a whole response as the run's last. */
+  writeAnswer(body: Buffer, change: AnswerChange): Buffer
+  /** `dropCalls`: take tool calls out; otherwise only the terminal state is added. */
+  openStream(dropCalls: boolean): AnswerStream
+  /** A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch. */
+  reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): OwnReply
+}

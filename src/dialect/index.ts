@@ -1,0 +1,5 @@
+/** The dialects Governor guards, in the order in which a path is offered to them. */
+import { chat } from './chat.ts'
+import type { Dialect } from './dialect.ts'
+
+export const DIALECTS: readonly Dialect[] = [chat]

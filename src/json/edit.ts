@@ -1,0 +1,74 @@
+/** Changes single places of a JSON text and leaves every other byte as it was. */
+import { elements, type Member, type Span } from './scan.ts'
+
+/** Replace the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
+export interface Edit extends Span {
+  readonly text: string
+}
+
+/** Applies edits that do not overlap, in any order; edits at the same place apply in the order given. */
+export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
+  const ordered = edits.toSorted((a, b) => a.start - b.start)
+  const parts: Buffer[] = []
+  let kept = 0
+  for (const edit of ordered) {
+    parts.push(json.subarray(kept, edit.start), Buffer.from(edit.text))
+    kept = edit.end
+  }
+  parts.push(json.subarray(kept))
+  return Buffer.concat(parts)
+}
+
+function insertion(at: number, text: string): Edit {
+  return { start: at, end: at, text }
+}
+
+/** JSON text of a string without its quotes. */
+function escaped(text: string): string {
+  return JSON.stringify(text).slice(1, -1)
+}
+
+/** Puts `text` as a paragraph of its own at the end of the string at `span`. */
+export function appendParagraph(span: Span, text: string): Edit {
+  const isEmpty = span.end - span.start === 2
+  return insertion(span.end - 1, escaped(isEmpty ? text : `\n\n${text}`))
+}
+
+/** Puts the value `json` (JSON text) at the end of the array at `span`. */
+export function appendElement(body: Buffer, span: Span, json: string): Edit {
+  const last = elements(body, span).at(-1)
+  return last ? insertion(last.end, `,${json}`) : insertion(span.end - 1, json)
+}
+
+/** Puts the value `json` (JSON text) before the first element of the array at `span`. */
+export function prependElement(body: Buffer, span: Span, json: string): Edit {
+  const first = elements(body, span)[0]
+  return first ? insertion(first.start, `${json},`) : insertion(span.end - 1, json)
+}
+
+/** Gives the object at `span` the member `key`: its value is replaced where it has one, else it is added last. */
+export function setMember(span: Span, found: readonly Member[], key: string, json: string): Edit {
+  const existing = found.findLast((candidate) => candidate.key === key)
+  if (existing) return { ...existing.value, text: json }
+  const last = found.at(-1)
+  const added = `${JSON.stringify(key)}:${json}`
+  return last ? insertion(last.end, `,${added}`) : insertion(span.end - 1, added)
+}
+
+/** Takes the members named in `keys` out of an object, with the commas that belonged to them. */
+export function removeMembers(found: readonly Member[], keys: ReadonlySet<string>): Edit[] {
+  const edits: Edit[] = []
+  let lastKept: Member | undefined
+  let gap: { start: number; end: number } | undefined
+  for (const candidate of found) {
+    if (keys.has(candidate.key)) {
+      gap = { start: lastKept ? lastKept.end : (gap?.start ?? candidate.start), end: candidate.end }
+      continue
+    }
+    if (gap) edits.push({ start: gap.start, end: candidate.start, text: lastKept ? ',' : '' })
+    gap = undefined
+    lastKept = candidate
+  }
+  if (gap) edits.push({ ...gap, text: '' })
+  return edits
+}

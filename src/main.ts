@@ -1,0 +1,15 @@
+#!/usr/bin/env node
+/** The only file that touches the process. */
+import { run, type Terminal } from './cli/cli.ts'
+
+const terminal: Terminal = {
+  env: process.env,
+  out: (text) => process.stdout.write(text),
+  err: (text) => process.stderr.write(text),
+  onSignal: (name, handle) => process.on(name, handle),
+  exit: (code) => process.exit(code),
+  isInteractive: process.stderr.isTTY === true,
+}
+
+// Exits by itself once nothing is open, so that the last log line is not lost.
+process.exitCode = await run(process.argv.slice(2), terminal)

@@ -1,0 +1,109 @@
+/** Request bodies: read whole up to a bound, or passed on as they come. */
+import type { IncomingMessage } from 'node:http'
+import { PassThrough, type Readable } from 'node:stream'
+import { promisify } from 'node:util'
+import zlib from 'node:zlib'
+import { headerOf, type RawHeaders } from './headers.ts'
+
+/** The client left before its request was complete. */
+export class ClientGone extends Error {
+  override readonly name = 'ClientGone'
+}
+
+/** Does a request carry a body at all? RFC 9112, section 6. */
+export function hasBody(headers: RawHeaders): boolean {
+  const length = headerOf(headers, 'content-length')
+  return headerOf(headers, 'transfer-encoding') !== undefined || (length !== undefined && Number(length) > 0)
+}
+
+/**
+ * The body as a stream that the transport may destroy without taking the client's connection with it, as an error
+ * reply must still go out on that.
+ */
+export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
+  const body = new PassThrough()
+  for (const chunk of first) body.write(chunk)
+  request.once('error', (error) => body.destroy(error))
+  request.once('close', () => {
+    if (!request.complete) body.destroy(new ClientGone('the client left in the middle of its request'))
+  })
+  body.once('error', () => request.resume())
+  request.pipe(body)
+  return body
+}
+
+export type ReadBody =
+  | { readonly kind: 'whole'; readonly bytes: Buffer }
+  | { readonly kind: 'rest'; readonly stream: Readable }
+
+/**
+ * Reads a body of at most `max` bytes. A larger one comes back as a stream of all of it, what was read included.
+ * @throws {ClientGone}
+ */
+export function readBody(request: IncomingMessage, max: number): Promise<ReadBody> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    let length = 0
+    const leave = () => {
+      request.off('data', take).off('end', finish).off('close', gone).off('error', gone)
+    }
+    const take = (chunk: Buffer) => {
+      chunks.push(chunk)
+      length += chunk.length
+      if (length <= max) return
+      leave()
+      request.pause()
+      resolve({ kind: 'rest', stream: streamOf(request, chunks) })
+    }
+    const finish = () => {
+      leave()
+      const [only] = chunks
+      resolve({ kind: 'whole', bytes: chunks.length === 1 && only ? only : Buffer.concat(chunks, length) })
+    }
+    const gone = () => {
+      leave()
+      reject(new ClientGone('the client left in the middle of its request'))
+    }
+    request.on('data', take).once('end', finish).once('close', gone).once('error', gone)
+  })
+}
+
+type Decompress = (bytes: Buffer, options: { maxOutputLength: number }) => Promise<Buffer>
+
+function decompressor(encoding: string): Decompress | undefined {
+  switch (encoding) {
+    case 'gzip':
+    case 'x-gzip':
+      return promisify(zlib.gunzip) as Decompress
+    case 'deflate':
+      return promisify(zlib.inflate) as Decompress
+    case 'br':
+      return promisify(zlib.brotliDecompress) as Decompress
+    case 'zstd': {
+      // Node has it from 22.15 on.
+      const zstd: unknown = Reflect.get(zlib, 'zstdDecompress')
+      return typeof zstd === 'function' ? (promisify(zstd as typeof zlib.gunzip) as Decompress) : undefined
+    }
+    default:
+      return undefined
+  }
+}
+
+/**
+ * A body without its content coding (RFC 9110, section 8.4), at most `max` bytes of it; `undefined` where the coding
+ * is unknown, the bytes are not in it, or there are more.
+ */
+export async function decoded(
+  bytes: Buffer,
+  encoding: string | undefined,
+  max: number,
+): Promise<Buffer | undefined> {
+  const name = encoding?.trim().toLowerCase() || 'identity'
+  if (name === 'identity') return bytes
+  const decompress = decompressor(name)
+  try {
+    return await decompress?.(bytes, { maxOutputLength: max })
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,35 @@
+/** What every request needs; made once, in app.ts. */
+import type { Dispatcher } from 'undici'
+import type { ScaffoldRegistry } from '../core/scaffolding.ts'
+import type { BudgetPolicy } from '../core/verdict.ts'
+import type { Store } from '../store/store.ts'
+import type { Emit } from '../telemetry/event.ts'
+import type { IdentitySettings } from './identity.ts'
+import type { Refusals } from './refusals.ts'
+import type { Upstream } from './route.ts'
+
+/** What a reload may change; read once per request. */
+export interface Policies {
+  readonly budget: BudgetPolicy
+  readonly announce: 'auto' | 'always' | 'never'
+  readonly clientOverride: boolean | 'lower_only'
+}
+
+export interface ProxyContext {
+  readonly upstreams: ReadonlyMap<string, Upstream>
+  readonly transport: Dispatcher
+  readonly store: Store
+  readonly policies: () => Policies
+  readonly registry: ScaffoldRegistry
+  readonly identity: IdentitySettings
+  readonly refusals: Refusals
+  /** Hashes of the keys that may use upstreams with a key of their own; empty: anybody. */
+  readonly accessKeys: ReadonlySet<string>
+  /** Bytes. */
+  readonly maxGuardedBody: number
+  readonly emit: Emit
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+  /** A fresh random id for a reply of Governor's own. */
+  readonly newId: () => string
+}

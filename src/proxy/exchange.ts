@@ -1,0 +1,145 @@
+/** One request, from its bytes to its reply. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Readable } from 'node:stream'
+import { hashOf } from '../core/hash.ts'
+import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
+import type { ProxyContext } from './context.ts'
+import { answerLast, repeatAnswer } from './final.ts'
+import { forward } from './forward.ts'
+import {
+  clientKeyOf,
+  headerOf,
+  type RawHeaders,
+  requestHeaders,
+  withCredential,
+  withHeaders,
+} from './headers.ts'
+import { type Judgement, judge } from './judge.ts'
+import { errorBody, relayTo, reply } from './reply.ts'
+import { type Route, routeOf } from './route.ts'
+import { beginTrip, noteJudgement, type Trip } from './trip.ts'
+import type { UpstreamCall } from './upstream.ts'
+
+/** Guards one request. Settles when the reply is under way; never rejects. */
+export async function exchange(
+  context: ProxyContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const route = routeOf(request.method ?? 'GET', request.url ?? '/', request.rawHeaders, context.upstreams)
+  const trip = beginTrip(context.transport, context.emit, request, response, route)
+  try {
+    if (!mayUse(context, route, request.rawHeaders)) return refuse(trip)
+    if (!route.dialect) return relay(trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
+    const body = await readBody(request, context.maxGuardedBody)
+    if (body.kind === 'rest') {
+      context.emit({ kind: 'failed_open', reason: 'body_too_large' })
+      return relay(trip, body.stream)
+    }
+    trip.bodyRead()
+    const judged = await judgeSafely(context, trip, body.bytes)
+    if (!judged) return relay(trip, body.bytes)
+    return await act(context, trip, judged)
+  } catch (error) {
+    if (error instanceof ClientGone) return
+    giveUp(context, trip, error as Error)
+  }
+}
+
+function act(context: ProxyContext, trip: Trip, { judgement, call, bytes }: Judged): Promise<void> | void {
+  const own = noteJudgement(trip, judgement)
+  if (judgement.verdict.kind === 'repeat')
+    return repeatAnswer(context, trip, judgement, judgement.verdict.answer, own)
+  if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
+    return answerLast(context, trip, judgement, call, bytes, own)
+  }
+  return forward(context, trip, judgement, call, bytes, own)
+}
+
+/** A judged request, and how it would be sent as it is. */
+interface Judged {
+  readonly judgement: Judgement
+  readonly call: UpstreamCall
+  /** The body as JSON text: the client's bytes, but for a content coding. */
+  readonly bytes: Buffer
+}
+
+/** Law 2: a fault of Governor's own never costs a request. */
+async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Promise<Judged | undefined> {
+  const { dialect } = trip.route
+  const headers = trip.request.rawHeaders
+  try {
+    const bytes = await decoded(body, headerOf(headers, 'content-encoding'), context.maxGuardedBody)
+    if (!bytes || !dialect) {
+      context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
+      return undefined
+    }
+    const judgement = await judge(context, dialect, headers, bytes)
+    if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
+    if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
+    return { judgement, call: callFor(trip, body), bytes }
+  } catch (error) {
+    // A parser's message quotes what it could not parse: only the name is safe to tell.
+    const reason =
+      error instanceof SyntaxError || (error as Error).name === 'JsonScanError' ? 'unreadable_body' : 'fault'
+    context.emit({
+      kind: 'failed_open',
+      reason,
+      ...(reason === 'fault' ? { fault: faultOf(error as Error) } : {}),
+    })
+    return undefined
+  }
+}
+
+/** The kind of an error and the place it came from, without its message. */
+function faultOf(error: Error): string {
+  const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
+  return `${error.name} ${place?.trim() ?? ''}`.trim()
+}
+
+/** The request as it goes upstream when nothing is changed. */
+function callFor({ request, route }: Trip, body: Buffer | Readable | null): UpstreamCall {
+  const { upstream, path, speaksAnthropic } = route
+  const through = requestHeaders(request.rawHeaders)
+  const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
+  return {
+    upstream,
+    method: request.method ?? 'GET',
+    path,
+    headers: withHeaders(identified, upstream.headers),
+    body,
+  }
+}
+
+function relay(trip: Trip, body: Buffer | Readable | null): void {
+  trip.call(callFor(trip, body), {
+    ...relayTo(trip.response, {}),
+    fail: (failure) => trip.fail(failure),
+  })
+}
+
+/** Who may use a key that is not theirs? Compared as hashes, so that time tells nothing. */
+export function mayUse(context: ProxyContext, route: Route, headers: RawHeaders): boolean {
+  if (context.accessKeys.size === 0 || !route.upstream.apiKey) return true
+  const key = clientKeyOf(headers)
+  return key !== undefined && context.accessKeys.has(hashOf(key))
+}
+
+function refuse({ request, response, route, note }: Trip): void {
+  note({ outcome: 'refused' })
+  const message = 'This Governor asks for an access key: send one of its server.access_keys as the API key.'
+  if (!request.complete) response.setHeader('connection', 'close')
+  const type = route.speaksAnthropic ? 'authentication_error' : 'invalid_request_error'
+  reply(response, 401, 'application/json', errorBody(message, 'invalid_api_key', type, route.speaksAnthropic))
+}
+
+/** The last resort for a fault after the verdict: an honest error, never a hanging client. */
+function giveUp(context: ProxyContext, trip: Trip, error: Error): void {
+  context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  trip.fail({
+    status: 502,
+    code: 'upstream_broken',
+    message: 'Governor failed on this request. Its log names the fault.',
+    cause: error,
+  })
+}

@@ -1,0 +1,179 @@
+/** Sends a request that goes on normally: as it is, or with what Governor has to say to the model. */
+import type { Channel, Verdict } from '../core/verdict.ts'
+import { applyEdits, type Edit } from '../json/edit.ts'
+import type { ProxyContext } from './context.ts'
+import { withoutFields } from './headers.ts'
+import type { Judgement } from './judge.ts'
+import { type Alteration, channelsFor } from './refusals.ts'
+import { type OwnHeaders, relayTo } from './reply.ts'
+import type { Trip } from './trip.ts'
+import type { Receiver, UpstreamCall } from './upstream.ts'
+
+/** Answers that may mean "not in this form": law 2. */
+export function mayBeRefusal(status: number): boolean {
+  return status === 400 || status === 422 || status === 500
+}
+
+/** A notice placed in a request. */
+export interface PlacedNotice {
+  readonly channel: Channel
+  readonly edits: readonly Edit[]
+}
+
+/** The places a notice can go in this request, the preferred one first, without those the upstream has refused. */
+export function placesFor(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  text: string,
+): PlacedNotice[] {
+  const { request, policy } = judgement
+  const upstream = trip.route.upstream.name
+  const channels = channelsFor(policy.channel, (channel) =>
+    context.refusals.isRefused(upstream, request.conversation.model, channel),
+  )
+  return channels.flatMap((channel) => {
+    const edits = request.notice(text, channel)
+    return edits ? [{ channel, edits }] : []
+  })
+}
+
+/** The same call with another body. What a content coding was is gone: the body is plain JSON now. */
+export function withBody(call: UpstreamCall, body: Buffer): UpstreamCall {
+  const headers = withoutFields(
+    call.headers,
+    (lower) => lower === 'content-length' || lower === 'content-encoding',
+  )
+  return { ...call, headers, body }
+}
+
+/** What is said to the model, and the request that says it. */
+interface Altered {
+  readonly call: UpstreamCall
+  /** What the provider refuses if it refuses the request; the announcement first, as it stands where templates are strict. */
+  readonly suspect: Alteration
+  readonly notice?: PlacedNotice
+}
+
+function altered(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  bytes: Buffer,
+): Altered | undefined {
+  const verdict: Verdict = judgement.verdict
+  const model = judgement.request.conversation.model
+  const announcement = 'announcement' in verdict ? verdict.announcement : undefined
+  const announces =
+    announcement !== undefined && !context.refusals.isRefused(trip.route.upstream.name, model, 'announce')
+  const [place] = verdict.kind === 'warn' ? placesFor(context, trip, judgement, verdict.notice) : []
+  const announcing = announces ? judgement.request.announce(announcement) : []
+  const edits = [...announcing, ...(place?.edits ?? [])]
+  if (edits.length === 0) return undefined
+  const suspect: Alteration | undefined = announces ? 'announce' : place?.channel
+  if (!suspect) return undefined
+  return {
+    call: withBody(call, applyEdits(bytes, edits)),
+    suspect,
+    ...(place ? { notice: place } : {}),
+  }
+}
+
+export function forward(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  bytes: Buffer,
+  own: OwnHeaders,
+): void {
+  const change = altered(context, trip, judgement, call, bytes)
+  if (!change) {
+    trip.call(call, receiverOf(trip, judgement, own))
+    return
+  }
+  const { verdict } = judgement
+  const told = () => {
+    if (verdict.kind === 'warn' && change.notice) {
+      context.emit({ kind: 'notice', tier: verdict.tier, channel: change.notice.channel })
+    }
+  }
+  const receiver = receiverOf(trip, judgement, own, told)
+  let isRefused = false
+  trip.call(change.call, {
+    ...receiver,
+    start(head, flow) {
+      if (!mayBeRefusal(head.status)) return receiver.start(head, flow)
+      isRefused = true
+    },
+    data: (chunk) => (isRefused ? undefined : receiver.data(chunk)),
+    end(trailers) {
+      if (isRefused) resend(context, trip, judgement, call, own, change.suspect)
+      else receiver.end(trailers)
+    },
+    fail(failure) {
+      // The refusal broke off; what it said does not matter any more.
+      if (isRefused && !trip.isClientGone) resend(context, trip, judgement, call, own, change.suspect)
+      else receiver.fail(failure)
+    },
+  })
+}
+
+/**
+ * Sends the client's own bytes instead of an altered request that was refused. Only if those are taken was the
+ * alteration to blame: then it is not tried again.
+ */
+function resend(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  own: OwnHeaders,
+  suspect: Alteration,
+): void {
+  const receiver = receiverOf(trip, judgement, own)
+  trip.call(call, {
+    ...receiver,
+    start(head, flow) {
+      if (head.status < 400) blame(context, trip, judgement, suspect, head.status)
+      receiver.start(head, flow)
+    },
+  })
+}
+
+/** Remembers that an upstream's model does not take an alteration, and says so. */
+export function blame(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  alteration: Alteration,
+  status: number,
+): void {
+  const { model } = judgement.request.conversation
+  const upstream = trip.route.upstream.name
+  context.refusals.remember(upstream, model, alteration)
+  context.emit({ kind: 'alteration_refused', upstream, model, alteration, status })
+}
+
+/** Relays an answer; one that is none gives the iteration back. */
+function receiverOf(trip: Trip, judgement: Judgement, own: OwnHeaders, answered?: () => void): Receiver {
+  const relayed = relayTo(trip.response, own)
+  return {
+    ...relayed,
+    start(head, flow) {
+      if (head.status >= 400) returnIteration(judgement)
+      else answered?.()
+      relayed.start(head, flow)
+    },
+    fail(failure) {
+      if (!trip.isClientGone) returnIteration(judgement)
+      trip.fail(failure, own)
+    },
+  }
+}
+
+/** Gives an iteration back without keeping the client waiting; a store that can't is a store that forgets. */
+export function returnIteration(judgement: Judgement): void {
+  judgement.giveBack().catch(() => undefined)
+}

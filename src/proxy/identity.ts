@@ -1,0 +1,84 @@
+/** Who a request belongs to: tenant, session, thread. */
+import { hashOf } from '../core/hash.ts'
+import type { DialectRequest } from '../dialect/dialect.ts'
+import { credentialsOf, headerOf, type RawHeaders } from './headers.ts'
+
+export interface IdentitySettings {
+  readonly headers: readonly string[]
+  readonly threadHeaders: readonly string[]
+  readonly bodyFields: readonly string[]
+}
+
+/** A hash of the credential: tells tenants apart without knowing them. */
+export function tenantOf(headers: RawHeaders): string {
+  return hashOf(credentialsOf(headers)).slice(0, 16)
+}
+
+/** Longer ids, and those that can't stand in a header, are known by their hash. */
+const MAX_ID = 200
+
+function presentable(id: string): string {
+  return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : hashOf(id)
+}
+
+function firstHeader(headers: RawHeaders, names: readonly string[]): string | undefined {
+  for (const name of names) {
+    const value = headerOf(headers, name.toLowerCase())?.trim()
+    if (value) return value
+  }
+  return undefined
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+function property(value: unknown, key: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, key)
+    ? Reflect.get(value, key)
+    : undefined
+}
+
+/**
+ * A user id is many sessions' id; Claude Code alone puts its session into it, as a JSON string or, in older
+ * versions, after `_session_`.
+ */
+function sessionInUserId(userId: string): string | undefined {
+  const inside = property(parsed(userId), 'session_id')
+  if (typeof inside === 'string' && inside !== '') return inside
+  return /_session_([0-9a-f-]{36})$/.exec(userId)?.[1]
+}
+
+function bodyValue(request: DialectRequest, path: string): string | undefined {
+  const [top = '', ...rest] = path.split('.')
+  const value = rest.reduce(property, request.field(top))
+  // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
+  const id = typeof value === 'string' ? value : property(value, 'id')
+  if (typeof id !== 'string' || id.trim() === '') return undefined
+  return path.endsWith('user_id') ? sessionInUserId(id) : id.trim()
+}
+
+/** The session id a client sent, fit to stand in a header; `undefined` where it sent none. */
+export function explicitSessionId(
+  headers: RawHeaders,
+  request: DialectRequest,
+  settings: IdentitySettings,
+): string | undefined {
+  const fromHeader = firstHeader(headers, ['x-governor-session', ...settings.headers])
+  if (fromHeader !== undefined) return presentable(fromHeader)
+  for (const path of settings.bodyFields) {
+    const value = bodyValue(request, path)
+    if (value !== undefined) return presentable(value)
+  }
+  return undefined
+}
+
+/** The thread a client names; empty where it names none. */
+export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
+  const name = firstHeader(headers, settings.threadHeaders)
+  return name === undefined ? '' : presentable(name)
+}

@@ -1,0 +1,88 @@
+/** An upstream's response as something to read from, for the few that Governor rewrites. */
+import { PassThrough, type Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import zlib from 'node:zlib'
+import { headerOf } from './headers.ts'
+import type { Trip } from './trip.ts'
+import type { Failure, Flow, Head, UpstreamCall } from './upstream.ts'
+
+/** The upstream did not answer, or broke off. */
+export class UpstreamFailed extends Error {
+  override readonly name = 'UpstreamFailed'
+  readonly failure: Failure
+  constructor(failure: Failure) {
+    super(failure.message, { cause: failure.cause })
+    this.failure = failure
+  }
+}
+
+export interface Incoming {
+  readonly head: Head
+  /** The body as it came; reading throws {UpstreamFailed} when the response breaks off. */
+  readonly body: Readable
+}
+
+/** Calls the upstream and waits for its response headers. @throws {UpstreamFailed} */
+export function open(trip: Trip, call: UpstreamCall): Promise<Incoming> {
+  return new Promise((resolve, reject) => {
+    const body = new PassThrough()
+    let flow: Flow | undefined
+    // A response that breaks off while nobody reads it is not a crash.
+    body.on('error', () => undefined)
+    body.on('drain', () => flow?.resume())
+    trip.call(call, {
+      start(head, started) {
+        flow = started
+        resolve({ head, body })
+      },
+      data(chunk) {
+        if (!body.write(chunk)) flow?.pause()
+      },
+      end() {
+        body.end()
+      },
+      fail(failure) {
+        const error = new UpstreamFailed(failure)
+        if (flow) body.destroy(error)
+        else reject(error)
+      },
+    })
+  })
+}
+
+function decoderFor(encoding: string): NodeJS.ReadWriteStream | undefined {
+  switch (encoding) {
+    case 'gzip':
+    case 'x-gzip':
+      return zlib.createGunzip({ flush: zlib.constants.Z_SYNC_FLUSH })
+    case 'deflate':
+      return zlib.createInflate({ flush: zlib.constants.Z_SYNC_FLUSH })
+    case 'br':
+      return zlib.createBrotliDecompress()
+    default:
+      return undefined
+  }
+}
+
+/** The body without its content coding; `undefined` where that is one Governor does not know. */
+export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | undefined {
+  const encoding = headerOf(head.headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+  if (encoding === 'identity') return body
+  const decoder = decoderFor(encoding)
+  if (!decoder) return undefined
+  const plain = new PassThrough()
+  pipeline(body, decoder, plain).catch((error: Error) => plain.destroy(error))
+  return plain
+}
+
+/** Reads a body whole; `undefined` when it is longer than `max` bytes. */
+export async function wholeBody(body: AsyncIterable<Buffer>, max: number): Promise<Buffer | undefined> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of body) {
+    length += chunk.length
+    if (length > max) return undefined
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks, length)
+}

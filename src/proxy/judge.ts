@@ -1,0 +1,108 @@
+/** Reads a guarded request and decides what becomes of it. */
+import { hashOf } from '../core/hash.ts'
+import { end, giveBack, NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
+import { derivedSessionId, isAgentic, type Sighting, sight } from '../core/sighting.ts'
+import type { FinalAnswer } from '../core/terminal.ts'
+import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
+import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
+import type { SessionKey } from '../store/store.ts'
+import type { Policies, ProxyContext } from './context.ts'
+import { headerOf, type RawHeaders } from './headers.ts'
+import { explicitSessionId, tenantOf, threadNameOf } from './identity.ts'
+
+export interface Judgement {
+  readonly request: DialectRequest
+  /** The session's id as the client knows it; `undefined` for the first request of one that has none yet. */
+  readonly sessionId: string | undefined
+  readonly position: Position
+  readonly policy: BudgetPolicy
+  readonly verdict: Verdict
+  /** The agent reached a limit of its own and asks for its last answer. */
+  readonly endsItself: boolean
+  /** The provider gave no answer: the iteration is not used up. */
+  giveBack(): Promise<void>
+  /** The run is over with this answer. */
+  end(answer: FinalAnswer): Promise<void>
+}
+
+function wholeNumber(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,9}$/.test(text.trim()) ? Number(text) : undefined
+}
+
+/** What the client declared in a header, as far as it may; 0 is no limit. */
+function overridden(limit: number, declared: number | undefined, mode: Policies['clientOverride']): number {
+  if (declared === undefined || mode === false) return limit
+  if (mode === true || limit === 0) return declared
+  return declared === 0 ? limit : Math.min(limit, declared)
+}
+
+/** The budget of one request: the configured one, changed by what its client declares. */
+export function policyFor(headers: RawHeaders, policies: Policies): BudgetPolicy {
+  const { budget, clientOverride, announce } = policies
+  const iterations = wholeNumber(headerOf(headers, 'x-governor-max-iterations'))
+  const toolCalls = wholeNumber(headerOf(headers, 'x-governor-max-tool-calls'))
+  const declares = clientOverride !== false && (iterations !== undefined || toolCalls !== undefined)
+  return {
+    ...budget,
+    maxIterations: overridden(budget.maxIterations, iterations, clientOverride),
+    maxToolCalls: overridden(budget.maxToolCalls, toolCalls, clientOverride),
+    announce: announce === 'always' || (announce === 'auto' && declares),
+  }
+}
+
+/** Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length. */
+function keyOf(tenant: string, id: string): SessionKey {
+  return { tenant, id: hashOf(id) }
+}
+
+function placeInSession(
+  context: ProxyContext,
+  key: SessionKey | undefined,
+  sighting: Sighting,
+  thread: string,
+): Promise<Position> {
+  const change = (session: Session | undefined) => {
+    const { session: next, position } = observe(session ?? NEW_SESSION, sighting, thread, context.now())
+    return { session: next, result: position }
+  }
+  // Without a name there is nothing to remember it by: the transcript alone says where it stands.
+  return key ? context.store.update(key, change) : Promise.resolve(change(undefined).result)
+}
+
+/**
+ * Judges a request body. `undefined`: not a conversation, or one without tools (a title, a summary), which is
+ * relayed and not counted.
+ */
+export async function judge(
+  context: ProxyContext,
+  dialect: Dialect,
+  headers: RawHeaders,
+  body: Buffer,
+): Promise<Judgement | 'unreadable' | 'uncounted'> {
+  const request = dialect.read(body)
+  if (!request) return 'unreadable'
+  const { conversation } = request
+  if (!isAgentic(conversation)) return 'uncounted'
+  const { registry, identity, store } = context
+  const tenant = tenantOf(headers)
+  const sessionId =
+    explicitSessionId(headers, request, identity) ?? derivedSessionId(tenant, conversation, registry)
+  const sighting = sight(conversation, body, registry)
+  const key = sessionId === undefined ? undefined : keyOf(tenant, sessionId)
+  const position = await placeInSession(context, key, sighting, threadNameOf(headers, identity))
+  const policy = policyFor(headers, context.policies())
+  const remember = async (change: (session: Session) => Session): Promise<void> => {
+    if (!key) return
+    await store.update(key, (session) => ({ session: change(session ?? NEW_SESSION), result: undefined }))
+  }
+  return {
+    request,
+    sessionId,
+    position,
+    policy,
+    verdict: decide(position, policy),
+    endsItself: sighting.asksForSummary,
+    giveBack: () => remember((session) => giveBack(session, sighting.fingerprint)),
+    end: (answer) => remember((session) => end(session, sighting.fingerprint, answer)),
+  }
+}

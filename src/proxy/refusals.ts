@@ -1,0 +1,33 @@
+/** Remembers which of Governor's alterations an upstream's model has refused, so that they are not tried again. */
+import { LRUCache } from 'lru-cache'
+import type { Channel } from '../core/verdict.ts'
+
+/** Something Governor changes in a request. */
+export type Alteration = Channel | 'announce' | 'tool_choice'
+
+export interface Refusals {
+  isRefused(upstream: string, model: string, alteration: Alteration): boolean
+  remember(upstream: string, model: string, alteration: Alteration): void
+}
+
+/** Upstream and model pairs; a model name is the client's to choose, so both their number and length are bounded. */
+const MAX_PAIRS = 1_000
+const MAX_NAME = 200
+
+export function createRefusals(): Refusals {
+  const refused = new LRUCache<string, ReadonlySet<Alteration>>({ max: MAX_PAIRS })
+  const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
+  return {
+    isRefused: (upstream, model, alteration) => refused.get(keyOf(upstream, model))?.has(alteration) ?? false,
+    remember(upstream, model, alteration) {
+      const key = keyOf(upstream, model)
+      refused.set(key, new Set([...(refused.get(key) ?? []), alteration]))
+    },
+  }
+}
+
+/** Channels worth trying, the preferred one first, without those refused. */
+export function channelsFor(preferred: Channel, isRefused: (channel: Channel) => boolean): Channel[] {
+  const all = new Set<Channel>([preferred, 'auto', 'user', 'system'])
+  return [...all].filter((channel) => !isRefused(channel))
+}

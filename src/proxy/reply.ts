@@ -1,0 +1,120 @@
+/** What Governor writes to a client: an upstream's response as it comes, or a reply of its own. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
+import type { Failure, Flow, Head } from './upstream.ts'
+
+/** Headers that Governor adds, by lower-case name. */
+export type OwnHeaders = Readonly<Record<string, string>>
+
+/**
+ * Calls `gone` when the client leaves before its response is complete. The response's `close` is the event to go by:
+ * the request's own fires as soon as a POST body is read, with the client still there
+ * (https://github.com/fastify/fastify/issues/6725).
+ */
+export function onClientGone(response: ServerResponse, gone: () => void): void {
+  response.once('close', () => {
+    if (!response.writableFinished) gone()
+  })
+}
+
+function isReasonSafe(reason: string): boolean {
+  return /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
+}
+
+/** Writes a status line and headers as given, without anything Node would add. */
+export function writeHead(response: ServerResponse, head: Head, headers: RawHeaders, own: OwnHeaders): void {
+  response.sendDate = false
+  const added = Object.entries(own)
+  const kept = added.length > 0 ? withoutFields(headers, (lower) => Object.hasOwn(own, lower)) : headers
+  const all = [...kept, ...added.flat()]
+  response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
+}
+
+/** Holds the upstream back while the client reads slowly. */
+export function writeWithPressure(response: ServerResponse, flow: Flow, chunk: Buffer): void {
+  if (response.write(chunk)) return
+  flow.pause()
+  response.once('drain', () => flow.resume())
+}
+
+/** An upstream's response, byte for byte, to a client. */
+export function relayTo(response: ServerResponse, own: OwnHeaders) {
+  let flow: Flow | undefined
+  let trailerNames = ''
+  return {
+    inform(head: Head): void {
+      // RFC 9110, section 15.2: a proxy forwards informational responses. Node can write this one.
+      if (head.status !== 103 || response.headersSent) return
+      const hints = Object.fromEntries(pairs(head.headers))
+      if (hints['link']) response.writeEarlyHints(hints)
+    },
+    start(head: Head, started: Flow): void {
+      flow = started
+      trailerNames = pairs(head.headers).find(([name]) => name === 'trailer')?.[1] ?? ''
+      writeHead(response, head, responseHeaders(head.headers), own)
+      // Node keeps the head back until the first byte of the body; a client of an event stream would wait for nothing.
+      queueMicrotask(() => {
+        if (!response.writableEnded && !response.destroyed) response.flushHeaders()
+      })
+    },
+    data(chunk: Buffer): void {
+      if (flow) writeWithPressure(response, flow, chunk)
+    },
+    end(trailers: RawHeaders): void {
+      if (trailers.length > 0 && trailerNames !== '') response.addTrailers(pairs(trailers))
+      response.end()
+    },
+  }
+}
+
+function pairs(headers: RawHeaders): [string, string][] {
+  const found: [string, string][] = []
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    found.push([(headers[at] ?? '').toLowerCase(), headers[at + 1] ?? ''])
+  }
+  return found
+}
+
+/** An error in the shape that the clients of the dialect know. */
+export function errorBody(message: string, code: string, type: string, speaksAnthropic: boolean): string {
+  return JSON.stringify(
+    speaksAnthropic
+      ? { type: 'error', error: { type, message } }
+      : { error: { message, type, param: null, code } },
+  )
+}
+
+/** A whole reply of Governor's own. */
+export function reply(
+  response: ServerResponse,
+  status: number,
+  contentType: string,
+  body: string | Buffer,
+  own: OwnHeaders = {},
+): void {
+  response.writeHead(status, {
+    ...own,
+    'content-type': contentType,
+    'content-length': Buffer.byteLength(body),
+  })
+  response.end(body)
+}
+
+/** Says why there is no response: as an error of its own, or, in the middle of one, by breaking it off. */
+export function replyFailure(
+  request: IncomingMessage,
+  response: ServerResponse,
+  failure: Failure,
+  speaksAnthropic: boolean,
+  own: OwnHeaders = {},
+): void {
+  if (response.headersSent) {
+    // A clean end would pass for a complete answer.
+    response.destroy()
+    return
+  }
+  // What is left of an upload has nowhere to go: the connection can't be used again.
+  if (!request.complete) response.setHeader('connection', 'close')
+  const body = errorBody(failure.message, failure.code, 'api_error', speaksAnthropic)
+  reply(response, failure.status, 'application/json', body, own)
+}

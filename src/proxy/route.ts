@@ -1,0 +1,103 @@
+/** Which upstream a request goes to, under which path, and in which dialect it speaks. */
+
+import type { Dialect } from '../dialect/dialect.ts'
+import { DIALECTS } from '../dialect/index.ts'
+import { headerOf, type RawHeaders } from './headers.ts'
+
+/** A place requests go to. */
+export interface Upstream {
+  readonly name: string
+  /** Scheme, host and port. */
+  readonly origin: string
+  /** Path put before every request's own; empty or without a trailing slash. */
+  readonly prefix: string
+  readonly apiKey: string | undefined
+  readonly headers: Readonly<Record<string, string>>
+}
+
+export interface Route {
+  readonly upstream: Upstream
+  /** Path and query as sent upstream: the client's own bytes but for the name in front and the upstream's prefix. */
+  readonly path: string
+  /** Set on guarded requests only. */
+  readonly dialect: Dialect | undefined
+  readonly speaksAnthropic: boolean
+}
+
+export interface UpstreamSettings {
+  readonly url: string
+  readonly api_key?: string | undefined
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** Reads an upstream's URL once, at start. A user name and password in it are dropped: `api_key` is the place. */
+export function upstreamOf(name: string, settings: UpstreamSettings): Upstream {
+  const url = new URL(settings.url)
+  return {
+    name,
+    origin: url.origin,
+    prefix: url.pathname.replace(/\/+$/, ''),
+    apiKey: settings.api_key,
+    headers: settings.headers,
+  }
+}
+
+/** The path of a request target: origin form as it is, absolute form without scheme and host (RFC 9112, section 3.2). */
+export function pathOf(target: string): string {
+  if (target.startsWith('/')) return target
+  const [, rest] = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*(.*)$/is.exec(target) ?? []
+  if (rest === undefined) return target
+  return rest.startsWith('/') ? rest : `/${rest}`
+}
+
+function withoutQuery(path: string): string {
+  const query = path.indexOf('?')
+  return query === -1 ? path : path.slice(0, query)
+}
+
+/** Puts the upstream's prefix before a path; `…/v1` and `/v1/…` make one `/v1`. */
+function joined(prefix: string, path: string): string {
+  const doubled = prefix.endsWith('/v1') && /^\/v1(?:[/?]|$)/.test(path)
+  return doubled ? prefix + path.slice('/v1'.length) : prefix + path
+}
+
+/** Paths like `threads/ID/messages` are the Assistants API, not Messages. */
+function isMessagesPath(path: string): boolean {
+  return /^\/v1\/messages(?:\/|$)/.test(path)
+}
+
+function dialectOf(method: string, path: string): Dialect | undefined {
+  if (method !== 'POST') return undefined
+  const segments = path.split('/').filter((segment) => segment !== '')
+  return DIALECTS.find((dialect) => dialect.claims(segments))
+}
+
+/** `upstreams` holds `openai` and `anthropic` at least. */
+export function routeOf(
+  method: string,
+  target: string,
+  headers: RawHeaders,
+  upstreams: ReadonlyMap<string, Upstream>,
+): Route {
+  const whole = pathOf(target)
+  const bare = withoutQuery(whole)
+  const [, first = ''] = bare.split('/', 2)
+  const named = upstreams.get(first)
+  const path = named ? whole.slice(first.length + 1) || '/' : whole
+  const ownPath = withoutQuery(path.startsWith('/') ? path : `/${path}`)
+  const speaksAnthropic = isMessagesPath(ownPath) || headerOf(headers, 'anthropic-version') !== undefined
+  const upstream = named ?? upstreams.get(speaksAnthropic ? 'anthropic' : 'openai')
+  if (!upstream) throw new Error(`no upstream for ${first}: openai and anthropic are always there`)
+  return {
+    upstream,
+    path: joined(upstream.prefix, path.startsWith('/') ? path : `/${path}`),
+    dialect: dialectOf(method, ownPath),
+    speaksAnthropic,
+  }
+}
+
+/** Does a WebSocket on this path belong to a dialect that is guarded over POST? */
+export function isGuardedSocket(target: string): boolean {
+  const segments = withoutQuery(pathOf(target)).split('/')
+  return segments.at(-1) === 'responses' || dialectOf('POST', withoutQuery(pathOf(target))) !== undefined
+}

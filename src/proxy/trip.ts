@@ -1,0 +1,121 @@
+/** One request's way through Governor: where its client is, what is under way for it, what will be told about it. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Dispatcher } from 'undici'
+import type { Emit, Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
+import type { Judgement } from './judge.ts'
+import { type OwnHeaders, onClientGone, replyFailure } from './reply.ts'
+import { pathOf, type Route } from './route.ts'
+import { type Failure, type Receiver, send, type UpstreamCall } from './upstream.ts'
+
+export interface Trip {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly route: Route
+  /** The client has left: nothing needs to be sent any more. */
+  readonly isClientGone: boolean
+  /** Calls the upstream; when the client leaves, the call is called off. */
+  call(call: UpstreamCall, receiver: Receiver): void
+  /** The last byte of the request was read: from here on time is Governor's own. */
+  bodyRead(): void
+  /** Notes what is told about the request when it is over. */
+  note(facts: Partial<RequestEnded>): void
+  /** Tells the client that there is no answer, and why. */
+  fail(failure: Failure, own?: OwnHeaders): void
+}
+
+export function beginTrip(
+  transport: Dispatcher,
+  emit: Emit,
+  request: IncomingMessage,
+  response: ServerResponse,
+  route: Route,
+): Trip {
+  const began = performance.now()
+  let isClientGone = false
+  let callOff: (() => void) | undefined
+  let outcome: Outcome = 'completed'
+  let bodyReadAt: number | undefined
+  let calledAt: number | undefined
+  let facts: Partial<RequestEnded> = {}
+  onClientGone(response, () => {
+    isClientGone = true
+    if (outcome === 'completed') outcome = 'client_gone'
+    callOff?.()
+  })
+  response.once('close', () => {
+    emit({
+      kind: 'request_ended',
+      upstream: route.upstream.name,
+      dialect: route.dialect?.name ?? 'none',
+      method: request.method ?? '',
+      path: pathOf(request.url ?? '').split('?', 1)[0] ?? '',
+      status: response.headersSent ? response.statusCode : 0,
+      outcome,
+      totalMs: performance.now() - began,
+      ...facts,
+    })
+  })
+  const note = (more: Partial<RequestEnded>) => {
+    facts = { ...facts, ...more }
+  }
+  return {
+    request,
+    response,
+    route,
+    get isClientGone() {
+      return isClientGone
+    },
+    bodyRead() {
+      bodyReadAt = performance.now()
+    },
+    note,
+    call(call, receiver) {
+      const now = performance.now()
+      if (calledAt === undefined && bodyReadAt !== undefined) note({ overheadMs: now - bodyReadAt })
+      calledAt ??= now
+      const since = calledAt
+      callOff = send(transport, call, {
+        ...receiver,
+        start(head, flow) {
+          note({ upstreamMs: performance.now() - since })
+          receiver.start(head, flow)
+        },
+      })
+      if (isClientGone) callOff()
+    },
+    fail(failure, own) {
+      if (isClientGone) return
+      outcome = 'upstream_failed'
+      note({ failure: failure.code })
+      replyFailure(request, response, failure, route.speaksAnthropic, own)
+    },
+  }
+}
+
+/** The verdict as clients are told it. */
+function verdictName(judgement: Judgement): VerdictName {
+  const { kind } = judgement.verdict
+  return kind === 'repeat' ? 'stop' : kind
+}
+
+/** What a judgement adds to the response headers and to the log. */
+export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
+  const { position, policy, verdict, sessionId } = judgement
+  const max = policy.enabled ? policy.maxIterations : 0
+  const iteration = max > 0 ? Math.min(position.iteration, max) : position.iteration
+  const tier = verdict.kind === 'warn' ? verdict.tier : undefined
+  trip.note({
+    iteration,
+    verdict: verdictName(judgement),
+    isRetry: position.isRetry,
+    ...(max > 0 ? { maxIterations: max } : {}),
+    ...(sessionId === undefined ? {} : { session: sessionId }),
+    ...(tier ? { tier } : {}),
+  })
+  return {
+    ...(sessionId === undefined ? {} : { 'x-governor-session': sessionId }),
+    'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
+    'x-governor-verdict': verdictName(judgement),
+    ...(tier ? { 'x-governor-tier': tier } : {}),
+  }
+}

@@ -1,0 +1,150 @@
+/** Upgraded connections: WebSockets refused where they would hide a session from the guard, passed through elsewhere. */
+import http, { type IncomingMessage } from 'node:http'
+import https from 'node:https'
+import type { Duplex } from 'node:stream'
+import { headerOf, type RawHeaders, requestHeaders, withCredential, withHeaders } from './headers.ts'
+import { errorBody } from './reply.ts'
+import { isGuardedSocket, type Route, routeOf, type Upstream } from './route.ts'
+import { failureOf } from './upstream.ts'
+
+export interface TunnelSettings {
+  readonly upstreams: ReadonlyMap<string, Upstream>
+  readonly websocket: 'refuse' | 'tunnel'
+  /** Milliseconds to open a connection; 0 is no limit. */
+  readonly connectTimeout: number
+  readonly mayUse: (route: Route, headers: RawHeaders) => boolean
+}
+
+function asksForWebSocket(request: IncomingMessage): boolean {
+  return /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(request.rawHeaders, 'upgrade') ?? '')
+}
+
+function headText(line: string, headers: RawHeaders): string {
+  let text = `${line}\r\n`
+  for (let at = 0; at + 1 < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
+  return `${text}\r\n`
+}
+
+function refuse(socket: Duplex, status: string, extra: RawHeaders, message: string, code: string): void {
+  const body = errorBody(message, code, 'invalid_request_error', false)
+  const headers = [
+    'Content-Type',
+    'application/json',
+    'Content-Length',
+    String(Buffer.byteLength(body)),
+    ...extra,
+  ]
+  socket.end(headText(`HTTP/1.1 ${status}`, headers) + body)
+}
+
+/**
+ * Hands a request that asks for an upgrade nobody here makes (h2c, as some HTTP clients do with every first request)
+ * back to the server without that wish: a server may ignore it (RFC 9110, section 7.8). The head is written anew and
+ * read again, as Node has already taken its parser off the connection.
+ */
+function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
+  const dropped = new Set(['upgrade', 'connection', 'http2-settings'])
+  const headers = request.rawHeaders.flatMap((item, at, all) => {
+    const name = (at % 2 === 0 ? item : (all[at - 1] ?? '')).toLowerCase()
+    return dropped.has(name) ? [] : [item]
+  })
+  const head = headText(`${request.method} ${request.url} HTTP/${request.httpVersion}`, headers)
+  socket.unshift(Buffer.concat([Buffer.from(head, 'latin1'), rest]))
+  server.emit('connection', socket)
+}
+
+/** Joins two connections until either ends; what breaks one ends the other. */
+function join(client: Duplex, upstream: Duplex): void {
+  client.on('error', () => upstream.destroy())
+  upstream.on('error', () => client.destroy())
+  client.on('close', () => upstream.destroy())
+  upstream.on('close', () => client.destroy())
+  client.pipe(upstream)
+  upstream.pipe(client)
+}
+
+function open(
+  settings: TunnelSettings,
+  route: Route,
+  request: IncomingMessage,
+  client: Duplex,
+  first: Buffer,
+): void {
+  const { upstream, path, speaksAnthropic } = route
+  const through = requestHeaders(request.rawHeaders)
+  const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
+  const url = new URL(upstream.origin)
+  const headers = [
+    ...['Host', url.host],
+    ...['Connection', 'Upgrade', 'Upgrade', headerOf(request.rawHeaders, 'upgrade') ?? 'websocket'],
+    ...withHeaders(identified, upstream.headers),
+  ]
+  const call = (url.protocol === 'https:' ? https : http).request(url, {
+    method: request.method ?? 'GET',
+    path,
+    headers,
+    agent: false,
+    setHost: false,
+    ...(settings.connectTimeout > 0 ? { timeout: settings.connectTimeout } : {}),
+  })
+  call.on('timeout', () => call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })))
+  call.on('upgrade', (answer, socket, rest) => {
+    socket.setTimeout(0)
+    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, answer.rawHeaders))
+    if (rest.length > 0) client.write(rest)
+    if (first.length > 0) socket.write(first)
+    join(client, socket)
+  })
+  call.on('response', (answer) => {
+    // The upstream says no, in its own words.
+    const kept = [...withHeaders(answer.rawHeaders, { Connection: 'close' })]
+    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, withoutChunking(kept)))
+    answer.pipe(client)
+  })
+  call.on('error', (error) => {
+    const failure = failureOf(error, upstream)
+    const status = failure.status === 504 ? '504 Gateway Timeout' : '502 Bad Gateway'
+    if (!client.destroyed) refuse(client, status, ['Connection', 'close'], failure.message, failure.code)
+  })
+  client.on('close', () => call.destroy())
+  call.end()
+}
+
+/** Node hands the body over without its chunks; it then ends with the connection. */
+function withoutChunking(headers: RawHeaders): string[] {
+  return headers.flatMap((item, at, all) => {
+    const name = (at % 2 === 0 ? item : (all[at - 1] ?? '')).toLowerCase()
+    return name === 'transfer-encoding' ? [] : [item]
+  })
+}
+
+/** Answers every request for an upgrade on a server. */
+export function handleUpgrades(server: http.Server, settings: TunnelSettings): void {
+  server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
+    if (!asksForWebSocket(request)) return ignoreUpgrade(server, request, socket, rest)
+    socket.on('error', () => socket.destroy())
+    const target = request.url ?? '/'
+    if (settings.websocket === 'refuse' && isGuardedSocket(target)) {
+      const message =
+        'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
+      return refuse(
+        socket,
+        '426 Upgrade Required',
+        ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close'],
+        message,
+        'upgrade_required',
+      )
+    }
+    const route = routeOf(request.method ?? 'GET', target, request.rawHeaders, settings.upstreams)
+    if (!settings.mayUse(route, request.rawHeaders)) {
+      return refuse(
+        socket,
+        '401 Unauthorized',
+        ['Connection', 'close'],
+        'This Governor asks for an access key.',
+        'invalid_api_key',
+      )
+    }
+    open(settings, route, request, socket, rest)
+  })
+}

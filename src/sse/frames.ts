@@ -1,0 +1,100 @@
+/**
+ * Server-sent events: bytes → frames that remember their exact bytes. Knows nothing of what they carry.
+ * Source: WHATWG HTML, section 9.2 (lines end in LF, CR LF or CR; an empty line ends an event).
+ */
+
+/** One event as it came, blank line included; joined in order, the `raw` of all frames are the input. */
+export interface Frame {
+  readonly raw: Buffer
+}
+
+export interface FrameReader {
+  /** Takes a chunk cut anywhere; returns the frames that it completed. */
+  push(chunk: Buffer): Frame[]
+  /** What is left when the stream ends: an unfinished frame, or nothing. */
+  end(): Frame[]
+}
+
+const LF = 0x0a
+const CR = 0x0d
+
+/** A frame longer than this many bytes is handed on in pieces, unread: memory stays bounded. */
+const MAX_FRAME = 16 * 1024 * 1024
+
+/**
+ * The offset after the first blank line that begins at or after `from`, or -1. A CR that ends the buffer may be
+ * half of a CR LF, so it decides nothing yet.
+ */
+function afterBlankLine(bytes: Buffer, from: number): number {
+  let lineIsEmpty = false
+  let at = from
+  while (at < bytes.length) {
+    const byte = bytes[at]
+    if (byte !== LF && byte !== CR) {
+      lineIsEmpty = false
+      at++
+      continue
+    }
+    if (byte === CR && at + 1 === bytes.length) return -1
+    at += byte === CR && bytes[at + 1] === LF ? 2 : 1
+    if (lineIsEmpty) return at
+    lineIsEmpty = true
+  }
+  return -1
+}
+
+export function createFrameReader(): FrameReader {
+  let pending: Buffer = Buffer.alloc(0)
+  return {
+    push(chunk) {
+      // The longest blank line, CR LF CR LF, may have begun in what was already looked at.
+      let from = Math.max(0, pending.length - 4)
+      pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
+      const frames: Frame[] = []
+      for (;;) {
+        const end = afterBlankLine(pending, from)
+        if (end === -1) break
+        frames.push({ raw: pending.subarray(0, end) })
+        pending = pending.subarray(end)
+        from = 0
+      }
+      if (pending.length > MAX_FRAME) {
+        frames.push({ raw: pending })
+        pending = Buffer.alloc(0)
+      }
+      return frames
+    },
+    end() {
+      const rest = pending
+      pending = Buffer.alloc(0)
+      return rest.length > 0 ? [{ raw: rest }] : []
+    },
+  }
+}
+
+const LINE_END = /\r\n|\n|\r/
+
+/** The event's data, its lines joined by LF; `undefined` where it has none (a comment, a keep-alive). */
+export function dataOf(frame: Frame): string | undefined {
+  const lines = frame.raw.toString('utf8').split(LINE_END)
+  const data = lines.flatMap((line) => {
+    if (line === 'data') return ['']
+    if (!line.startsWith('data:')) return []
+    return [line.charAt(5) === ' ' ? line.slice(6) : line.slice(5)]
+  })
+  return data.length > 0 ? data.join('\n') : undefined
+}
+
+/** The same event with other data (one line); its other fields stay. */
+export function withData(frame: Frame, data: string): Buffer {
+  const others = frame.raw
+    .toString('utf8')
+    .split(LINE_END)
+    .filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
+  return Buffer.from([...others, `data: ${data}`, '', ''].join('\n'))
+}
+
+/** A new event that has only data (one line). */
+export function dataFrame(data: string): Buffer {
+  return Buffer.from(`data: ${data}\n\n`)
+}

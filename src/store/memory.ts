@@ -1,0 +1,53 @@
+/** Sessions in this process's memory: lost with it, bounded in number, age and size. */
+import { LRUCache } from 'lru-cache'
+import type { Run, Session } from '../core/session.ts'
+import type { SessionKey, Store } from './store.ts'
+
+export interface MemoryLimits {
+  readonly maxSessions: number
+  /** Milliseconds since a session was last used. */
+  readonly ttl: number
+  /** Bytes that all sessions together may take, roughly. */
+  readonly maxBytes: number
+}
+
+/** What a hash and its place in an array take, roughly, in bytes. */
+const BYTES_PER_HASH = 96
+const BYTES_PER_THREAD = 512
+
+function sizeOfRun(run: Run): number {
+  return run.seen.length * BYTES_PER_HASH + (run.ended ? run.ended.text.length * 2 : 0)
+}
+
+function sizeOf(session: Session): number {
+  return session.threads.reduce(
+    (sum, thread) =>
+      sum +
+      BYTES_PER_THREAD +
+      (thread.humans.length + thread.ancestry.length) * BYTES_PER_HASH +
+      sizeOfRun(thread.run),
+    BYTES_PER_THREAD,
+  )
+}
+
+export function createMemoryStore(limits: MemoryLimits): Store {
+  const sessions = new LRUCache<string, Session>({
+    max: limits.maxSessions,
+    ttl: limits.ttl,
+    maxSize: limits.maxBytes,
+    sizeCalculation: sizeOf,
+    updateAgeOnGet: true,
+  })
+  const nameOf = ({ tenant, id }: SessionKey) => `${tenant}:${id}`
+  return {
+    update(key, change) {
+      const name = nameOf(key)
+      const { session, result } = change(sessions.get(name))
+      sessions.set(name, session)
+      return Promise.resolve(result)
+    },
+    get size() {
+      return sessions.size
+    },
+  }
+}

@@ -1,0 +1,62 @@
+/**
+ * Everything that happens to a request, as one union. Metrics and logs are folds over it: nobody calls them.
+ * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
+ */
+import type { Tier } from '../core/budget.ts'
+import type { TerminalReason } from '../core/terminal.ts'
+import type { Channel } from '../core/verdict.ts'
+
+export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
+
+/** Why a request that could have been guarded was not. */
+export type FailOpenReason = 'body_too_large' | 'unreadable_body' | 'unknown_encoding' | 'fault'
+
+/** How a request ended for the client. */
+export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused'
+
+/** One request from its first byte to its last; times in milliseconds. */
+export interface RequestEnded {
+  readonly kind: 'request_ended'
+  readonly upstream: string
+  /** `none`: relayed unread. */
+  readonly dialect: string
+  readonly method: string
+  /** Without the query, which may hold a key. */
+  readonly path: string
+  readonly status: number
+  readonly outcome: Outcome
+  readonly totalMs: number
+  /** From the call to the upstream's response headers, all tries together; unset where it was not called or did not answer. */
+  readonly upstreamMs?: number
+  /** What Governor took to judge, from the last byte of the request to the call. */
+  readonly overheadMs?: number
+  readonly session?: string
+  readonly iteration?: number
+  readonly maxIterations?: number
+  readonly verdict?: VerdictName
+  readonly tier?: Tier
+  readonly isRetry?: boolean
+  readonly failure?: string
+}
+
+export type ProxyEvent =
+  | RequestEnded
+  | { readonly kind: 'notice'; readonly tier: Tier; readonly channel: Channel }
+  | {
+      readonly kind: 'stopped'
+      readonly reason: TerminalReason
+      /** Whose answer ended the run: the model's, none (the fallback text), or the agent's own request for one. */
+      readonly by: 'model' | 'fallback' | 'agent'
+      readonly session: string
+    }
+  | { readonly kind: 'answer_repeated' }
+  | { readonly kind: 'failed_open'; readonly reason: FailOpenReason; readonly fault?: string }
+  | {
+      readonly kind: 'alteration_refused'
+      readonly upstream: string
+      readonly model: string
+      readonly alteration: Channel | 'announce' | 'tool_choice'
+      readonly status: number
+    }
+
+export type Emit = (event: ProxyEvent) => void

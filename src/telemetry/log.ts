@@ -1,0 +1,50 @@
+/** Log lines, folded from events: the facts as an object, then one constant message. Keys and prompts never. */
+import type { ProxyEvent } from './event.ts'
+
+/** The part of a pino logger that is used. */
+export interface LogSink {
+  info(facts: object, message: string): void
+  warn(facts: object, message: string): void
+  error(facts: object, message: string): void
+}
+
+function rounded(milliseconds: number | undefined): number | undefined {
+  return milliseconds === undefined ? undefined : Math.round(milliseconds * 100) / 100
+}
+
+function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_ended' }>): void {
+  const { kind: _kind, totalMs, upstreamMs, overheadMs, isRetry, iteration, maxIterations, ...facts } = event
+  const line = {
+    ...facts,
+    iteration,
+    max_iterations: maxIterations,
+    retry: isRetry || undefined,
+    upstream_ms: rounded(upstreamMs),
+    overhead_ms: rounded(overheadMs),
+    total_ms: rounded(totalMs),
+  }
+  if (event.outcome === 'upstream_failed') log.warn(line, 'request failed')
+  else log.info(line, 'request')
+}
+
+export function logEvent(log: LogSink, event: ProxyEvent): void {
+  switch (event.kind) {
+    case 'request_ended':
+      return logRequest(log, event)
+    case 'notice':
+    case 'answer_repeated':
+      return
+    case 'stopped':
+      return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
+    case 'failed_open': {
+      const facts = { reason: event.reason, fault: event.fault }
+      return event.reason === 'fault'
+        ? log.error(facts, 'request relayed unguarded')
+        : log.warn(facts, 'request relayed unguarded')
+    }
+    case 'alteration_refused': {
+      const { kind: _kind, ...facts } = event
+      return log.warn({ ...facts, model: facts.model.slice(0, 200) }, 'upstream refuses this alteration')
+    }
+  }
+}

@@ -1,0 +1,128 @@
+/** Prometheus metrics, folded from events. Every label has a closed set of values or comes from the configuration. */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import type { ProxyEvent } from './event.ts'
+
+/** Seconds; from a tenth of a millisecond, as Governor's own share is small. */
+const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
+/** Seconds; up to half an hour, as reasoning models are slow. */
+const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800]
+
+export interface Metrics {
+  record(event: ProxyEvent): void
+  /** A request came in; call the result when it is over. */
+  opened(): () => void
+  /** The text of `GET /metrics` and its content type. */
+  render(): Promise<{ readonly contentType: string; readonly text: string }>
+}
+
+const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'])
+
+export function createMetrics(sessions: () => number): Metrics {
+  const registry = new Registry()
+  const registers = [registry]
+  collectDefaultMetrics({ register: registry })
+  const requests = new Counter({
+    name: 'governor_requests_total',
+    help: 'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
+    labelNames: ['upstream', 'dialect', 'method', 'status', 'outcome'] as const,
+    registers,
+  })
+  const verdicts = new Counter({
+    name: 'governor_verdicts_total',
+    help: 'Judged requests by verdict.',
+    labelNames: ['verdict'] as const,
+    registers,
+  })
+  const notices = new Counter({
+    name: 'governor_notices_total',
+    help: 'Notices that reached the model, by tier and channel.',
+    labelNames: ['tier', 'channel'] as const,
+    registers,
+  })
+  const stops = new Counter({
+    name: 'governor_stops_total',
+    help: 'Ended runs by reason, and by whose answer ended them.',
+    labelNames: ['reason', 'by'] as const,
+    registers,
+  })
+  const repeats = new Counter({
+    name: 'governor_answers_repeated_total',
+    help: 'Requests of a stopped run that got its recorded answer again.',
+    registers,
+  })
+  const failedOpen = new Counter({
+    name: 'governor_failed_open_total',
+    help: 'Requests relayed without a guard, by reason.',
+    labelNames: ['reason'] as const,
+    registers,
+  })
+  const refused = new Counter({
+    name: 'governor_alterations_refused_total',
+    help: 'Alterations that an upstream refused, which are not tried again for that model.',
+    labelNames: ['upstream', 'alteration'] as const,
+    registers,
+  })
+  const retries = new Counter({
+    name: 'governor_retries_total',
+    help: 'Requests that repeated one already counted.',
+    registers,
+  })
+  const overhead = new Histogram({
+    name: 'governor_overhead_seconds',
+    help: 'Time from the last byte of a guarded request to the call upstream.',
+    buckets: OVERHEAD_BUCKETS,
+    registers,
+  })
+  const upstream = new Histogram({
+    name: 'governor_upstream_seconds',
+    help: 'Time from the call upstream to its response headers.',
+    labelNames: ['upstream'] as const,
+    buckets: UPSTREAM_BUCKETS,
+    registers,
+  })
+  const open = new Gauge({ name: 'governor_open_requests', help: 'Requests under way.', registers })
+  new Gauge({
+    name: 'governor_sessions',
+    help: 'Sessions remembered.',
+    registers,
+    collect() {
+      this.set(sessions())
+    },
+  })
+
+  const recordRequest = (event: Extract<ProxyEvent, { kind: 'request_ended' }>): void => {
+    const method = METHODS.has(event.method) ? event.method : 'other'
+    const { upstream: name, dialect, outcome, status } = event
+    requests.inc({ upstream: name, dialect, method, status: String(status), outcome })
+    if (event.verdict) verdicts.inc({ verdict: event.verdict })
+    if (event.isRetry) retries.inc()
+    if (event.overheadMs !== undefined) overhead.observe(event.overheadMs / 1000)
+    if (event.upstreamMs !== undefined) upstream.observe({ upstream: name }, event.upstreamMs / 1000)
+  }
+
+  return {
+    record(event) {
+      switch (event.kind) {
+        case 'request_ended':
+          return recordRequest(event)
+        case 'notice':
+          return notices.inc({ tier: event.tier, channel: event.channel })
+        case 'stopped':
+          return stops.inc({ reason: event.reason, by: event.by })
+        case 'answer_repeated':
+          return repeats.inc()
+        case 'failed_open':
+          return failedOpen.inc({ reason: event.reason })
+        case 'alteration_refused':
+          return refused.inc({ upstream: event.upstream, alteration: event.alteration })
+      }
+    },
+    opened() {
+      open.inc()
+      return () => open.dec()
+    },
+    async render() {
+      return { contentType: registry.contentType, text: await registry.metrics() }
+    },
+  }
+}

@@ -1,0 +1,46 @@
+import { describe, expect, it } from 'vitest'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { runaway } from '../support/provider.ts'
+
+const CAUTION =
+  '[BUDGET: Iteration 14/20. You have 6 iterations left. Start consolidating your work and prepare to provide a final response.]'
+const WARNING =
+  '[BUDGET: Iteration 18/20. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]'
+
+describe.each([{ stream: false }, { stream: true }])(
+  'a run that does not end by itself (stream: $stream)',
+  ({ stream }) => {
+    it('is cautioned, warned, and stopped with an answer at request 21 of 20', async () => {
+      const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 20 } })
+      const { steps } = await runAgent(url, START, { stream })
+      expect(steps).toHaveLength(21)
+      expect(steps.map((step) => step.headers.get('x-governor-iteration'))).toEqual([
+        ...Array.from({ length: 20 }, (_, at) => `${at + 1}/20`),
+        '20/20',
+      ])
+      expect(steps.map((step) => step.headers.get('x-governor-verdict'))).toEqual([
+        ...Array(13).fill('allow'),
+        ...Array(7).fill('warn'),
+        'stop',
+      ])
+      const lastText = (at: number) => provider.requests[at]?.json.messages.at(-1)?.content
+      expect(lastText(12)).toBe('result of search')
+      expect(lastText(13)).toBe(`result of search\n\n${CAUTION}`)
+      expect(lastText(17)).toBe(`result of search\n\n${WARNING}`)
+      const last = steps.at(-1)
+      expect(last?.message.content).toBe('This is what I found so far.')
+      expect(last?.finish).toBe('stop')
+      expect(last?.governor).toEqual({
+        terminal_state: 'tool_limit_reached',
+        terminal_reason: 'max_iterations',
+        has_final_answer: true,
+        budget_used: 20,
+        budget_max: 20,
+        session: last?.headers.get('x-governor-session'),
+      })
+      expect(last?.headers.get('x-governor-terminal-state')).toBe('tool_limit_reached')
+      expect(last?.headers.get('x-governor-terminal-reason')).toBe('max_iterations')
+    })
+  },
+)
