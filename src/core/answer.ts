@@ -55,7 +55,10 @@ export function isRealAnswer(text: string): boolean {
   }
 }
 
-/** Could `text`, the beginning of a reply, still turn out to be no answer? Then a stream must wait before showing it. */
+/**
+ * Could `text`, the beginning of a reply, still turn out to be no answer? Then a stream must wait before showing it.
+ * Of text that ends in a `</think>` without a beginning it can't be known, and the beginning was shown.
+ */
 export function mayStillBeMarkup(text: string): boolean {
   let rest = text.trimStart()
   for (;;) {

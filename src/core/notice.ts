@@ -1,4 +1,7 @@
-/** Every sentence Governor says to a model. The texts are templates: `{used}`, `{max}`, `{left}` and `{meter}`. */
+/**
+ * Every sentence Governor says to a model. The texts are templates. `{meter}` and `{unit}` name what is counted;
+ * `{used}`, `{max}` and `{left}` are its numbers, which may also be written `{N}`, `{M}` and `{M-N}`.
+ */
 import type { Meter, MeterName, Tier } from './budget.ts'
 
 export interface NoticeTexts {
@@ -13,7 +16,9 @@ export interface NoticeTexts {
 }
 
 /** The placeholders a template may use. */
-export const PLACEHOLDERS = ['meter', 'used', 'max', 'left', 'unit'] as const
+export const PLACEHOLDERS = ['meter', 'unit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
+
+const PLACEHOLDER = /\{([\w-]+)\}/g
 
 export const DEFAULT_TEXTS: NoticeTexts = {
   caution:
@@ -23,7 +28,7 @@ export const DEFAULT_TEXTS: NoticeTexts = {
   announce:
     "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
   stop: "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
-  fallback: '(Reached max iterations: {max})',
+  fallback: '(Reached max {unit}: {max})',
 }
 
 const WORDS: Record<MeterName, { readonly meter: string; readonly unit: string }> = {
@@ -34,20 +39,17 @@ const WORDS: Record<MeterName, { readonly meter: string; readonly unit: string }
 /** The placeholders in `template` that do not exist; empty when all do. */
 export function unknownPlaceholders(template: string): string[] {
   const known: readonly string[] = PLACEHOLDERS
-  return [...template.matchAll(/\{(\w+)\}/g)].flatMap(([, name = '']) => (known.includes(name) ? [] : [name]))
+  return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (known.includes(name) ? [] : [name]))
 }
 
 /** Fills a template in with one meter's numbers; what is left is never said to be less than nothing. */
 export function fill(template: string, meter: Meter): string {
   const { meter: name, unit } = WORDS[meter.name]
-  const values: Record<string, string> = {
-    meter: name,
-    unit,
-    used: String(meter.used),
-    max: String(meter.max),
-    left: String(Math.max(0, meter.max - meter.used)),
-  }
-  return template.replace(/\{(\w+)\}/g, (whole, key: string) =>
+  const used = String(meter.used)
+  const max = String(meter.max)
+  const left = String(Math.max(0, meter.max - meter.used))
+  const values: Record<string, string> = { meter: name, unit, used, max, left, N: used, M: max, 'M-N': left }
+  return template.replace(PLACEHOLDER, (whole, key: string) =>
     Object.hasOwn(values, key) ? (values[key] ?? whole) : whole,
   )
 }

@@ -65,7 +65,10 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.',
     'Summarize the task tool output above and continue with your task.',
     'The following tool was executed by the user',
+    // Chat Completions has no place for a picture in a tool result, so harnesses put it into a user message.
+    'Attached media from tool result:',
   ),
+  ...scaffold('pi', 'exact', 'Attached image(s) from tool result:'),
   ...scaffold(
     'opencode',
     'prefix',

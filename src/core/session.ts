@@ -56,7 +56,8 @@ export interface Position {
 const MAX_THREADS = 64
 const MAX_HUMANS = 128
 const MAX_ANCESTRY = 32
-const MAX_SEEN = 16
+/** Retries come right after what they repeat. An older body again is a model call like any other. */
+const MAX_SEEN = 4
 
 export const NEW_SESSION: Session = { threads: [] }
 
@@ -87,41 +88,66 @@ function sharesHistory(thread: Thread, sighting: Sighting): boolean {
 
 /**
  * A run begins with a human message that the thread has not seen, or with one more than it had: people do say
- * "continue" twice. A transcript that lost messages, and ends in an old one, continues the run.
+ * "continue" twice. A transcript that lost messages, and ends in an old one, continues the run; but once the run was
+ * stopped and answered, a human who says the same again means it.
  */
 function startsRun(thread: Thread, sighting: Sighting): boolean {
   const last = sighting.humans.at(-1)
   if (last === undefined) return false
-  return !thread.humans.includes(last) || sighting.humans.length > thread.humanCount
+  if (!thread.humans.includes(last) || sighting.humans.length > thread.humanCount) return true
+  return thread.run.ended !== undefined && sighting.endsInHuman && !retryOf(thread.run, sighting)
 }
 
+function retryOf(run: Run, sighting: Sighting) {
+  return run.seen.find(({ fingerprint }) => fingerprint === sighting.fingerprint)
+}
+
+/**
+ * A session without a name of its own is known by how it began. Where the same beginning is shown again, with a newest
+ * message that is an old one, somebody started over: that is another run, whatever this one had used.
+ */
+function startsOver(thread: Thread, sighting: Sighting): boolean {
+  const { run, ancestry } = thread
+  return (
+    sighting.iteration <= run.iteration &&
+    sighting.newest !== undefined &&
+    ancestry.includes(sighting.newest) &&
+    !retryOf(run, sighting)
+  )
+}
+
+/** What is known and what is shown, the newest last; the first stays, as it names the thread. */
 function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): readonly Hash[] {
-  const added = shown.filter((hash) => !known.includes(hash))
-  if (added.length === 0) return known
-  const [first, ...rest] = [...known, ...added]
-  // The first stays: it names the thread.
-  return first === undefined ? [] : [first, ...rest.slice(-(bound - 1))]
+  const newest = new Set(shown)
+  const first = known[0] ?? shown[0]
+  const others = [...known.filter((hash) => !newest.has(hash)), ...newest].filter((hash) => hash !== first)
+  return first === undefined ? [] : [first, ...others.slice(-(bound - 1))]
 }
 
 function newRun(sighting: Sighting, now: number): Run {
   return { human: sighting.humans.at(-1) ?? '', startedAt: now, iteration: 0, toolCalls: 0, seen: [] }
 }
 
-/** Takes a request into account. Idempotent: the same request again is a retry and changes no count. */
+/**
+ * Takes a request into account. Idempotent: the same request again is a retry and changes no count. `isDerived`: the
+ * session has no name but what it was asked and first answered.
+ */
 export function observe(
   session: Session,
   sighting: Sighting,
   threadName: string,
   now: number,
+  isDerived = false,
 ): { session: Session; position: Position } {
   const known = findThread(session, sighting, threadName)
-  const begins = !known || startsRun(known, sighting)
+  const begins = !known || startsRun(known, sighting) || (isDerived && startsOver(known, sighting))
   const run = begins ? newRun(sighting, now) : known.run
-  const before = run.seen.find(({ fingerprint }) => fingerprint === sighting.fingerprint)
+  const before = retryOf(run, sighting)
   const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + 1)
-  const toolCalls = before
-    ? run.toolCalls
-    : Math.max(sighting.toolCalls, run.toolCalls + sighting.newToolCalls)
+  // A request that was changed and sent again shows the same calls again.
+  const isCounted =
+    before !== undefined || (sighting.newest !== undefined && known?.ancestry.includes(sighting.newest))
+  const toolCalls = Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls))
   const thread: Thread = {
     name: threadName,
     system: sighting.system,

@@ -17,6 +17,10 @@ export interface Sighting {
   readonly newToolCalls: number
   /** The first and the newest assistant messages: a transcript that holds one of them continues the same thread. */
   readonly ancestry: readonly Hash[]
+  /** The newest assistant message, if there is one: what it is tells a transcript that grew from one that went back. */
+  readonly newest: Hash | undefined
+  /** The last message is a human's. */
+  readonly endsInHuman: boolean
   /** The last message is the agent's own request for a final answer. */
   readonly asksForSummary: boolean
 }
@@ -46,6 +50,7 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
   const humans: Hash[] = []
   const assistants: number[] = []
   let firstSinceHuman = 0
+  let lastHuman = -1
   for (let index = 0; index < conversation.length; index++) {
     const role = conversation.role(index)
     if (role === 'assistant' && !isPrefill(conversation, index)) assistants.push(index)
@@ -54,6 +59,7 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     if (said === '' && conversation.texts(index).length > 0) continue
     humans.push(hashOf(said))
     firstSinceHuman = assistants.length
+    lastHuman = index
   }
   const sinceHuman = assistants.slice(firstSinceHuman)
   const callCounts = sinceHuman.map((index) => conversation.calls(index).length)
@@ -61,6 +67,7 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     [assistants[0], ...assistants.slice(-ANCESTRY)].filter((index) => index !== undefined),
   )
   const last = conversation.length - 1
+  const newest = assistants.at(-1)
   return {
     fingerprint: hashOf(body),
     system: hashOf(conversation.systemText),
@@ -69,6 +76,8 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     toolCalls: callCounts.reduce((sum, count) => sum + count, 0),
     newToolCalls: callCounts.at(-1) ?? 0,
     ancestry: [...known].map((index) => assistantHash(conversation, index)),
+    newest: newest === undefined ? undefined : assistantHash(conversation, newest),
+    endsInHuman: lastHuman === last && last >= 0,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
   }

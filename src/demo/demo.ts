@@ -1,5 +1,204 @@
+/** `governor demo`: an agent that never comes to an end, a budget, and what both of them see. Nothing leaves this machine. */
+import type OpenAI from 'openai'
+import { pino } from 'pino'
+import { buildGovernor } from '../app.ts'
 import type { ExitCode, Terminal } from '../cli/cli.ts'
-export async function demo(terminal: Terminal): Promise<ExitCode> {
-  terminal.out('')
-  return 0
+import { checkConfig } from '../config/load.ts'
+import { afterStep, callStreaming, callWhole, type Message, runAgent, type Step } from './agent.ts'
+import { type Script, type ScriptedProvider, startScriptedProvider } from './provider.ts'
+
+const BUDGET = 10
+
+const QUESTION = 'Which vector database is the cheapest for a team of five?'
+const FOLLOW_UP = 'Thank you. And which of them runs on a laptop?'
+
+const SCRIPT: Script = {
+  calls: [
+    { name: 'web_search', arguments: { query: 'vector database pricing' } },
+    { name: 'fetch_page', arguments: { url: 'https://example.com/pricing' } },
+    { name: 'web_search', arguments: { query: 'vector database pricing 2026' } },
+    { name: 'fetch_page', arguments: { url: 'https://example.org/compare' } },
+    { name: 'take_note', arguments: { note: 'prices differ by region' } },
+    { name: 'web_search', arguments: { query: 'vector database price per region' } },
+    { name: 'fetch_page', arguments: { url: 'https://example.com/regions' } },
+    { name: 'take_note', arguments: { note: 'free tiers exist as well' } },
+    { name: 'web_search', arguments: { query: 'vector database free tier limits' } },
+    { name: 'fetch_page', arguments: { url: 'https://example.net/free-tiers' } },
+  ],
+  answer:
+    'Of those I looked at, two have a free tier that is enough for five people. I could not confirm their prices per region.',
+}
+
+type Load = () => Promise<{ readonly default: typeof OpenAI }>
+
+/** The package is only needed here, so it is no dependency of those who never watch the demo. */
+async function loadClient(load: Load): Promise<typeof OpenAI | undefined> {
+  try {
+    return (await load()).default
+  } catch (error) {
+    if (Reflect.get(error as Error, 'code') === 'ERR_MODULE_NOT_FOUND') return undefined
+    throw error
+  }
+}
+
+/** Shows an agent that runs away and is stopped. Returns 1 where the `openai` package is not installed. */
+export async function demo(terminal: Terminal, load: Load = () => import('openai')): Promise<ExitCode> {
+  const Client = await loadClient(load)
+  if (!Client) {
+    terminal.err('governor: the demo runs an agent made with the openai package: npm install openai\n')
+    return 1
+  }
+  const provider = await startScriptedProvider(SCRIPT)
+  const upstream = { url: provider.url }
+  const governor = buildGovernor(
+    checkConfig(
+      {
+        server: { port: 0 },
+        upstreams: { openai: upstream, anthropic: upstream },
+        budget: { max_iterations: BUDGET },
+      },
+      'demo',
+    ),
+    { log: pino({ level: 'silent' }) },
+  )
+  try {
+    const url = await governor.listen()
+    // Set here, so that nothing in the environment sends the agent elsewhere or makes it talk.
+    const client = new Client({ baseURL: `${url}/v1`, apiKey: 'none-needed', logLevel: 'off' })
+    await tell(client, provider, pageFor(terminal))
+    return 0
+  } finally {
+    await governor.close()
+    await provider.close()
+  }
+}
+
+/** The story, in the order in which it happens. */
+async function tell(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
+  page.title(`A research agent that never answers, with a budget of ${BUDGET} iterations`)
+  page.note(
+    'The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.',
+  )
+  page.said('user', QUESTION)
+  page.columns()
+  let last: Step | undefined
+  const messages = await runAgent(
+    client,
+    [
+      { role: 'system', content: 'You are a research agent. Use the tools.' },
+      { role: 'user', content: QUESTION },
+    ],
+    (step, sent) => {
+      last = step
+      page.step(step, told(provider, sent))
+    },
+  )
+  if (!last) return
+  page.said('model', last.message.content)
+  page.note('The last piece of the streamed response says how the run ended:')
+  page.metadata(last)
+  page.note(
+    `Without a budget the model would have called ${callOf(SCRIPT.calls.length + 1)} next and gone on: nothing in this agent counts.`,
+  )
+
+  page.title('The agent lost that answer and asks again')
+  const callsBefore = provider.received.length
+  const again = await callWhole(client, messages)
+  page.columns()
+  page.step(again, undefined)
+  page.said('model', again.message.content)
+  const callsMade = provider.received.length - callsBefore
+  page.note(`The recorded answer, this time as plain JSON. Calls to the provider: ${callsMade}.`)
+
+  page.title('A person writes again, and the budget is a new one')
+  page.said('user', FOLLOW_UP)
+  page.columns()
+  const next = [...afterStep(messages, last), { role: 'user' as const, content: FOLLOW_UP }]
+  page.step(await callStreaming(client, next), told(provider, next))
+  page.note('Point your own agent at a Governor: npm start, then OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
+}
+
+function callOf(number: number): string {
+  const call = SCRIPT.calls[(number - 1) % SCRIPT.calls.length]
+  return call ? shown(call.name, JSON.stringify(call.arguments)) : ''
+}
+
+/** What the model was told in the newest request that the agent did not say. */
+function told(provider: ScriptedProvider, sent: readonly Message[]): string | undefined {
+  const got = provider.received.at(-1)?.messages.at(-1)?.content
+  const own = sent.at(-1)?.content
+  if (typeof got !== 'string' || typeof own !== 'string' || got === own) return undefined
+  return got.startsWith(own) ? got.slice(own.length).trim() : got
+}
+
+function shown(name: string, given: string): string {
+  const values = Object.values(JSON.parse(given) as Record<string, unknown>)
+  return `${name}(${values.map((value) => JSON.stringify(value)).join(', ')})`
+}
+
+/** Everything that is printed, and how it looks. */
+interface Page {
+  title(text: string): void
+  note(text: string): void
+  said(who: string, text: unknown): void
+  columns(): void
+  step(step: Step, told: string | undefined): void
+  metadata(step: Step): void
+}
+
+const WIDTH = 96
+const INDENT = '                          '
+
+const COLOURS = { allow: '32', CAUTION: '33', WARNING: '35', STOP: '31', title: '1', quiet: '2' } as const
+
+type Label = 'allow' | 'CAUTION' | 'WARNING' | 'STOP'
+
+function labelOf(headers: Headers): Label {
+  if (headers.get('x-governor-verdict') === 'stop') return 'STOP'
+  const tier = headers.get('x-governor-tier')
+  return tier === 'caution' ? 'CAUTION' : tier === 'warning' ? 'WARNING' : 'allow'
+}
+
+function barOf(iteration: string): string {
+  const used = Number.parseInt(iteration, 10)
+  return '█'.repeat(used) + '░'.repeat(Math.max(0, BUDGET - used))
+}
+
+/** Breaks text at spaces so that no line is longer than the page. */
+function wrapped(text: string, indent: string): string {
+  const lines: string[] = []
+  for (const word of text.split(/\s+/)) {
+    const line = lines.at(-1)
+    if (line !== undefined && indent.length + line.length + word.length < WIDTH) {
+      lines[lines.length - 1] = `${line} ${word}`
+    } else lines.push(word)
+  }
+  return lines.map((line) => `${indent}${line}\n`).join('')
+}
+
+function pageFor({ out, isInteractive, env }: Terminal): Page {
+  const hasColours = isInteractive && !env['NO_COLOR']
+  const paint = (name: keyof typeof COLOURS, text: string) =>
+    hasColours ? `\u001b[${COLOURS[name]}m${text}\u001b[0m` : text
+  return {
+    title: (text) => out(`\n${paint('title', text)}\n\n`),
+    note: (text) => out(`\n${wrapped(text, '  ')}`),
+    said: (who, text) => out(`\n${wrapped(`${who}: ${String(text)}`, '  ')}`),
+    columns: () => out(`\n${paint('quiet', '  iteration  budget      verdict  the model')}\n`),
+    step({ headers, calls }, told) {
+      const iteration = headers.get('x-governor-iteration') ?? ''
+      const label = labelOf(headers)
+      const does =
+        calls.length === 0
+          ? 'answers'
+          : calls.map(({ function: { name, arguments: given } }) => shown(name, given)).join(', ')
+      out(`  ${iteration.padStart(9)}  ${barOf(iteration)}  ${paint(label, label.padEnd(7))}  ${does}\n`)
+      if (told !== undefined) out(paint('quiet', wrapped(`told: ${told}`, INDENT)))
+    },
+    metadata: ({ governor }) => {
+      for (const [key, value] of Object.entries(governor ?? {})) {
+        out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)
+      }
+    },
+  }
 }

@@ -1,6 +1,6 @@
 /** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
-import { dataFrame, dataOf, type Frame, withData } from '../sse/frames.ts'
+import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
 import {
   addUsage,
   choicesOf,
@@ -73,8 +73,9 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
   let done: Buffer | undefined
 
   const bytesOf = (frame: Frame, original: Json, chunk: Json): Buffer => {
-    if (current === 0 && chunk === original) return frame.raw
-    return withData(frame, JSON.stringify(current === 0 ? chunk : { ...chunk, ...envelope }))
+    const isRenamed = current > 0 && Array.isArray(chunk['choices'])
+    if (!isRenamed && chunk === original) return terminated(frame)
+    return withData(frame, JSON.stringify(isRenamed ? { ...chunk, ...envelope } : chunk))
   }
 
   const heldText = () => held.map(({ text }) => text).join('')
@@ -100,17 +101,23 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
     return showing ? release() : []
   }
 
-  const own = (fields: Json): Buffer => dataFrame(JSON.stringify({ ...envelope, ...fields }))
+  const own = (fields: Json): Buffer =>
+    dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
+
+  const ownFinish = (metadata: unknown): Buffer =>
+    own({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor: metadata })
 
   /** The end of a response that gave no answer: `fallback`, a finish reason of the API's own, usage where it was asked for. */
   const ownEnding = (fallback: string, metadata: unknown): Buffer[] => [
     own({ choices: [{ index: 0, delta: { role: 'assistant', content: fallback }, finish_reason: null }] }),
-    own({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor: metadata }),
+    ownFinish(metadata),
     ...(isObject(spent) ? [own({ choices: [], usage: spent })] : []),
   ]
 
   const providersEnding = (metadata: unknown): Buffer[] => {
     const last = ending.findLast(({ chunk }) => finishes(chunk))
+    // Some providers just stop talking. The client is owed a finish reason, and what it says about the run.
+    if (!last) return dropCalls ? [ownFinish(metadata)] : []
     return ending.map((entry) => {
       const kept = dropCalls ? withoutChunkCalls(entry.chunk) : entry.chunk
       const summed = tries > 1 && isObject(kept['usage']) ? { ...kept, usage: spent } : kept
@@ -126,12 +133,13 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
       current = tries
       const data = dataOf(frame)
       if (data?.trim() === DONE) {
-        done = frame.raw
+        done = terminated(frame)
         return []
       }
       const chunk = data === undefined ? undefined : parseObject(data)
       if (!chunk) return [frame.raw]
-      envelope ??= envelopeOf(chunk)
+      // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
+      if (choicesOf(chunk).length > 0) envelope ??= envelopeOf(chunk)
       if (isObject(chunk['usage'])) usage = chunk['usage']
       if (ending.length === 0 && !finishes(chunk)) return show(frame, chunk)
       ending.push({ frame, chunk })

@@ -83,11 +83,14 @@ function index(json: Buffer): Index | undefined {
   return { json, object, fields, messages, items }
 }
 
-/** Reads the role alone: finding it costs a few bytes where decoding the message costs all of them. */
+/**
+ * Reads the role alone: finding it costs a few bytes where decoding the message costs all of them. A role that is not
+ * known is nobody's word: taken for a human's, it would start a run.
+ */
 function roleAt({ json, items }: Index, at: number): Role {
   const item = items[at]
   const role = item && member(members(json, item), 'role')
-  return (role && ROLES[textOf(decode(json, role.value))]) ?? 'user'
+  return (role && ROLES[textOf(decode(json, role.value))]) ?? 'system'
 }
 
 /** Remembers what `compute` gave for each index. */
@@ -139,8 +142,8 @@ function messageJson(role: string, content: string): string {
   return JSON.stringify({ role, content })
 }
 
-/** Puts a paragraph at the end of a message, whichever form its content has. */
-function addParagraph(json: Buffer, message: Span, text: string): Edit {
+/** Puts a paragraph at the end of a message; `undefined` where its content has no form that could take one. */
+function addParagraph(json: Buffer, message: Span, text: string): Edit | undefined {
   const fields = members(json, message)
   const content = member(fields, 'content')?.value
   if (!content) return setMember(message, fields, 'content', JSON.stringify(text))
@@ -149,17 +152,20 @@ function addParagraph(json: Buffer, message: Span, text: string): Edit {
       return appendParagraph(content, text)
     case 'array':
       return addTextPart(json, content, text)
-    case 'object':
     case 'scalar':
-      return { ...content, text: JSON.stringify(text) }
+      return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined
+    case 'object':
+      return undefined
   }
 }
 
 function addTextPart(json: Buffer, parts: Span, text: string): Edit {
   const last = elements(json, parts).at(-1)
-  const lastText =
-    last && kindAt(json, last) === 'object' ? member(members(json, last), 'text')?.value : undefined
-  if (lastText && kindAt(json, lastText) === 'string') return appendParagraph(lastText, text)
+  const part = last && kindAt(json, last) === 'object' ? members(json, last) : []
+  const lastText = member(part, 'text')?.value
+  // A part that the provider is told to cache must be the same in the next request, which has no notice in it.
+  const isCached = member(part, 'cache_control') !== undefined
+  if (lastText && kindAt(json, lastText) === 'string' && !isCached) return appendParagraph(lastText, text)
   return appendElement(json, parts, JSON.stringify({ type: 'text', text }))
 }
 
@@ -196,16 +202,18 @@ function read(body: Buffer): DialectRequest | undefined {
     conversation,
     field,
     notice(text, channel) {
+      if (items.length === 0) return undefined
       if (channel === 'system' || channel === 'user') {
         return [appendElement(json, messages, messageJson(channel, text))]
       }
       const target = lastInput(found, conversation)
-      return target && [addParagraph(json, target, text)]
+      const edit = target && addParagraph(json, target, text)
+      return edit && [edit]
     },
     announce(text) {
       const first = items[0]
-      if (first && conversation.role(0) === 'system') return [addParagraph(json, first, text)]
-      return [prependElement(json, messages, messageJson('system', text))]
+      const edit = first && conversation.role(0) === 'system' ? addParagraph(json, first, text) : undefined
+      return [edit ?? prependElement(json, messages, messageJson('system', text))]
     },
     banTools: (ban) => banTools(found, ban),
   }

@@ -6,9 +6,12 @@ export interface Edit extends Span {
   readonly text: string
 }
 
-/** Applies edits that do not overlap, in any order; edits at the same place apply in the order given. */
+/**
+ * Applies edits that do not overlap, in any order. Insertions at the same place apply in the order given, and before
+ * what is replaced there.
+ */
 export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
-  const ordered = edits.toSorted((a, b) => a.start - b.start)
+  const ordered = edits.toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
   let kept = 0
   for (const edit of ordered) {

@@ -144,7 +144,12 @@ export function members(json: Buffer, container: Span): Member[] {
 
 function decodeKey(json: Buffer, start: number, end: number): string {
   const raw = json.toString('utf8', start, end)
-  return raw.includes('\\') ? String(JSON.parse(raw)) : raw.slice(1, -1)
+  if (!raw.includes('\\')) return raw.slice(1, -1)
+  try {
+    return String(JSON.parse(raw))
+  } catch {
+    throw new JsonScanError('a key', start)
+  }
 }
 
 /**

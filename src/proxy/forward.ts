@@ -100,21 +100,22 @@ export function forward(
     }
   }
   const receiver = receiverOf(trip, judgement, own, told)
-  let isRefused = false
+  let refusedWith = 0
   trip.call(change.call, {
     ...receiver,
     start(head, flow) {
       if (!mayBeRefusal(head.status)) return receiver.start(head, flow)
-      isRefused = true
+      refusedWith = head.status
     },
-    data: (chunk) => (isRefused ? undefined : receiver.data(chunk)),
+    data: (chunk) => (refusedWith ? undefined : receiver.data(chunk)),
     end(trailers) {
-      if (isRefused) resend(context, trip, judgement, call, own, change.suspect)
+      if (refusedWith) resend(context, trip, judgement, call, own, change.suspect, refusedWith)
       else receiver.end(trailers)
     },
     fail(failure) {
       // The refusal broke off; what it said does not matter any more.
-      if (isRefused && !trip.isClientGone) resend(context, trip, judgement, call, own, change.suspect)
+      if (refusedWith && !trip.isClientGone)
+        resend(context, trip, judgement, call, own, change.suspect, refusedWith)
       else receiver.fail(failure)
     },
   })
@@ -131,12 +132,13 @@ function resend(
   call: UpstreamCall,
   own: OwnHeaders,
   suspect: Alteration,
+  refusedWith: number,
 ): void {
   const receiver = receiverOf(trip, judgement, own)
   trip.call(call, {
     ...receiver,
     start(head, flow) {
-      if (head.status < 400) blame(context, trip, judgement, suspect, head.status)
+      if (head.status < 400) blame(context, trip, judgement, suspect, refusedWith)
       receiver.start(head, flow)
     },
   })

@@ -60,9 +60,16 @@ function placeInSession(
   key: SessionKey | undefined,
   sighting: Sighting,
   thread: string,
+  isDerived: boolean,
 ): Promise<Position> {
   const change = (session: Session | undefined) => {
-    const { session: next, position } = observe(session ?? NEW_SESSION, sighting, thread, context.now())
+    const { session: next, position } = observe(
+      session ?? NEW_SESSION,
+      sighting,
+      thread,
+      context.now(),
+      isDerived,
+    )
     return { session: next, result: position }
   }
   // Without a name there is nothing to remember it by: the transcript alone says where it stands.
@@ -85,11 +92,17 @@ export async function judge(
   if (!isAgentic(conversation)) return 'uncounted'
   const { registry, identity, store } = context
   const tenant = tenantOf(headers)
-  const sessionId =
-    explicitSessionId(headers, request, identity) ?? derivedSessionId(tenant, conversation, registry)
+  const explicit = explicitSessionId(headers, request, identity)
+  const sessionId = explicit ?? derivedSessionId(tenant, conversation, registry)
   const sighting = sight(conversation, body, registry)
   const key = sessionId === undefined ? undefined : keyOf(tenant, sessionId)
-  const position = await placeInSession(context, key, sighting, threadNameOf(headers, identity))
+  const position = await placeInSession(
+    context,
+    key,
+    sighting,
+    threadNameOf(headers, identity),
+    explicit === undefined,
+  )
   const policy = policyFor(headers, context.policies())
   const remember = async (change: (session: Session) => Session): Promise<void> => {
     if (!key) return

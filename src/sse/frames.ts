@@ -74,10 +74,22 @@ export function createFrameReader(): FrameReader {
 
 const LINE_END = /\r\n|\n|\r/
 
+/** The lines of an event, without the byte order mark that the first event of a stream may begin with. */
+function linesOf({ raw }: Frame): string[] {
+  return raw
+    .toString('utf8')
+    .replace(/^\ufeff/, '')
+    .split(LINE_END)
+}
+
+/** The event's bytes with the blank line after it, which the last one of a stream may lack: something can follow. */
+export function terminated({ raw }: Frame): Buffer {
+  return afterBlankLine(raw, 0) === -1 ? Buffer.concat([raw, Buffer.from('\n\n')]) : raw
+}
+
 /** The event's data, its lines joined by LF; `undefined` where it has none (a comment, a keep-alive). */
 export function dataOf(frame: Frame): string | undefined {
-  const lines = frame.raw.toString('utf8').split(LINE_END)
-  const data = lines.flatMap((line) => {
+  const data = linesOf(frame).flatMap((line) => {
     if (line === 'data') return ['']
     if (!line.startsWith('data:')) return []
     return [line.charAt(5) === ' ' ? line.slice(6) : line.slice(5)]
@@ -87,10 +99,7 @@ export function dataOf(frame: Frame): string | undefined {
 
 /** The same event with other data (one line); its other fields stay. */
 export function withData(frame: Frame, data: string): Buffer {
-  const others = frame.raw
-    .toString('utf8')
-    .split(LINE_END)
-    .filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
+  const others = linesOf(frame).filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
   return Buffer.from([...others, `data: ${data}`, '', ''].join('\n'))
 }
 

@@ -49,7 +49,7 @@ export type Script = (request: Received, number: number) => Answer | Promise<Ans
 
 export interface Provider {
   readonly url: string
-  /** Every request so far, oldest first. */
+  /** Every POST so far, oldest first. */
   readonly requests: Received[]
   /** Connections open now. */
   readonly sockets: ReadonlySet<Socket>
@@ -186,6 +186,10 @@ export async function startProvider(script: Script): Promise<Provider> {
   const requests: Received[] = []
   const { url, sockets, close } = await serve(async (request, response) => {
     const received = await receive(request)
+    if (received.method !== 'POST') {
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{"object":"list","data":[]}')
+      return
+    }
     requests.push(received)
     const number = requests.length
     send(response, received, await script(received, number), number)

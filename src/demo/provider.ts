@@ -1,0 +1,99 @@
+/** A scripted model behind a real Chat Completions endpoint: it calls tools for as long as it may choose any. */
+import { once } from 'node:events'
+import http, { type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type OpenAI from 'openai'
+
+type Body = OpenAI.ChatCompletionCreateParams
+
+/** A tool call of the script. */
+export interface ScriptedCall {
+  readonly name: string
+  readonly arguments: Readonly<Record<string, unknown>>
+}
+
+export interface Script {
+  /** Called one after the other, and from the start again after the last. */
+  readonly calls: readonly ScriptedCall[]
+  /** What the model answers where it is given no tools or told to choose none. */
+  readonly answer: string
+}
+
+export interface ScriptedProvider {
+  /** Without a path: `http://127.0.0.1:port`. */
+  readonly url: string
+  /** Every request so far, oldest first, as the model got it. */
+  readonly received: readonly Body[]
+  close(): Promise<void>
+}
+
+interface Reply {
+  readonly content: string | null
+  readonly tool_calls?: readonly object[]
+  readonly finish: 'tool_calls' | 'stop'
+}
+
+async function read(request: IncomingMessage): Promise<Body> {
+  const chunks: Buffer[] = []
+  for await (const chunk of request) chunks.push(chunk as Buffer)
+  return JSON.parse(Buffer.concat(chunks).toString()) as Body
+}
+
+function replyTo(body: Body, number: number, { calls, answer }: Script): Reply {
+  const call = calls[(number - 1) % calls.length]
+  if (!body.tools || body.tool_choice === 'none' || !call) return { content: answer, finish: 'stop' }
+  const { name, arguments: given } = call
+  const called = { name, arguments: JSON.stringify(given) }
+  return {
+    content: null,
+    tool_calls: [{ id: `call_${number}`, type: 'function', function: called }],
+    finish: 'tool_calls',
+  }
+}
+
+function send(response: ServerResponse, body: Body, number: number, { finish, ...message }: Reply): void {
+  const head = { id: `chatcmpl-${number}`, created: Math.floor(Date.now() / 1000), model: body.model }
+  if (!body.stream) {
+    const choices = [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish }]
+    response.writeHead(200, { 'content-type': 'application/json' })
+    response.end(JSON.stringify({ ...head, object: 'chat.completion', choices }))
+    return
+  }
+  const calls = message.tool_calls?.map((call, index) => ({ index, ...call }))
+  const deltas = [
+    {
+      delta: { role: 'assistant', ...message, ...(calls ? { tool_calls: calls } : {}) },
+      finish_reason: null,
+    },
+    { delta: {}, finish_reason: finish },
+  ]
+  response.writeHead(200, { 'content-type': 'text/event-stream' })
+  for (const delta of deltas) {
+    const chunk = { ...head, object: 'chat.completion.chunk', choices: [{ index: 0, ...delta }] }
+    response.write(`data: ${JSON.stringify(chunk)}\n\n`)
+  }
+  response.end('data: [DONE]\n\n')
+}
+
+/** Starts the model on a free port of the loopback address. */
+export async function startScriptedProvider(script: Script): Promise<ScriptedProvider> {
+  const received: Body[] = []
+  const server = http.createServer(async (request, response) => {
+    const body = await read(request)
+    const number = received.push(body)
+    send(response, body, number, replyTo(body, number, script))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}`,
+    received,
+    async close() {
+      const closed = once(server, 'close')
+      server.close()
+      server.closeAllConnections()
+      await closed
+    },
+  }
+}

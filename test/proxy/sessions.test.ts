@@ -1,0 +1,238 @@
+import { describe, expect, it } from 'vitest'
+import { afterStep, callModel, runAgent, START, type Step } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { type ChatMessage, runaway, type Script } from '../support/provider.ts'
+
+const iteration = (step: Step | undefined) => step?.headers.get('x-governor-iteration')
+const session = (step: Step | undefined) => step?.headers.get('x-governor-session')
+const named = (name: string, more: Record<string, string> = {}) => ({
+  headers: { 'x-governor-session': name, ...more },
+})
+
+/** A transcript of `count` iterations of one run. */
+function worked(count: number, start: readonly ChatMessage[] = START): ChatMessage[] {
+  const rounds = Array.from({ length: count }, (_, at): ChatMessage[] => [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ id: `c${at}`, function: { name: 'search', arguments: `{"n":${at}}` } }],
+    },
+    { role: 'tool', tool_call_id: `c${at}`, content: `found ${at}` },
+  ])
+  return [...start, ...rounds.flat()]
+}
+
+describe('sessions', () => {
+  it('keeps fifty parallel runs of one prompt apart', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 4 } })
+    const runs = await Promise.all(Array.from({ length: 50 }, () => runAgent(url, START)))
+    for (const { steps } of runs) {
+      expect(steps.map(iteration)).toEqual(['1/4', '2/4', '3/4', '4/4', '4/4'])
+      expect(new Set(steps.slice(1).map(session)).size).toBe(1)
+    }
+    expect(new Set(runs.map(({ steps }) => session(steps.at(-1)))).size).toBe(50)
+  })
+
+  it('takes one id under two credentials for two sessions', async () => {
+    const { url } = await startBoth(runaway())
+    const a = { headers: { 'x-governor-session': 'shared', authorization: 'Bearer a' } }
+    const b = { headers: { 'x-governor-session': 'shared', authorization: 'Bearer b' } }
+    await callModel(url, worked(5), a)
+    expect(iteration(await callModel(url, worked(6), a))).toBe('7/60')
+    expect(iteration(await callModel(url, worked(1), b))).toBe('2/60')
+  })
+
+  it('takes the id from the first place that has one', async () => {
+    const { url } = await startBoth(runaway())
+    const body = { metadata: { session_id: 'from-body' }, conversation: { id: 'from-conversation' } }
+    const all = { 'x-governor-session': 'own', 'x-session-id': 'from-header' }
+    expect(session(await callModel(url, START, { headers: all, body }))).toBe('own')
+    expect(session(await callModel(url, START, { headers: { 'x-session-id': 'from-header' }, body }))).toBe(
+      'from-header',
+    )
+    expect(session(await callModel(url, START, { headers: { session_id: 'pi' } }))).toBe('pi')
+    expect(session(await callModel(url, START, { body }))).toBe('from-body')
+    expect(session(await callModel(url, START, { body: { conversation: 'conv_1' } }))).toBe('conv_1')
+    const claude = { metadata: { user_id: JSON.stringify({ device_id: 'd', session_id: 'cc' }) } }
+    expect(session(await callModel(url, START, { body: claude }))).toBe('cc')
+    expect(
+      session(
+        await callModel(url, START, {
+          body: { metadata: { user_id: 'u-1' }, user: 'u', prompt_cache_key: 'k' },
+        }),
+      ),
+    ).toBeNull()
+  })
+
+  it('shows an id that can’t stand in a header as a hash', async () => {
+    const { url } = await startBoth(runaway())
+    const step = await callModel(url, START, { body: { metadata: { session_id: 'línea\r\nx-evil: 1' } } })
+    expect(session(step)).toMatch(/^[0-9a-f]{32}$/)
+    expect(step.headers.get('x-evil')).toBeNull()
+  })
+
+  it('counts concurrent threads of one id apart, by header and by how they began', async () => {
+    const { url } = await startBoth(runaway())
+    const sub: ChatMessage[] = [
+      { role: 'system', content: 'You are a helper.' },
+      { role: 'user', content: 'Look there.' },
+    ]
+    for (let count = 0; count < 3; count++) {
+      expect(iteration(await callModel(url, worked(count), named('s')))).toBe(`${count + 1}/60`)
+      expect(iteration(await callModel(url, worked(count, sub), named('s')))).toBe(`${count + 1}/60`)
+      expect(iteration(await callModel(url, worked(count), named('s', { 'thread-id': 't1' })))).toBe(
+        `${count + 1}/60`,
+      )
+    }
+    expect(
+      iteration(
+        await callModel(url, worked(0, [...sub, { role: 'user', content: 'Now here.' }]), named('s')),
+      ),
+    ).toBe('1/60')
+    expect(iteration(await callModel(url, worked(3), named('s')))).toBe('4/60')
+  })
+})
+
+describe('iterations', () => {
+  it('takes a repeated body for a retry', async () => {
+    const { url, provider } = await startBoth(runaway())
+    const transcript = worked(4)
+    const steps = [await callModel(url, transcript, named('s')), await callModel(url, transcript, named('s'))]
+    expect(steps.map(iteration)).toEqual(['5/60', '5/60'])
+    expect(iteration(await callModel(url, worked(5), named('s')))).toBe('6/60')
+    expect(provider.requests).toHaveLength(3)
+  })
+
+  const summary =
+    'This session is being continued from a previous conversation that ran out of context. Summary: …'
+  it.each<[string, (whole: ChatMessage[]) => ChatMessage[]]>([
+    [
+      'the first human message and a summary',
+      () => [...START, { role: 'assistant', content: 'Summary: much was found.' }, ...worked(10).slice(-2)],
+    ],
+    ['the first human message alone', () => [...START]],
+    ['a summary in the human’s place', () => [START[0] as ChatMessage, { role: 'user', content: summary }]],
+    ['the end of a sliding window', (whole) => [START[0] as ChatMessage, ...whole.slice(-4)]],
+  ])('go on from the remembered count when a history shrinks to %s', async (_, compacted) => {
+    const { url } = await startBoth(runaway())
+    const whole = worked(10)
+    expect(iteration(await callModel(url, worked(9), named('s')))).toBe('10/60')
+    expect(iteration(await callModel(url, whole, named('s')))).toBe('11/60')
+    const short = compacted(whole)
+    expect(iteration(await callModel(url, short, named('s')))).toBe('12/60')
+    expect(iteration(await callModel(url, [...short, ...worked(12).slice(-2)], named('s')))).toBe('13/60')
+  })
+
+  it('begin anew with a human message, also with the same words again', async () => {
+    const { url } = await startBoth(runaway())
+    const first = worked(3, [...START, { role: 'user', content: 'continue' }])
+    expect(iteration(await callModel(url, first, named('s')))).toBe('4/60')
+    const again = [...first, { role: 'user', content: 'continue' }]
+    expect(iteration(await callModel(url, again, named('s')))).toBe('1/60')
+    expect(iteration(await callModel(url, worked(1, again), named('s')))).toBe('2/60')
+  })
+
+  it.each([
+    ['a reminder', '<system-reminder>\nMind the todo list.\n</system-reminder>'],
+    [
+      'a nudge',
+      '[System: Your previous response was truncated by the output length limit. Continue exactly where you left off.]',
+    ],
+    ['a configured text', 'HARNESS: keep going (3)'],
+  ])('do not begin anew with %s', async (_, content) => {
+    const { url } = await startBoth(runaway(), {
+      sessions: { scaffolding: { prefixes: ['HARNESS: keep going'] } },
+    })
+    const transcript = [...worked(3), { role: 'user', content }]
+    expect(iteration(await callModel(url, transcript, named('s')))).toBe('4/60')
+    const human = [...worked(3), { role: 'user', content: `What does "${content}" mean?` }]
+    expect(iteration(await callModel(url, human, named('s')))).toBe('1/60')
+  })
+
+  it('of a run that is started over without an id begin anew', async () => {
+    // A provider that gives the same ids every time, so that both runs look the same from the start.
+    const script: Script = ({ json }) => ({
+      calls: [{ id: `call_${json.messages.length}`, name: 'search', arguments: { n: json.messages.length } }],
+    })
+    const { url } = await startBoth(script, { budget: { max_iterations: 30 } })
+    await runAgent(url, START, { max: 20 })
+    const { steps } = await runAgent(url, START, { max: 20, stream: true })
+    expect(steps.map(iteration)).toEqual(Array.from({ length: 20 }, (_, at) => `${at + 1}/30`))
+  })
+
+  it('are not counted for requests without tools, which are relayed as they are', async () => {
+    const { url, provider } = await startBoth(() => ({ text: 'A title' }))
+    const title = await callModel(url, START, { ...named('s'), body: { tools: undefined } })
+    expect([...title.headers.keys()].filter((name) => name.startsWith('x-governor'))).toEqual([])
+    expect(iteration(await callModel(url, START, named('s')))).toBe('1/60')
+    expect(provider.requests).toHaveLength(2)
+  })
+})
+
+describe('what a client declares', () => {
+  const declared = { headers: { 'x-governor-max-iterations': '5' } }
+
+  it('is its budget, said once in the system text with the same bytes in every request', async () => {
+    const { url, provider } = await startBoth(runaway())
+    const { steps } = await runAgent(url, START, declared)
+    expect(steps.map(iteration)).toEqual(['1/5', '2/5', '3/5', '4/5', '5/5', '5/5'])
+    const systems = provider.requests.slice(0, 5).map(({ json }) => json.messages[0]?.content)
+    expect(new Set(systems).size).toBe(1)
+    expect(systems[0]).toBe(
+      "You are a research agent.\n\nTool budget: you have 5 iterations total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
+    )
+    expect(
+      provider.requests.every((request) => request.header('x-governor-max-iterations') === undefined),
+    ).toBe(true)
+  })
+
+  it.each([
+    [true, '100', '1/100'],
+    ['lower_only', '100', '1/60'],
+    ['lower_only', '5', '1/5'],
+    [false, '5', '1/60'],
+    [true, 'many', '1/60'],
+    [true, '0', '1'],
+    ['lower_only', '0', '1/60'],
+  ])('counts under client_override %s: %s gives %s', async (mode, value, expected) => {
+    const { url } = await startBoth(runaway(), { budget: { client_override: mode } })
+    const step = await callModel(url, START, { headers: { 'x-governor-max-iterations': value } })
+    expect(iteration(step)).toBe(expected)
+  })
+
+  it('is not announced where that is switched off', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget: { announce: 'never' } })
+    await callModel(url, START, declared)
+    expect(provider.requests[0]?.json.messages).toEqual(START)
+  })
+})
+
+describe('a request that Governor can’t read', () => {
+  it('is relayed and counted as such', async () => {
+    const { url, events } = await startBoth(() => ({ body: { odd: true } }))
+    for (const body of ['{"messages": [', '[]', '{"messages": {}}', 'hello']) {
+      const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', body })
+      expect(await response.json()).toEqual({ odd: true })
+    }
+    expect(events.filter((event) => event.kind === 'failed_open')).toHaveLength(4)
+  })
+})
+
+describe('what is told about requests', () => {
+  it('holds no key, no prompt and no tool argument', async () => {
+    const { url, logs, until } = await startBoth(runaway('search', 'SECRET answer'), {
+      budget: { max_iterations: 2 },
+    })
+    const start = [{ role: 'user', content: 'SECRET question' }]
+    const headers = { authorization: 'Bearer sk-SECRET', 'x-governor-session': 's' }
+    const { steps, messages } = await runAgent(url, start, { headers })
+    await callModel(url, afterStep(messages, steps.at(-1) as Step), { headers })
+    await fetch(`${url}/v1/models?key=SECRET`).then((response) => response.text())
+    await until((event) => event.kind === 'request_ended' && event.path === '/v1/models')
+    const metrics = await fetch(`${url}/metrics`).then((response) => response.text())
+    expect(logs.join('\n')).toContain('"iteration":2')
+    expect(logs.join('\n') + metrics).not.toContain('SECRET')
+    expect(metrics).toContain('governor_stops_total{reason="max_iterations",by="model"} 1')
+    expect(metrics).toContain('governor_notices_total{tier="warning",channel="auto"}')
+  })
+})

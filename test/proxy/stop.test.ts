@@ -1,0 +1,204 @@
+import { describe, expect, it } from 'vitest'
+import { afterStep, callModel, runAgent, START, type Step } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { type Answer, runaway, type Script } from '../support/provider.ts'
+
+const STOP =
+  "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
+
+/** Calls a tool until it is stopped; then does what `last` says, request after request. */
+function stubborn(...last: readonly Answer[]): Script {
+  let stops = 0
+  return ({ json }, number) => {
+    const isStop = JSON.stringify(json.messages).includes(STOP.slice(0, 40)) || !json.tools
+    if (!isStop) return { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
+    return last[Math.min(stops++, last.length - 1)] ?? {}
+  }
+}
+
+const CALL: Answer = { calls: [{ name: 'search', arguments: { query: 'more' } }] }
+const budget = { max_iterations: 3, adaptive: false, caution_threshold: 1, warning_threshold: 1 }
+
+async function stoppedRun(script: Script, stream: boolean) {
+  const both = await startBoth(script, { budget })
+  const { steps, messages } = await runAgent(both.url, START, { stream, max: 4 })
+  expect(steps).toHaveLength(4)
+  const before = messages.slice(0, -1)
+  return { ...both, last: steps[3] as Step, before, stops: both.provider.requests.slice(3) }
+}
+
+describe.each([{ stream: false }, { stream: true }])('a stopped request (stream: $stream)', ({ stream }) => {
+  it('leaves the tools in the prompt, forbids to choose one, and asks at the end of the input', async () => {
+    const { stops, provider } = await stoppedRun(runaway(), stream)
+    const asked = stops[0]?.json
+    expect(asked?.tool_choice).toBe('none')
+    expect(asked?.tools).toEqual(provider.requests[0]?.json.tools)
+    expect(asked?.messages.at(-1)?.content).toBe(`result of search\n\n${STOP}`)
+    expect(stops).toHaveLength(1)
+  })
+
+  it('takes out the tool calls of a model that makes some anyway', async () => {
+    const { last, stops } = await stoppedRun(stubborn({ text: 'I know enough. ', ...CALL }), stream)
+    expect(last.message).toMatchObject({ content: 'I know enough. ' })
+    expect(last.message.tool_calls).toBeUndefined()
+    expect(last.finish).toBe('stop')
+    expect(last.governor).toMatchObject({ has_final_answer: true })
+    expect(stops).toHaveLength(1)
+  })
+
+  it('asks a model that only calls tools once more, with none to call, and sums up what both tries cost', async () => {
+    const { last, stops } = await stoppedRun(stubborn(CALL, { text: 'Fine, here it is.' }), stream)
+    expect(last.message.content).toBe('Fine, here it is.')
+    expect(last.finish).toBe('stop')
+    expect(last.governor).toMatchObject({ has_final_answer: true, terminal_reason: 'max_iterations' })
+    expect(last.usage).toMatchObject({ prompt_tokens: 200, completion_tokens: 20, total_tokens: 220 })
+    expect(stops).toHaveLength(2)
+    expect(stops[1]?.json).not.toHaveProperty('tools')
+    expect(stops[1]?.json).not.toHaveProperty('tool_choice')
+  })
+
+  it.each([
+    ['nothing', {}],
+    ['white space', { text: ' \n ' }],
+    ['thoughts alone', { text: '<think>What now? </think>' }],
+    ['a written-out tool call', { text: '<tool_call>{"name": "search"}</tool_call>' }],
+    ['tool calls', CALL],
+  ] as const)(
+    'gives the fallback text, and says that it is no answer, when the model says %s twice',
+    async (_, answer) => {
+      const { last, stops } = await stoppedRun(stubborn(answer), stream)
+      expect(last.status).toBe(200)
+      expect(last.message.content).toBe('(Reached max iterations: 3)')
+      expect(last.message.tool_calls).toBeUndefined()
+      expect(last.finish).toBe('stop')
+      expect(last.governor).toMatchObject({ has_final_answer: false, budget_used: 3, budget_max: 3 })
+      expect(stops).toHaveLength(2)
+    },
+  )
+
+  it('goes on without tool_choice when the provider refuses it, and remembers', async () => {
+    const script: Script = (request, number) =>
+      request.json.tool_choice === 'none'
+        ? { status: 400, body: { error: { message: 'tool_choice none is not supported' } } }
+        : runaway()(request, number)
+    const { last, stops, url, provider, events } = await stoppedRun(script, stream)
+    expect(last.message.content).toBe('This is what I found so far.')
+    expect(stops).toHaveLength(2)
+    expect(events).toContainEqual(
+      expect.objectContaining({ kind: 'alteration_refused', alteration: 'tool_choice', upstream: 'openai' }),
+    )
+    const before = provider.requests.length
+    await runAgent(url, [...START, { role: 'user', content: 'And another thing.' }], { stream, max: 4 })
+    expect(provider.requests.slice(before).some((request) => request.json.tool_choice === 'none')).toBe(false)
+  })
+
+  it('ends in the fallback text when the provider refuses every form, never in an error', async () => {
+    const script: Script = ({ body }, number) =>
+      body.includes('maximum number of tool-calling')
+        ? { status: 422, body: { error: { message: 'no' } } }
+        : runaway()({ json: { tools: [] } } as never, number)
+    const { last } = await stoppedRun(script, stream)
+    expect(last.status).toBe(200)
+    expect(last.message.content).toBe('(Reached max iterations: 3)')
+    expect(last.governor).toMatchObject({ has_final_answer: false })
+  })
+
+  it('passes on a rate limit, which is the provider’s to tell, and stops the retry', async () => {
+    let limits = 0
+    const script: Script = (request, number) =>
+      request.json.tool_choice === 'none' && limits++ === 0
+        ? { status: 429, body: { error: { message: 'slow down' } }, headers: { 'retry-after': '1' } }
+        : runaway()(request, number)
+    const { url, last, before } = await stoppedRun(script, stream)
+    expect(last.status).toBe(429)
+    expect(last.headers.get('retry-after')).toBe('1')
+    const retry = await callModel(url, before, { stream })
+    expect(retry.status).toBe(200)
+    expect(retry.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
+  })
+
+  it('gives its recorded answer to more requests of the run without asking the provider, until a human speaks', async () => {
+    const { url, provider, last, before } = await stoppedRun(runaway(), stream)
+    const asked = provider.requests.length
+    const retry = await callModel(url, before, { stream })
+    const after = await callModel(
+      url,
+      [...before, last.message, { role: 'user', content: '<system-reminder>Go on.</system-reminder>' }],
+      { stream },
+    )
+    for (const again of [retry, after]) {
+      expect(again.message.content).toBe(last.message.content)
+      expect(again.governor).toEqual(last.governor)
+      expect(again.headers.get('x-governor-verdict')).toBe('stop')
+      expect(again.headers.get('x-governor-terminal-reason')).toBe('max_iterations')
+    }
+    expect(provider.requests).toHaveLength(asked)
+    const human = await callModel(
+      url,
+      [...before, last.message, { role: 'user', content: 'Go on, please.' }],
+      { stream },
+    )
+    expect(human.headers.get('x-governor-iteration')).toBe('1/3')
+    expect(human.message.tool_calls).toHaveLength(1)
+    expect(provider.requests).toHaveLength(asked + 1)
+  })
+
+  it('gives the recorded answer in the form the next request asks for', async () => {
+    const { url, last, before } = await stoppedRun(runaway(), stream)
+    const other = await callModel(url, before, { stream: !stream })
+    expect(other.message.content).toBe(last.message.content)
+    expect(other.governor).toEqual(last.governor)
+  })
+
+  it('marks the answer to the agent’s own request for a summary, without touching what it asks', async () => {
+    const { url, provider } = await startBoth(() => ({ text: 'All I know.' }))
+    const messages = afterStep(START, {
+      message: {
+        role: 'assistant',
+        content: null,
+        tool_calls: [{ id: 'c1', function: { name: 'search', arguments: '{}' } }],
+      },
+    } as unknown as Step)
+    const asked = [...messages, { role: 'user', content: `  ${STOP.replace('. Please', '.\n Please')}` }]
+    const step = await callModel(url, asked, { stream, body: { tools: undefined } })
+    expect(step.message.content).toBe('All I know.')
+    expect(step.governor).toMatchObject({
+      terminal_state: 'tool_limit_reached',
+      terminal_reason: 'max_iterations',
+      has_final_answer: true,
+    })
+    expect(step.headers.get('x-governor-terminal-state')).toBe('tool_limit_reached')
+    expect(provider.requests[0]?.json.messages).toEqual(asked)
+    const quoted = [...messages, { role: 'user', content: `What does "${STOP}" mean?` }]
+    const human = await callModel(url, quoted, { stream })
+    expect(human.governor).toBeUndefined()
+    expect(human.headers.get('x-governor-terminal-state')).toBeNull()
+    const old = [
+      ...asked,
+      { role: 'assistant', content: 'All I know.' },
+      { role: 'user', content: 'Thanks. And now?' },
+    ]
+    expect((await callModel(url, old, { stream })).governor).toBeUndefined()
+  })
+})
+
+describe('a limit on tool calls', () => {
+  it('counts parallel calls each and stops when they are used up', async () => {
+    const script: Script = (request, number) =>
+      request.json.tools && request.json.tool_choice !== 'none'
+        ? { calls: [1, 2, 3].map((n) => ({ name: 'search', arguments: { n: number * 10 + n } })) }
+        : { text: 'Enough.' }
+    const { url, provider } = await startBoth(script, { budget: { run: { max_tool_calls: 6 } } })
+    const { steps } = await runAgent(url, START)
+    expect(steps).toHaveLength(3)
+    expect(steps[1]?.headers.get('x-governor-tier')).toBe('caution')
+    expect(provider.requests[1]?.json.messages.at(-1)?.content).toContain(
+      '[BUDGET: Tool call 3/6. You have 3 tool calls left.',
+    )
+    expect(steps[2]?.governor).toMatchObject({
+      terminal_reason: 'max_tool_calls',
+      budget_used: 6,
+      budget_max: 6,
+    })
+  })
+})
