@@ -1,0 +1,61 @@
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { runaway, type Script, startProvider } from '../support/provider.ts'
+
+const research: Script = (_, number) =>
+  number === 1 ? { calls: [{ name: 'search', arguments: { query: 'it' } }] } : { text: 'It is 42. ' }
+
+function settings(baseURL: string) {
+  const provider = createOpenAICompatible({ name: 'test', baseURL: `${baseURL}/v1`, apiKey: 'sk-test', includeUsage: true })
+  return {
+    model: provider('gpt-test'),
+    prompt: 'What is it?',
+    maxRetries: 0,
+    stopWhen: stepCountIs(30),
+    tools: {
+      search: tool({
+        description: 'Search',
+        inputSchema: jsonSchema<{ query: string }>({ type: 'object', properties: { query: { type: 'string' } } }),
+        execute: ({ query }) => `found ${query}`,
+      }),
+    },
+  }
+}
+
+async function run(baseURL: string, stream: boolean) {
+  if (!stream) {
+    const { text, steps, finishReason, totalUsage } = await generateText(settings(baseURL))
+    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
+  }
+  const errors: unknown[] = []
+  const result = streamText({ ...settings(baseURL), onError: ({ error }) => void errors.push(error) })
+  await result.consumeStream()
+  expect(errors).toEqual([])
+  const [text, steps, finishReason, usage] = await Promise.all([
+    result.text,
+    result.steps,
+    result.finishReason,
+    result.totalUsage,
+  ])
+  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+}
+
+describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $stream)', ({ stream }) => {
+  it('sees the same as without Governor, and the provider the same bytes', async () => {
+    const direct = await startProvider(research)
+    const behind = await startProvider(research)
+    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+    const { url } = await startGovernor(behind.url)
+    const without = await run(direct.url, stream)
+    expect(await run(url, stream)).toEqual(without)
+    expect(without).toMatchObject({ text: 'It is 42. ', steps: 2 })
+    expect(behind.requests.map(({ body }) => body.toString())).toEqual(direct.requests.map(({ body }) => body.toString()))
+  })
+
+  it('gets an answer with a finish reason it knows when its run is stopped', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+    expect(await run(url, stream)).toMatchObject({ text: 'This is what I found so far.', steps: 4, finishReason: 'stop' })
+  })
+})

@@ -1,0 +1,46 @@
+import { LLMock } from '@copilotkit/aimock'
+import OpenAI from 'openai'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startGovernor } from '../support/governor.ts'
+
+/** An independent implementation of the provider's side: a tool call per request until none may be made. */
+async function startAimock(): Promise<LLMock> {
+  const mock = new LLMock({ port: 0, logLevel: 'silent' })
+  const mayCall = (request: { tools?: unknown; tool_choice?: unknown }) =>
+    request.tools !== undefined && request.tool_choice !== 'none'
+  mock.on({ predicate: mayCall }, { toolCalls: [{ name: 'search', arguments: { query: 'more' } }] })
+  mock.on({ predicate: (request) => !mayCall(request) }, { content: 'All I found.' })
+  await mock.start()
+  onTestFinished(() => mock.stop())
+  return mock
+}
+
+const tools = [
+  {
+    type: 'function' as const,
+    function: {
+      name: 'search',
+      description: 'Search',
+      function: () => 'found',
+      parameters: { type: 'object', properties: { query: { type: 'string' } } },
+    },
+  },
+]
+
+describe.each([{ stream: false }, { stream: true }])('an independent provider (stream: $stream)', ({ stream }) => {
+  it('is stopped honestly in front of an unmodified client', async () => {
+    const mock = await startAimock()
+    const { url } = await startGovernor(mock.url, { budget: { max_iterations: 6 } })
+    const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
+    const params = { model: 'gpt-4o', messages: [{ role: 'user' as const, content: 'Find out.' }], tools }
+    const runner = stream
+      ? client.chat.completions.runTools({ ...params, stream: true }, { maxChatCompletions: 20 })
+      : client.chat.completions.runTools(params, { maxChatCompletions: 20 })
+    const last = (await runner.finalChatCompletion()) as OpenAI.ChatCompletion & { governor?: object }
+    expect(last.choices[0]?.message.content).toBe('All I found.')
+    expect(last.choices[0]?.finish_reason).toBe('stop')
+    expect(runner.allChatCompletions()).toHaveLength(7)
+    expect(mock.getRequests()).toHaveLength(7)
+    if (!stream) expect(last.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
+  })
+})
