@@ -98,7 +98,9 @@ function parse(args: readonly string[]): Parsed {
       wants: values.help ? 'help' : values.version ? 'version' : undefined,
     }
   } catch (error) {
-    throw new UsageError((error as Error).message)
+    // Node adds advice of several sentences and lines to what is wrong.
+    const [problem = ''] = (error as Error).message.split(/[.\n]/, 1)
+    throw new UsageError(problem)
   }
 }
 

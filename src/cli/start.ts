@@ -45,6 +45,9 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
     await governor.close()
     return 1
   }
+  // Before anybody is told that it listens, as from then on it is signalled.
+  terminal.onSignal('SIGHUP', () => reload(governor, flags, terminal, log))
+  const stopped = untilStopped(governor, terminal, log)
   const upstreams = Object.fromEntries(
     Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
   )
@@ -68,8 +71,7 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
   if (terminal.isInteractive) {
     terminal.err(`Governor listens on ${address}. Point your agent at it: OPENAI_BASE_URL=${address}/v1\n`)
   }
-  terminal.onSignal('SIGHUP', () => reload(governor, flags, terminal, log))
-  return untilStopped(governor, terminal, log)
+  return stopped
 }
 
 /** Puts the policies of the file in force as it is now; a bad file changes nothing. */
@@ -87,13 +89,19 @@ function reload(governor: Governor, flags: Flags, terminal: Terminal, log: Logge
   }
 }
 
+/** npm passes Ctrl-C on to a process that the terminal has sent it to already: the same wish, not a second one. */
+const SAME_WISH_MS = 1000
+
 /** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */
 function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Promise<ExitCode> {
   return new Promise((resolve) => {
-    let isStopping = false
+    let stoppingSince: number | undefined
     const stop = () => {
-      if (isStopping) return terminal.exit(1)
-      isStopping = true
+      if (stoppingSince !== undefined) {
+        if (performance.now() - stoppingSince > SAME_WISH_MS) terminal.exit(1)
+        return
+      }
+      stoppingSince = performance.now()
       log.info({}, 'draining')
       governor.drain().then((isComplete) => {
         log.info({ complete: isComplete }, 'stopped')

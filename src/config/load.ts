@@ -1,6 +1,6 @@
 /** Reads the configuration: flag over environment over file over default. */
 import { readFileSync } from 'node:fs'
-import { isScalar, LineCounter, parseDocument, visit } from 'yaml'
+import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
 import { type Config, configSchema } from './schema.ts'
 
@@ -45,23 +45,53 @@ function expand(text: string, env: Environment, where: string): string {
   )
 }
 
-/** Parses a file's text; variables stand in values only, and an unquoted value keeps YAML's types after expansion. */
+/** What an unquoted value is after expansion: a number, true, false or null where it is written as one, else text. */
+function typedValue(expanded: string): unknown {
+  const { contents } = parseDocument(expanded)
+  // Only what YAML read in full: in a key such as `ab #1` it would see a comment.
+  const isWhole = isScalar(contents) && contents.source === expanded && typeof contents.value !== 'string'
+  return isWhole ? contents.value : expanded
+}
+
+function treeOf(document: Document, file: string): unknown {
+  try {
+    return document.toJS() ?? {}
+  } catch (error) {
+    // An alias without an anchor, as in an unquoted glob that starts with a star.
+    throw new ConfigError(
+      `${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`,
+    )
+  }
+}
+
+/** Takes sections out that have nothing but comments in them, so that they are as if they were not there. */
+function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configSchema)): void {
+  for (const [key, schema] of Object.entries(shape)) {
+    const inside = insideOf(schema)
+    const value = tree[key]
+    if (value === null && (inside.shape || inside.valueType)) delete tree[key]
+    else if (isTree(value)) dropEmptySections(value, inside)
+  }
+}
+
+/** Parses a file's text; variables stand in values only. */
 function parseFile(source: string, file: string, env: Environment): Tree {
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
-  if (error) throw new ConfigError(`${file}: not valid YAML: ${error.message.split('\n')[0]}`)
+  if (error)
+    throw new ConfigError(`${file}: not valid YAML: ${error.message.split('\n')[0]?.replace(/:$/, '')}`)
   visit(document, {
     Scalar(key, node) {
       if (key === 'key' || typeof node.value !== 'string' || !node.value.includes('${')) return
       const position = node.range ? lines.linePos(node.range[0]).line : '?'
       const expanded = expand(node.value, env, `${file}, line ${position}`)
-      const typed = node.type === 'PLAIN' ? parseDocument(expanded).contents : undefined
-      node.value = isScalar(typed) ? typed.value : expanded
+      node.value = node.type === 'PLAIN' ? typedValue(expanded) : expanded
     },
   })
-  const tree: unknown = document.toJS() ?? {}
+  const tree = treeOf(document, file)
   if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)
+  dropEmptySections(tree)
   return tree
 }
 
@@ -86,15 +116,49 @@ function branch(tree: Tree, key: string): Tree {
   return fresh
 }
 
-/** Puts what was given outside the file into the tree. */
-function override(tree: Tree, given: Overrides): void {
-  if (given.host !== undefined) branch(tree, 'server')['host'] = given.host
+/** Where a value came from when it was not the file, by its path; for messages. */
+type Origins = ReadonlyMap<string, string>
+
+/** What flags and variables are called. */
+interface Names {
+  readonly host: string
+  readonly port: string
+  readonly logLevel: string
+  upstream(name: string): string
+}
+
+const FLAGS: Names = {
+  host: '--host',
+  port: '--port',
+  logLevel: '--log-level',
+  upstream: () => '--upstream',
+}
+
+const VARIABLES: Names = {
+  host: 'HOST',
+  port: 'PORT',
+  logLevel: 'LOG_LEVEL',
+  upstream: (name) => `${name.toUpperCase()}_UPSTREAM_URL`,
+}
+
+/** Puts what was given outside the file into the tree, and notes where it came from. */
+function override(tree: Tree, given: Overrides, names: Names, origins: Map<string, string>): void {
+  if (given.host !== undefined) {
+    branch(tree, 'server')['host'] = given.host
+    origins.set('server.host', names.host)
+  }
   if (given.port !== undefined) {
     branch(tree, 'server')['port'] = /^\d+$/.test(given.port) ? Number(given.port) : given.port
+    origins.set('server.port', names.port)
   }
-  if (given.logLevel !== undefined) branch(tree, 'log')['level'] = given.logLevel
-  for (const [name, url] of Object.entries(given.upstreams ?? {}))
+  if (given.logLevel !== undefined) {
+    branch(tree, 'log')['level'] = given.logLevel
+    origins.set('log.level', names.logLevel)
+  }
+  for (const [name, url] of Object.entries(given.upstreams ?? {})) {
     branch(branch(tree, 'upstreams'), name)['url'] = url
+    origins.set(`upstreams.${name}.url`, names.upstream(name))
+  }
 }
 
 function fromEnvironment(env: Environment): Overrides {
@@ -121,10 +185,22 @@ function describe(value: unknown): string {
 
 const SECRET = /key|token|secret|password|headers/i
 
+/** Types in words. */
+const TYPES: Readonly<Record<string, string>> = {
+  string: 'a text',
+  number: 'a number',
+  int: 'a whole number',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'keys and values',
+  record: 'keys and values',
+}
+
 function expected(issue: z.core.$ZodIssue): string {
   switch (issue.code) {
     case 'invalid_type':
-      return `expected ${issue.expected === 'int' ? 'a whole number' : issue.expected}`
+      if (!issue.message.startsWith('Invalid input')) return issue.message
+      return `expected ${TYPES[issue.expected] ?? issue.expected}`
     case 'invalid_value':
       return issue.message.startsWith('Invalid')
         ? `expected one of ${issue.values.map(String).join(', ')}`
@@ -145,40 +221,35 @@ function valueAt(tree: unknown, path: readonly PropertyKey[]): unknown {
   )
 }
 
-/** The keys that an object at `path` may have. */
+/** What is known of a schema's insides; zod has a type for each kind, and these are common to those used here. */
+interface Inside {
+  readonly innerType?: z.core.$ZodType
+  readonly in?: z.core.$ZodType
+  readonly shape?: Readonly<Record<string, z.core.$ZodType>>
+  readonly valueType?: z.core.$ZodType
+  readonly element?: z.core.$ZodType
+}
+
+function insideOf(schema: z.core.$ZodType): Inside {
+  const inside = schema._zod.def as Inside
+  const inner = inside.innerType ?? inside.in
+  return inner ? insideOf(inner) : inside
+}
+
+/** The keys that an object at `path` may have; none where there is no object, or any key may stand. */
 function keysAt(path: readonly PropertyKey[]): string[] {
-  const shape = valueAt(
-    jsonSchemaProperties(),
-    path.flatMap((key) => [String(key), 'properties']),
-  )
-  return isTree(shape) ? Object.keys(shape) : []
+  let inside = insideOf(configSchema)
+  for (const key of path) {
+    const next = inside.shape?.[String(key)] ?? inside.valueType ?? inside.element
+    if (!next) return []
+    inside = insideOf(next)
+  }
+  return Object.keys(inside.shape ?? {})
 }
 
-let properties: unknown
-function jsonSchemaProperties(): unknown {
-  properties ??= shapeOf(configSchema)
-  return properties
-}
-
-/** A tree of key names, as deep as there are objects. */
-function shapeOf(schema: z.core.$ZodType): Tree {
-  const inner = unwrap(schema)
-  const shape =
-    inner && 'shape' in inner._zod.def ? (inner._zod.def.shape as Record<string, z.core.$ZodType>) : undefined
-  if (!shape) return {}
-  return Object.fromEntries(
-    Object.entries(shape).map(([key, value]) => [key, { properties: shapeOf(value) }]),
-  )
-}
-
-/** Takes defaults and the like off a schema. */
-function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
-  const def: { innerType?: z.core.$ZodType } = schema._zod.def as never
-  return def.innerType ? unwrap(def.innerType) : schema
-}
-
-function problem(issue: z.core.$ZodIssue, tree: Tree, origin: string): string[] {
+function problem(issue: z.core.$ZodIssue, tree: Tree, file: string, origins: Origins): string[] {
   const path = issue.path.map(String).join('.')
+  const origin = origins.get(path) ?? file
   const at = path === '' ? origin : `${origin}: ${path}`
   if (issue.code === 'unrecognized_keys') {
     const known = keysAt(issue.path)
@@ -188,15 +259,18 @@ function problem(issue: z.core.$ZodIssue, tree: Tree, origin: string): string[] 
     )
   }
   if (issue.code === 'invalid_key') return issue.issues.map((inner) => `${at}: ${inner.message}`)
-  const found = SECRET.test(path) ? '' : `found ${describe(valueAt(tree, issue.path))}: `
-  return [`${at}: ${found}${expected(issue)}`]
+  const value = valueAt(tree, issue.path)
+  const found = SECRET.test(path) ? (TYPES[typeof value] ?? describe(value)) : describe(value)
+  return [`${at}: found ${found}: ${expected(issue)}`]
 }
 
 /** Checks a configuration tree. @throws {ConfigError} naming every wrong key, what was found and what was expected. */
-export function checkConfig(tree: Tree, origin: string): Config {
+export function checkConfig(tree: Tree, origin: string, origins: Origins = new Map()): Config {
   const checked = configSchema.safeParse(tree)
   if (checked.success) return checked.data
-  throw new ConfigError(checked.error.issues.flatMap((issue) => problem(issue, tree, origin)).join('\n'))
+  throw new ConfigError(
+    checked.error.issues.flatMap((issue) => problem(issue, tree, origin, origins)).join('\n'),
+  )
 }
 
 export interface Loaded {
@@ -214,10 +288,11 @@ export function loadConfig(
   const file = named ?? DEFAULT_FILE
   const source = readText(file, named !== undefined)
   const tree = source === undefined ? {} : parseFile(source, file, env)
-  override(tree, fromEnvironment(env))
-  override(tree, flags)
+  const origins = new Map<string, string>()
+  override(tree, fromEnvironment(env), VARIABLES, origins)
+  override(tree, flags, FLAGS, origins)
   return {
-    config: checkConfig(tree, source === undefined ? 'configuration' : file),
+    config: checkConfig(tree, source === undefined ? 'configuration' : file, origins),
     file: source === undefined ? undefined : file,
   }
 }

@@ -159,7 +159,9 @@ const budget = z
         announce: text(DEFAULT_TEXTS.announce, 'The announcement in the system text.'),
       })
       .prefault({})
-      .describe('What the model is told. Placeholders: {meter} {used} {max} {left} {unit}.'),
+      .describe(
+        'What the model is told. Placeholders: {meter}, {unit}, {used} or {N}, {max} or {M}, {left} or {M-N}.',
+      ),
   })
   .refine((value) => value.caution_threshold <= value.warning_threshold, {
     path: ['caution_threshold'],
@@ -225,7 +227,11 @@ export const configSchema = z.strictObject({
     .describe('How many iterations a run has, and what the model is told. Reloaded on SIGHUP.'),
   stop: stop.prefault({}).describe('What happens at the limit. Reloaded on SIGHUP.'),
   loop_guard: z
-    .strictObject({ enabled: z.literal(false, { error: 'this version has no loop guard: expected false' }) })
+    .strictObject({
+      enabled: z
+        .literal(false, { error: 'this version has no loop guard: expected false' })
+        .describe('Nothing but false yet.'),
+    })
     .optional()
     .describe('Reserved: this version has no loop guard, and says so to whoever turns it on.'),
   sessions: sessions.prefault({}).describe('How conversations are told apart and remembered.'),

@@ -103,19 +103,20 @@ async function tell(client: OpenAI, provider: ScriptedProvider, page: Page): Pro
 
   page.title('The agent lost that answer and asks again')
   const callsBefore = provider.received.length
-  const again = await callWhole(client, messages)
+  const again = await callStreaming(client, messages)
+  const callsMade = provider.received.length - callsBefore
   page.columns()
   page.step(again, undefined)
   page.said('model', again.message.content)
-  const callsMade = provider.received.length - callsBefore
-  page.note(`The recorded answer, this time as plain JSON. Calls to the provider: ${callsMade}.`)
+  page.note(`The recorded answer. Calls to the provider for it: ${callsMade}.`)
 
   page.title('A person writes again, and the budget is a new one')
   page.said('user', FOLLOW_UP)
   page.columns()
   const next = [...afterStep(messages, last), { role: 'user' as const, content: FOLLOW_UP }]
-  page.step(await callStreaming(client, next), told(provider, next))
-  page.note('Point your own agent at a Governor: npm start, then OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
+  page.step(await callWhole(client, next), told(provider, next))
+  page.note('That response was plain JSON; the others were streams. Both are guarded alike.')
+  page.note('Your own agent: npm start, then OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
 function callOf(number: number): string {
@@ -181,7 +182,7 @@ function pageFor({ out, isInteractive, env }: Terminal): Page {
   const paint = (name: keyof typeof COLOURS, text: string) =>
     hasColours ? `\u001b[${COLOURS[name]}m${text}\u001b[0m` : text
   return {
-    title: (text) => out(`\n${paint('title', text)}\n\n`),
+    title: (text) => out(`\n${paint('title', text)}\n`),
     note: (text) => out(`\n${wrapped(text, '  ')}`),
     said: (who, text) => out(`\n${wrapped(`${who}: ${String(text)}`, '  ')}`),
     columns: () => out(`\n${paint('quiet', '  iteration  budget      verdict  the model')}\n`),
@@ -193,7 +194,7 @@ function pageFor({ out, isInteractive, env }: Terminal): Page {
           ? 'answers'
           : calls.map(({ function: { name, arguments: given } }) => shown(name, given)).join(', ')
       out(`  ${iteration.padStart(9)}  ${barOf(iteration)}  ${paint(label, label.padEnd(7))}  ${does}\n`)
-      if (told !== undefined) out(paint('quiet', wrapped(`told: ${told}`, INDENT)))
+      if (told !== undefined) out(paint('quiet', wrapped(`was told: ${told}`, INDENT)))
     },
     metadata: ({ governor }) => {
       for (const [key, value] of Object.entries(governor ?? {})) {

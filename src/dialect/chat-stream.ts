@@ -65,7 +65,8 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
   let current = 0
   let showing = !dropCalls
   let shown = ''
-  let held: { readonly bytes: Buffer; readonly text: string }[] = []
+  let held: Buffer[] = []
+  let heldText = ''
   let ending: { readonly frame: Frame; readonly chunk: Json }[] = []
   /** Of the tries that are over, and of the current one: providers may repeat it, growing, in every chunk. */
   let spent: unknown
@@ -78,12 +79,15 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
     return withData(frame, JSON.stringify(isRenamed ? { ...chunk, ...envelope } : chunk))
   }
 
-  const heldText = () => held.map(({ text }) => text).join('')
+  const dropHeld = () => {
+    held = []
+    heldText = ''
+  }
 
   const release = (): Buffer[] => {
-    const bytes = held.map((entry) => entry.bytes)
-    shown += heldText()
-    held = []
+    const bytes = held
+    shown += heldText
+    dropHeld()
     return bytes
   }
 
@@ -96,8 +100,9 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
       shown += text
       return [bytes]
     }
-    held.push({ bytes, text })
-    showing = !mayStillBeMarkup(heldText())
+    held.push(bytes)
+    heldText += text
+    showing = !mayStillBeMarkup(heldText)
     return showing ? release() : []
   }
 
@@ -146,12 +151,12 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
       return []
     },
     endTry() {
-      const answered = isRealAnswer(shown + heldText() + ending.map(({ chunk }) => addedText(chunk)).join(''))
+      const answered = isRealAnswer(shown + heldText + ending.map(({ chunk }) => addedText(chunk)).join(''))
       tries++
       spent = addUsage(spent, usage)
       usage = undefined
       if (!answered && dropCalls) {
-        held = []
+        dropHeld()
         ending = []
       }
       return answered

@@ -27,8 +27,10 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
   request.once('close', () => {
     if (!request.complete) body.destroy(new ClientGone('the client left in the middle of its request'))
   })
-  body.once('error', () => request.resume())
+  body.on('error', () => undefined)
   request.pipe(body)
+  // What the upstream did not wait for is read and dropped; else a client that sends before it reads would hang.
+  body.once('close', () => request.resume())
   return body
 }
 

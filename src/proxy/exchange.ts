@@ -17,7 +17,7 @@ import {
 import { type Judgement, judge } from './judge.ts'
 import { errorBody, relayTo, reply } from './reply.ts'
 import { type Route, routeOf } from './route.ts'
-import { beginTrip, noteJudgement, type Trip } from './trip.ts'
+import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
 /** Guards one request. Settles when the reply is under way; never rejects. */
@@ -89,12 +89,6 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
     })
     return undefined
   }
-}
-
-/** The kind of an error and the place it came from, without its message. */
-function faultOf(error: Error): string {
-  const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
-  return `${error.name} ${place?.trim() ?? ''}`.trim()
 }
 
 /** The request as it goes upstream when nothing is changed. */

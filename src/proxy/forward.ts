@@ -6,7 +6,7 @@ import { withoutFields } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import { type Alteration, channelsFor } from './refusals.ts'
 import { type OwnHeaders, relayTo } from './reply.ts'
-import type { Trip } from './trip.ts'
+import { faultOf, type Trip } from './trip.ts'
 import type { Receiver, UpstreamCall } from './upstream.ts'
 
 /** Answers that may mean "not in this form": law 2. */
@@ -80,6 +80,16 @@ function altered(
   }
 }
 
+/** Law 2: what goes wrong in saying something to the model leaves the request as it was. */
+function alteredSafely(...[context, ...rest]: Parameters<typeof altered>): Altered | undefined {
+  try {
+    return altered(context, ...rest)
+  } catch (error) {
+    context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
+    return undefined
+  }
+}
+
 export function forward(
   context: ProxyContext,
   trip: Trip,
@@ -88,7 +98,7 @@ export function forward(
   bytes: Buffer,
   own: OwnHeaders,
 ): void {
-  const change = altered(context, trip, judgement, call, bytes)
+  const change = alteredSafely(context, trip, judgement, call, bytes)
   if (!change) {
     trip.call(call, receiverOf(trip, judgement, own))
     return

@@ -56,6 +56,13 @@ export function withoutFields(headers: RawHeaders, drop: (lower: string) => bool
   return kept
 }
 
+/** A message head as it stands on the wire, in Latin-1. */
+export function headText(line: string, headers: RawHeaders): string {
+  let text = `${line}\r\n`
+  for (let at = 0; at + 1 < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
+  return `${text}\r\n`
+}
+
 /** Fields that undici writes itself, or must not be given. */
 const SET_BY_TRANSPORT = new Set(['host', 'expect'])
 

@@ -1,6 +1,6 @@
 /** What Governor writes to a client: an upstream's response as it comes, or a reply of its own. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
+import { headerOf, headText, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
 import type { Failure, Flow, Head } from './upstream.ts'
 
 /** Headers that Governor adds, by lower-case name. */
@@ -21,11 +21,22 @@ function isReasonSafe(reason: string): boolean {
   return /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
 }
 
+/** Can this response have trailers? They need chunks, which Node takes where a body has no known length. */
+function isChunked({ req }: ServerResponse, status: number, headers: RawHeaders): boolean {
+  if (req.method === 'HEAD' || status === 204 || status === 304) return false
+  return req.httpVersionMajor === 1 && req.httpVersionMinor > 0 && !headerOf(headers, 'content-length')
+}
+
 /** Writes a status line and headers as given, without anything Node would add. */
 export function writeHead(response: ServerResponse, head: Head, headers: RawHeaders, own: OwnHeaders): void {
   response.sendDate = false
   const added = Object.entries(own)
-  const kept = added.length > 0 ? withoutFields(headers, (lower) => Object.hasOwn(own, lower)) : headers
+  // Node throws on a Trailer field that announces what can't come.
+  const hasTrailers = isChunked(response, head.status, headers)
+  const kept = withoutFields(
+    headers,
+    (lower) => Object.hasOwn(own, lower) || (lower === 'trailer' && !hasTrailers),
+  )
   const all = [...kept, ...added.flat()]
   response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
 }
@@ -40,17 +51,17 @@ export function writeWithPressure(response: ServerResponse, flow: Flow, chunk: B
 /** An upstream's response, byte for byte, to a client. */
 export function relayTo(response: ServerResponse, own: OwnHeaders) {
   let flow: Flow | undefined
-  let trailerNames = ''
   return {
     inform(head: Head): void {
-      // RFC 9110, section 15.2: a proxy forwards informational responses. Node can write this one.
-      if (head.status !== 103 || response.headersSent) return
-      const hints = Object.fromEntries(pairs(head.headers))
-      if (hints['link']) response.writeEarlyHints(hints)
+      // A proxy forwards informational responses, though never to HTTP/1.0 (RFC 9110, section 15.2). Past Node, which
+      // writes few of them and not every field; without a socket, the response to an earlier request comes first.
+      const { socket, req } = response
+      if (response.headersSent || !socket || req.httpVersion !== '1.1' || !isReasonSafe(head.reason)) return
+      const line = `HTTP/1.1 ${head.status} ${head.reason}`
+      socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
     },
     start(head: Head, started: Flow): void {
       flow = started
-      trailerNames = pairs(head.headers).find(([name]) => name === 'trailer')?.[1] ?? ''
       writeHead(response, head, responseHeaders(head.headers), own)
       // Node keeps the head back until the first byte of the body; a client of an event stream would wait for nothing.
       queueMicrotask(() => {
@@ -61,7 +72,8 @@ export function relayTo(response: ServerResponse, own: OwnHeaders) {
       if (flow) writeWithPressure(response, flow, chunk)
     },
     end(trailers: RawHeaders): void {
-      if (trailers.length > 0 && trailerNames !== '') response.addTrailers(pairs(trailers))
+      // Announced or not; Node leaves them out where the body has no chunks.
+      if (trailers.length > 0) response.addTrailers(pairs(responseHeaders(trailers)))
       response.end()
     },
   }
@@ -70,7 +82,7 @@ export function relayTo(response: ServerResponse, own: OwnHeaders) {
 function pairs(headers: RawHeaders): [string, string][] {
   const found: [string, string][] = []
   for (let at = 0; at + 1 < headers.length; at += 2) {
-    found.push([(headers[at] ?? '').toLowerCase(), headers[at + 1] ?? ''])
+    found.push([headers[at] ?? '', headers[at + 1] ?? ''])
   }
   return found
 }
@@ -113,8 +125,9 @@ export function replyFailure(
     response.destroy()
     return
   }
-  // What is left of an upload has nowhere to go: the connection can't be used again.
-  if (!request.complete) response.setHeader('connection', 'close')
+  // What is left of an upload is read and dropped: closing on a client that still sends would tear the connection
+  // down under it, and the error with it (RFC 9112, section 9.6).
+  request.resume()
   const body = errorBody(failure.message, failure.code, 'api_error', speaksAnthropic)
   reply(response, failure.status, 'application/json', body, own)
 }

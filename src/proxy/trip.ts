@@ -119,3 +119,9 @@ export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
     ...(tier ? { 'x-governor-tier': tier } : {}),
   }
 }
+
+/** The kind of an error and the place it came from, without its message. */
+export function faultOf(error: Error): string {
+  const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
+  return `${error.name} ${place?.trim() ?? ''}`.trim()
+}

@@ -1,8 +1,15 @@
 /** Upgraded connections: WebSockets refused where they would hide a session from the guard, passed through elsewhere. */
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
-import type { Duplex } from 'node:stream'
-import { headerOf, type RawHeaders, requestHeaders, withCredential, withHeaders } from './headers.ts'
+import { type Duplex, pipeline } from 'node:stream'
+import {
+  headerOf,
+  headText,
+  type RawHeaders,
+  requestHeaders,
+  withCredential,
+  withHeaders,
+} from './headers.ts'
 import { errorBody } from './reply.ts'
 import { isGuardedSocket, type Route, routeOf, type Upstream } from './route.ts'
 import { failureOf } from './upstream.ts'
@@ -17,12 +24,6 @@ export interface TunnelSettings {
 
 function asksForWebSocket(request: IncomingMessage): boolean {
   return /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(request.rawHeaders, 'upgrade') ?? '')
-}
-
-function headText(line: string, headers: RawHeaders): string {
-  let text = `${line}\r\n`
-  for (let at = 0; at + 1 < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
-  return `${text}\r\n`
 }
 
 function refuse(socket: Duplex, status: string, extra: RawHeaders, message: string, code: string): void {
@@ -99,7 +100,8 @@ function open(
     // The upstream says no, in its own words.
     const kept = [...withHeaders(answer.rawHeaders, { Connection: 'close' })]
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, withoutChunking(kept)))
-    answer.pipe(client)
+    // Where it breaks off, the client's connection does too: a clean end would pass for the whole.
+    pipeline(answer, client, () => client.destroy())
   })
   call.on('error', (error) => {
     const failure = failureOf(error, upstream)

@@ -135,6 +135,19 @@ function rawList(headers: Dispatcher.DispatchController['rawHeaders']): string[]
   return headers.map((item: Buffer | string) => (typeof item === 'string' ? item : item.toString('latin1')))
 }
 
+/** undici reads a reason phrase as UTF-8; its bytes, like those of a header, are kept by Latin-1. */
+function reasonOf(text: string | undefined): string {
+  return text === undefined || text.includes('\ufffd') ? '' : Buffer.from(text).toString('latin1')
+}
+
+/**
+ * undici holds the length that a 304 states against the body it does not have (RFC 9110, section 8.6: it is that of
+ * the 200 the client has).
+ */
+function isWholeAnyway(status: number, error: Error): boolean {
+  return status === 304 && error instanceof errors.ResponseContentLengthMismatchError
+}
+
 /**
  * Sends a request. The receiver is called from undici's parser, chunk by chunk, with no promise in between.
  * Returns the way to call it off: it closes the upstream connection at once, also before the first byte.
@@ -144,6 +157,7 @@ export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiv
   let controller: Dispatcher.DispatchController | undefined
   let isCalledOff = false
   let isOver = false
+  let answered = 0
   const fail = (error: Error) => {
     if (isOver) return
     isOver = true
@@ -161,7 +175,8 @@ export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiv
       if (isCalledOff) started.abort(new errors.RequestAbortedError())
     },
     onResponseStart(started, status, _headers, reason) {
-      const head = { status, reason: reason ?? '', headers: rawList(started.rawHeaders) }
+      const head = { status, reason: reasonOf(reason), headers: rawList(started.rawHeaders) }
+      answered = status
       if (status < 200) receiver.inform?.(head)
       else receiver.start(head, { pause: () => started.pause(), resume: () => started.resume() })
     },
@@ -173,7 +188,12 @@ export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiv
       receiver.end(rawList(ended.rawTrailers))
     },
     onResponseError(_, error) {
-      fail(error)
+      if (!isOver && isWholeAnyway(answered, error)) {
+        isOver = true
+        receiver.end([])
+      } else {
+        fail(error)
+      }
     },
   }
   try {

@@ -30,13 +30,16 @@ function sizeOf(session: Session): number {
   )
 }
 
-export function createMemoryStore(limits: MemoryLimits): Store {
+/** `now` gives milliseconds that only grow, from any point on but 0. */
+export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const sessions = new LRUCache<string, Session>({
     max: limits.maxSessions,
     ttl: limits.ttl,
     maxSize: limits.maxBytes,
     sizeCalculation: sizeOf,
     updateAgeOnGet: true,
+    perf: { now },
+    ttlResolution: 0,
   })
   const nameOf = ({ tenant, id }: SessionKey) => `${tenant}:${id}`
   return {

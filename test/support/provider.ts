@@ -161,7 +161,8 @@ function send(response: ServerResponse, received: Received, answer: Answer, numb
 export async function serve(
   handle: (request: IncomingMessage, response: ServerResponse) => void,
 ): Promise<{ url: string; server: http.Server; sockets: Set<Socket>; close(): Promise<void> }> {
-  const server = http.createServer(handle)
+  // Never closes an idle connection: a slow machine would meet it in the middle of being used again.
+  const server = http.createServer({ keepAliveTimeout: 0 }, handle)
   const sockets = new Set<Socket>()
   server.on('connection', (socket) => {
     sockets.add(socket)

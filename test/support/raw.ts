@@ -174,7 +174,7 @@ export function closeClients(): void {
 /** Opens a connection to an address such as `http://127.0.0.1:8787`. */
 export function connect(url: string): Wire {
   const { hostname, port } = new URL(url)
-  const socket = net.connect({ host: hostname, port: Number(port), allowHalfOpen: true, noDelay: true })
+  const socket = net.connect({ host: hostname, port: Number(port), noDelay: true })
   clients.add(socket)
   socket.once('close', () => clients.delete(socket))
   return wireOf(socket)
@@ -273,9 +273,9 @@ export async function listenAnswering(): Promise<Answering> {
 }
 
 /** A Governor that several tests share; the caller closes it. */
-export async function openGovernor(upstream: string, config: Record<string, unknown> = {}) {
+export async function openGovernor(upstream: string, config: Record<string, unknown> = {}, server: object = {}) {
   const upstreams = { openai: { url: upstream }, anthropic: { url: upstream } }
-  const checked = checkConfig({ upstreams, ...config, server: { port: 0 } }, 'test')
+  const checked = checkConfig({ upstreams, ...config, server: { port: 0, ...server } }, 'test')
   const governor = buildGovernor(checked, { log: pino({ level: 'silent' }) })
   const url = await governor.listen()
   return { url, close: () => governor.close() }

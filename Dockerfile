@@ -1,0 +1,29 @@
+# syntax=docker/dockerfile:1
+
+FROM node:24-slim AS build
+WORKDIR /src
+COPY package.json package-lock.json .npmrc tsconfig.json tsconfig.build.json ./
+COPY scripts/build.mjs scripts/build.mjs
+# Without scripts: installing must not build, as the sources come later so that this layer is kept while they change.
+RUN npm ci --ignore-scripts
+COPY src src
+RUN npm run build && npm prune --omit=dev --ignore-scripts
+
+FROM node:24-slim
+LABEL org.opencontainers.image.title="Governor" \
+      org.opencontainers.image.description="A reverse proxy for LLM APIs that keeps agents from running away" \
+      org.opencontainers.image.licenses="MIT"
+WORKDIR /app
+# In a container loopback is nobody else's: Governor listens on all of its addresses, and publishing a port decides who
+# reaches it.
+ENV NODE_ENV=production HOST=0.0.0.0
+COPY --from=build /src/node_modules node_modules
+COPY --from=build /src/dist dist
+COPY package.json ./
+COPY config config
+USER node
+EXPOSE 8787
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
+  CMD ["node", "-e", "fetch('http://127.0.0.1:' + (process.env.PORT || 8787) + '/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+CMD ["node", "dist/main.js", "start"]

@@ -1,0 +1,196 @@
+/** The built program, started and signalled as a supervisor would. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import http from 'node:http'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { callModel, START } from '../support/agent.ts'
+import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
+
+const main = resolve('dist/main.js')
+const folder = mkdtempSync(join(tmpdir(), 'governor-start-'))
+const file = join(folder, 'governor.yaml')
+
+beforeAll(() => {
+  const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
+  expect(status).toBe(0)
+}, 300_000)
+afterAll(() => rmSync(folder, { recursive: true }))
+
+type Line = Readonly<Record<string, unknown>>
+
+interface Program {
+  readonly child: ChildProcess
+  /** Everything on standard output, line by line. */
+  readonly log: readonly string[]
+  /** Everything on standard error. */
+  readonly complaints: () => string
+  readonly exitCode: Promise<number | null>
+  /** The next log line with this message that was not waited for yet; fails when the program ends before. */
+  line(message: string): Promise<Line>
+}
+
+function launch(args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
+  const child = spawn(process.execPath, [main, 'start', ...args], { cwd: folder, env, stdio: 'pipe' })
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+  })
+  const log: string[] = []
+  let complaints = ''
+  let read = 0
+  let look = () => {}
+  let hasEnded = false
+  createInterface(child.stdout).on('line', (line) => {
+    log.push(line)
+    look()
+  })
+  child.stderr.on('data', (data: Buffer) => {
+    complaints += data
+  })
+  const exitCode = once(child, 'close').then(([code]) => {
+    hasEnded = true
+    look()
+    return code as number | null
+  })
+  return {
+    child,
+    log,
+    complaints: () => complaints,
+    exitCode,
+    line: (message) =>
+      new Promise((found, failed) => {
+        look = () => {
+          while (read < log.length) {
+            const line = JSON.parse(log[read++] ?? '') as Line
+            if (line['msg'] === message) return found(line)
+          }
+          if (hasEnded) failed(new Error(`ended without "${message}": ${complaints}${log.join('\n')}`))
+        }
+        look()
+      }),
+  }
+}
+
+/** A provider whose streams end when they are released. */
+async function startHoldingProvider() {
+  let release = () => {}
+  const released = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  const answer = { text: 'It is made of cheese, as far as anybody knows.' }
+  const provider = await serve(async (request, response) => {
+    let text = ''
+    for await (const part of request) text += part
+    const body = JSON.parse(text) as ChatBody
+    if (!body.stream) {
+      response.writeHead(200, { 'content-type': 'application/json' })
+      response.end(JSON.stringify(completion(body, { calls: [{ name: 'search', arguments: {} }] }, 1)))
+      return
+    }
+    const [first, ...others] = chunks(body, answer, 1)
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.write(first)
+    await released
+    response.end(others.join(''))
+  })
+  onTestFinished(() => provider.close())
+  return { url: provider.url, release, answer }
+}
+
+async function get(url: string): Promise<number> {
+  const response = await fetch(url, { headers: { connection: 'close' } })
+  await response.arrayBuffer()
+  return response.status
+}
+
+describe('a started Governor', () => {
+  it('reloads its policies on SIGHUP, and on SIGTERM finishes what is running while it takes nothing new', async () => {
+    const provider = await startHoldingProvider()
+    const write = (budget: string) =>
+      writeFileSync(
+        file,
+        `server:\n  port: 1\n  drain_timeout: 1h\nupstreams:\n  openai:\n    url: \${PROVIDER}\nlog:\n  level: silent\nbudget:\n  ${budget}\n`,
+      )
+    write('max_iterations: 7')
+    const env = { PROVIDER: provider.url, LOG_LEVEL: 'info', PORT: '2' }
+    const { child, log, line, exitCode, complaints } = launch(['--config', file, '--port', '0'], env)
+    const listening = await line('listening')
+    expect(listening).toMatchObject({ config: file, max_iterations: 7, upstreams: { openai: provider.url } })
+    const url = String(listening['address'])
+
+    const secrets = { authorization: 'Bearer sk-very-secret', 'x-api-key': 'sk-other-secret' }
+    const iteration = async () => {
+      const { headers } = await callModel(
+        url,
+        [...START, { role: 'user', content: 'What is the moon made of?' }],
+        {
+          headers: secrets,
+        },
+      )
+      return headers.get('x-governor-iteration')
+    }
+    expect(await iteration()).toBe('1/7')
+
+    write('max_iterations: 9')
+    child.kill('SIGHUP')
+    expect(await line('policies reloaded')).toMatchObject({ config: file, max_iterations: 9 })
+    expect(await iteration()).toBe('1/9')
+
+    write('max_iterations: many')
+    child.kill('SIGHUP')
+    const refused = await line('configuration not reloaded: the one before stays in force')
+    expect(refused['problems']).toEqual([`${file}: budget.max_iterations: found "many": expected a number`])
+    expect(await iteration()).toBe('1/9')
+
+    const body = { model: 'gpt-test', messages: START, tools: [{ type: 'function' }], stream: true }
+    const stream = await fetch(`${url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...secrets },
+      body: JSON.stringify(body),
+    })
+    expect(await get(`${url}/ready`)).toBe(200)
+    child.kill('SIGTERM')
+    await line('draining')
+    expect(await get(`${url}/ready`)).toBe(503)
+    expect(await get(`${url}/health`)).toBe(200)
+    expect(await get(`${url}/v1/models`)).toBe(503)
+    provider.release()
+    expect(await stream.text()).toBe(chunks(body, provider.answer, 1).join(''))
+    expect(await line('stopped')).toMatchObject({ complete: true })
+    expect(await exitCode).toBe(0)
+    expect(complaints()).toBe('')
+    // A line per request, and nothing of what they said or of who they were.
+    expect(log.filter((text) => JSON.parse(text).msg === 'request').length).toBeGreaterThanOrEqual(4)
+    expect(log.join('\n')).not.toMatch(/secret|moon|cheese|research agent/)
+  })
+
+  it('ends at once on SIGTERM when nothing is running, with connections that are kept alive', async () => {
+    const { child, line, exitCode } = launch(['--port', '0'])
+    const { address, config } = await line('listening')
+    expect(config).toBeNull()
+    const agent = new http.Agent({ keepAlive: true })
+    onTestFinished(() => agent.destroy())
+    await new Promise<void>((resolve, reject) => {
+      http
+        .get(`${address}/health`, { agent }, (response) => response.resume().once('end', resolve))
+        .once('error', reject)
+    })
+    child.kill('SIGTERM')
+    expect(await exitCode).toBe(0)
+  })
+
+  it('says in one line that its port is in use', async () => {
+    const other = await serve((_request, response) => response.end())
+    onTestFinished(() => other.close())
+    const { port } = new URL(other.url)
+    const { exitCode, complaints, log } = launch(['--port', port])
+    expect(await exitCode).toBe(1)
+    expect(complaints()).toBe(
+      `governor: port ${port} on 127.0.0.1 is in use: stop what listens there, or choose another with --port\n`,
+    )
+    expect(log).toEqual([])
+  })
+})

@@ -1,0 +1,232 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { run } from '../../src/cli/cli.ts'
+import { type Environment, loadConfig } from '../../src/config/load.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'governor-usage-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+let files = 0
+/** A configuration file with this text. */
+function fileWith(text: string): string {
+  const file = join(folder, `${++files}.yaml`)
+  writeFileSync(file, text)
+  return file
+}
+
+async function governor(args: readonly string[], env: Environment = {}) {
+  const terminal = captureTerminal({ env })
+  const code = await run(args, terminal)
+  return { code, out: terminal.printed, err: terminal.complaints }
+}
+
+/** What `check-config` says about a file, without the file's name. */
+async function complaintsAbout(text: string, env: Environment = {}): Promise<string[]> {
+  const file = fileWith(text)
+  const { code, out, err } = await governor(['check-config', '--config', file], env)
+  expect(code).toBe(2)
+  expect(out).toBe('')
+  const [title, ...problems] = err.trimEnd().split('\n')
+  expect(title).toBe('governor: the configuration is wrong')
+  return problems.map((line) => line.trim().replace(`${file}: `, ''))
+}
+
+describe('the built command', () => {
+  const main = resolve('dist/main.js')
+  /** The real program, away from this repository's own configuration file. */
+  const spawned = (...args: string[]) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [main, ...args], {
+      cwd: folder,
+      encoding: 'utf8',
+      env: {},
+    })
+    return { status, stdout, stderr }
+  }
+  beforeAll(() => {
+    const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
+    expect(status).toBe(0)
+  }, 300_000)
+
+  it('says its version', () => {
+    const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
+    expect(spawned('--version')).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' })
+  })
+
+  it('does not start with a wrong file: exit code 2 and the mistake, not a stack trace', () => {
+    const file = fileWith('budget:\n  max_iteration: 5\n')
+    const { status, stdout, stderr } = spawned('start', '--config', file)
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' })
+    expect(stderr).toMatch(
+      /^governor: the configuration is wrong\n {2}\S+: budget\.max_iteration: unknown key: expected one of enabled, max_iterations, [^\n]+\n$/,
+    )
+  })
+})
+
+describe('the command line', () => {
+  it('explains itself', async () => {
+    const { code, out } = await governor(['--help'])
+    expect(code).toBe(0)
+    for (const word of ['start', 'check-config', 'demo', '--config', '--upstream', 'OPENAI_UPSTREAM_URL']) {
+      expect(out).toContain(word)
+    }
+  })
+
+  it.each([
+    { args: ['fly'], says: 'no command fly' },
+    { args: ['start', 'now'], says: 'unexpected argument now' },
+    { args: ['--budget', '5'], says: "Unknown option '--budget'" },
+    { args: ['--port'], says: "Option '--port <value>' argument missing" },
+  ])('answers $args with exit code 2 and one line', async ({ args, says }) => {
+    expect(await governor(args)).toEqual({
+      code: 2,
+      out: '',
+      err: `governor: ${says}: see governor --help\n`,
+    })
+  })
+})
+
+describe('a configuration with mistakes', () => {
+  it('is told all of them at once: the path, what was found and what was expected', async () => {
+    const problems = await complaintsAbout(`
+server: { port: high, drain_timeout: 30, host: 5 }
+upstreams: { openai: { url: localhost, apikey: x }, v1: { url: "http://127.0.0.1" } }
+budget: { max_iterations: 2.5, caution_threshold: 95, channel: loud, run: 7, texts: { caution: "{x}" } }
+sessions: { headers: x-id, max: 0 }
+retries: 3
+`)
+    expect(problems).toEqual(
+      expect.arrayContaining([
+        'server.port: found "high": expected a number',
+        'server.drain_timeout: found 30: expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
+        'server.host: found 5: expected a text',
+        'upstreams.openai.url: found "localhost": expected an http:// or https:// URL',
+        'upstreams.openai.apikey: unknown key: expected one of url, api_key, headers',
+        'upstreams.v1: looks like an API version: expected another name',
+        'budget.max_iterations: found 2.5: expected a whole number',
+        'budget.caution_threshold: found 95: expected at most 1',
+        'budget.channel: found "loud": expected one of auto, tool_result, system, user',
+        'budget.run: found 7: expected keys and values',
+        'sessions.headers: found a text: expected a list',
+        'sessions.max: found 0: expected at least 1',
+      ]),
+    )
+    expect(
+      problems.find((line) => line.startsWith('retries: unknown key: expected one of server, ')),
+    ).toBeTruthy()
+    expect(problems.find((line) => line.includes('unknown placeholder {x}: expected {meter}'))).toBeTruthy()
+  })
+
+  it('never has a key of it repeated', async () => {
+    const secrets = 'sk-1234567890'
+    const problems = await complaintsAbout(`
+server: { access_keys: ${secrets} }
+upstreams: { openai: { url: "http://127.0.0.1", api_key: [${secrets}], headers: { authorization: 123456789 } } }
+`)
+    expect(problems).toContain('upstreams.openai.headers.authorization: found a number: expected a text')
+    expect(problems).toHaveLength(3)
+    expect(problems.join()).not.toMatch(/sk-|123456789/)
+  })
+
+  it.each([
+    { text: 'budget: [', says: /^not valid YAML: .* at line 1, column 10$/ },
+    {
+      text: 'store: memory\nstore: memory',
+      says: /^not valid YAML: Map keys must be unique at line 2, column 1$/,
+    },
+    { text: 'sessions: { headers: [*any] }', says: /^not valid YAML: .*: quote texts that start with \*$/ },
+    { text: '- budget', says: /^found a list: expected keys and values$/ },
+    { text: 'upstreams: { more: }', says: /^upstreams\.more: found null: expected keys and values$/ },
+    { text: 'budget: { max_iterations: }', says: /^budget\.max_iterations: found null: expected a number$/ },
+  ])('is told in one line that $text is wrong', async ({ text, says }) => {
+    const problems = await complaintsAbout(text)
+    expect(problems).toHaveLength(1)
+    expect(problems[0]).toMatch(says)
+  })
+
+  it('is told which file is missing, also when a variable names it', async () => {
+    const missing = join(folder, 'none.yaml')
+    const says = `governor: the configuration is wrong\n  ${missing}: can't be read (no such file): check the path given with --config or GOVERNOR_CONFIG\n`
+    expect(await governor(['check-config', '--config', missing])).toEqual({ code: 2, out: '', err: says })
+    expect((await governor(['check-config'], { GOVERNOR_CONFIG: missing })).err).toBe(says)
+  })
+
+  it('is told the flag or the variable where the mistake is not in the file', async () => {
+    const file = fileWith('')
+    const args = ['check-config', '--config', file]
+    expect((await governor(args, { PORT: 'http' })).err).toContain(
+      '  PORT: server.port: found "http": expected a number\n',
+    )
+    expect((await governor([...args, '--port', '70000'], { PORT: '80' })).err).toContain(
+      '  --port: server.port: found 70000: expected at most 65535\n',
+    )
+    expect((await governor(args, { OPENAI_UPSTREAM_URL: 'here' })).err).toContain('  OPENAI_UPSTREAM_URL: ')
+  })
+})
+
+describe('a configuration', () => {
+  it('is checked without starting anything', async () => {
+    const file = fileWith('budget: { max_iterations: 5 }')
+    expect(await governor(['check-config', '--config', file])).toEqual({
+      code: 0,
+      out: `${file}: valid\n`,
+      err: '',
+    })
+  })
+
+  it('takes variables in values, with a default where they are empty or not set', () => {
+    const file = fileWith(`
+server:
+  host: $\${HOST}
+  port: \${A_PORT:-1234}
+  access_keys: ["\${KEY}"]
+upstreams:
+  openai:
+    url: http://\${UPSTREAM}/v1
+    api_key: \${KEY}
+budget:
+  max_iterations: \${MAX:-7}
+  enabled: \${ON}
+  texts:
+    caution: "{used} of \${WHAT:-}"
+`)
+    const env = { KEY: 'sk #1', UPSTREAM: '127.0.0.1:1', MAX: '', ON: 'false', HOST: '' }
+    const { config } = loadConfig({ config: file }, env)
+    expect(config.server).toMatchObject({ host: '$'.concat('{HOST}'), port: 1234, access_keys: ['sk #1'] })
+    expect(config.upstreams['openai']).toMatchObject({ url: 'http://127.0.0.1:1/v1', api_key: 'sk #1' })
+    expect(config.budget).toMatchObject({
+      max_iterations: 7,
+      enabled: false,
+      texts: { caution: '{used} of ' },
+    })
+  })
+
+  it('says which variable is missing, and on which line', async () => {
+    expect(await complaintsAbout(`server:\n  host: \${NOWHERE}\n`)).toEqual([
+      expect.stringMatching(
+        /line 2: the environment variable NOWHERE is not set: set it, or write \$\{NOWHERE:-default\}$/,
+      ),
+    ])
+  })
+
+  it('prefers a flag to the environment, the environment to the file, the file to the default', () => {
+    const config = fileWith('server: { host: 127.0.0.2, port: 1 }\nlog: { level: warn }\n')
+    const env = { HOST: '127.0.0.3', PORT: '2', OPENAI_UPSTREAM_URL: 'http://127.0.0.1:1', LOG_LEVEL: '' }
+    const loaded = loadConfig(
+      { config, port: '3', upstreams: { anthropic: 'http://127.0.0.1:2' } },
+      env,
+    ).config
+    expect(loaded.server).toMatchObject({ host: '127.0.0.3', port: 3, websocket: 'refuse' })
+    expect(loaded.log.level).toBe('warn')
+    expect(loaded.upstreams['openai']?.url).toBe('http://127.0.0.1:1')
+    expect(loaded.upstreams['anthropic']?.url).toBe('http://127.0.0.1:2')
+  })
+
+  it('may have sections with nothing but comments in them', () => {
+    const file = fileWith('budget:\n  # max_iterations: 5\nupstreams:\nsessions:\n  scaffolding:\n')
+    expect(loadConfig({ config: file }, {}).config.budget.max_iterations).toBe(60)
+  })
+})

@@ -1,0 +1,250 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { ConfigError, checkConfig, type Environment, loadConfig } from '../../src/config/load.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'governor-config-'))
+const FILE = join(folder, 'governor.yaml')
+afterAll(() => rmSync(folder, { recursive: true }))
+
+type Flags = Parameters<typeof loadConfig>[0]
+
+function load(yaml: string, env: Environment = {}, flags: Flags = {}) {
+  writeFileSync(FILE, yaml)
+  return loadConfig({ config: FILE, ...flags }, env).config
+}
+
+/** The message that a configuration is refused with, the file's path in it as FILE. */
+function refusal(run: () => unknown): string {
+  try {
+    run()
+  } catch (error) {
+    expect(error).toBeInstanceOf(ConfigError)
+    return (error as Error).message.replaceAll(FILE, 'FILE')
+  }
+  throw new Error('was not refused')
+}
+
+describe('a wrong configuration', () => {
+  it.each([
+    [
+      'budget: {max_iteration: 5}',
+      'budget.max_iteration: unknown key: expected one of enabled, max_iterations,',
+    ],
+    ['nope: 1', 'nope: unknown key: expected one of server, upstreams,'],
+    [
+      'upstreams: {x: {url: http://x, uri: 1}}',
+      'upstreams.x.uri: unknown key: expected one of url, api_key, headers',
+    ],
+    ['budget: {run: {max_token: 1}}', 'budget.run.max_token: unknown key: expected one of max_tool_calls'],
+    ['budget: {max_iterations: "5"}', 'budget.max_iterations: found "5": expected a number'],
+    ['budget: {max_iterations: 5.5}', 'budget.max_iterations: found 5.5: expected a whole number'],
+    ['budget: {max_iterations: -1}', 'budget.max_iterations: found -1: expected at least 0'],
+    ['budget: {caution_threshold: 1.5}', 'budget.caution_threshold: found 1.5: expected at most 1'],
+    [
+      'budget: {caution_threshold: 0.95}',
+      'budget.caution_threshold: found 0.95: above warning_threshold: expected at most',
+    ],
+    ['budget: {enabled: "yes"}', 'budget.enabled: found "yes": expected true or false'],
+    [
+      'budget: {channel: email}',
+      'budget.channel: found "email": expected one of auto, tool_result, system, user',
+    ],
+    [
+      'budget: {client_override: maybe}',
+      'budget.client_override: found "maybe": expected one of true, false, lower_only',
+    ],
+    ['budget: 5', 'budget: found 5: expected keys and values'],
+    [
+      'budget: {texts: {caution: "{nope} of {max}"}}',
+      'budget.texts.caution: found "{nope} of {max}": unknown placeholder {nope}: expected {meter},',
+    ],
+    ['server: {port: 70000}', 'server.port: found 70000: expected at most 65535'],
+    [
+      'server: {drain_timeout: 30}',
+      'server.drain_timeout: found 30: expected a length of time such as 500ms, 30s,',
+    ],
+    [
+      'server: {drain_timeout: 30 parsecs}',
+      'server.drain_timeout: found "30 parsecs": expected a length of time',
+    ],
+    [
+      'server: {max_guarded_body: big}',
+      'server.max_guarded_body: found "big": expected a size such as 512kb,',
+    ],
+    ['upstreams: {x: {}}', 'upstreams.x.url: found nothing: expected an http:// or https:// URL'],
+    [
+      'upstreams: {x: {url: "ftp://x"}}',
+      'upstreams.x.url: found "ftp://x": expected an http:// or https:// URL',
+    ],
+    [
+      'upstreams: {health: {url: "http://x"}}',
+      "upstreams.health: a name of Governor's own paths: expected any but health,",
+    ],
+    ['upstreams: {v1: {url: "http://x"}}', 'upstreams.v1: looks like an API version: expected another name'],
+    ['upstreams: {"a/b": {url: "http://x"}}', 'upstreams.a/b: expected a name of letters, digits, - and _'],
+    [
+      'loop_guard: {enabled: true}',
+      'loop_guard.enabled: found true: this version has no loop guard: expected false',
+    ],
+    ['store: redis', 'store: found "redis": expected one of memory'],
+    ['log: {level: loud}', 'log.level: found "loud": expected one of trace, debug, info, warn,'],
+    ['sessions: {max: 0}', 'sessions.max: found 0: expected at least 1'],
+    [
+      'sessions: {scaffolding: {tag: []}}',
+      'sessions.scaffolding.tag: unknown key: expected one of tags, prefixes,',
+    ],
+  ])('such as %s is refused with its path, what was found and what was expected', (yaml, message) => {
+    expect(refusal(() => load(yaml))).toContain(`FILE: ${message}`)
+  })
+
+  it('is refused with one line for each problem', () => {
+    const message = refusal(() => load('budget: {max_iterations: -1, adaptive: 7}\nserver: {prot: 1}'))
+    expect(message.split('\n').map((line) => line.split(': ')[1])).toEqual(
+      expect.arrayContaining(['budget.max_iterations', 'budget.adaptive', 'server.prot']),
+    )
+    expect(message.split('\n')).toHaveLength(3)
+  })
+
+  it.each([
+    ['budget: [', 'FILE: not valid YAML: '],
+    ['a: 1\na: 2', 'at line 2'],
+    ['- 1', 'FILE: found a list: expected keys and values'],
+    ['hello', 'FILE: found "hello": expected keys and values'],
+  ])('that is %j is refused with what is wrong about it', (yaml, message) => {
+    expect(refusal(() => load(yaml))).toContain(message)
+  })
+
+  it('that was named and does not exist is refused with its path and why', () => {
+    const missing = join(folder, 'none.yaml')
+    const why = "can't be read (no such file): check the path given with --config or GOVERNOR_CONFIG"
+    expect(refusal(() => loadConfig({ config: missing }, {}))).toBe(`${missing}: ${why}`)
+    expect(refusal(() => loadConfig({}, { GOVERNOR_CONFIG: missing }))).toBe(`${missing}: ${why}`)
+    expect(refusal(() => loadConfig({ config: folder }, {}))).toContain(`${folder}: can't be read (`)
+  })
+})
+
+describe('a secret', () => {
+  it.each([
+    'server: {access_keys: hush-hush}',
+    'server: {access_keys: [hush-hush, 5]}',
+    'server: {access_keys: [[hush-hush]]}',
+    'upstreams: {x: {url: "http://x", api_key: [hush-hush]}}',
+    'upstreams: {x: {url: "http://x", key: hush-hush}}',
+    'upstreams: {x: {url: "http://x", headers: hush-hush}}',
+    'upstreams: {x: {url: "http://x", headers: {a: [hush-hush]}}}',
+    'upstreams: {x: {url: "http://x", headers: {"a b": hush-hush}}}',
+    'api_key: hush-hush',
+    'server:\n  access_keys: ["hush-hush',
+    `server: {access_keys: ["\${SECRET}", 5], prot: "\${SECRET}"}`,
+  ])('is in no message about %j', (yaml) => {
+    const message = refusal(() => load(yaml, { SECRET: 'hush-hush' }))
+    expect(message).not.toContain('hush')
+    expect(message).toContain('FILE')
+  })
+})
+
+describe('variables in a file', () => {
+  it('are replaced in values, with a default where they are unset or empty', () => {
+    const yaml = `
+server: {host: "\${HOST_A}", port: 1}
+upstreams:
+  a: {url: "http://\${NAME:-fallback}:\${PORT_A}/v1", api_key: "\${KEY}"}
+  b: {url: "\${EMPTY:-http://b}", headers: {x: "$\${KEY}", y: "\${NONE:-}"}}`
+    const { server, upstreams } = load(yaml, { HOST_A: '0.0.0.0', PORT_A: '80', KEY: 'k: "1"', EMPTY: '' })
+    expect(server.host).toBe('0.0.0.0')
+    expect(upstreams['a']).toEqual({ url: 'http://fallback:80/v1', api_key: 'k: "1"', headers: {} })
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: that is what stands there in the end
+    expect(upstreams['b']).toEqual({ url: 'http://b', headers: { x: '${KEY}', y: '' } })
+  })
+
+  it('keep the type that an unquoted value has', () => {
+    const yaml = `server:\n  port: \${P}\nbudget:\n  enabled: \${E:-false}\n  max_iterations: \${M:-7}`
+    const { server, budget } = load(yaml, { P: '9000' })
+    expect([server.port, budget.enabled, budget.max_iterations]).toEqual([9000, false, 7])
+    expect(refusal(() => load(`server:\n  port: "\${P}"`, { P: '9000' }))).toContain('found "9000"')
+  })
+
+  it('that are not set are named with their line and what to do', () => {
+    const message = refusal(() => load(`server:\n  host: \${NOT_SET}`))
+    expect(message).toMatch(/^FILE, line 2: the environment variable NOT_SET is not set: /)
+  })
+})
+
+describe('a configuration', () => {
+  it('that is empty has every default', () => {
+    const { server, budget, upstreams, sessions, stop } = load('# nothing\n')
+    expect(server).toMatchObject({
+      host: '127.0.0.1',
+      port: 8787,
+      drain_timeout: 30_000,
+      websocket: 'refuse',
+    })
+    expect(budget).toMatchObject({
+      enabled: true,
+      max_iterations: 60,
+      caution_threshold: 0.7,
+      warning_threshold: 0.9,
+      adaptive: true,
+      channel: 'auto',
+      announce: 'auto',
+      client_override: true,
+      run: { max_tool_calls: 0 },
+    })
+    expect(Object.keys(upstreams)).toEqual(['openai', 'anthropic'])
+    expect(sessions).toMatchObject({ max: 10_000, ttl: 3_600_000 })
+    expect(stop.text).toContain("You've reached the maximum number of tool-calling iterations allowed.")
+    expect(checkConfig({}, 'nothing')).toEqual(load('{}'))
+  })
+
+  it('takes a flag over the environment over the file over the default', () => {
+    const yaml =
+      'server: {port: 1, host: file}\nlog: {level: warn}\nupstreams: {openai: {url: "http://file", api_key: k}}'
+    const env = { PORT: '2', HOST: 'env', LOG_LEVEL: 'error', OPENAI_UPSTREAM_URL: 'http://env' }
+    const outcome = (from: Environment, flags: Flags) => {
+      const { server, log, upstreams } = load(yaml, from, flags)
+      return [server.port, server.host, log.level, upstreams['openai']?.url]
+    }
+    expect(outcome({}, {})).toEqual([1, 'file', 'warn', 'http://file'])
+    expect(outcome({ PORT: '', HOST: '' }, {})).toEqual([1, 'file', 'warn', 'http://file'])
+    expect(outcome(env, {})).toEqual([2, 'env', 'error', 'http://env'])
+    const flags = { port: '3', host: 'flag', logLevel: 'debug', upstreams: { openai: 'http://flag' } }
+    expect(outcome(env, flags)).toEqual([3, 'flag', 'debug', 'http://flag'])
+    expect(load(yaml, env, flags).upstreams['openai']?.api_key).toBe('k')
+  })
+
+  it('names a wrong value from outside by its key', () => {
+    expect(refusal(() => load('', { PORT: 'abc' }))).toContain('server.port: found "abc": expected a number')
+    expect(refusal(() => load('', {}, { logLevel: 'loud' }))).toContain(
+      'log.level: found "loud": expected one of',
+    )
+  })
+
+  it.each([
+    ['500ms', 500],
+    ['30s', 30_000],
+    ['1.5m', 90_000],
+    ['1H', 3_600_000],
+    [' 2 d ', 172_800_000],
+    ['0s', 0],
+  ])('reads the time %j as %i ms', (text, milliseconds) => {
+    expect(load(`timeouts: {idle: "${text}"}`).timeouts.idle).toBe(milliseconds)
+  })
+
+  it.each([
+    ['100b', 100],
+    ['512kb', 524_288],
+    ['64MB', 67_108_864],
+    ['1.5 gb', 1_610_612_736],
+  ])('reads the size %j as %i bytes', (text, bytes) => {
+    expect(load(`server: {max_guarded_body: "${text}"}`).server.max_guarded_body).toBe(bytes)
+  })
+
+  it.each(['', '30', 's', '-1s', '1 s 2', '1w', '1e3s', 'Infinity s'])(
+    'does not take %j for a time',
+    (text) => {
+      expect(refusal(() => load(`timeouts: {idle: "${text}"}`))).toContain('expected a length of time')
+    },
+  )
+})

@@ -1,0 +1,76 @@
+/** Conversations as chat clients send them, and a session that sees one request after the other. */
+import type { Conversation } from '../../src/core/conversation.ts'
+import { buildRegistry } from '../../src/core/scaffolding.ts'
+import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'
+import { NEW_SESSION, observe, type Position, type Session } from '../../src/core/session.ts'
+import { type Sighting, sight } from '../../src/core/sighting.ts'
+import { chat } from '../../src/dialect/chat.ts'
+
+export type Message = Readonly<Record<string, unknown>>
+
+export const registry = buildRegistry(SCAFFOLDS, SUMMARY_REQUESTS)
+
+export const system = (content: string): Message => ({ role: 'system', content })
+export const user = (content: unknown): Message => ({ role: 'user', content })
+export const said = (content: string): Message => ({ role: 'assistant', content })
+export const result = (id: string, content = 'ok'): Message => ({ role: 'tool', tool_call_id: id, content })
+
+/** An assistant message that calls one tool for each id. */
+export const called = (...ids: readonly string[]): Message => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: ids.map((id) => ({
+    id,
+    type: 'function',
+    function: { name: 'search', arguments: '{"q":"a"}' },
+  })),
+})
+
+/** `count` iterations: a tool call and its result each, with ids that begin with `name`. */
+export const steps = (name: string, count: number): Message[] =>
+  Array.from({ length: count }, (_, at) => [called(`${name}${at}`), result(`${name}${at}`)]).flat()
+
+const TOOLS = [{ type: 'function', function: { name: 'search', parameters: {} } }]
+
+export function bodyOf(messages: readonly Message[], extra: Message = {}): Buffer {
+  return Buffer.from(JSON.stringify({ model: 'gpt-4o', messages, tools: TOOLS, ...extra }))
+}
+
+export function conversationOf(messages: readonly Message[], extra: Message = {}): Conversation {
+  const request = chat.read(bodyOf(messages, extra))
+  if (!request) throw new Error('not a chat request')
+  return request.conversation
+}
+
+export function sightingOf(messages: readonly Message[], extra: Message = {}): Sighting {
+  return sight(conversationOf(messages, extra), bodyOf(messages, extra), registry)
+}
+
+export interface Seen {
+  /** The client's name for the thread. */
+  readonly thread?: string
+  /** Further fields of the body. */
+  readonly extra?: Message
+  readonly isDerived?: boolean
+}
+
+/** One session, from its first request on. */
+export function newSession() {
+  let session: Session = NEW_SESSION
+  return {
+    get session() {
+      return session
+    },
+    change(change: (session: Session) => Session) {
+      session = change(session)
+    },
+    see(messages: readonly Message[], { thread = '', extra = {}, isDerived = false }: Seen = {}): Position {
+      const seen = observe(session, sightingOf(messages, extra), thread, 1_000, isDerived)
+      session = seen.session
+      return seen.position
+    },
+    iteration(messages: readonly Message[], seen: Seen = {}): number {
+      return this.see(messages, seen).iteration
+    },
+  }
+}

@@ -1,0 +1,57 @@
+import { describe, expect, it } from 'vitest'
+import { demo } from '../../src/demo/demo.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+describe('the demo', () => {
+  it('tells how a run is cautioned, warned and stopped, gets its answer again and a new budget', async () => {
+    const terminal = captureTerminal()
+    expect(await demo(terminal)).toBe(0)
+    const story = terminal.printed.replace(/\s+/g, ' ')
+    const steps = [...terminal.printed.matchAll(/^ +(\d+\/10) +([█░]{10}) +(\w+) +(\S.*)$/gm)]
+    expect(steps.map(([, iteration, , label]) => `${iteration} ${label}`)).toEqual([
+      ...[1, 2, 3, 4, 5, 6].map((number) => `${number}/10 allow`),
+      '7/10 CAUTION',
+      '8/10 WARNING',
+      '9/10 WARNING',
+      '10/10 WARNING',
+      '10/10 STOP',
+      '10/10 STOP',
+      '1/10 allow',
+    ])
+    expect(steps[6]?.[2]).toBe('███████░░░')
+    expect(new Set(steps.slice(0, 10).map(([, , , , does]) => does?.split('(')[0]))).toEqual(
+      new Set(['web_search', 'fetch_page', 'take_note']),
+    )
+    expect(steps[10]?.[4]).toMatch(/^answers/)
+    expect(story).toContain(
+      'was told: [BUDGET: Iteration 7/10. You have 3 iterations left. Start consolidating your work and prepare to provide a final response.]',
+    )
+    expect(story).toContain('was told: [BUDGET: Iteration 10/10. You MUST provide your final response NOW.')
+    expect(story).toContain("was told: You've reached the maximum number of tool-calling iterations allowed.")
+    expect(story.match(/was told:/g)).toHaveLength(5)
+    expect(story.match(/model: Of those I looked at, two have a free tier/g)).toHaveLength(2)
+    expect(story).toContain('terminal_state "tool_limit_reached"')
+    expect(story).toContain('has_final_answer true')
+    expect(story).toContain('Calls to the provider for it: 0.')
+    expect(terminal.complaints).toBe('')
+    expect(terminal.printed).not.toContain('\u001b')
+  })
+
+  it('is coloured where people watch, and nowhere else', async () => {
+    const terminal = captureTerminal({ isInteractive: true })
+    await demo(terminal)
+    expect(terminal.printed).toContain('\u001b[33mCAUTION\u001b[0m')
+    expect(terminal.printed).toContain('\u001b[31mSTOP   \u001b[0m')
+    const plain = captureTerminal({ isInteractive: true, env: { NO_COLOR: '1' } })
+    await demo(plain)
+    expect(plain.printed).not.toContain('\u001b')
+  })
+
+  it('says in one line what to install where the openai package is missing', async () => {
+    const terminal = captureTerminal()
+    const missing = Object.assign(new Error("Cannot find package 'openai'"), { code: 'ERR_MODULE_NOT_FOUND' })
+    expect(await demo(terminal, () => Promise.reject(missing))).toBe(1)
+    expect(terminal.complaints).toMatch(/^[^\n]*npm install openai\n$/)
+    expect(terminal.printed).toBe('')
+  })
+})

@@ -1,0 +1,181 @@
+/** Either side may leave at any time; the other one learns of it, and nothing is sent twice. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { closeClients, connect, listenRaw, openGovernor, type RawUpstream, type Wire } from '../support/raw.ts'
+
+let upstream: RawUpstream
+let governor: { url: string; close(): Promise<void> }
+
+beforeAll(async () => {
+  upstream = await listenRaw()
+  governor = await openGovernor(upstream.url)
+})
+afterAll(async () => {
+  closeClients()
+  await governor.close()
+  await upstream.close()
+})
+
+const ASK = JSON.stringify({
+  model: 'm',
+  stream: true,
+  messages: [{ role: 'user', content: 'hi' }],
+  tools: [{ type: 'function', function: { name: 'f' } }],
+})
+const GUARDED = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${ASK.length}\r\n\r\n${ASK}`
+const UNCOUNTED = 'POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'
+const POST = 'POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'
+const GET = 'GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n'
+const MESSAGES = `POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: ${ASK.length}\r\n\r\n${ASK}`
+const ALL = [
+  ['a guarded POST', GUARDED],
+  ['a POST that is not counted', UNCOUNTED],
+  ['a POST elsewhere', POST],
+  ['a POST of Messages', MESSAGES],
+  ['a GET', GET],
+] as const
+
+const SSE = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n'
+
+async function ask(request: string): Promise<{ client: Wire; wire: Wire }> {
+  const client = connect(governor.url)
+  client.write(request)
+  const wire = await upstream.accept()
+  expect((await wire.message()).isComplete).toBe(true)
+  return { client, wire }
+}
+
+/** Waits for the end of a connection; how many milliseconds that took. */
+async function timeToClose(wire: Wire, act: () => unknown): Promise<number> {
+  const began = performance.now()
+  act()
+  await Promise.race([wire.closed, wire.rest()])
+  return performance.now() - began
+}
+
+describe.each(ALL)('%s', (_, request) => {
+  it.each([
+    ['leaves', (client: Wire) => client.socket.destroy()],
+    ['ends its side', (client: Wire) => client.socket.end()],
+    ['is torn down', (client: Wire) => client.socket.resetAndDestroy()],
+  ])('whose client %s before the first byte ends at the upstream at once', async (_, act) => {
+    const { client, wire } = await ask(request)
+    expect(await timeToClose(wire, () => act(client))).toBeLessThan(1_000)
+    wire.socket.destroy()
+  })
+
+  it('whose client leaves in the middle of the stream ends at the upstream at once', async () => {
+    const { client, wire } = await ask(request)
+    wire.write(SSE)
+    await client.until('data: 1\n\n')
+    expect(await timeToClose(wire, () => client.socket.destroy())).toBeLessThan(1_000)
+    wire.socket.destroy()
+  })
+
+  it('whose client leaves between headers and first event ends at the upstream at once', async () => {
+    const { client, wire } = await ask(request)
+    wire.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+    await client.until('\r\n\r\n')
+    expect(await timeToClose(wire, () => client.socket.destroy())).toBeLessThan(1_000)
+    wire.socket.destroy()
+  })
+
+  it.each([
+    ['chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n'],
+    ['half a chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFF\r\npart'],
+    ['half of its length', 'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npart'],
+    ['an error in chunks', 'HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n'],
+  ])('whose upstream dies after %s ends as an error, not as an answer', async (_, part) => {
+    for (const die of [(wire: Wire) => wire.socket.end(), (wire: Wire) => wire.socket.resetAndDestroy()]) {
+      const { client, wire } = await ask(request)
+      wire.write(part)
+      const head = (await client.until('\r\n\r\n')).toString()
+      const begun = (await client.until('part')).toString()
+      expect(begun).toContain('part')
+      die(wire)
+      const rest = (await client.rest()).toString()
+      expect(rest).not.toContain('0\r\n\r\n')
+      if (/content-length/i.test(head)) expect(rest).toBe('')
+      await client.closed
+      wire.socket.destroy()
+    }
+  })
+
+  it.each([
+    ['with nothing', ''],
+    ['with half a head', 'HTTP/1.1 200 OK\r\nX: '],
+    ['after an informational response', 'HTTP/1.1 103 Early Hints\r\n\r\n'],
+  ])('whose connection dies %s is answered with 502 and never sent twice', async (_, part) => {
+    const { client, wire } = await ask(request)
+    if (part !== '') wire.write(part)
+    wire.socket.end()
+    let answer = await client.message()
+    if (answer.line.includes('103')) answer = await client.message()
+    expect(answer.line).toBe('HTTP/1.1 502 Bad Gateway')
+    expect(answer.isComplete).toBe(true)
+    // The next thing that any upstream connection brings is the next request.
+    const next = connect(governor.url)
+    next.write('GET /v1/marker HTTP/1.1\r\nHost: a\r\n\r\n')
+    const fresh = await upstream.accept()
+    expect((await fresh.message()).line).toBe('GET /v1/marker HTTP/1.1')
+    for (const { socket } of [client, next, wire, fresh]) socket.destroy()
+  })
+})
+
+it('a POST on a connection used before, which dies under it, is not sent twice', async () => {
+  const { client, wire } = await ask(POST)
+  wire.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+  await client.message()
+  client.write(GUARDED)
+  expect((await wire.message()).body.toString()).toBe(ASK)
+  wire.socket.resetAndDestroy()
+  expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+  client.write(GET)
+  const fresh = await upstream.accept()
+  expect((await fresh.message()).line).toBe('GET /v1/models HTTP/1.1')
+  for (const { socket } of [client, fresh]) socket.destroy()
+})
+
+it('an upload whose client leaves in the middle ends at the upstream, unfinished', async () => {
+  for (const framing of ['Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n', 'Content-Length: 8\r\n\r\npart']) {
+    const client = connect(governor.url)
+    client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\n${framing}`)
+    const wire = await upstream.accept()
+    await wire.until('part')
+    client.socket.destroy()
+    expect((await wire.rest()).toString()).not.toContain('0\r\n\r\n')
+    wire.socket.destroy()
+  }
+})
+
+it('a guarded upload whose client leaves in the middle never reaches the upstream', async () => {
+  const gone = connect(governor.url)
+  gone.write(GUARDED.slice(0, -5))
+  gone.socket.end()
+  await gone.closed
+  const { client, wire } = await ask(GET)
+  for (const { socket } of [client, wire]) socket.destroy()
+})
+
+it('an upload whose upstream dies is answered with 502, and the rest of it is taken', async () => {
+  const client = connect(governor.url)
+  const size = 8 * 1024 * 1024
+  client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\npart`)
+  const wire = await upstream.accept()
+  await wire.until('part')
+  wire.socket.resetAndDestroy()
+  expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+  client.write(Buffer.alloc(size - 'part'.length))
+  client.write(GET)
+  const next = await upstream.accept()
+  expect((await next.message()).line).toBe('GET /v1/models HTTP/1.1')
+  for (const { socket } of [client, next]) socket.destroy()
+})
+
+it('of two requests in one go, the second is not started when the client leaves during the first', async () => {
+  const { client, wire } = await ask(GET + POST)
+  client.socket.destroy()
+  await wire.rest()
+  wire.socket.destroy()
+  const next = await ask(UNCOUNTED)
+  for (const { socket } of [next.client, next.wire]) socket.destroy()
+})

@@ -1,0 +1,194 @@
+/** Upgrades: WebSockets refused where they would hide a session, passed through elsewhere; all others ignored. */
+import { randomBytes } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { closeClients, connect, endToEnd, listenRaw, openGovernor, type RawUpstream, valueOf } from '../support/raw.ts'
+
+let upstream: RawUpstream
+let governor: { url: string; close(): Promise<void> }
+let open: { url: string; close(): Promise<void> }
+
+beforeAll(async () => {
+  upstream = await listenRaw()
+  const upstreams = {
+    openai: { url: upstream.url },
+    anthropic: { url: upstream.url },
+    keyed: { url: `${upstream.url}/p/v1`, api_key: 'sk-own' },
+    absent: { url: 'http://127.0.0.1:1' },
+  }
+  governor = await openGovernor(upstream.url, { upstreams })
+  open = await openGovernor(upstream.url, { upstreams }, { websocket: 'tunnel', access_keys: ['mine'] })
+})
+afterAll(async () => {
+  closeClients()
+  await governor.close()
+  await open.close()
+  await upstream.close()
+})
+
+const KEY = 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='
+const upgrade = (target: string, more = '') =>
+  `GET ${target} HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n${KEY}\r\n${more}\r\n`
+const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nsec-WebSocket-Accept: x\r\n\r\n'
+
+async function tunnel(url = governor.url, target = '/v1/realtime?model=gpt-realtime') {
+  const client = connect(url)
+  client.write(upgrade(target, 'Authorization: Bearer mine\r\n'))
+  const wire = await upstream.accept()
+  const request = await wire.message()
+  return { client, wire, request }
+}
+
+describe('a WebSocket on a guarded path', () => {
+  it.each([
+    ...['/v1/responses', '/v1/responses?x=1', '/openai/v1/responses', '/keyed/responses', '/v1/chat/completions'],
+    'http://api.example/v1/responses',
+  ])('%s is told to use HTTP', async (target) => {
+    const client = connect(governor.url)
+    client.write(upgrade(target))
+    const answer = await client.message()
+    expect(answer.line).toBe('HTTP/1.1 426 Upgrade Required')
+    expect(valueOf(answer, 'upgrade')).toBe('HTTP/1.1')
+    expect(JSON.parse(answer.body.toString())).toMatchObject({ error: { code: 'upgrade_required', param: null } })
+    await client.closed
+  })
+
+  it('is passed through where the configuration says so', async () => {
+    const { client, wire, request } = await tunnel(open.url, '/v1/responses')
+    expect(request.line).toBe('GET /v1/responses HTTP/1.1')
+    wire.write(SWITCH)
+    expect((await client.message()).line).toBe('HTTP/1.1 101 Switching Protocols')
+    client.socket.destroy()
+    await wire.rest()
+  })
+})
+
+describe('a WebSocket elsewhere', () => {
+  it('is passed through, byte for byte in both directions', async () => {
+    const { client, wire, request } = await tunnel()
+    expect(request.line).toBe('GET /v1/realtime?model=gpt-realtime HTTP/1.1')
+    expect(valueOf(request, 'host')).toBe(`127.0.0.1:${upstream.port}`)
+    expect(valueOf(request, 'connection')).toBe('Upgrade')
+    expect(endToEnd(request)).toEqual(['Upgrade: websocket', KEY, 'Authorization: Bearer mine'])
+    wire.write(`${SWITCH}early`)
+    expect((await client.until('\r\n\r\n')).toString()).toBe(SWITCH)
+    expect((await client.take(5)).toString()).toBe('early')
+    for (const bytes of [Buffer.of(0x81, 0), Buffer.of(0, 255, 13, 10), randomBytes(1_000_000)]) {
+      client.write(bytes)
+      expect((await wire.take(bytes.length)).equals(bytes)).toBe(true)
+      wire.write(bytes)
+      expect((await client.take(bytes.length)).equals(bytes)).toBe(true)
+    }
+    wire.socket.destroy()
+    await client.rest()
+  })
+
+  it('takes what the client sent before the answer', async () => {
+    const client = connect(governor.url)
+    client.write(`${upgrade('/v1/realtime')}early`)
+    const wire = await upstream.accept()
+    await wire.message()
+    wire.write(SWITCH)
+    expect((await wire.take(5)).toString()).toBe('early')
+    client.socket.destroy()
+    await wire.rest()
+  })
+
+  it.each([
+    ['client leaves', 'client', 'destroy'],
+    ['client is torn down', 'client', 'resetAndDestroy'],
+    ['upstream leaves', 'wire', 'destroy'],
+    ['upstream is torn down', 'wire', 'resetAndDestroy'],
+  ] as const)('ends on both sides when the %s', async (_, who, how) => {
+    const pair = await tunnel()
+    pair.wire.write(SWITCH)
+    await pair.client.message()
+    pair[who].socket[how]()
+    await (who === 'client' ? pair.wire : pair.client).rest()
+    pair.wire.socket.destroy()
+  })
+
+  it('ends at the upstream when the client leaves before the answer', async () => {
+    const { client, wire } = await tunnel()
+    client.socket.destroy()
+    await wire.rest()
+    wire.socket.destroy()
+  })
+
+  it('is given the key of its upstream, and only to those who may use it', async () => {
+    const { client, wire, request } = await tunnel(open.url, '/keyed/v1/realtime')
+    expect(request.line).toBe('GET /p/v1/realtime HTTP/1.1')
+    expect(valueOf(request, 'authorization')).toBe('Bearer sk-own')
+    for (const { socket } of [client, wire]) socket.destroy()
+    const stranger = connect(open.url)
+    stranger.write(upgrade('/keyed/v1/realtime', 'Authorization: Bearer other\r\n'))
+    expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
+  })
+
+  it.each([
+    ['with a length', 'Content-Length: 4\r\n\r\nno!\n'],
+    ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n2\r\n!\n\r\n0\r\n\r\n'],
+  ])('that the upstream refuses is refused in its words, %s', async (_, rest) => {
+    const { client, wire } = await tunnel()
+    wire.write(`HTTP/1.1 403 Forbidden here\r\nx-B: 1\r\nset-cookie: a\r\nset-cookie: b\r\n${rest}`)
+    const answer = await client.message()
+    expect(answer.line).toBe('HTTP/1.1 403 Forbidden here')
+    expect(endToEnd(answer)).toEqual(['x-B: 1', 'set-cookie: a', 'set-cookie: b'])
+    expect(answer.body.toString()).toBe('no!\n')
+    await client.closed
+    wire.socket.destroy()
+  })
+
+  it('whose refusal breaks off is broken off', async () => {
+    const { client, wire } = await tunnel()
+    wire.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 8\r\n\r\npart')
+    await client.until('part')
+    wire.socket.destroy()
+    expect((await client.rest()).toString()).toBe('')
+    await client.closed
+  })
+
+  it('whose upstream closes without an answer, or is not there, is a 502', async () => {
+    const { client, wire } = await tunnel()
+    wire.socket.destroy()
+    expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+    const other = connect(governor.url)
+    other.write(upgrade('/absent/v1/realtime'))
+    expect((await other.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+  })
+})
+
+describe('any other upgrade is ignored, and the request served:', () => {
+  const ASK = '{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}'
+  const H2C = 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n'
+
+  it.each([
+    ['a guarded POST', 'POST /v1/chat/completions', `Content-Length: ${ASK.length}\r\n\r\n${ASK}`, ASK],
+    ['a POST in chunks', 'POST /v1/files', 'Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n', 'abc'],
+    ['a GET', 'GET /v1/models', '\r\n', ''],
+  ])('%s', async (_, start, rest, body) => {
+    const client = connect(governor.url)
+    client.write(`${start} HTTP/1.1\r\nHost: a\r\nx-B: caf\xe9\r\n${H2C}X: 1\r\nX: 2\r\n${rest}`)
+    const wire = await upstream.accept()
+    const request = await wire.message()
+    expect(request.line).toBe(`${start} HTTP/1.1`)
+    expect(endToEnd(request)).toEqual(['x-B: caf\xe9', 'X: 1', 'X: 2'])
+    expect(request.body.toString()).toBe(body)
+    wire.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+    expect((await client.message()).body.toString()).toBe('ok')
+    // The connection goes on to serve.
+    client.write('GET /v1/next HTTP/1.1\r\nHost: a\r\n\r\n')
+    expect((await wire.message()).line).toBe('GET /v1/next HTTP/1.1')
+    for (const { socket } of [client, wire]) socket.destroy()
+  })
+
+  it('a POST whose body comes later', async () => {
+    const client = connect(governor.url)
+    client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\n${H2C}Content-Length: 8\r\n\r\n`)
+    client.write('part')
+    const wire = await upstream.accept()
+    await wire.until('part')
+    client.write('rest')
+    expect((await wire.take(4)).toString()).toBe('rest')
+    for (const { socket } of [client, wire]) socket.destroy()
+  })
+})

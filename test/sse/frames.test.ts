@@ -1,0 +1,145 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  createFrameReader,
+  dataFrame,
+  dataOf,
+  type Frame,
+  terminated,
+  withData,
+} from '../../src/sse/frames.ts'
+
+function read(pieces: readonly Buffer[]): Frame[] {
+  const reader = createFrameReader()
+  return [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
+}
+
+const raws = (frames: readonly Frame[]) => frames.map(({ raw }) => raw.toString('latin1'))
+const frame = (text: string): Frame => ({ raw: Buffer.from(text) })
+
+const EVENTS =
+  'data: {"t":"grüße 😀"}\n\n: ping\n\nevent: x\ndata: a\ndata: b\nid: 7\n\n\ndata\n\ndata: [DONE]\n\n'
+const STREAMS: Readonly<Record<string, string>> = {
+  LF: EVENTS,
+  'CR LF': EVENTS.replaceAll('\n', '\r\n'),
+  CR: EVENTS.replaceAll('\n', '\r'),
+  'mixed line ends': 'data: a\r\n\ndata: b\n\r\ndata: c\r\r\ndata: d\r\n\r\ndata: e\r\rdata: f\n\n',
+  'a byte order mark': `\ufeff${EVENTS}`,
+  'an unfinished end': `${EVENTS}data: half`,
+  'a line end at its end': `${EVENTS}data: half\r`,
+}
+
+describe('frames of a stream', () => {
+  it.each(Object.entries(STREAMS))('with %s are the same for every pair of cuts', (_, text) => {
+    const bytes = Buffer.from(text)
+    const whole = raws(read([bytes]))
+    expect(whole.length).toBeGreaterThan(4)
+    for (let first = 0; first <= bytes.length; first++) {
+      for (let second = first; second <= bytes.length; second++) {
+        const cut = read([bytes.subarray(0, first), bytes.subarray(first, second), bytes.subarray(second)])
+        // Compared as text: a matcher called for each of many thousands would be all this test does.
+        if (raws(cut).join('|') !== whole.join('|')) {
+          expect({ first, second, frames: raws(cut) }).toEqual({ first, second, frames: whole })
+        }
+      }
+    }
+    expect(whole.join('')).toBe(bytes.toString('latin1'))
+  })
+
+  it('join back to the input and do not depend on the cuts, whatever the input', () => {
+    const text = fc
+      .array(fc.constantFrom('\n', '\r', 'data: x', ':', 'é', '\ufeff', 'event: y'), { maxLength: 30 })
+      .map((pieces) => pieces.join(''))
+    fc.assert(
+      fc.property(text, fc.array(fc.nat({ max: 80 }), { maxLength: 12 }), (input, cuts) => {
+        const bytes = Buffer.from(input)
+        const at = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
+        const cut = read(at.map((start, index) => bytes.subarray(start, at[index + 1] ?? bytes.length)))
+        expect(raws(cut)).toEqual(raws(read([bytes])))
+        expect(Buffer.concat(cut.map(({ raw }) => raw))).toEqual(bytes)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('are handed on as soon as their blank line is there', () => {
+    const reader = createFrameReader()
+    expect(raws(reader.push(Buffer.from('data: a\n')))).toEqual([])
+    expect(raws(reader.push(Buffer.from('\ndata: b\r\n\r')))).toEqual(['data: a\n\n'])
+    expect(raws(reader.push(Buffer.from('\n')))).toEqual(['data: b\r\n\r\n'])
+    expect(reader.end()).toEqual([])
+  })
+
+  it('that never end are handed on in pieces, so that memory stays bounded', () => {
+    const reader = createFrameReader()
+    const piece = Buffer.alloc(1024 * 1024, 'x')
+    let given = 0
+    for (let at = 0; at < 20; at++) {
+      given += piece.length
+      const taken = reader.push(piece).reduce((sum, { raw }) => sum + raw.length, 0)
+      given -= taken
+      expect(given).toBeLessThanOrEqual(16 * 1024 * 1024)
+    }
+    expect(reader.end().reduce((sum, { raw }) => sum + raw.length, 0)).toBe(given)
+  })
+})
+
+describe('the data of an event', () => {
+  it.each([
+    ['data: a\n\n', 'a'],
+    ['data:a\n\n', 'a'],
+    ['data:  a \n\n', ' a '],
+    ['data: a\r\ndata: b\r\n\r\n', 'a\nb'],
+    ['event: x\rdata: a\rdata:b\r\r', 'a\nb'],
+    ['data\n\n', ''],
+    ['data: a\ndata\n\n', 'a\n'],
+    ['data: a', 'a'],
+    ['\ufeffdata: a\n\n', 'a'],
+    ['data: grüße 😀\n\n', 'grüße 😀'],
+    [': comment\n\n', undefined],
+    ['event: ping\nid: 3\n\n', undefined],
+    ['database: a\n\n', undefined],
+    ['\n', undefined],
+  ])('of %j is %j', (raw, data) => {
+    expect(dataOf(frame(raw))).toBe(data)
+  })
+
+  it.each([
+    ['data: a\n\n', 'data: new\n\n'],
+    ['event: x\r\nid: 7\r\ndata: a\r\ndata: b\r\n\r\n', 'event: x\nid: 7\ndata: new\n\n'],
+    ['\ufeffdata: a\n\n', 'data: new\n\n'],
+    [': note\ndata: a', ': note\ndata: new\n\n'],
+    ['event: x\n\n', 'event: x\ndata: new\n\n'],
+  ])('is replaced in %j and its other fields stay', (raw, expected) => {
+    expect(withData(frame(raw), 'new').toString()).toBe(expected)
+  })
+
+  it('is what was put in', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'grapheme' }), (text) => {
+        const line = JSON.stringify(text)
+        expect(dataOf({ raw: dataFrame(line) })).toBe(line)
+        expect(dataOf({ raw: withData(frame('event: x\ndata: a\n\n'), line) })).toBe(line)
+        expect(raws(read([dataFrame(line), dataFrame(line)]))).toHaveLength(2)
+      }),
+      { numRuns: 100 },
+    )
+  })
+
+  it('can be followed by another event once the event is terminated', () => {
+    for (const raw of [
+      'data: a',
+      'data: a\n',
+      'data: a\r',
+      'data: a\n\n',
+      'data: a\r\n\r\n',
+      'data: a\r\r',
+    ]) {
+      const joined = [terminated(frame(raw)), dataFrame('b')]
+      const data = read(joined).flatMap((one) => dataOf(one) ?? [])
+      expect(data).toEqual(['a', 'b'])
+      expect(joined[0]?.toString().startsWith(raw)).toBe(true)
+    }
+    expect(terminated(frame('data: a\r\n\r\n')).toString()).toBe('data: a\r\n\r\n')
+  })
+})

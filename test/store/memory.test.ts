@@ -1,0 +1,121 @@
+import { describe, expect, it } from 'vitest'
+import { hashOf } from '../../src/core/hash.ts'
+import { NEW_SESSION, type Run, type Session } from '../../src/core/session.ts'
+import { terminalOf } from '../../src/core/terminal.ts'
+import { createMemoryStore, type MemoryLimits } from '../../src/store/memory.ts'
+import type { SessionKey, Store } from '../../src/store/store.ts'
+
+const LIMITS: MemoryLimits = { maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 }
+const key = (id: string, tenant = 'me'): SessionKey => ({ tenant, id })
+
+/** A session that says which iteration it is in, and may hold an answer of some length. */
+function sessionAt(iteration: number, text = ''): Session {
+  const meter = { name: 'iterations', used: 1, max: 1 } as const
+  const ended = { text, model: 'm', terminal: terminalOf({ meter }, 's', true) }
+  const run: Run = {
+    human: '',
+    startedAt: 0,
+    iteration,
+    toolCalls: 0,
+    seen: [],
+    ...(text === '' ? {} : { ended }),
+  }
+  return { threads: [{ name: '', system: hashOf(''), humans: [], humanCount: 0, ancestry: [], run }] }
+}
+
+const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
+
+/** Counts one more; returns the new count, so 1 where the session was unknown. */
+const count = (store: Store, name: SessionKey, text = '') =>
+  store.update(name, (session) => {
+    const next = sessionAt(iterationOf(session) + 1, text)
+    return { session: next, result: iterationOf(next) }
+  })
+
+describe('an update', () => {
+  it('is given what the last one left and returns what it says', async () => {
+    const store = createMemoryStore(LIMITS)
+    const before: (Session | undefined)[] = []
+    for (const iteration of [1, 2]) {
+      const result = await store.update(key('a'), (session) => {
+        before.push(session)
+        return { session: sessionAt(iteration), result: `result ${iteration}` }
+      })
+      expect(result).toBe(`result ${iteration}`)
+    }
+    expect(before).toEqual([undefined, sessionAt(1)])
+    expect(store.size).toBe(1)
+  })
+
+  it('loses no other one of the same session, however many run at once', async () => {
+    const store = createMemoryStore(LIMITS)
+    const results = await Promise.all(Array.from({ length: 50 }, () => count(store, key('a'))))
+    expect(results.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 50 }, (_, at) => at + 1))
+  })
+
+  it('of one tenant or session is not seen by another', async () => {
+    const store = createMemoryStore(LIMITS)
+    await count(store, key('a', 'me'))
+    expect(await count(store, key('a', 'you'))).toBe(1)
+    expect(await count(store, key('b', 'me'))).toBe(1)
+    expect(await count(store, key('a', 'me'))).toBe(2)
+    expect(store.size).toBe(3)
+  })
+
+  it('that throws leaves the session as it was', async () => {
+    const store = createMemoryStore(LIMITS)
+    await count(store, key('a'))
+    const fault = new Error('fault')
+    const fails = async () =>
+      store.update(key('a'), () => {
+        throw fault
+      })
+    await expect(fails()).rejects.toBe(fault)
+    expect(await count(store, key('a'))).toBe(2)
+  })
+})
+
+describe('the memory', () => {
+  it('holds so many sessions and forgets the least recently used first', async () => {
+    const store = createMemoryStore({ ...LIMITS, maxSessions: 3 })
+    for (const id of ['a', 'b', 'c', 'a', 'd']) await count(store, key(id))
+    expect(store.size).toBe(3)
+    expect(await count(store, key('a'))).toBe(3)
+    expect(await count(store, key('b'))).toBe(1)
+  })
+
+  it('holds so many bytes, recorded answers included', async () => {
+    const store = createMemoryStore({ ...LIMITS, maxBytes: 50_000 })
+    const text = 'x'.repeat(10_000)
+    for (let at = 0; at < 10; at++) await count(store, key(`session ${at}`), text)
+    expect(store.size).toBe(2)
+    expect(await count(store, key('session 9'))).toBe(2)
+    expect(await count(store, key('session 0'))).toBe(1)
+  })
+
+  it('does not keep a session that alone is larger than all may be', async () => {
+    const store = createMemoryStore({ ...LIMITS, maxBytes: 10_000 })
+    expect(await count(store, key('a'), 'x'.repeat(10_000))).toBe(1)
+    expect(store.size).toBe(0)
+  })
+
+  it('can hold an empty session', async () => {
+    const store = createMemoryStore(LIMITS)
+    await store.update(key('a'), () => ({ session: NEW_SESSION, result: undefined }))
+    expect(await store.update(key('a'), (session) => ({ session: NEW_SESSION, result: session }))).toBe(
+      NEW_SESSION,
+    )
+  })
+
+  it('forgets a session that was not used for its time to live, and each use begins it anew', async () => {
+    let now = 1
+    const store = createMemoryStore({ ...LIMITS, ttl: 1_000 }, () => now)
+    await count(store, key('a'))
+    for (const expected of [2, 3]) {
+      now += 900
+      expect(await count(store, key('a'))).toBe(expected)
+    }
+    now += 1_001
+    expect(await count(store, key('a'))).toBe(1)
+  })
+})

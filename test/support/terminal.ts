@@ -1,0 +1,33 @@
+/** A terminal that keeps what is printed. */
+import type { Terminal } from '../../src/cli/cli.ts'
+
+export interface CapturedTerminal extends Terminal {
+  readonly printed: string
+  readonly complaints: string
+}
+
+export function captureTerminal(
+  options: Partial<Pick<Terminal, 'env' | 'isInteractive'>> = {},
+): CapturedTerminal {
+  let printed = ''
+  let complaints = ''
+  return {
+    env: {},
+    isInteractive: false,
+    ...options,
+    get printed() {
+      return printed
+    },
+    get complaints() {
+      return complaints
+    },
+    out(text) {
+      printed += text
+    },
+    err(text) {
+      complaints += text
+    },
+    onSignal() {},
+    exit() {},
+  }
+}
