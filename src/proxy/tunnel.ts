@@ -64,6 +64,9 @@ function join(client: Duplex, upstream: Duplex): void {
   upstream.pipe(client)
 }
 
+/** Pieces of at most 64 KB that a client may send before its upgrade is answered; what is more has to wait. */
+const MAX_EARLY = 16
+
 function open(
   settings: TunnelSettings,
   route: Route,
@@ -89,11 +92,20 @@ function open(
     ...(settings.connectTimeout > 0 ? { timeout: settings.connectTimeout } : {}),
   })
   call.on('timeout', () => call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })))
+  // Read while there is no answer yet: a connection that nobody reads does not tell that its client has left.
+  const early: Buffer[] = [first]
+  const keep = (chunk: Buffer) => {
+    early.push(chunk)
+    if (early.length > MAX_EARLY) client.pause()
+  }
+  const leave = () => client.destroy()
+  client.on('data', keep).on('end', leave)
   call.on('upgrade', (answer, socket, rest) => {
+    client.off('data', keep).off('end', leave)
     socket.setTimeout(0)
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, answer.rawHeaders))
     if (rest.length > 0) client.write(rest)
-    if (first.length > 0) socket.write(first)
+    for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
     join(client, socket)
   })
   call.on('response', (answer) => {

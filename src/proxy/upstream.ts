@@ -120,7 +120,11 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
     const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
     return { status: 502, code: 'upstream_tls', message, cause: error }
   }
-  if (code.startsWith('HPE_') || error instanceof errors.HTTPParserError) {
+  if (
+    code.startsWith('HPE_') ||
+    error instanceof errors.HTTPParserError ||
+    error instanceof errors.ResponseContentLengthMismatchError
+  ) {
     const message = `Governor got an answer from ${where} that is not valid HTTP (${code}). ${check}`
     return { status: 502, code: 'upstream_broken', message, cause: error }
   }
@@ -161,6 +165,8 @@ export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiv
   const fail = (error: Error) => {
     if (isOver) return
     isOver = true
+    // undici leaves a body that it has not begun to send; its source would wait for ever.
+    if (call.body && !Buffer.isBuffer(call.body)) call.body.destroy()
     const failure = failureOf(error, call.upstream)
     receiver.fail(isCalledOff ? { ...failure, code: 'aborted' } : failure)
   }

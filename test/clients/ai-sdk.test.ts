@@ -8,7 +8,12 @@ const research: Script = (_, number) =>
   number === 1 ? { calls: [{ name: 'search', arguments: { query: 'it' } }] } : { text: 'It is 42. ' }
 
 function settings(baseURL: string) {
-  const provider = createOpenAICompatible({ name: 'test', baseURL: `${baseURL}/v1`, apiKey: 'sk-test', includeUsage: true })
+  const provider = createOpenAICompatible({
+    name: 'test',
+    baseURL: `${baseURL}/v1`,
+    apiKey: 'sk-test',
+    includeUsage: true,
+  })
   return {
     model: provider('gpt-test'),
     prompt: 'What is it?',
@@ -17,7 +22,10 @@ function settings(baseURL: string) {
     tools: {
       search: tool({
         description: 'Search',
-        inputSchema: jsonSchema<{ query: string }>({ type: 'object', properties: { query: { type: 'string' } } }),
+        inputSchema: jsonSchema<{ query: string }>({
+          type: 'object',
+          properties: { query: { type: 'string' } },
+        }),
         execute: ({ query }) => `found ${query}`,
       }),
     },
@@ -51,11 +59,17 @@ describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $s
     const without = await run(direct.url, stream)
     expect(await run(url, stream)).toEqual(without)
     expect(without).toMatchObject({ text: 'It is 42. ', steps: 2 })
-    expect(behind.requests.map(({ body }) => body.toString())).toEqual(direct.requests.map(({ body }) => body.toString()))
+    expect(behind.requests.map(({ body }) => body.toString())).toEqual(
+      direct.requests.map(({ body }) => body.toString()),
+    )
   })
 
   it('gets an answer with a finish reason it knows when its run is stopped', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
-    expect(await run(url, stream)).toMatchObject({ text: 'This is what I found so far.', steps: 4, finishReason: 'stop' })
+    expect(await run(url, stream)).toMatchObject({
+      text: 'This is what I found so far.',
+      steps: 4,
+      finishReason: 'stop',
+    })
   })
 })

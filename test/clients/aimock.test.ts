@@ -27,20 +27,24 @@ const tools = [
   },
 ]
 
-describe.each([{ stream: false }, { stream: true }])('an independent provider (stream: $stream)', ({ stream }) => {
-  it('is stopped honestly in front of an unmodified client', async () => {
-    const mock = await startAimock()
-    const { url } = await startGovernor(mock.url, { budget: { max_iterations: 6 } })
-    const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
-    const params = { model: 'gpt-4o', messages: [{ role: 'user' as const, content: 'Find out.' }], tools }
-    const runner = stream
-      ? client.chat.completions.runTools({ ...params, stream: true }, { maxChatCompletions: 20 })
-      : client.chat.completions.runTools(params, { maxChatCompletions: 20 })
-    const last = (await runner.finalChatCompletion()) as OpenAI.ChatCompletion & { governor?: object }
-    expect(last.choices[0]?.message.content).toBe('All I found.')
-    expect(last.choices[0]?.finish_reason).toBe('stop')
-    expect(runner.allChatCompletions()).toHaveLength(7)
-    expect(mock.getRequests()).toHaveLength(7)
-    if (!stream) expect(last.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
-  })
-})
+describe.each([{ stream: false }, { stream: true }])(
+  'an independent provider (stream: $stream)',
+  ({ stream }) => {
+    it('is stopped honestly in front of an unmodified client', async () => {
+      const mock = await startAimock()
+      const { url } = await startGovernor(mock.url, { budget: { max_iterations: 6 } })
+      const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
+      const params = { model: 'gpt-4o', messages: [{ role: 'user' as const, content: 'Find out.' }], tools }
+      const runner = stream
+        ? client.chat.completions.runTools({ ...params, stream: true }, { maxChatCompletions: 20 })
+        : client.chat.completions.runTools(params, { maxChatCompletions: 20 })
+      const last = (await runner.finalChatCompletion()) as OpenAI.ChatCompletion & { governor?: object }
+      expect(last.choices[0]?.message.content).toBe('All I found.')
+      expect(last.choices[0]?.finish_reason).toBe('stop')
+      expect(runner.allChatCompletions()).toHaveLength(7)
+      expect(mock.getRequests()).toHaveLength(7)
+      if (!stream)
+        expect(last.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
+    })
+  },
+)

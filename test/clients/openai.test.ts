@@ -41,35 +41,40 @@ async function run(baseURL: string, stream: boolean, maxChatCompletions = 30) {
   return { answer, contents, messages: runner.messages, calls: runner.allChatCompletions().length }
 }
 
-describe.each([{ stream: false }, { stream: true }])('the openai package in its tool loop (stream: $stream)', ({ stream }) => {
-  it('sees the same answer by the same steps, and the provider the same bytes, as without Governor', async () => {
-    const direct = await startProvider(research)
-    const behind = await startProvider(research)
-    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
-    const { url } = await startGovernor(behind.url)
-    const without = await run(direct.url, stream)
-    const through = await run(url, stream)
-    expect(through).toEqual(without)
-    expect(through.answer).toBe('It is — after all — 42. 🎉')
-    expect(behind.requests.map(({ body }) => body.toString())).toEqual(direct.requests.map(({ body }) => body.toString()))
-  })
+describe.each([{ stream: false }, { stream: true }])(
+  'the openai package in its tool loop (stream: $stream)',
+  ({ stream }) => {
+    it('sees the same answer by the same steps, and the provider the same bytes, as without Governor', async () => {
+      const direct = await startProvider(research)
+      const behind = await startProvider(research)
+      onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+      const { url } = await startGovernor(behind.url)
+      const without = await run(direct.url, stream)
+      const through = await run(url, stream)
+      expect(through).toEqual(without)
+      expect(through.answer).toBe('It is — after all — 42. 🎉')
+      expect(behind.requests.map(({ body }) => body.toString())).toEqual(
+        direct.requests.map(({ body }) => body.toString()),
+      )
+    })
 
-  it('gets an answer, and no error, when its run is stopped', async () => {
-    const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5 } })
-    const { answer, calls } = await run(url, stream)
-    expect(answer).toBe('This is what I found so far.')
-    expect(calls).toBe(6)
-    expect(provider.requests).toHaveLength(6)
-  })
+    it('gets an answer, and no error, when its run is stopped', async () => {
+      const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5 } })
+      const { answer, calls } = await run(url, stream)
+      expect(answer).toBe('This is what I found so far.')
+      expect(calls).toBe(6)
+      expect(provider.requests).toHaveLength(6)
+    })
 
-  it('can read how the run ended', async () => {
-    const { url } = await startBoth(runaway(), { budget: { max_iterations: 1 } })
-    const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
-    const runner = client.chat.completions.runTools(params)
-    const last = (await runner.finalChatCompletion()) as { governor?: { terminal_state: string } }
-    expect(last.governor?.terminal_state).toBe('tool_limit_reached')
-  })
-})
+    it('can read how the run ended', async () => {
+      const { url } = await startBoth(runaway(), { budget: { max_iterations: 1 } })
+      const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
+      const runner = client.chat.completions.runTools(params)
+      const last = (await runner.finalChatCompletion()) as { governor?: { terminal_state: string } }
+      expect(last.governor?.terminal_state).toBe('tool_limit_reached')
+    })
+  },
+)
 
 describe('the openai package', () => {
   it('retries a rate limit as it would without Governor, and the iteration is counted once', async () => {

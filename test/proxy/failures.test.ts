@@ -24,6 +24,9 @@ const REQUESTS = [
   ['Anthropic', post('/anthropic/v1/messages')],
 ] as const
 
+/** One of each shape, where what is behind them is the same. */
+const TWO = [REQUESTS[0], REQUESTS[4]] as const
+
 interface Answer extends Message {
   readonly json: { type?: unknown; error: Record<string, unknown> }
 }
@@ -35,13 +38,19 @@ async function asked(client: Wire, request: string): Promise<Answer> {
   return { ...message, json: JSON.parse(message.body.toString()) }
 }
 
-/** Sends every kind of request and checks status, code and shape of the error. */
-async function expectFailure(url: string, line: string, code: string, words: RegExp): Promise<void> {
+/** Sends requests and checks status, code and shape of the error. */
+async function expectFailure(
+  url: string,
+  line: string,
+  code: string,
+  words: RegExp,
+  requests: readonly (readonly [string, string])[] = TWO,
+): Promise<void> {
   const client = connect(url)
   onTestFinished(() => {
     client.socket.destroy()
   })
-  for (const [shape, request] of REQUESTS) {
+  for (const [shape, request] of requests) {
     const answer = await asked(client, request)
     expect(answer.line).toBe(`HTTP/1.1 ${line}`)
     expect(valueOf(answer, 'content-type')).toBe('application/json')
@@ -68,9 +77,19 @@ describe('an upstream', () => {
     const upstream = await startRaw()
     await upstream.close()
     const { url, events } = await startGovernor(upstream.url)
-    await expectFailure(url, '502 Bad Gateway', 'upstream_unreachable', /connection refused.*Check upstreams\.\w+\.url/)
+    await expectFailure(
+      url,
+      '502 Bad Gateway',
+      'upstream_unreachable',
+      /connection refused.*Check upstreams\.\w+\.url/,
+      REQUESTS,
+    )
     expect(events).toContainEqual(
-      expect.objectContaining({ kind: 'request_ended', outcome: 'upstream_failed', failure: 'upstream_unreachable' }),
+      expect.objectContaining({
+        kind: 'request_ended',
+        outcome: 'upstream_failed',
+        failure: 'upstream_unreachable',
+      }),
     )
   })
 
@@ -107,7 +126,10 @@ describe('an upstream', () => {
   })
 
   it.each([
-    ['an upgrade nobody asked for', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'],
+    [
+      'an upgrade nobody asked for',
+      'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n',
+    ],
     ['nothing', ''],
     ['half a head', 'HTTP/1.1 200 OK\r\nX: 1\r\n'],
     ['a head of 200 KB', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(200_000)}\r\n\r\n`],
@@ -125,12 +147,19 @@ describe('an upstream', () => {
   it('that does not answer in time is a 504', async () => {
     const upstream = await startRaw()
     const { url } = await startGovernor(upstream.url, { timeouts: { first_byte: '50ms' } })
-    await expectFailure(url, '504 Gateway Timeout', 'upstream_timeout', /did not answer in time.*timeouts\.first_byte/)
+    await expectFailure(
+      url,
+      '504 Gateway Timeout',
+      'upstream_timeout',
+      /did not answer in time.*timeouts\.first_byte/,
+    )
   })
 
   it('that does not finish a handshake in time is a 504', async () => {
     const upstream = await startRaw()
-    const { url } = await startGovernor(upstream.url.replace('http:', 'https:'), { timeouts: { connect: '50ms' } })
+    const { url } = await startGovernor(upstream.url.replace('http:', 'https:'), {
+      timeouts: { connect: '50ms' },
+    })
     await expectFailure(url, '504 Gateway Timeout', 'upstream_timeout', /could not connect.*in time/)
   })
 
@@ -153,7 +182,7 @@ it('an upload to an upstream that is not there gets its error, however large it 
   await upstream.close()
   const { url } = await startGovernor(upstream.url)
   const client = connect(url)
-  const size = 16 * 1024 * 1024
+  const size = 2 * 1024 * 1024
   client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
   client.write(Buffer.alloc(size))
   expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
@@ -163,7 +192,12 @@ it('an upload to an upstream that is not there gets its error, however large it 
 
 it('an error of the upstream is its own, whatever it says', async () => {
   const upstream = await startRaw()
-  const replies = ['401 Unauthorized', '429 Too Many Requests', '500 Internal Server Error', '502 Bad Gateway']
+  const replies = [
+    '401 Unauthorized',
+    '429 Too Many Requests',
+    '500 Internal Server Error',
+    '502 Bad Gateway',
+  ]
   const { url } = await startGovernor(upstream.url)
   const client = connect(url)
   client.write(post('/v1/chat/completions'))
@@ -182,7 +216,11 @@ it('an error of the upstream is its own, whatever it says', async () => {
 it('a request that is no HTTP is a 400, and Governor goes on', async () => {
   const upstream = await startRaw()
   const { url } = await startGovernor(upstream.url)
-  for (const bytes of ['nonsense\r\n\r\n', 'GET /v1/x HTTP/1.1\r\n\r\n', 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n']) {
+  for (const bytes of [
+    'nonsense\r\n\r\n',
+    'GET /v1/x HTTP/1.1\r\n\r\n',
+    'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n',
+  ]) {
     const client = connect(url)
     client.write(bytes)
     expect((await client.message()).line).toBe('HTTP/1.1 400 Bad Request')

@@ -1,6 +1,13 @@
 /** What arrives upstream of a request that is not guarded, byte for byte. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { type Answering, closeClients, connect, endToEnd, listenAnswering, openGovernor } from '../support/raw.ts'
+import {
+  type Answering,
+  closeClients,
+  connect,
+  endToEnd,
+  listenAnswering,
+  openGovernor,
+} from '../support/raw.ts'
 
 let upstream: Answering
 let governor: { url: string; close(): Promise<void> }
@@ -42,7 +49,19 @@ async function sent(bytes: string, isHead = false) {
 
 describe('the method', () => {
   it.each([
-    ...['GET', 'DELETE', 'OPTIONS', 'HEAD', 'TRACE', 'PUT', 'PATCH', 'POST', 'PROPFIND', 'PROPPATCH', 'REPORT'],
+    ...[
+      'GET',
+      'DELETE',
+      'OPTIONS',
+      'HEAD',
+      'TRACE',
+      'PUT',
+      'PATCH',
+      'POST',
+      'PROPFIND',
+      'PROPPATCH',
+      'REPORT',
+    ],
     ...['SEARCH', 'MKCOL', 'COPY', 'MOVE', 'LOCK', 'UNLOCK', 'PURGE', 'LINK', 'M-SEARCH', 'QUERY', 'SOURCE'],
   ])('%s arrives as it is, with a body and without', async (method) => {
     const isHead = method === 'HEAD'
@@ -71,10 +90,42 @@ describe('the method', () => {
 
 describe('the target', () => {
   it.each([
-    ...['/', '/v1', '/v1/', '//', '//v1//models', '/v1/./models/../x', '/.', '/..', '/a;b=c;d', '/a%2Fb%2fc', '/%zz%'],
-    ...['/?', '/v1/models?', '/v1/models??', '/?a=b&a=c&&=', '/x?url=http://h/p?q=1', '/x?a=[1]{2}|^`"<>\\', '/%u1234'],
-    ...['/caf%C3%A9', '/caf%E9', '/a+b%20c?d+e%20f', '/~user/!$&\'()*,=:@', '/v1/threads/t_1/messages', '/x?#'],
-    ...['/v1beta/models/gemini-2.5-pro:generateContent?alt=sse', '/openaix/v1', '/Openai/v1/x', '/%6fpenai/x'],
+    ...[
+      '/',
+      '/v1',
+      '/v1/',
+      '//',
+      '//v1//models',
+      '/v1/./models/../x',
+      '/.',
+      '/..',
+      '/a;b=c;d',
+      '/a%2Fb%2fc',
+      '/%zz%',
+    ],
+    ...[
+      '/?',
+      '/v1/models?',
+      '/v1/models??',
+      '/?a=b&a=c&&=',
+      '/x?url=http://h/p?q=1',
+      '/x?a=[1]{2}|^`"<>\\',
+      '/%u1234',
+    ],
+    ...[
+      '/caf%C3%A9',
+      '/caf%E9',
+      '/a+b%20c?d+e%20f',
+      "/~user/!$&'()*,=:@",
+      '/v1/threads/t_1/messages',
+      '/x?#',
+    ],
+    ...[
+      '/v1beta/models/gemini-2.5-pro:generateContent?alt=sse',
+      '/openaix/v1',
+      '/Openai/v1/x',
+      '/%6fpenai/x',
+    ],
     ...['/healthy', '/metricsx', '/readyz', '/governors'],
   ])('%s arrives byte for byte', async (target) => {
     const request = await sent(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)
@@ -126,44 +177,119 @@ describe('the target', () => {
 
 describe('the request headers', () => {
   it.each<[string, string[], string[]]>([
-    ['keep case and order', ['X-b: 1', 'x-A: 2', 'X-B: 3', 'Accept: */*'], ['X-b: 1', 'x-A: 2', 'X-B: 3', 'Accept: */*']],
-    ['keep duplicates apart', ['Cookie: a=1', 'Cookie: b=2', 'X: 1', 'x: 1'], ['Cookie: a=1', 'Cookie: b=2', 'X: 1', 'x: 1']],
+    [
+      'keep case and order',
+      ['X-b: 1', 'x-A: 2', 'X-B: 3', 'Accept: */*'],
+      ['X-b: 1', 'x-A: 2', 'X-B: 3', 'Accept: */*'],
+    ],
+    [
+      'keep duplicates apart',
+      ['Cookie: a=1', 'Cookie: b=2', 'X: 1', 'x: 1'],
+      ['Cookie: a=1', 'Cookie: b=2', 'X: 1', 'x: 1'],
+    ],
     ['keep underscores', ['session_id: s_1', 'X_Y-Z: 1'], ['session_id: s_1', 'X_Y-Z: 1']],
     ['keep empty values', ['X-Empty:', 'X-After: 1'], ['X-Empty: ', 'X-After: 1']],
-    ['keep Latin-1 and UTF-8 bytes', ['X-L: caf\xe9', 'X-U: caf\xc3\xa9'], ['X-L: caf\xe9', 'X-U: caf\xc3\xa9']],
+    [
+      'keep Latin-1 and UTF-8 bytes',
+      ['X-L: caf\xe9', 'X-U: caf\xc3\xa9'],
+      ['X-L: caf\xe9', 'X-U: caf\xc3\xa9'],
+    ],
     ['keep tabs and spaces inside', ['X-T: a \t b  c'], ['X-T: a \t b  c']],
     ['keep odd names', ["!#$%&'*+-.^_`|~0Z: 1"], ["!#$%&'*+-.^_`|~0Z: 1"]],
-    ['keep names of object properties', ['__proto__: 1', 'constructor: 2', 'toString: 3'], ['__proto__: 1', 'constructor: 2', 'toString: 3']],
-    ['keep credentials, cookies and beta flags', ['Authorization: Bearer sk-1', 'x-api-key: k', 'anthropic-beta: a,b'], ['Authorization: Bearer sk-1', 'x-api-key: k', 'anthropic-beta: a,b']],
+    [
+      'keep names of object properties',
+      ['__proto__: 1', 'constructor: 2', 'toString: 3'],
+      ['__proto__: 1', 'constructor: 2', 'toString: 3'],
+    ],
+    [
+      'keep credentials, cookies and beta flags',
+      ['Authorization: Bearer sk-1', 'x-api-key: k', 'anthropic-beta: a,b'],
+      ['Authorization: Bearer sk-1', 'x-api-key: k', 'anthropic-beta: a,b'],
+    ],
     ['keep no user agent that was not sent', [], []],
-    ['keep what says how the request came', ['Via: 1.1 x', 'Forwarded: for=1', 'X-Forwarded-For: 1.2.3.4'], ['Via: 1.1 x', 'Forwarded: for=1', 'X-Forwarded-For: 1.2.3.4']],
-    ['keep trace context', ['traceparent: 00-a-b-01', 'baggage: k=v'], ['traceparent: 00-a-b-01', 'baggage: k=v']],
-    ['keep the encodings asked for', ['Accept-Encoding: zstd, br;q=0.5, x-odd'], ['Accept-Encoding: zstd, br;q=0.5, x-odd']],
-    ['keep conditions and ranges', ['If-None-Match: "a"', 'Range: bytes=0-1'], ['If-None-Match: "a"', 'Range: bytes=0-1']],
-    ['keep the date of the client', ['Date: Mon, 01 Jan 2024 00:00:00 GMT'], ['Date: Mon, 01 Jan 2024 00:00:00 GMT']],
-    ['lose those that Connection names', ['Connection: X-Gone, keep-alive , x-also', 'X-Gone: 1', 'X-ALSO: 2', 'X-Stays: 3'], ['X-Stays: 3']],
-    ['lose those that a second Connection names', ['Connection: close', 'Connection: x-gone', 'X-Gone: 1'], []],
-    ['lose Keep-Alive and Proxy- fields', ['Keep-Alive: timeout=5', 'Proxy-Connection: keep-alive', 'Proxy-Authorization: Basic x', 'Proxy-Authenticate: Basic'], []],
+    [
+      'keep what says how the request came',
+      ['Via: 1.1 x', 'Forwarded: for=1', 'X-Forwarded-For: 1.2.3.4'],
+      ['Via: 1.1 x', 'Forwarded: for=1', 'X-Forwarded-For: 1.2.3.4'],
+    ],
+    [
+      'keep trace context',
+      ['traceparent: 00-a-b-01', 'baggage: k=v'],
+      ['traceparent: 00-a-b-01', 'baggage: k=v'],
+    ],
+    [
+      'keep the encodings asked for',
+      ['Accept-Encoding: zstd, br;q=0.5, x-odd'],
+      ['Accept-Encoding: zstd, br;q=0.5, x-odd'],
+    ],
+    [
+      'keep conditions and ranges',
+      ['If-None-Match: "a"', 'Range: bytes=0-1'],
+      ['If-None-Match: "a"', 'Range: bytes=0-1'],
+    ],
+    [
+      'keep the date of the client',
+      ['Date: Mon, 01 Jan 2024 00:00:00 GMT'],
+      ['Date: Mon, 01 Jan 2024 00:00:00 GMT'],
+    ],
+    [
+      'lose those that Connection names',
+      ['Connection: X-Gone, keep-alive , x-also', 'X-Gone: 1', 'X-ALSO: 2', 'X-Stays: 3'],
+      ['X-Stays: 3'],
+    ],
+    [
+      'lose those that a second Connection names',
+      ['Connection: close', 'Connection: x-gone', 'X-Gone: 1'],
+      [],
+    ],
+    [
+      'lose Keep-Alive and Proxy- fields',
+      [
+        'Keep-Alive: timeout=5',
+        'Proxy-Connection: keep-alive',
+        'Proxy-Authorization: Basic x',
+        'Proxy-Authenticate: Basic',
+      ],
+      [],
+    ],
     ['keep other fields that begin with Proxy', ['Proxy-Hint: 1'], ['Proxy-Hint: 1']],
-    ['keep of TE that trailers are welcome', ['TE: deflate, trailers;q=0.5', 'Connection: TE'], ['TE: trailers']],
+    [
+      'keep of TE that trailers are welcome',
+      ['TE: deflate, trailers;q=0.5', 'Connection: TE'],
+      ['TE: trailers'],
+    ],
     ['lose any other TE', ['TE: gzip'], []],
     ['keep Trailer', ['Trailer: X-Sum'], ['Trailer: X-Sum']],
     ['lose an Upgrade that Connection does not name', ['Upgrade: websocket'], []],
-    ["lose Governor's own", ['X-Governor-Max-Iterations: 5', 'x-governor-session: s', 'X-GOVERNOR-ANY: 1', 'X-Governors: 1'], ['X-Governors: 1']],
-    ['lose nothing when there are 300', Array.from({ length: 300 }, (_, at) => `X-${at}: ${at}`), Array.from({ length: 300 }, (_, at) => `X-${at}: ${at}`)],
+    [
+      "lose Governor's own",
+      ['X-Governor-Max-Iterations: 5', 'x-governor-session: s', 'X-GOVERNOR-ANY: 1', 'X-Governors: 1'],
+      ['X-Governors: 1'],
+    ],
+    [
+      'lose nothing when there are 300',
+      Array.from({ length: 300 }, (_, at) => `X-${at}: ${at}`),
+      Array.from({ length: 300 }, (_, at) => `X-${at}: ${at}`),
+    ],
     ['keep one of 30,000 bytes', [`X-Big: ${'y'.repeat(30_000)}`], [`X-Big: ${'y'.repeat(30_000)}`]],
   ])('%s', async (_, given, kept) => {
-    const request = await sent(`GET /v1/x HTTP/1.1\r\nHost: a\r\n${given.map((field) => `${field}\r\n`).join('')}\r\n`)
+    const request = await sent(
+      `GET /v1/x HTTP/1.1\r\nHost: a\r\n${given.map((field) => `${field}\r\n`).join('')}\r\n`,
+    )
     expect(endToEnd(request)).toEqual(kept)
   })
 
   it('name the upstream as host, once', async () => {
     const request = await sent('GET /v1/x HTTP/1.1\r\nHost: governor.internal:8787\r\nX: 1\r\n\r\n')
-    expect(request.fields.filter((field) => /^host:/i.test(field))).toEqual([`host: 127.0.0.1:${upstream.port}`])
+    expect(request.fields.filter((field) => /^host:/i.test(field))).toEqual([
+      `host: 127.0.0.1:${upstream.port}`,
+    ])
   })
 
   it('hold the key and the fields that were set for an upstream', async () => {
-    const request = await sent('GET /keyed/x HTTP/1.1\r\nHost: a\r\nX-API-Key: mine\r\nx-team: red\r\nX: 1\r\n\r\n')
+    const request = await sent(
+      'GET /keyed/x HTTP/1.1\r\nHost: a\r\nX-API-Key: mine\r\nx-team: red\r\nX: 1\r\n\r\n',
+    )
     expect(endToEnd(request)).toEqual(['X: 1', 'x-api-key: sk-own', 'X-Team: blue'])
   })
 

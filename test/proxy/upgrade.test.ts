@@ -1,7 +1,15 @@
 /** Upgrades: WebSockets refused where they would hide a session, passed through elsewhere; all others ignored. */
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { closeClients, connect, endToEnd, listenRaw, openGovernor, type RawUpstream, valueOf } from '../support/raw.ts'
+import {
+  closeClients,
+  connect,
+  endToEnd,
+  listenRaw,
+  openGovernor,
+  type RawUpstream,
+  valueOf,
+} from '../support/raw.ts'
 
 let upstream: RawUpstream
 let governor: { url: string; close(): Promise<void> }
@@ -28,7 +36,8 @@ afterAll(async () => {
 const KEY = 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='
 const upgrade = (target: string, more = '') =>
   `GET ${target} HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n${KEY}\r\n${more}\r\n`
-const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nsec-WebSocket-Accept: x\r\n\r\n'
+const SWITCH =
+  'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nsec-WebSocket-Accept: x\r\n\r\n'
 
 async function tunnel(url = governor.url, target = '/v1/realtime?model=gpt-realtime') {
   const client = connect(url)
@@ -40,7 +49,13 @@ async function tunnel(url = governor.url, target = '/v1/realtime?model=gpt-realt
 
 describe('a WebSocket on a guarded path', () => {
   it.each([
-    ...['/v1/responses', '/v1/responses?x=1', '/openai/v1/responses', '/keyed/responses', '/v1/chat/completions'],
+    ...[
+      '/v1/responses',
+      '/v1/responses?x=1',
+      '/openai/v1/responses',
+      '/keyed/responses',
+      '/v1/chat/completions',
+    ],
     'http://api.example/v1/responses',
   ])('%s is told to use HTTP', async (target) => {
     const client = connect(governor.url)
@@ -48,7 +63,9 @@ describe('a WebSocket on a guarded path', () => {
     const answer = await client.message()
     expect(answer.line).toBe('HTTP/1.1 426 Upgrade Required')
     expect(valueOf(answer, 'upgrade')).toBe('HTTP/1.1')
-    expect(JSON.parse(answer.body.toString())).toMatchObject({ error: { code: 'upgrade_required', param: null } })
+    expect(JSON.parse(answer.body.toString())).toMatchObject({
+      error: { code: 'upgrade_required', param: null },
+    })
     await client.closed
   })
 
@@ -158,7 +175,8 @@ describe('a WebSocket elsewhere', () => {
 })
 
 describe('any other upgrade is ignored, and the request served:', () => {
-  const ASK = '{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}'
+  const ASK =
+    '{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}'
   const H2C = 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n'
 
   it.each([

@@ -183,7 +183,7 @@ export function connect(url: string): Wire {
 export interface RawUpstream {
   readonly url: string
   readonly port: number
-  /** The next connection that was made, oldest first. */
+  /** The next connection that brings something, oldest first; one that is only kept ready does not count. */
   accept(): Promise<Wire>
   close(): Promise<void>
 }
@@ -198,9 +198,11 @@ export async function listenRaw(): Promise<RawUpstream> {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
     const wire = wireOf(socket)
-    const next = waiting.shift()
-    if (next) next(wire)
-    else ready.push(wire)
+    socket.once('data', () => {
+      const next = waiting.shift()
+      if (next) next(wire)
+      else ready.push(wire)
+    })
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -273,7 +275,11 @@ export async function listenAnswering(): Promise<Answering> {
 }
 
 /** A Governor that several tests share; the caller closes it. */
-export async function openGovernor(upstream: string, config: Record<string, unknown> = {}, server: object = {}) {
+export async function openGovernor(
+  upstream: string,
+  config: Record<string, unknown> = {},
+  server: object = {},
+) {
   const upstreams = { openai: { url: upstream }, anthropic: { url: upstream } }
   const checked = checkConfig({ upstreams, ...config, server: { port: 0, ...server } }, 'test')
   const governor = buildGovernor(checked, { log: pino({ level: 'silent' }) })
