@@ -180,10 +180,12 @@ function describe(value: unknown): string {
   if (value === undefined) return 'nothing'
   if (Array.isArray(value)) return 'a list'
   if (isTree(value)) return 'keys and values'
-  return JSON.stringify(value) ?? String(value)
+  // A URL may hold a password.
+  return (JSON.stringify(value) ?? String(value)).replace(/\/\/[^/@]*@/g, '//…@')
 }
 
-const SECRET = /key|token|secret|password|headers/i
+/** Paths under which a secret may stand: those named so, and an upstream that is not written as keys and values. */
+const SECRET = /key|token|secret|password|headers|^upstreams\.[^.]*$/i
 
 /** Types in words. */
 const TYPES: Readonly<Record<string, string>> = {

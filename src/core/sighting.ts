@@ -56,7 +56,8 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     if (role === 'assistant' && !isPrefill(conversation, index)) assistants.push(index)
     if (role !== 'user' || conversation.results(index).length > 0) continue
     const said = humanText(conversation.texts(index), registry)
-    if (said === '' && conversation.texts(index).length > 0) continue
+    // A picture alone is a person's at the start; later it is what a tool or the screen showed.
+    if (said === '' && (conversation.texts(index).length > 0 || assistants.length > 0)) continue
     humans.push(hashOf(said))
     firstSinceHuman = assistants.length
     lastHuman = index

@@ -122,7 +122,7 @@ export function mayUse(context: ProxyContext, route: Route, headers: RawHeaders)
 function refuse({ request, response, route, note }: Trip): void {
   note({ outcome: 'refused' })
   const message = 'This Governor asks for an access key: send one of its server.access_keys as the API key.'
-  if (!request.complete) response.setHeader('connection', 'close')
+  request.resume()
   const type = route.speaksAnthropic ? 'authentication_error' : 'invalid_request_error'
   reply(response, 401, 'application/json', errorBody(message, 'invalid_api_key', type, route.speaksAnthropic))
 }

@@ -1,7 +1,7 @@
 /** What a client is told when its upstream gives no answer, in the words and the shape of its dialect. */
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
-import { connect, type Message, type RawUpstream, startRaw, valueOf, type Wire } from '../support/raw.ts'
+import { connect, fieldOf, type Message, type RawUpstream, startRaw, type Wire } from '../support/raw.ts'
 
 const ASK = JSON.stringify({
   model: 'm',
@@ -53,7 +53,7 @@ async function expectFailure(
   for (const [shape, request] of requests) {
     const answer = await asked(client, request)
     expect(answer.line).toBe(`HTTP/1.1 ${line}`)
-    expect(valueOf(answer, 'content-type')).toBe('application/json')
+    expect(fieldOf(answer, 'content-type')).toBe('application/json')
     const message = expect.stringMatching(words)
     expect(answer.json).toEqual(
       shape === 'Anthropic'
@@ -207,7 +207,7 @@ it('an error of the upstream is its own, whatever it says', async () => {
     wire.write(`HTTP/1.1 ${status}\r\nretry-after: 7\r\nContent-Length: 6\r\n\r\n<html>`)
     const answer = await client.message()
     expect(answer.line).toBe(`HTTP/1.1 ${status}`)
-    expect(valueOf(answer, 'retry-after')).toBe('7')
+    expect(fieldOf(answer, 'retry-after')).toBe('7')
     expect(answer.body.toString()).toBe('<html>')
     client.write(post('/v1/chat/completions'))
   }

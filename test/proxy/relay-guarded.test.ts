@@ -7,9 +7,9 @@ import {
   closeClients,
   connect,
   endToEnd,
+  fieldOf,
   listenAnswering,
   openGovernor,
-  valueOf,
   type Wire,
 } from '../support/raw.ts'
 
@@ -40,7 +40,7 @@ async function passed(body: Buffer, fields: readonly string[] = []) {
   expect(upstream.requests).toHaveLength(1)
   const [request] = upstream.requests
   if (!request) throw new Error('nothing arrived')
-  return { request, verdict: valueOf(answer, 'x-governor-verdict') }
+  return { request, verdict: fieldOf(answer, 'x-governor-verdict') }
 }
 
 const TOOLS = '"tools":[{"type":"function","function":{"name":"f"}}]'
@@ -94,7 +94,7 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
     )
     client.write(`7\r\n${one}\r\n${two.length.toString(16)}\r\n${two}\r\n0\r\n\r\n`)
     const answer = await client.message()
-    expect(valueOf(answer, 'x-governor-verdict')).toBe('allow')
+    expect(fieldOf(answer, 'x-governor-verdict')).toBe('allow')
     expect(upstream.requests[0]?.line).toBe('POST /v1/chat/completions?x=%20 HTTP/1.1')
     expect(upstream.requests[0]?.body.toString()).toBe(body)
   })

@@ -6,9 +6,9 @@ import {
   closeClients,
   connect,
   endToEnd,
+  fieldOf,
   listenAnswering,
   openGovernor,
-  valueOf,
 } from '../support/raw.ts'
 
 let upstream: Answering
@@ -146,7 +146,7 @@ describe('the response headers', () => {
     const message = await got(`HTTP/1.1 200 OK\r\n${fields}Content-Length: 2\r\n\r\nok`)
     expect(endToEnd(message)).toEqual(kept)
     expect(message.body.toString()).toBe('ok')
-    expect(valueOf(message, 'content-length')).toBe('2')
+    expect(fieldOf(message, 'content-length')).toBe('2')
   })
 })
 
@@ -182,8 +182,8 @@ describe('a response without a body', () => {
     const message = await client.message(request.startsWith('HEAD'))
     expect(message.line).toBe(reply.slice(0, reply.indexOf('\r')))
     expect(endToEnd(message)).toEqual(['X: 1'])
-    expect(valueOf(message, 'content-length')).toBe(length)
-    expect(valueOf(message, 'transfer-encoding')).toBeUndefined()
+    expect(fieldOf(message, 'content-length')).toBe(length)
+    expect(fieldOf(message, 'transfer-encoding')).toBeUndefined()
     // Nothing stands between it and the next response.
     expect((await client.until('\r\n')).toString()).toBe(`${message.line}\r\n`)
     client.socket.destroy()
@@ -209,7 +209,7 @@ describe('the response body', () => {
     const message = await got(
       'HTTP/1.1 200 OK\r\nTrailer: X-Sum, x-b\r\nTransfer-Encoding: chunked\r\n\r\n3;e=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nX-Sum: 1\r\nx-b: caf\xe9\r\nX-Sum: 2\r\n\r\n',
     )
-    expect(valueOf(message, 'transfer-encoding')).toBe('chunked')
+    expect(fieldOf(message, 'transfer-encoding')).toBe('chunked')
     expect(endToEnd(message)).toEqual(['Trailer: X-Sum, x-b'])
     expect(message.body.toString()).toBe('abc0123456789')
     expect(message.trailers).toEqual(['X-Sum: 1', 'x-b: caf\xe9', 'X-Sum: 2'])
@@ -229,7 +229,7 @@ describe('the response body', () => {
       'GET /v1/x HTTP/1.0\r\n\r\n',
     )
     expect(endToEnd(message)).toEqual(['X: 1'])
-    expect(valueOf(message, 'transfer-encoding')).toBeUndefined()
+    expect(fieldOf(message, 'transfer-encoding')).toBeUndefined()
     expect(message.body.toString()).toBe('a')
   })
 

@@ -5,10 +5,10 @@ import {
   closeClients,
   connect,
   endToEnd,
+  fieldOf,
   listenRaw,
   openGovernor,
   type RawUpstream,
-  valueOf,
 } from '../support/raw.ts'
 
 let upstream: RawUpstream
@@ -62,7 +62,7 @@ describe('a WebSocket on a guarded path', () => {
     client.write(upgrade(target))
     const answer = await client.message()
     expect(answer.line).toBe('HTTP/1.1 426 Upgrade Required')
-    expect(valueOf(answer, 'upgrade')).toBe('HTTP/1.1')
+    expect(fieldOf(answer, 'upgrade')).toBe('HTTP/1.1')
     expect(JSON.parse(answer.body.toString())).toMatchObject({
       error: { code: 'upgrade_required', param: null },
     })
@@ -83,8 +83,8 @@ describe('a WebSocket elsewhere', () => {
   it('is passed through, byte for byte in both directions', async () => {
     const { client, wire, request } = await tunnel()
     expect(request.line).toBe('GET /v1/realtime?model=gpt-realtime HTTP/1.1')
-    expect(valueOf(request, 'host')).toBe(`127.0.0.1:${upstream.port}`)
-    expect(valueOf(request, 'connection')).toBe('Upgrade')
+    expect(fieldOf(request, 'host')).toBe(`127.0.0.1:${upstream.port}`)
+    expect(fieldOf(request, 'connection')).toBe('Upgrade')
     expect(endToEnd(request)).toEqual(['Upgrade: websocket', KEY, 'Authorization: Bearer mine'])
     wire.write(`${SWITCH}early`)
     expect((await client.until('\r\n\r\n')).toString()).toBe(SWITCH)
@@ -134,7 +134,7 @@ describe('a WebSocket elsewhere', () => {
   it('is given the key of its upstream, and only to those who may use it', async () => {
     const { client, wire, request } = await tunnel(open.url, '/keyed/v1/realtime')
     expect(request.line).toBe('GET /p/v1/realtime HTTP/1.1')
-    expect(valueOf(request, 'authorization')).toBe('Bearer sk-own')
+    expect(fieldOf(request, 'authorization')).toBe('Bearer sk-own')
     for (const { socket } of [client, wire]) socket.destroy()
     const stranger = connect(open.url)
     stranger.write(upgrade('/keyed/v1/realtime', 'Authorization: Bearer other\r\n'))

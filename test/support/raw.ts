@@ -38,7 +38,7 @@ export interface Message {
 }
 
 /** The value of a field by its lower-case name; of several, the first. */
-export function valueOf({ fields }: Pick<Message, 'fields'>, name: string): string | undefined {
+export function fieldOf({ fields }: Pick<Message, 'fields'>, name: string): string | undefined {
   const field = fields.find((item) => item.toLowerCase().startsWith(`${name}:`))
   return field?.slice(name.length + 1).trim()
 }
@@ -139,7 +139,7 @@ async function readMessage(wire: Wire, bodyless: boolean): Promise<Message> {
   const message = { line, fields, body: EMPTY, trailers: [], isComplete: line !== '' }
   const [, status] = /^HTTP\/1\.\d (\d+)/.exec(line) ?? []
   if (bodyless || (status !== undefined && /^(?:1..|204|304)$/.test(status))) return message
-  if (/chunked/i.test(valueOf(message, 'transfer-encoding') ?? '')) {
+  if (/chunked/i.test(fieldOf(message, 'transfer-encoding') ?? '')) {
     const parts: Buffer[] = []
     for (;;) {
       const size = Number.parseInt((await wire.until('\r\n')).toString('latin1'), 16)
@@ -154,7 +154,7 @@ async function readMessage(wire: Wire, bodyless: boolean): Promise<Message> {
     const isComplete = trailers !== undefined
     return { ...message, body: Buffer.concat(parts), trailers: trailers ?? [], isComplete }
   }
-  const size = valueOf(message, 'content-length')
+  const size = fieldOf(message, 'content-length')
   if (size !== undefined) {
     const body = await wire.take(Number(size))
     return { ...message, body, isComplete: body.length === Number(size) }
