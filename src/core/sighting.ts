@@ -45,6 +45,13 @@ function isPrefill(conversation: Conversation, index: number): boolean {
   )
 }
 
+/** A message without any text, a picture say: a person's, unless it follows what a tool gave and shows that. */
+function isPersonsPicture(conversation: Conversation, index: number): boolean {
+  return (
+    conversation.texts(index).length === 0 && (index === 0 || conversation.results(index - 1).length === 0)
+  )
+}
+
 /** Reads a conversation once, front to back. `body` is the request's raw bytes. */
 export function sight(conversation: Conversation, body: Uint8Array, registry: ScaffoldRegistry): Sighting {
   const humans: Hash[] = []
@@ -56,8 +63,7 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     if (role === 'assistant' && !isPrefill(conversation, index)) assistants.push(index)
     if (role !== 'user' || conversation.results(index).length > 0) continue
     const said = humanText(conversation.texts(index), registry)
-    // A picture alone is a person's at the start; later it is what a tool or the screen showed.
-    if (said === '' && (conversation.texts(index).length > 0 || assistants.length > 0)) continue
+    if (said === '' && !isPersonsPicture(conversation, index)) continue
     humans.push(hashOf(said))
     firstSinceHuman = assistants.length
     lastHuman = index

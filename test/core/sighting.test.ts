@@ -60,9 +60,14 @@ describe('the iteration that a transcript shows', () => {
       [...TASK, ...steps('a', 2), { role: 'critic', content: 'Hm.' }],
     ],
     [
-      'starts again with a picture a human sent',
-      1,
+      'goes on after a picture alone that follows what a tool gave',
+      3,
       [...TASK, ...steps('a', 2), user([{ type: 'image_url', image_url: { url: 'data:' } }])],
+    ],
+    [
+      'starts again with a picture alone that follows an answer',
+      1,
+      [...TASK, ...steps('a', 2), said('Done.'), user([{ type: 'image_url', image_url: { url: 'data:' } }])],
     ],
     [
       'starts again where human words follow a reminder',
