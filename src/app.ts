@@ -55,7 +55,7 @@ function policiesOf({ budget, stop }: Config): Policies {
         adaptive: budget.adaptive,
       },
       channel: budget.channel,
-      announce: false,
+      announce: [],
       texts: { ...budget.texts, stop: stop.text, fallback: stop.fallback_text },
     },
     announce: budget.announce,
@@ -157,7 +157,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       if (target === '*') return answerForServer(response)
       if (isDraining) return refuseWhileDraining(request, response)
       track(response)
-      void exchange(context, request, response)
+      exchange(context, request, response).catch(() => response.destroy())
     }
 
   const server = http.createServer({
@@ -174,6 +174,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     websocket: config.server.websocket,
     connectTimeout: config.timeouts.connect,
     mayUse: (route, headers) => mayUse(context, route, headers),
+    isDraining: () => isDraining,
   })
   const sockets = new Set<{ destroy(): void }>()
   server.on('connection', (socket) => {

@@ -8,7 +8,7 @@ const terminal: Terminal = {
   err: (text) => process.stderr.write(text),
   onSignal: (name, handle) => process.on(name, handle),
   exit: (code) => process.exit(code),
-  isInteractive: process.stderr.isTTY === true,
+  isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
 
 // Exits by itself once nothing is open, so that the last log line is not lost.

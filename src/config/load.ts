@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
-import { type Config, configSchema } from './schema.ts'
+import { type Config, configSchema, DEFAULT_UPSTREAMS } from './schema.ts'
 
 /** A configuration that can't be used; the message has one line per problem and says what to do. */
 export class ConfigError extends Error {
@@ -262,12 +262,24 @@ function problem(issue: z.core.$ZodIssue, tree: Tree, file: string, origins: Ori
   }
   if (issue.code === 'invalid_key') return issue.issues.map((inner) => `${at}: ${inner.message}`)
   const value = valueAt(tree, issue.path)
-  const found = SECRET.test(path) ? (TYPES[typeof value] ?? describe(value)) : describe(value)
+  // Lists, keys and nothing are described without what is in them.
+  const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined
+  const found = isHidden ? TYPES[typeof value] : describe(value)
   return [`${at}: found ${found}: ${expected(issue)}`]
+}
+
+/** Of the upstreams that are always there, a file may set a key or headers alone. */
+function fillInUrls(tree: Tree): void {
+  const upstreams = tree['upstreams']
+  for (const [name, { url }] of Object.entries(DEFAULT_UPSTREAMS)) {
+    const given = isTree(upstreams) ? upstreams[name] : undefined
+    if (isTree(given) && given['url'] === undefined) given['url'] = url
+  }
 }
 
 /** Checks a configuration tree. @throws {ConfigError} naming every wrong key, what was found and what was expected. */
 export function checkConfig(tree: Tree, origin: string, origins: Origins = new Map()): Config {
+  fillInUrls(tree)
   const checked = configSchema.safeParse(tree)
   if (checked.success) return checked.data
   throw new ConfigError(

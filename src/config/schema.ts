@@ -56,19 +56,25 @@ const server = z.strictObject({
     ),
 })
 
+/** RFC 9110 token: the characters of a header name. */
+const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name')
+
+/** What may stand in a header: no control characters, and no white space around it (RFC 9110, section 5.5). */
+const HEADER_VALUE = /^[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?$/
+
 const upstream = z.strictObject({
   url: z
     .url({ protocol: /^https?$/, error: 'expected an http:// or https:// URL' })
     .describe('Where requests go. A path in it is put before theirs; a trailing /v1 is not doubled.'),
   api_key: z
     .string()
-    .min(1)
+    .regex(HEADER_VALUE, { error: 'expected a key without line breaks or white space around it' })
     .optional()
     .describe(
       "Sent upstream in place of the client's credential. Then server.access_keys says who may use it.",
     ),
   headers: z
-    .record(z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name'), z.string())
+    .record(headerName, z.string().regex(HEADER_VALUE, { error: 'expected a header value, on one line' }))
     .default({})
     .describe('Headers set on every request to this upstream, in place of those of the same name.'),
 })
@@ -76,7 +82,8 @@ const upstream = z.strictObject({
 /** One upstream's checked settings. */
 export type UpstreamConfig = z.output<typeof upstream>
 
-const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
+/** Those that are always there. */
+export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
   openai: { url: 'https://api.openai.com', headers: {} },
   anthropic: { url: 'https://api.anthropic.com', headers: {} },
 }
@@ -173,9 +180,6 @@ const stop = z.strictObject({
   fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run whose model gives none.'),
 })
 
-/** RFC 9110 token: the characters of a header name. */
-const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name')
-
 const sessions = z.strictObject({
   headers: z
     .array(headerName)
@@ -199,9 +203,17 @@ const sessions = z.strictObject({
     .describe(
       'Body fields that carry a session id, in order, after the headers. user_id counts only where it holds one.',
     ),
-  max: z.int().min(1).default(10_000).describe('Sessions remembered; the least recently used goes first.'),
+  max: z
+    .int()
+    .min(1)
+    .max(10_000_000)
+    .default(10_000)
+    .describe('Sessions remembered; the least recently used goes first.'),
   ttl: duration.prefault('1h').describe('How long an unused session is remembered.'),
-  max_bytes: size.prefault('256mb').describe('Memory that all sessions together may take, roughly.'),
+  max_bytes: size
+    .refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' })
+    .prefault('256mb')
+    .describe('Memory that all sessions together may take, roughly.'),
   scaffolding: z
     .strictObject({
       tags: z.array(z.string().min(1)).default([]).describe('<tag>…</tag> at the start of a text.'),

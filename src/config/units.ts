@@ -16,10 +16,11 @@ function parse(text: string, units: Readonly<Record<string, number>>): number | 
   return digits === '' || factor === undefined ? undefined : Math.round(Number(digits) * factor)
 }
 
-function unitType(units: Readonly<Record<string, number>>, expected: string, pattern: string) {
+function unitType(units: Readonly<Record<string, number>>, expected: string, pattern: string, most: number) {
   return z
     .string({ error: expected })
     .regex(new RegExp(pattern, 'i'), { error: expected })
+    .refine((text) => (parse(text, units) ?? 0) <= most, { error: `too much: ${expected}` })
     .transform((text) => parse(text, units) ?? 0)
 }
 
@@ -28,6 +29,8 @@ export const duration = unitType(
   MILLISECONDS,
   'expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
   '^\\s*\\d+(\\.\\d+)? ?(ms|s|m|h|d)\\s*$',
+  // What Node's timers can wait for: a little over 24 days.
+  2_147_483_647,
 )
 
 /** `64mb`, `512kb`: read as bytes; 1 kb is 1,024 bytes. */
@@ -35,4 +38,5 @@ export const size = unitType(
   BYTES,
   'expected a size such as 512kb, 64mb or 1gb',
   '^\\s*\\d+(\\.\\d+)? ?(b|kb|mb|gb)\\s*$',
+  Number.MAX_SAFE_INTEGER,
 )

@@ -94,7 +94,9 @@ function sharesHistory(thread: Thread, sighting: Sighting): boolean {
 function startsRun(thread: Thread, sighting: Sighting): boolean {
   const last = sighting.humans.at(-1)
   if (last === undefined) return false
-  if (!thread.humans.includes(last) || sighting.humans.length > thread.humanCount) return true
+  if (!thread.humans.includes(last)) return true
+  // One more than before, and nothing since: a shorter view of the same history may well have come in between.
+  if (sighting.humans.length > thread.humanCount && sighting.iteration === 1) return true
   return thread.run.ended !== undefined && sighting.endsInHuman && !retryOf(thread.run, sighting)
 }
 
@@ -108,11 +110,10 @@ function retryOf(run: Run, sighting: Sighting) {
  */
 function startsOver(thread: Thread, sighting: Sighting): boolean {
   const { run, ancestry } = thread
+  // The last step of a run that was stopped, sent again in another form, wants its answer again.
+  const isBack = run.ended ? sighting.iteration < run.iteration : sighting.iteration <= run.iteration
   return (
-    sighting.iteration <= run.iteration &&
-    sighting.newest !== undefined &&
-    ancestry.includes(sighting.newest) &&
-    !retryOf(run, sighting)
+    isBack && sighting.newest !== undefined && ancestry.includes(sighting.newest) && !retryOf(run, sighting)
   )
 }
 
@@ -176,11 +177,18 @@ export function observe(
   }
 }
 
+/** A request that was counted: its bytes, and the name of its thread. */
+export interface CountedRequest {
+  readonly fingerprint: Hash
+  readonly thread: string
+}
+
 /** Changes the run that a request was counted in; a session that has forgotten it stays as it is. */
-function changeRun(session: Session, fingerprint: Hash, change: (run: Run) => Run): Session {
+function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
   return {
     threads: session.threads.map((thread) =>
-      thread.run.seen.some((seen) => seen.fingerprint === fingerprint)
+      thread.name === request.thread &&
+      thread.run.seen.some((seen) => seen.fingerprint === request.fingerprint)
         ? { ...thread, run: change(thread.run) }
         : thread,
     ),
@@ -190,14 +198,14 @@ function changeRun(session: Session, fingerprint: Hash, change: (run: Run) => Ru
 /**
  * The provider did not answer: the iteration was not used, and whatever the agent sends next takes its number.
  */
-export function giveBack(session: Session, fingerprint: Hash): Session {
-  return changeRun(session, fingerprint, (run) => {
-    const given = run.seen.find((seen) => seen.fingerprint === fingerprint)?.iteration
+export function giveBack(session: Session, request: CountedRequest): Session {
+  return changeRun(session, request, (run) => {
+    const given = run.seen.find((seen) => seen.fingerprint === request.fingerprint)?.iteration
     return given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run
   })
 }
 
 /** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
-export function end(session: Session, fingerprint: Hash, answer: FinalAnswer): Session {
-  return changeRun(session, fingerprint, (run) => ({ ...run, ended: answer }))
+export function end(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
+  return changeRun(session, request, (run) => ({ ...run, ended: answer }))
 }

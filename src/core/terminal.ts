@@ -31,12 +31,17 @@ const REASONS: Record<MeterName, TerminalReason> = {
   tool_calls: 'max_tool_calls',
 }
 
+/** Why a run ends when a meter is used up. */
+export function reasonOf(meter: MeterName): TerminalReason {
+  return REASONS[meter]
+}
+
 /** Completes a limit into what the client is told. A budget is never said to be used beyond its maximum. */
 export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean): Terminal {
   const { meter } = limit
   return {
     terminal_state: 'tool_limit_reached',
-    terminal_reason: REASONS[meter.name],
+    terminal_reason: reasonOf(meter.name),
     has_final_answer: hasFinalAnswer,
     budget_used: meter.max > 0 ? Math.min(meter.used, meter.max) : meter.used,
     budget_max: meter.max,

@@ -1,8 +1,8 @@
 /** The one decision: what becomes of a request. */
-import { exhausted, type Meter, pressureOf, type Thresholds, type Tier } from './budget.ts'
+import { exhausted, type Meter, type MeterName, pressureOf, type Thresholds, type Tier } from './budget.ts'
 import { fill, type NoticeTexts, noticeFor } from './notice.ts'
 import type { Position } from './session.ts'
-import type { FinalAnswer, Limit } from './terminal.ts'
+import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
 
 /** Where in a request a notice is put. */
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
@@ -14,8 +14,8 @@ export interface BudgetPolicy {
   readonly maxToolCalls: number
   readonly thresholds: Thresholds
   readonly channel: Channel
-  /** State the budget once in the system text. */
-  readonly announce: boolean
+  /** The meters whose limits are stated once in the system text. */
+  readonly announce: readonly MeterName[]
   readonly texts: NoticeTexts
 }
 
@@ -27,7 +27,13 @@ export type Verdict =
       readonly notice: string
       readonly announcement?: string
     }
-  | { readonly kind: 'stop'; readonly limit: Limit; readonly notice: string; readonly fallback: string }
+  | {
+      readonly kind: 'stop'
+      readonly limit: Limit
+      readonly notice: string
+      readonly fallback: string
+      readonly announcement?: string
+    }
   | { readonly kind: 'repeat'; readonly answer: FinalAnswer }
 
 /** The limits in force and how much of each is used. */
@@ -39,21 +45,35 @@ export function metersOf(position: Pick<Position, 'iteration' | 'toolCalls'>, po
   return meters.filter((meter) => meter.max > 0)
 }
 
+/** The budget in words: the same in every request of a run, whatever becomes of it. */
+function announcementOf(meters: readonly Meter[], policy: BudgetPolicy): { readonly announcement?: string } {
+  const stated = meters.filter((meter) => policy.announce.includes(meter.name))
+  if (stated.length === 0) return {}
+  return { announcement: stated.map((meter) => fill(policy.texts.announce, meter)).join('\n') }
+}
+
+/** Was the run ended by the limit that it has reached now? One that was raised since may be reached again. */
+function isSameLimit({ terminal }: FinalAnswer, meter: Meter): boolean {
+  return terminal.terminal_reason === reasonOf(meter.name) && terminal.budget_max === meter.max
+}
+
 export function decide(position: Position, policy: BudgetPolicy): Verdict {
   if (!policy.enabled) return { kind: 'allow' }
   const meters = metersOf(position, policy)
   const spent = exhausted(meters)
-  if (spent && position.ended) return { kind: 'repeat', answer: position.ended }
+  if (spent && position.ended && isSameLimit(position.ended, spent)) {
+    return { kind: 'repeat', answer: position.ended }
+  }
+  const announcement = announcementOf(meters, policy)
   if (spent) {
     return {
       kind: 'stop',
       limit: { meter: spent },
       notice: fill(policy.texts.stop, spent),
       fallback: fill(policy.texts.fallback, spent),
+      ...announcement,
     }
   }
-  const [budget] = meters
-  const announcement = policy.announce && budget ? { announcement: fill(policy.texts.announce, budget) } : {}
   const pressure = pressureOf(meters, policy.thresholds)
   if (!pressure || pressure.tier === 'none') return { kind: 'allow', ...announcement }
   const notice = noticeFor(pressure.tier, pressure.meter, policy.texts)

@@ -5,8 +5,8 @@ import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { AnswerStream, Dialect } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
-import { headerOf, responseHeaders, withoutFields } from './headers.ts'
-import { type Incoming, plainBody, wholeBody } from './incoming.ts'
+import { headerOf, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
+import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import { type OwnHeaders, reply, writeHead } from './reply.ts'
 import type { Trip } from './trip.ts'
@@ -33,7 +33,10 @@ export interface Ending {
 export async function write({ response }: Trip, chunks: readonly Buffer[]): Promise<void> {
   for (const chunk of chunks) {
     if (chunk.length > 0 && !response.write(chunk) && !response.destroyed) {
-      await Promise.race([once(response, 'drain'), once(response, 'close')])
+      const waiting = new AbortController()
+      const { signal } = waiting
+      await Promise.race([once(response, 'drain', { signal }), once(response, 'close', { signal })])
+      waiting.abort()
     }
   }
 }
@@ -71,6 +74,19 @@ export function createAnswer(ending: Ending): Answer {
   let whole: { readonly head: Head; readonly body: Buffer } | undefined
   let earlier: Buffer[] = []
 
+  /** What can't be read can't be completed: the response to an agent's own request goes out as it came. */
+  const passOn = async (
+    head: Head,
+    headers: RawHeaders,
+    read: readonly Buffer[],
+    rest: AsyncIterable<Buffer>,
+  ): Promise<void> => {
+    writeHead(trip.response, head, headers, own)
+    await write(trip, read)
+    for await (const chunk of rest) await write(trip, [chunk])
+    trip.response.end()
+  }
+
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
     if (!stream) {
       stream = dialect.openStream(isStop)
@@ -87,9 +103,16 @@ export function createAnswer(ending: Ending): Answer {
   }
 
   const takeWhole = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
-    const body = await wholeBody(plain, context.maxGuardedBody)
-    const answer = body && dialect.readAnswer(body)
-    if (!body) return false
+    const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody)
+    if (rest && isStop) {
+      incoming.body.destroy()
+      return false
+    }
+    if (rest) {
+      await passOn(incoming.head, rewrittenHeaders(incoming.head), [body], rest)
+      return true
+    }
+    const answer = dialect.readAnswer(body)
     if (whole) earlier = [...earlier, whole.body]
     whole = { head: incoming.head, body }
     return !isStop || (answer !== undefined && isRealAnswer(answer.text))
@@ -144,16 +167,20 @@ export function createAnswer(ending: Ending): Answer {
     get hasBegun() {
       return stream !== undefined || whole !== undefined
     },
-    take(incoming) {
+    async take(incoming) {
       const plain = plainBody(incoming)
+      if (!plain && !isStop) {
+        await passOn(incoming.head, responseHeaders(incoming.head.headers), [], incoming.body)
+        return true
+      }
       if (!plain) {
-        incoming.body.resume()
-        return Promise.resolve(false)
+        incoming.body.destroy()
+        return false
       }
       if (isEventStream(incoming.head)) return takeStream(incoming, plain)
       if (stream) {
-        incoming.body.resume()
-        return Promise.resolve(false)
+        incoming.body.destroy()
+        return false
       }
       return takeWhole(incoming, plain)
     },

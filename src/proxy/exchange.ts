@@ -20,7 +20,7 @@ import { type Route, routeOf } from './route.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
-/** Guards one request. Settles when the reply is under way; never rejects. */
+/** Guards one request. Settles when the reply is under way. @throws what even the last resort could not handle. */
 export async function exchange(
   context: ProxyContext,
   request: IncomingMessage,

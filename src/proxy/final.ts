@@ -2,10 +2,10 @@
 import { type FinalAnswer, type Limit, terminalOf } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
-import { applyEdits } from '../json/edit.ts'
+import { applyEdits, type Edit } from '../json/edit.ts'
 import { createAnswer, type Ending, sendOwn, write } from './answer.ts'
 import type { ProxyContext } from './context.ts'
-import { blame, mayBeRefusal, placesFor, returnIteration, withBody } from './forward.ts'
+import { blame, mayBeRefusal, type PlacedNotice, placesFor, returnIteration, withBody } from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
 import { type Incoming, open, UpstreamFailed } from './incoming.ts'
 import type { Judgement } from './judge.ts'
@@ -18,6 +18,7 @@ interface Form {
   readonly call: UpstreamCall
   readonly channel?: Channel
   readonly ban?: ToolBan
+  readonly announces?: boolean
 }
 
 /** A model that says nothing is asked once more, not for ever. */
@@ -55,7 +56,10 @@ export async function answerLast(
   // Compressed bytes would have to be undone before anything can be changed in them.
   const plain = { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
   try {
-    await ask(ending, isStop ? stopForms(ending, plain, bytes, verdict.notice) : [{ call: plain }])
+    await ask(
+      ending,
+      isStop ? stopForms(ending, plain, bytes, verdict.notice) : ownForms(ending, plain, bytes),
+    )
   } catch (error) {
     if (trip.isClientGone) return
     if (!(error instanceof UpstreamFailed)) return endInFault(ending, error as Error)
@@ -81,14 +85,19 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
   const { context, trip, judgement } = ending
   const { request } = judgement
   const { conversation } = request
+  const announcing = announcementFor(ending)
   const form = (
-    channel: Channel | undefined,
+    place: PlacedNotice | undefined,
     ban: ToolBan,
-    text: readonly { start: number; end: number; text: string }[],
+    announced: readonly Edit[] = announcing,
   ): Form => ({
-    call: withBody(call, applyEdits(bytes, [...request.banTools(ban), ...text])),
+    call: withBody(
+      call,
+      applyEdits(bytes, [...announced, ...request.banTools(ban), ...(place?.edits ?? [])]),
+    ),
     ban,
-    ...(channel ? { channel } : {}),
+    announces: announced.length > 0,
+    ...(place ? { channel: place.channel } : {}),
   })
   // An agent that asks for its last answer itself needs not be told twice.
   const places = judgement.endsItself ? [] : placesFor(context, trip, judgement, notice)
@@ -97,10 +106,32 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
     conversation.offersTools &&
     !context.refusals.isRefused(trip.route.upstream.name, conversation.model, 'tool_choice')
   return [
-    ...(choosing ? [form(best?.channel, 'choice_none', best?.edits ?? [])] : []),
-    ...places.map(({ channel, edits }) => form(channel, 'no_tools', edits)),
+    ...(choosing ? [form(best, 'choice_none')] : []),
+    ...(announcing.length > 0 ? [form(best, 'no_tools')] : []),
+    ...places.map((place) => form(place, 'no_tools', [])),
     ...(places.length === 0 ? [form(undefined, 'no_tools', [])] : []),
   ]
+}
+
+/** The announcement stands in every request of a run, the last one included: the system text begins the prompt. */
+function announcementFor({ context, trip, judgement }: Ending): readonly Edit[] {
+  const { request, verdict } = judgement
+  const announcement = 'announcement' in verdict ? verdict.announcement : undefined
+  const isRefused = context.refusals.isRefused(
+    trip.route.upstream.name,
+    request.conversation.model,
+    'announce',
+  )
+  return announcement === undefined || isRefused ? [] : request.announce(announcement)
+}
+
+/** An agent that ends itself is asked nothing; only the announcement stays where it was. */
+function ownForms(ending: Ending, call: UpstreamCall, bytes: Buffer): Form[] {
+  const announcing = announcementFor(ending)
+  const own: Form = { call }
+  return announcing.length === 0
+    ? [own]
+    : [{ call: withBody(call, applyEdits(bytes, announcing)), announces: true }, own]
 }
 
 /** Goes through the forms until one brings an answer. */
@@ -113,7 +144,7 @@ async function ask(ending: Ending, forms: readonly Form[]): Promise<void> {
     const incoming = await openNext(ending, form, answer.hasBegun)
     if (!incoming) break
     const { status } = incoming.head
-    if (ending.isStop && mayBeRefusal(status)) {
+    if (mayBeRefusal(status) && (ending.isStop || form !== forms.at(-1))) {
       refused = { form, status }
       incoming.body.resume()
       continue
@@ -143,7 +174,8 @@ async function openNext(ending: Ending, form: Form, hasBegun: boolean): Promise<
 
 /** What the accepted form does not have and the refused one had is what was refused. */
 function blameFor({ context, trip, judgement }: Ending, refused: Form, accepted: Form, status: number): void {
-  if (refused.channel && refused.channel !== accepted.channel)
+  if (refused.announces && !accepted.announces) blame(context, trip, judgement, 'announce', status)
+  else if (refused.channel && refused.channel !== accepted.channel)
     blame(context, trip, judgement, refused.channel, status)
   else if (refused.ban === 'choice_none' && accepted.ban === 'no_tools') {
     blame(context, trip, judgement, 'tool_choice', status)

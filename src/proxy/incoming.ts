@@ -30,7 +30,7 @@ export function open(trip: Trip, call: UpstreamCall): Promise<Incoming> {
     // A response that breaks off while nobody reads it is not a crash.
     body.on('error', () => undefined)
     body.on('drain', () => flow?.resume())
-    trip.call(call, {
+    const callOff = trip.call(call, {
       start(head, started) {
         flow = started
         resolve({ head, body })
@@ -47,6 +47,8 @@ export function open(trip: Trip, call: UpstreamCall): Promise<Incoming> {
         else reject(error)
       },
     })
+    // Whoever stops reading does not want the rest.
+    body.once('close', callOff)
   })
 }
 
@@ -75,14 +77,23 @@ export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | und
   return plain
 }
 
-/** Reads a body whole; `undefined` when it is longer than `max` bytes. */
-export async function wholeBody(body: AsyncIterable<Buffer>, max: number): Promise<Buffer | undefined> {
+/** The beginning of a body, and what is left where that was not all. */
+export interface Beginning {
+  readonly bytes: Buffer
+  readonly rest: AsyncIterable<Buffer> | undefined
+}
+
+/** Reads a body of at most `max` bytes whole; of a longer one, little more than that. */
+export async function readUpTo(body: AsyncIterable<Buffer>, max: number): Promise<Beginning> {
+  const iterator = body[Symbol.asyncIterator]()
   const chunks: Buffer[] = []
   let length = 0
-  for await (const chunk of body) {
-    length += chunk.length
-    if (length > max) return undefined
-    chunks.push(chunk)
+  for (;;) {
+    const { done, value } = await iterator.next()
+    if (done) return { bytes: Buffer.concat(chunks, length), rest: undefined }
+    chunks.push(value)
+    length += value.length
+    if (length > max)
+      return { bytes: Buffer.concat(chunks, length), rest: { [Symbol.asyncIterator]: () => iterator } }
   }
-  return Buffer.concat(chunks, length)
 }

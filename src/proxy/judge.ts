@@ -1,4 +1,5 @@
 /** Reads a guarded request and decides what becomes of it. */
+import type { MeterName } from '../core/budget.ts'
 import { hashOf } from '../core/hash.ts'
 import { end, giveBack, NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import { derivedSessionId, isAgentic, type Sighting, sight } from '../core/sighting.ts'
@@ -41,13 +42,17 @@ export function policyFor(headers: RawHeaders, policies: Policies): BudgetPolicy
   const { budget, clientOverride, announce } = policies
   const iterations = wholeNumber(headerOf(headers, 'x-governor-max-iterations'))
   const toolCalls = wholeNumber(headerOf(headers, 'x-governor-max-tool-calls'))
-  const declares = clientOverride !== false && (iterations !== undefined || toolCalls !== undefined)
-  return {
-    ...budget,
-    maxIterations: overridden(budget.maxIterations, iterations, clientOverride),
-    maxToolCalls: overridden(budget.maxToolCalls, toolCalls, clientOverride),
-    announce: announce === 'always' || (announce === 'auto' && declares),
+  const maxIterations = overridden(budget.maxIterations, iterations, clientOverride)
+  const maxToolCalls = overridden(budget.maxToolCalls, toolCalls, clientOverride)
+  const declared: MeterName[] = []
+  if (clientOverride !== false && iterations !== undefined) declared.push('iterations')
+  if (clientOverride !== false && toolCalls !== undefined) declared.push('tool_calls')
+  const announced: Record<Policies['announce'], readonly MeterName[]> = {
+    never: [],
+    auto: declared,
+    always: ['iterations', 'tool_calls'],
   }
+  return { ...budget, maxIterations, maxToolCalls, announce: announced[announce] }
 }
 
 /** Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length. */
@@ -55,7 +60,8 @@ function keyOf(tenant: string, id: string): SessionKey {
   return { tenant, id: hashOf(id) }
 }
 
-function placeInSession(
+/** Where the request stands; a store that fails loses its memory of the session, and the transcript goes on telling. */
+async function placeInSession(
   context: ProxyContext,
   key: SessionKey | undefined,
   sighting: Sighting,
@@ -72,8 +78,15 @@ function placeInSession(
     )
     return { session: next, result: position }
   }
-  // Without a name there is nothing to remember it by: the transcript alone says where it stands.
-  return key ? context.store.update(key, change) : Promise.resolve(change(undefined).result)
+  const byTranscript = () => change(undefined).result
+  // Without a name there is nothing to remember it by.
+  if (!key) return byTranscript()
+  try {
+    return await context.store.update(key, change)
+  } catch {
+    context.emit({ kind: 'failed_open', reason: 'store' })
+    return byTranscript()
+  }
 }
 
 /**
@@ -96,13 +109,9 @@ export async function judge(
   const sessionId = explicit ?? derivedSessionId(tenant, conversation, registry)
   const sighting = sight(conversation, body, registry)
   const key = sessionId === undefined ? undefined : keyOf(tenant, sessionId)
-  const position = await placeInSession(
-    context,
-    key,
-    sighting,
-    threadNameOf(headers, identity),
-    explicit === undefined,
-  )
+  const thread = threadNameOf(headers, identity)
+  const position = await placeInSession(context, key, sighting, thread, explicit === undefined)
+  const counted = { fingerprint: sighting.fingerprint, thread }
   const policy = policyFor(headers, context.policies())
   const remember = async (change: (session: Session) => Session): Promise<void> => {
     if (!key) return
@@ -115,7 +124,7 @@ export async function judge(
     policy,
     verdict: decide(position, policy),
     endsItself: sighting.asksForSummary,
-    giveBack: () => remember((session) => giveBack(session, sighting.fingerprint)),
-    end: (answer) => remember((session) => end(session, sighting.fingerprint, answer)),
+    giveBack: () => remember((session) => giveBack(session, counted)),
+    end: (answer) => remember((session) => end(session, counted, answer)),
   }
 }

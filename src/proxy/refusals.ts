@@ -14,8 +14,11 @@ export interface Refusals {
 const MAX_PAIRS = 1_000
 const MAX_NAME = 200
 
+/** Milliseconds until an alteration is tried again: a 500 may have been a bad moment, and servers are updated. */
+const TTL = 3_600_000
+
 export function createRefusals(): Refusals {
-  const refused = new LRUCache<string, ReadonlySet<Alteration>>({ max: MAX_PAIRS })
+  const refused = new LRUCache<string, ReadonlySet<Alteration>>({ max: MAX_PAIRS, ttl: TTL })
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
   return {
     isRefused: (upstream, model, alteration) => refused.get(keyOf(upstream, model))?.has(alteration) ?? false,

@@ -13,8 +13,8 @@ export interface Trip {
   readonly route: Route
   /** The client has left: nothing needs to be sent any more. */
   readonly isClientGone: boolean
-  /** Calls the upstream; when the client leaves, the call is called off. */
-  call(call: UpstreamCall, receiver: Receiver): void
+  /** Calls the upstream; returns the way to call it off, which the client's leaving does as well. */
+  call(call: UpstreamCall, receiver: Receiver): () => void
   /** The last byte of the request was read: from here on time is Governor's own. */
   bodyRead(): void
   /** Notes what is told about the request when it is over. */
@@ -74,14 +74,16 @@ export function beginTrip(
       if (calledAt === undefined && bodyReadAt !== undefined) note({ overheadMs: now - bodyReadAt })
       calledAt ??= now
       const since = calledAt
-      callOff = send(transport, call, {
+      const off = send(transport, call, {
         ...receiver,
         start(head, flow) {
           note({ upstreamMs: performance.now() - since })
           receiver.start(head, flow)
         },
       })
-      if (isClientGone) callOff()
+      callOff = off
+      if (isClientGone) off()
+      return off
     },
     fail(failure, own) {
       if (isClientGone) return
@@ -95,6 +97,8 @@ export function beginTrip(
 /** The verdict as clients are told it. */
 function verdictName(judgement: Judgement): VerdictName {
   const { kind } = judgement.verdict
+  // An agent that asks for its last answer itself is told nothing.
+  if (kind === 'warn' && judgement.endsItself) return 'allow'
   return kind === 'repeat' ? 'stop' : kind
 }
 
@@ -103,7 +107,7 @@ export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
   const { position, policy, verdict, sessionId } = judgement
   const max = policy.enabled ? policy.maxIterations : 0
   const iteration = max > 0 ? Math.min(position.iteration, max) : position.iteration
-  const tier = verdict.kind === 'warn' ? verdict.tier : undefined
+  const tier = verdict.kind === 'warn' && !judgement.endsItself ? verdict.tier : undefined
   trip.note({
     iteration,
     verdict: verdictName(judgement),

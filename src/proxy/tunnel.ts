@@ -9,6 +9,7 @@ import {
   requestHeaders,
   withCredential,
   withHeaders,
+  withoutFields,
 } from './headers.ts'
 import { errorBody } from './reply.ts'
 import { isGuardedSocket, type Route, routeOf, type Upstream } from './route.ts'
@@ -20,6 +21,7 @@ export interface TunnelSettings {
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
   readonly mayUse: (route: Route, headers: RawHeaders) => boolean
+  readonly isDraining: () => boolean
 }
 
 function asksForWebSocket(request: IncomingMessage): boolean {
@@ -78,10 +80,12 @@ function open(
   const through = requestHeaders(request.rawHeaders)
   const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
   const url = new URL(upstream.origin)
+  // There is no body that trailers could follow; Node throws on the field.
+  const plain = withoutFields(identified, (lower) => lower === 'trailer')
   const headers = [
     ...['Host', url.host],
     ...['Connection', 'Upgrade', 'Upgrade', headerOf(request.rawHeaders, 'upgrade') ?? 'websocket'],
-    ...withHeaders(identified, upstream.headers),
+    ...withHeaders(plain, upstream.headers),
   ]
   const call = (url.protocol === 'https:' ? https : http).request(url, {
     method: request.method ?? 'GET',
@@ -137,6 +141,10 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
     if (!asksForWebSocket(request)) return ignoreUpgrade(server, request, socket, rest)
     socket.on('error', () => socket.destroy())
+    if (settings.isDraining()) {
+      const message = 'Governor is shutting down: try again.'
+      return refuse(socket, '503 Service Unavailable', ['Connection', 'close'], message, 'shutting_down')
+    }
     const target = request.url ?? '/'
     if (settings.websocket === 'refuse' && isGuardedSocket(target)) {
       const message =
@@ -159,6 +167,12 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
         'invalid_api_key',
       )
     }
-    open(settings, route, request, socket, rest)
+    try {
+      open(settings, route, request, socket, rest)
+    } catch {
+      // Node throws on headers that it will not send; nothing above this would catch it.
+      const message = 'Governor could not pass this upgrade on: its headers are not valid.'
+      refuse(socket, '502 Bad Gateway', ['Connection', 'close'], message, 'upstream_broken')
+    }
   })
 }

@@ -9,7 +9,7 @@ import type { Channel } from '../core/verdict.ts'
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
 
 /** Why a request that could have been guarded was not. */
-export type FailOpenReason = 'body_too_large' | 'unreadable_body' | 'unknown_encoding' | 'fault'
+export type FailOpenReason = 'body_too_large' | 'unreadable_body' | 'unknown_encoding' | 'store' | 'fault'
 
 /** How a request ended for the client. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused'

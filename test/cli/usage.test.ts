@@ -127,6 +127,7 @@ server: { access_keys: ${secrets} }
 upstreams: { openai: { url: "http://127.0.0.1", api_key: [${secrets}], headers: { authorization: 123456789 } } }
 `)
     expect(problems).toContain('upstreams.openai.headers.authorization: found a number: expected a text')
+    expect(problems).toContain('upstreams.openai.api_key: found a list: expected a text')
     expect(problems).toHaveLength(3)
     expect(problems.join()).not.toMatch(/sk-|123456789/)
   })

@@ -125,6 +125,31 @@ describe('a wrong configuration', () => {
   })
 })
 
+describe('an upstream that is always there', () => {
+  it('keeps its URL where a file sets a key alone', () => {
+    const { upstreams } = load('upstreams: {openai: {api_key: sk-1}}')
+    expect(upstreams['openai']).toMatchObject({ url: 'https://api.openai.com', api_key: 'sk-1' })
+  })
+})
+
+describe('a value that would only fail later', () => {
+  it.each([
+    [
+      'upstreams: {openai: {api_key: "sk-x\\n"}}',
+      'upstreams.openai.api_key: found a text: expected a key without',
+    ],
+    [
+      'upstreams: {openai: {headers: {x-a: "☃"}}}',
+      'upstreams.openai.headers.x-a: found a text: expected a header value',
+    ],
+    ['sessions: {max_bytes: 0b}', 'sessions.max_bytes: found "0b": expected at least 1kb'],
+    ['sessions: {max: 10000000000}', 'sessions.max: found 10000000000: expected at most'],
+    ['server: {drain_timeout: 60d}', 'server.drain_timeout: found "60d": too much'],
+  ])('is refused at start: %s', (yaml, message) => {
+    expect(refusal(() => load(yaml))).toContain(message)
+  })
+})
+
 describe('a secret', () => {
   it.each([
     'server: {access_keys: hush-hush}',

@@ -261,7 +261,10 @@ describe('threads of one session', () => {
 })
 
 describe('a request that got no answer', () => {
-  const failed = (messages: readonly Message[]) => sightingOf(messages).fingerprint
+  const failed = (messages: readonly Message[]) => ({
+    fingerprint: sightingOf(messages).fingerprint,
+    thread: '',
+  })
 
   it('does not use an iteration, however often it is tried and whatever is sent instead', () => {
     const session = newSession()
@@ -309,7 +312,7 @@ describe('a run that was stopped', () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 4)) session.see(messages)
     const { fingerprint } = sightingOf([...TASK, ...steps('a', 3)])
-    session.change((now) => end(now, fingerprint, answer))
+    session.change((now) => end(now, { fingerprint, thread: '' }, answer))
     return session
   }
 

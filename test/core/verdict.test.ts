@@ -9,7 +9,7 @@ const POLICY: BudgetPolicy = {
   maxToolCalls: 0,
   thresholds: { caution: 0.7, warning: 0.9, adaptive: true },
   channel: 'auto',
-  announce: false,
+  announce: [],
   texts: DEFAULT_TEXTS,
 }
 
@@ -56,7 +56,9 @@ describe('the verdict', () => {
 
   it('allows everything without a limit and everything when it is turned off', () => {
     expect(decide(at(100_000, 100_000), { ...POLICY, maxIterations: 0 })).toEqual({ kind: 'allow' })
-    expect(decide(at(100_000), { ...POLICY, enabled: false, announce: true })).toEqual({ kind: 'allow' })
+    expect(decide(at(100_000), { ...POLICY, enabled: false, announce: ['iterations'] })).toEqual({
+      kind: 'allow',
+    })
   })
 
   it('stops at the tool calls where they are used up first, and names them', () => {
@@ -73,7 +75,7 @@ describe('the verdict', () => {
   })
 
   it('announces the budget in the same words in every request of a run', () => {
-    const announcing = { ...POLICY, announce: true }
+    const announcing = { ...POLICY, announce: ['iterations'] as const }
     const words = [1, 13, 14, 20].map((iteration) => {
       const verdict = decide(at(iteration), announcing)
       return 'announcement' in verdict ? verdict.announcement : undefined

@@ -149,6 +149,19 @@ describe('iterations', () => {
     expect(iteration(await callModel(url, human, named('s')))).toBe('1/60')
   })
 
+  it('go on where a shorter view of the same history comes in between', async () => {
+    const { url } = await startBoth(runaway())
+    const two = [
+      ...worked(2),
+      { role: 'assistant', content: 'Done.' },
+      { role: 'user', content: 'Now the rest.' },
+    ]
+    await callModel(url, two, named('s'))
+    expect(iteration(await callModel(url, worked(1, two), named('s')))).toBe('2/60')
+    await callModel(url, worked(1), named('s'))
+    expect(iteration(await callModel(url, worked(2, two), named('s')))).toBe('4/60')
+  })
+
   it('of a run that is started over without an id begin anew', async () => {
     // A provider that gives the same ids every time, so that both runs look the same from the start.
     const script: Script = ({ json }) => ({
@@ -198,6 +211,14 @@ describe('what a client declares', () => {
     const { url } = await startBoth(runaway(), { budget: { client_override: mode } })
     const step = await callModel(url, START, { headers: { 'x-governor-max-iterations': value } })
     expect(iteration(step)).toBe(expected)
+  })
+
+  it('is said of tool calls where those are what it declares', async () => {
+    const { url, provider } = await startBoth(runaway())
+    await callModel(url, START, { headers: { 'x-governor-max-tool-calls': '20' } })
+    expect(provider.requests[0]?.json.messages[0]?.content).toContain(
+      'Tool budget: you have 20 tool calls total.',
+    )
   })
 
   it('is not announced where that is switched off', async () => {

@@ -144,10 +144,12 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
   })
 
   it('gives the recorded answer in the form the next request asks for', async () => {
-    const { url, last, before } = await stoppedRun(runaway(), stream)
+    const { url, provider, last, before } = await stoppedRun(runaway(), stream)
+    const asked = provider.requests.length
     const other = await callModel(url, before, { stream: !stream })
     expect(other.message.content).toBe(last.message.content)
     expect(other.governor).toEqual(last.governor)
+    expect(provider.requests).toHaveLength(asked)
   })
 
   it('marks the answer to the agent’s own request for a summary, without touching what it asks', async () => {
@@ -200,5 +202,33 @@ describe('a limit on tool calls', () => {
       budget_used: 6,
       budget_max: 6,
     })
+  })
+})
+
+describe('a limit that is raised after a stop', () => {
+  it('is reached again with an answer of its own, not with the one from before', async () => {
+    const { url, provider } = await startBoth(runaway())
+    const headers = (max: number) => ({
+      headers: { 'x-governor-session': 's', 'x-governor-max-iterations': String(max) },
+    })
+    const first = await runAgent(url, START, headers(3))
+    expect(first.steps).toHaveLength(4)
+    const transcript = first.messages.slice(0, -1)
+    const second = await runAgent(url, transcript, headers(5))
+    expect(second.steps.at(-1)?.governor).toMatchObject({ budget_used: 5, budget_max: 5 })
+    expect(provider.requests.at(-1)?.json.tool_choice).toBe('none')
+    // The system text is the same in every request of one budget, the stopped one included.
+    expect(provider.requests[3]?.json.messages[0]).toEqual(provider.requests[0]?.json.messages[0])
+  })
+})
+
+describe('the answer to an agent’s own request for a summary', () => {
+  it('goes out as it came where it is too large to be read', async () => {
+    const { url } = await startBoth(() => ({ text: 'x'.repeat(5_000) }), {
+      server: { max_guarded_body: '4kb' },
+    })
+    const step = await callModel(url, [...START, { role: 'user', content: STOP }])
+    expect(step.message.content).toBe('x'.repeat(5_000))
+    expect(step.governor).toBeUndefined()
   })
 })
