@@ -74,7 +74,14 @@ const upstream = z.strictObject({
       "Sent upstream in place of the client's credential. Then server.access_keys says who may use it.",
     ),
   headers: z
-    .record(headerName, z.string().regex(HEADER_VALUE, { error: 'expected a header value, on one line' }))
+    .record(
+      headerName,
+      z
+        .string()
+        .refine((value) => value === '' || HEADER_VALUE.test(value), {
+          error: 'expected a header value, on one line',
+        }),
+    )
     .default({})
     .describe('Headers set on every request to this upstream, in place of those of the same name.'),
 })

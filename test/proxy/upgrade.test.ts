@@ -99,6 +99,14 @@ describe('a WebSocket elsewhere', () => {
     await client.rest()
   })
 
+  it('that announces trailers, which it can’t have, is passed through without that field', async () => {
+    const client = connect(governor.url)
+    client.write(upgrade('/v1/realtime', 'Trailer: x\r\n'))
+    const wire = await upstream.accept()
+    expect(fieldOf(await wire.message(), 'trailer')).toBeUndefined()
+    for (const { socket } of [client, wire]) socket.destroy()
+  })
+
   it('takes what the client sent before the answer', async () => {
     const client = connect(governor.url)
     client.write(`${upgrade('/v1/realtime')}early`)
