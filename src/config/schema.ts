@@ -76,11 +76,9 @@ const upstream = z.strictObject({
   headers: z
     .record(
       headerName,
-      z
-        .string()
-        .refine((value) => value === '' || HEADER_VALUE.test(value), {
-          error: 'expected a header value, on one line',
-        }),
+      z.string().refine((value) => value === '' || HEADER_VALUE.test(value), {
+        error: 'expected a header value, on one line',
+      }),
     )
     .default({})
     .describe('Headers set on every request to this upstream, in place of those of the same name.'),
