@@ -21,52 +21,46 @@ export function createMetrics(sessions: () => number): Metrics {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
-  const requests = new Counter({
-    name: 'governor_requests_total',
-    help: 'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
-    labelNames: ['upstream', 'dialect', 'method', 'status', 'outcome'] as const,
-    registers,
-  })
-  const verdicts = new Counter({
-    name: 'governor_verdicts_total',
-    help: 'Judged requests by verdict.',
-    labelNames: ['verdict'] as const,
-    registers,
-  })
-  const notices = new Counter({
-    name: 'governor_notices_total',
-    help: 'Notices that reached the model, by tier and channel.',
-    labelNames: ['tier', 'channel'] as const,
-    registers,
-  })
-  const stops = new Counter({
-    name: 'governor_stops_total',
-    help: 'Ended runs by reason, and by whose answer ended them.',
-    labelNames: ['reason', 'by'] as const,
-    registers,
-  })
-  const repeats = new Counter({
-    name: 'governor_answers_repeated_total',
-    help: 'Requests of a stopped run that got its recorded answer again.',
-    registers,
-  })
-  const failedOpen = new Counter({
-    name: 'governor_failed_open_total',
-    help: 'Requests relayed without a guard, by reason.',
-    labelNames: ['reason'] as const,
-    registers,
-  })
-  const refused = new Counter({
-    name: 'governor_alterations_refused_total',
-    help: 'Alterations that an upstream refused, which are not tried again for that model.',
-    labelNames: ['upstream', 'alteration'] as const,
-    registers,
-  })
-  const retries = new Counter({
-    name: 'governor_retries_total',
-    help: 'Requests that repeated one already counted.',
-    registers,
-  })
+  const counter = <Label extends string>(name: string, help: string, ...labelNames: Label[]) =>
+    new Counter({ name, help, labelNames, registers })
+  const requests = counter(
+    'governor_requests_total',
+    'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
+    'upstream',
+    'dialect',
+    'method',
+    'status',
+    'outcome',
+  )
+  const verdicts = counter('governor_verdicts_total', 'Judged requests by verdict.', 'verdict')
+  const notices = counter(
+    'governor_notices_total',
+    'Notices that reached the model, by tier and channel.',
+    'tier',
+    'channel',
+  )
+  const stops = counter(
+    'governor_stops_total',
+    'Ended runs by reason, and by whose answer ended them.',
+    'reason',
+    'by',
+  )
+  const repeats = counter(
+    'governor_answers_repeated_total',
+    'Requests of a stopped run that got its recorded answer again.',
+  )
+  const failedOpen = counter(
+    'governor_failed_open_total',
+    'Requests relayed without a guard, or judged without memory, by reason.',
+    'reason',
+  )
+  const refused = counter(
+    'governor_alterations_refused_total',
+    'Alterations that an upstream refused, which are not tried again for that model for a while.',
+    'upstream',
+    'alteration',
+  )
+  const retries = counter('governor_retries_total', 'Requests that repeated one already counted.')
   const overhead = new Histogram({
     name: 'governor_overhead_seconds',
     help: 'Time from the last byte of a guarded request to the call upstream.',
