@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 
-FROM node:24-slim AS build
+FROM node:26-slim AS build
 WORKDIR /src
 COPY package.json package-lock.json .npmrc tsconfig.json tsconfig.build.json ./
 COPY scripts/build.mjs scripts/build.mjs
@@ -9,7 +9,7 @@ RUN npm ci --ignore-scripts
 COPY src src
 RUN npm run build && npm prune --omit=dev --ignore-scripts
 
-FROM node:24-slim
+FROM node:26-slim
 LABEL org.opencontainers.image.title="Governor" \
       org.opencontainers.image.description="A reverse proxy for LLM APIs that keeps agents from running away" \
       org.opencontainers.image.licenses="MIT"
