@@ -74,7 +74,7 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     [assistants[0], ...assistants.slice(-ANCESTRY)].filter((index) => index !== undefined),
   )
   const last = conversation.length - 1
-  const newest = assistants.at(-1)
+  const ancestry = [...known].map((index) => assistantHash(conversation, index))
   return {
     fingerprint: hashOf(body),
     system: hashOf(conversation.systemText),
@@ -82,8 +82,8 @@ export function sight(conversation: Conversation, body: Uint8Array, registry: Sc
     iteration: sinceHuman.length + 1,
     toolCalls: callCounts.reduce((sum, count) => sum + count, 0),
     newToolCalls: callCounts.at(-1) ?? 0,
-    ancestry: [...known].map((index) => assistantHash(conversation, index)),
-    newest: newest === undefined ? undefined : assistantHash(conversation, newest),
+    ancestry,
+    newest: ancestry.at(-1),
     endsInHuman: lastHuman === last && last >= 0,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),

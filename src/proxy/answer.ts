@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { isRealAnswer } from '../core/answer.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
-import type { AnswerStream, Dialect } from '../dialect/dialect.ts'
+import type { AnswerStream, Dialect, ReadAnswer } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
 import { headerOf, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
@@ -30,7 +30,7 @@ export interface Ending {
   readonly terminal: (hasFinalAnswer: boolean) => Terminal
 }
 
-export async function write({ response }: Trip, chunks: readonly Buffer[]): Promise<void> {
+async function write({ response }: Trip, chunks: readonly Buffer[]): Promise<void> {
   for (const chunk of chunks) {
     if (chunk.length > 0 && !response.write(chunk) && !response.destroyed) {
       const waiting = new AbortController()
@@ -39,6 +39,21 @@ export async function write({ response }: Trip, chunks: readonly Buffer[]): Prom
       waiting.abort()
     }
   }
+}
+
+/** Gives a client a response as it comes, after what was `read` of it already. */
+export async function passOn(
+  trip: Trip,
+  head: Head,
+  headers: RawHeaders,
+  own: OwnHeaders,
+  rest: AsyncIterable<Buffer>,
+  read: readonly Buffer[] = [],
+): Promise<void> {
+  writeHead(trip.response, head, headers, own)
+  await write(trip, read)
+  for await (const chunk of rest) await write(trip, [chunk])
+  trip.response.end()
 }
 
 /** Headers that no longer hold for a rewritten body. */
@@ -58,6 +73,13 @@ function isEventStream(head: Head): boolean {
   return /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
 }
 
+/** A response that was not streamed; `answer` is unset where it is none of its dialect. */
+interface Whole {
+  readonly head: Head
+  readonly body: Buffer
+  readonly answer: ReadAnswer | undefined
+}
+
 interface Answer {
   /** Something was received for the client: from here on it gets an answer, whatever else goes wrong. */
   readonly hasBegun: boolean
@@ -71,21 +93,8 @@ interface Answer {
 export function createAnswer(ending: Ending): Answer {
   const { trip, dialect, judgement, ownAtEnd: own, isStop, fallback, terminal, context } = ending
   let stream: AnswerStream | undefined
-  let whole: { readonly head: Head; readonly body: Buffer } | undefined
+  let whole: Whole | undefined
   let earlier: Buffer[] = []
-
-  /** What can't be read can't be completed: the response to an agent's own request goes out as it came. */
-  const passOn = async (
-    head: Head,
-    headers: RawHeaders,
-    read: readonly Buffer[],
-    rest: AsyncIterable<Buffer>,
-  ): Promise<void> => {
-    writeHead(trip.response, head, headers, own)
-    await write(trip, read)
-    for await (const chunk of rest) await write(trip, [chunk])
-    trip.response.end()
-  }
 
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
     if (!stream) {
@@ -109,12 +118,13 @@ export function createAnswer(ending: Ending): Answer {
       return false
     }
     if (rest) {
-      await passOn(incoming.head, rewrittenHeaders(incoming.head), [body], rest)
+      // What can't be read can't be completed: the response to an agent's own request goes out as it came.
+      await passOn(trip, incoming.head, rewrittenHeaders(incoming.head), own, rest, [body])
       return true
     }
     const answer = dialect.readAnswer(body)
     if (whole) earlier = [...earlier, whole.body]
-    whole = { head: incoming.head, body }
+    whole = { head: incoming.head, body, answer }
     return !isStop || (answer !== undefined && isRealAnswer(answer.text))
   }
 
@@ -142,11 +152,7 @@ export function createAnswer(ending: Ending): Answer {
     trip.response.end()
   }
 
-  const finishWhole = async (
-    { head, body }: { head: Head; body: Buffer },
-    text: string | undefined,
-  ): Promise<void> => {
-    const answer = dialect.readAnswer(body)
+  const finishWhole = async ({ head, body, answer }: Whole, text: string | undefined): Promise<void> => {
     const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text)
     await record(text ?? answer?.text ?? '', hasFinalAnswer)
     // What is no response of this dialect can't be completed, and goes out as it came.
@@ -170,7 +176,7 @@ export function createAnswer(ending: Ending): Answer {
     async take(incoming) {
       const plain = plainBody(incoming)
       if (!plain && !isStop) {
-        await passOn(incoming.head, responseHeaders(incoming.head.headers), [], incoming.body)
+        await passOn(trip, incoming.head, responseHeaders(incoming.head.headers), own, incoming.body)
         return true
       }
       if (!plain) {
@@ -190,13 +196,25 @@ export function createAnswer(ending: Ending): Answer {
     },
     async giveFallback() {
       if (stream) return finishStream(stream, fallback)
-      if (whole && dialect.readAnswer(whole.body)) return finishWhole(whole, fallback)
+      if (whole?.answer) return finishWhole(whole, fallback)
       await record(fallback, false)
-      const { model, streams } = judgement.request.conversation
-      const answer: FinalAnswer = { text: fallback, model, terminal: terminal(false) }
-      sendOwn(context, trip, dialect, answer, streams, own)
+      sendFallback(ending)
     },
   }
+}
+
+/** Sends the fallback text as the whole response. */
+export function sendFallback({
+  context,
+  trip,
+  dialect,
+  judgement,
+  ownAtEnd,
+  fallback,
+  terminal,
+}: Ending): void {
+  const { model, streams } = judgement.request.conversation
+  sendOwn(context, trip, dialect, { text: fallback, model, terminal: terminal(false) }, streams, ownAtEnd)
 }
 
 /** Sends a reply that Governor makes itself, in the form the client asked for. */

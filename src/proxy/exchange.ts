@@ -6,17 +6,10 @@ import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward } from './forward.ts'
-import {
-  clientKeyOf,
-  headerOf,
-  type RawHeaders,
-  requestHeaders,
-  withCredential,
-  withHeaders,
-} from './headers.ts'
+import { clientKeyOf, headerOf, type RawHeaders } from './headers.ts'
 import { type Judgement, judge } from './judge.ts'
 import { errorBody, relayTo, reply } from './reply.ts'
-import { type Route, routeOf } from './route.ts'
+import { type Route, routeOf, upstreamHeaders } from './route.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
@@ -93,14 +86,11 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
 
 /** The request as it goes upstream when nothing is changed. */
 function callFor({ request, route }: Trip, body: Buffer | Readable | null): UpstreamCall {
-  const { upstream, path, speaksAnthropic } = route
-  const through = requestHeaders(request.rawHeaders)
-  const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
   return {
-    upstream,
+    upstream: route.upstream,
     method: request.method ?? 'GET',
-    path,
-    headers: withHeaders(identified, upstream.headers),
+    path: route.path,
+    headers: upstreamHeaders(route, request.rawHeaders),
     body,
   }
 }

@@ -1,15 +1,24 @@
 /** The last answer of a run: asked for without tools, and kept for a client that loses it. */
-import { type FinalAnswer, type Limit, terminalOf } from '../core/terminal.ts'
+import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
 import { applyEdits, type Edit } from '../json/edit.ts'
-import { createAnswer, type Ending, sendOwn, write } from './answer.ts'
+import { createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
 import type { ProxyContext } from './context.ts'
-import { blame, mayBeRefusal, type PlacedNotice, placesFor, returnIteration, withBody } from './forward.ts'
+import {
+  announcementFor,
+  blame,
+  isRefused,
+  mayBeRefusal,
+  type PlacedNotice,
+  placesFor,
+  returnIteration,
+  withBody,
+} from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
 import { type Incoming, open, UpstreamFailed } from './incoming.ts'
 import type { Judgement } from './judge.ts'
-import { type OwnHeaders, writeHead } from './reply.ts'
+import type { OwnHeaders } from './reply.ts'
 import { faultOf, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
@@ -23,6 +32,11 @@ interface Form {
 
 /** A model that says nothing is asked once more, not for ever. */
 const MAX_ANSWERS = 2
+
+/** Says in the headers how a run ended. */
+function terminalHeaders({ terminal_state: state, terminal_reason: reason }: Terminal): OwnHeaders {
+  return { 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
+}
 
 /** Answers a stopped request, or one by which an agent ends itself. */
 export async function answerLast(
@@ -41,14 +55,13 @@ export async function answerLast(
     ? verdict.limit
     : { meter: { name: 'iterations', used: position.iteration, max: policy.maxIterations } }
   const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)
-  const { terminal_state: state, terminal_reason: reason } = terminal(false)
   const ending: Ending = {
     context,
     trip,
     judgement,
     dialect,
     own,
-    ownAtEnd: { ...own, 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason },
+    ownAtEnd: { ...own, ...terminalHeaders(terminal(false)) },
     isStop,
     fallback: isStop ? verdict.fallback : '',
     terminal,
@@ -70,11 +83,10 @@ export async function answerLast(
 
 /** A fault of Governor's own on the way to an answer: the limit stays reached, so that the fallback text is all there is. */
 function endInFault(ending: Ending, error: Error): void {
-  const { context, trip, dialect, judgement, ownAtEnd, isStop, fallback, terminal } = ending
+  const { context, trip, isStop } = ending
   if (!isStop || trip.response.headersSent) throw error
   context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
-  const { model, streams } = judgement.request.conversation
-  sendOwn(context, trip, dialect, { text: fallback, model, terminal: terminal(false) }, streams, ownAtEnd)
+  sendFallback(ending)
 }
 
 /**
@@ -84,8 +96,8 @@ function endInFault(ending: Ending, error: Error): void {
 function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: string): Form[] {
   const { context, trip, judgement } = ending
   const { request } = judgement
-  const { conversation } = request
-  const announcing = announcementFor(ending)
+  // It stands in every request of a run, the last one included: the system text begins the prompt.
+  const announcing = announcementFor(context, trip, judgement)
   const form = (
     place: PlacedNotice | undefined,
     ban: ToolBan,
@@ -102,9 +114,7 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
   // An agent that asks for its last answer itself needs not be told twice.
   const places = judgement.endsItself ? [] : placesFor(context, trip, judgement, notice)
   const [best] = places
-  const choosing =
-    conversation.offersTools &&
-    !context.refusals.isRefused(trip.route.upstream.name, conversation.model, 'tool_choice')
+  const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
   return [
     ...(choosing ? [form(best, 'choice_none')] : []),
     ...(announcing.length > 0 ? [form(best, 'no_tools')] : []),
@@ -113,21 +123,9 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
   ]
 }
 
-/** The announcement stands in every request of a run, the last one included: the system text begins the prompt. */
-function announcementFor({ context, trip, judgement }: Ending): readonly Edit[] {
-  const { request, verdict } = judgement
-  const announcement = 'announcement' in verdict ? verdict.announcement : undefined
-  const isRefused = context.refusals.isRefused(
-    trip.route.upstream.name,
-    request.conversation.model,
-    'announce',
-  )
-  return announcement === undefined || isRefused ? [] : request.announce(announcement)
-}
-
 /** An agent that ends itself is asked nothing; only the announcement stays where it was. */
-function ownForms(ending: Ending, call: UpstreamCall, bytes: Buffer): Form[] {
-  const announcing = announcementFor(ending)
+function ownForms({ context, trip, judgement }: Ending, call: UpstreamCall, bytes: Buffer): Form[] {
+  const announcing = announcementFor(context, trip, judgement)
   const own: Form = { call }
   return announcing.length === 0
     ? [own]
@@ -152,7 +150,14 @@ async function ask(ending: Ending, forms: readonly Form[]): Promise<void> {
     if (status !== 200) {
       if (answer.hasBegun) break
       returnIteration(ending.judgement)
-      return passOn(ending, incoming)
+      // A provider's error is the provider's to tell.
+      return passOn(
+        ending.trip,
+        incoming.head,
+        responseHeaders(incoming.head.headers),
+        ending.own,
+        incoming.body,
+      )
     }
     if (refused) blameFor(ending, refused.form, form, refused.status)
     refused = undefined
@@ -182,13 +187,6 @@ function blameFor({ context, trip, judgement }: Ending, refused: Form, accepted:
   }
 }
 
-/** A provider's error is the provider's to tell. */
-async function passOn({ trip, own }: Ending, { head, body }: Incoming): Promise<void> {
-  writeHead(trip.response, head, responseHeaders(head.headers), own)
-  for await (const chunk of body) await write(trip, [chunk as Buffer])
-  trip.response.end()
-}
-
 /** Gives a stopped run its recorded answer again, without asking the provider. */
 export function repeatAnswer(
   context: ProxyContext,
@@ -199,8 +197,7 @@ export function repeatAnswer(
 ): void {
   const { dialect } = trip.route
   if (!dialect) return
-  const { terminal_state: state, terminal_reason: reason } = answer.terminal
   context.emit({ kind: 'answer_repeated' })
-  const headers = { ...own, 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
+  const headers = { ...own, ...terminalHeaders(answer.terminal) }
   sendOwn(context, trip, dialect, answer, judgement.request.conversation.streams, headers)
 }

@@ -1,5 +1,5 @@
 /** Sends a request that goes on normally: as it is, or with what Governor has to say to the model. */
-import type { Channel, Verdict } from '../core/verdict.ts'
+import type { Channel } from '../core/verdict.ts'
 import { applyEdits, type Edit } from '../json/edit.ts'
 import type { ProxyContext } from './context.ts'
 import { withoutFields } from './headers.ts'
@@ -12,6 +12,25 @@ import type { Receiver, UpstreamCall } from './upstream.ts'
 /** Answers that may mean "not in this form": law 2. */
 export function mayBeRefusal(status: number): boolean {
   return status === 400 || status === 422 || status === 500
+}
+
+/** Has this request's upstream refused an alteration for its model? */
+export function isRefused(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  alteration: Alteration,
+): boolean {
+  const { model } = judgement.request.conversation
+  return context.refusals.isRefused(trip.route.upstream.name, model, alteration)
+}
+
+/** Edits that state the budget in the system text; none where it is not to be stated, or was refused. */
+export function announcementFor(context: ProxyContext, trip: Trip, judgement: Judgement): readonly Edit[] {
+  const { request, verdict } = judgement
+  const announcement = 'announcement' in verdict ? verdict.announcement : undefined
+  if (announcement === undefined || isRefused(context, trip, judgement, 'announce')) return []
+  return request.announce(announcement)
 }
 
 /** A notice placed in a request. */
@@ -28,10 +47,7 @@ export function placesFor(
   text: string,
 ): PlacedNotice[] {
   const { request, policy } = judgement
-  const upstream = trip.route.upstream.name
-  const channels = channelsFor(policy.channel, (channel) =>
-    context.refusals.isRefused(upstream, request.conversation.model, channel),
-  )
+  const channels = channelsFor(policy.channel, (channel) => isRefused(context, trip, judgement, channel))
   return channels.flatMap((channel) => {
     const edits = request.notice(text, channel)
     return edits ? [{ channel, edits }] : []
@@ -62,16 +78,11 @@ function altered(
   call: UpstreamCall,
   bytes: Buffer,
 ): Altered | undefined {
-  const verdict: Verdict = judgement.verdict
-  const model = judgement.request.conversation.model
-  const announcement = 'announcement' in verdict ? verdict.announcement : undefined
-  const announces =
-    announcement !== undefined && !context.refusals.isRefused(trip.route.upstream.name, model, 'announce')
+  const { verdict } = judgement
+  const announcing = announcementFor(context, trip, judgement)
   const [place] = verdict.kind === 'warn' ? placesFor(context, trip, judgement, verdict.notice) : []
-  const announcing = announces ? judgement.request.announce(announcement) : []
   const edits = [...announcing, ...(place?.edits ?? [])]
-  if (edits.length === 0) return undefined
-  const suspect: Alteration | undefined = announces ? 'announce' : place?.channel
+  const suspect = announcing.length > 0 ? 'announce' : place?.channel
   if (!suspect) return undefined
   return {
     call: withBody(call, applyEdits(bytes, edits)),

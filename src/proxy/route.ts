@@ -2,7 +2,7 @@
 
 import type { Dialect } from '../dialect/dialect.ts'
 import { DIALECTS } from '../dialect/index.ts'
-import { headerOf, type RawHeaders } from './headers.ts'
+import { headerOf, type RawHeaders, requestHeaders, withCredential, withHeaders } from './headers.ts'
 
 /** A place requests go to. */
 export interface Upstream {
@@ -94,6 +94,13 @@ export function routeOf(
     dialect: dialectOf(method, ownPath),
     speaksAnthropic,
   }
+}
+
+/** A client's headers as they go to the upstream of a route: with the key and the fields that are set for it. */
+export function upstreamHeaders({ upstream, speaksAnthropic }: Route, headers: RawHeaders): string[] {
+  const through = requestHeaders(headers)
+  const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
+  return withHeaders(identified, upstream.headers)
 }
 
 /** Does a WebSocket on this path belong to a dialect that is guarded over POST? */

@@ -2,17 +2,9 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
-import {
-  headerOf,
-  headText,
-  type RawHeaders,
-  requestHeaders,
-  withCredential,
-  withHeaders,
-  withoutFields,
-} from './headers.ts'
+import { headerOf, headText, type RawHeaders, withHeaders, withoutFields } from './headers.ts'
 import { errorBody } from './reply.ts'
-import { isGuardedSocket, type Route, routeOf, type Upstream } from './route.ts'
+import { isGuardedSocket, type Route, routeOf, type Upstream, upstreamHeaders } from './route.ts'
 import { failureOf } from './upstream.ts'
 
 export interface TunnelSettings {
@@ -47,10 +39,7 @@ function refuse(socket: Duplex, status: string, extra: RawHeaders, message: stri
  */
 function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
   const dropped = new Set(['upgrade', 'connection', 'http2-settings'])
-  const headers = request.rawHeaders.flatMap((item, at, all) => {
-    const name = (at % 2 === 0 ? item : (all[at - 1] ?? '')).toLowerCase()
-    return dropped.has(name) ? [] : [item]
-  })
+  const headers = withoutFields(request.rawHeaders, (lower) => dropped.has(lower))
   const head = headText(`${request.method} ${request.url} HTTP/${request.httpVersion}`, headers)
   socket.unshift(Buffer.concat([Buffer.from(head, 'latin1'), rest]))
   server.emit('connection', socket)
@@ -76,16 +65,14 @@ function open(
   client: Duplex,
   first: Buffer,
 ): void {
-  const { upstream, path, speaksAnthropic } = route
-  const through = requestHeaders(request.rawHeaders)
-  const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
+  const { upstream, path } = route
   const url = new URL(upstream.origin)
   // There is no body that trailers could follow; Node throws on the field.
-  const plain = withoutFields(identified, (lower) => lower === 'trailer')
+  const plain = withoutFields(upstreamHeaders(route, request.rawHeaders), (lower) => lower === 'trailer')
   const headers = [
     ...['Host', url.host],
     ...['Connection', 'Upgrade', 'Upgrade', headerOf(request.rawHeaders, 'upgrade') ?? 'websocket'],
-    ...withHeaders(plain, upstream.headers),
+    ...plain,
   ]
   const call = (url.protocol === 'https:' ? https : http).request(url, {
     method: request.method ?? 'GET',
@@ -114,8 +101,12 @@ function open(
   })
   call.on('response', (answer) => {
     // The upstream says no, in its own words.
-    const kept = [...withHeaders(answer.rawHeaders, { Connection: 'close' })]
-    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, withoutChunking(kept)))
+    // Node hands the body over without its chunks; it then ends with the connection.
+    const kept = withoutFields(
+      withHeaders(answer.rawHeaders, { Connection: 'close' }),
+      (lower) => lower === 'transfer-encoding',
+    )
+    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, kept))
     // Where it breaks off, the client's connection does too: a clean end would pass for the whole.
     pipeline(answer, client, () => client.destroy())
   })
@@ -126,14 +117,6 @@ function open(
   })
   client.on('close', () => call.destroy())
   call.end()
-}
-
-/** Node hands the body over without its chunks; it then ends with the connection. */
-function withoutChunking(headers: RawHeaders): string[] {
-  return headers.flatMap((item, at, all) => {
-    const name = (at % 2 === 0 ? item : (all[at - 1] ?? '')).toLowerCase()
-    return name === 'transfer-encoding' ? [] : [item]
-  })
 }
 
 /** Answers every request for an upgrade on a server. */
