@@ -11,8 +11,6 @@ import type { FinalAnswer } from './terminal.ts'
 
 /** From one human message to the next. */
 export interface Run {
-  /** The human message it began with; empty when the transcript shows none. */
-  readonly human: Hash | ''
   /** Milliseconds since the epoch. */
   readonly startedAt: number
   /** The highest iteration that was, or is being, answered. */
@@ -125,8 +123,8 @@ function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): 
   return first === undefined ? [] : [first, ...others.slice(-(bound - 1))]
 }
 
-function newRun(sighting: Sighting, now: number): Run {
-  return { human: sighting.humans.at(-1) ?? '', startedAt: now, iteration: 0, toolCalls: 0, seen: [] }
+function newRun(now: number): Run {
+  return { startedAt: now, iteration: 0, toolCalls: 0, seen: [] }
 }
 
 /**
@@ -142,7 +140,7 @@ export function observe(
 ): { session: Session; position: Position } {
   const known = findThread(session, sighting, threadName)
   const begins = !known || startsRun(known, sighting) || (isDerived && startsOver(known, sighting))
-  const run = begins ? newRun(sighting, now) : known.run
+  const run = begins ? newRun(now) : known.run
   const before = retryOf(run, sighting)
   const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + 1)
   // A request that was changed and sent again shows the same calls again.

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
 import {
-  closeClients,
+  closeRaw,
   connect,
   listenRaw,
   openGovernor,
@@ -18,11 +18,7 @@ beforeAll(async () => {
   upstream = await listenRaw()
   governor = await openGovernor(upstream.url)
 })
-afterAll(async () => {
-  closeClients()
-  await governor.close()
-  await upstream.close()
-})
+afterAll(() => closeRaw(governor, upstream))
 
 const ASK = JSON.stringify({
   model: 'm',

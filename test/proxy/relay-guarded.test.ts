@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import {
   type Answering,
-  closeClients,
+  closeRaw,
   connect,
   endToEnd,
   fieldOf,
@@ -22,11 +22,7 @@ beforeAll(async () => {
   governor = await openGovernor(upstream.url)
   client = connect(governor.url)
 })
-afterAll(async () => {
-  closeClients()
-  await governor.close()
-  await upstream.close()
-})
+afterAll(() => closeRaw(governor, upstream))
 beforeEach(() => {
   upstream.requests.length = 0
 })

@@ -3,7 +3,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import {
   type Answering,
-  closeClients,
+  closeRaw,
   connect,
   endToEnd,
   fieldOf,
@@ -18,11 +18,7 @@ beforeAll(async () => {
   upstream = await listenAnswering()
   governor = await openGovernor(upstream.url)
 })
-afterAll(async () => {
-  closeClients()
-  await governor.close()
-  await upstream.close()
-})
+afterAll(() => closeRaw(governor, upstream))
 beforeEach(() => {
   upstream.requests.length = 0
   upstream.closes = false

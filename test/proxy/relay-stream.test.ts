@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import {
-  closeClients,
+  closeRaw,
   connect,
   endToEnd,
   listenRaw,
@@ -19,11 +19,7 @@ beforeAll(async () => {
   upstream = await listenRaw()
   governor = await openGovernor(upstream.url)
 })
-afterAll(async () => {
-  closeClients()
-  await governor.close()
-  await upstream.close()
-})
+afterAll(() => closeRaw(governor, upstream))
 
 const MB = 1024 * 1024
 const SSE = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n'

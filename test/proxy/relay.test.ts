@@ -1,13 +1,6 @@
 /** What arrives upstream of a request that is not guarded, byte for byte. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import {
-  type Answering,
-  closeClients,
-  connect,
-  endToEnd,
-  listenAnswering,
-  openGovernor,
-} from '../support/raw.ts'
+import { type Answering, closeRaw, connect, endToEnd, listenAnswering, openGovernor } from '../support/raw.ts'
 
 let upstream: Answering
 let governor: { url: string; close(): Promise<void> }
@@ -24,11 +17,7 @@ beforeAll(async () => {
     },
   })
 })
-afterAll(async () => {
-  closeClients()
-  await governor.close()
-  await upstream.close()
-})
+afterAll(() => closeRaw(governor, upstream))
 beforeEach(() => {
   upstream.requests.length = 0
   upstream.reply = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'

@@ -13,7 +13,6 @@ function sessionAt(iteration: number, text = ''): Session {
   const meter = { name: 'iterations', used: 1, max: 1 } as const
   const ended = { text, model: 'm', terminal: terminalOf({ meter }, 's', true) }
   const run: Run = {
-    human: '',
     startedAt: 0,
     iteration,
     toolCalls: 0,

@@ -171,6 +171,12 @@ export function closeClients(): void {
   clients.clear()
 }
 
+/** Closes every client, then what they and the Governor in between were connected to, in the order given. */
+export async function closeRaw(...open: readonly { close(): Promise<void> }[]): Promise<void> {
+  closeClients()
+  for (const one of open) await one.close()
+}
+
 /** Opens a connection to an address such as `http://127.0.0.1:8787`. */
 export function connect(url: string): Wire {
   const { hostname, port } = new URL(url)
