@@ -11,6 +11,7 @@ import { SCAFFOLDS, SUMMARY_REQUESTS } from './core/scaffolds.ts'
 import { ops } from './ops/ops.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange, mayUse } from './proxy/exchange.ts'
+import { createRecall } from './proxy/recall.ts'
 import { createRefusals } from './proxy/refusals.ts'
 import { errorBody, reply } from './proxy/reply.ts'
 import { pathOf, upstreamOf } from './proxy/route.ts'
@@ -72,6 +73,9 @@ function registryOf({ sessions: { scaffolding } }: Config) {
   return buildRegistry([...SCAFFOLDS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
 }
 
+/** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */
+const RECALL_BYTES = 64 * 1024 * 1024
+
 /** Paths that are Governor's own; everything else belongs to the upstreams. */
 function isOwnPath(target: string): boolean {
   return /^\/(?:health|ready|metrics|governor)(?:[/?]|$)/.test(pathOf(target))
@@ -118,12 +122,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     Object.entries(config.upstreams).map(([name, settings]) => [name, upstreamOf(name, settings)]),
   )
   let policies = policiesOf(config)
+  const registry = registryOf(config)
   const context: ProxyContext = {
     upstreams,
     transport,
     store,
     policies: () => policies,
-    registry: registryOf(config),
+    registry,
+    recall: createRecall(registry, RECALL_BYTES),
     identity: {
       headers: config.sessions.headers,
       threadHeaders: config.sessions.thread_headers,

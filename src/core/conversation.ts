@@ -37,4 +37,7 @@ export interface Conversation {
   texts(index: number): readonly string[]
   calls(index: number): readonly ToolCall[]
   results(index: number): readonly ToolResult[]
+  /** How many calls and results a message holds, at less than the cost of decoding them. */
+  callCount(index: number): number
+  resultCount(index: number): number
 }

@@ -17,7 +17,7 @@ export interface Run {
   readonly iteration: number
   readonly toolCalls: number
   /** The newest requests of the run and the iteration each was given, oldest first. */
-  readonly seen: readonly { readonly fingerprint: Hash; readonly iteration: number }[]
+  readonly seen: readonly { readonly fingerprint: string; readonly iteration: number }[]
   /** The answer that ended the run, once Governor has stopped it. */
   readonly ended?: FinalAnswer
 }
@@ -177,7 +177,7 @@ export function observe(
 
 /** A request that was counted: its bytes, and the name of its thread. */
 export interface CountedRequest {
-  readonly fingerprint: Hash
+  readonly fingerprint: string
   readonly thread: string
 }
 

@@ -1,11 +1,12 @@
 /** What one request tells about its session, boiled down to hashes and counts that can be remembered. */
 import type { Conversation } from './conversation.ts'
 import { type Hash, hashOf } from './hash.ts'
-import { humanText, isSummaryRequest, type ScaffoldRegistry } from './scaffolding.ts'
+import { ancestryOf, type Reading, readOn } from './reading.ts'
+import { isSummaryRequest, type ScaffoldRegistry } from './scaffolding.ts'
 
 export interface Sighting {
   /** Of the request's bytes: the same again is a retry. */
-  readonly fingerprint: Hash
+  readonly fingerprint: string
   readonly system: Hash
   /** Every human message of the transcript, in order. */
   readonly humans: readonly Hash[]
@@ -23,80 +24,54 @@ export interface Sighting {
   readonly endsInHuman: boolean
   /** The last message is the agent's own request for a final answer. */
   readonly asksForSummary: boolean
-}
-
-/** How many of the newest assistant messages identify a thread. */
-const ANCESTRY = 8
-
-function assistantHash(conversation: Conversation, index: number): Hash {
-  const calls = conversation.calls(index).flatMap((call) => [call.id, call.name, call.arguments])
-  return hashOf(...conversation.texts(index), ...calls)
+  /** Some message holds what a tool gave. */
+  readonly hasResults: boolean
+  /** What the conversation began with; `undefined` before its first assistant message. */
+  readonly beginning: Hash | undefined
 }
 
 /**
  * An assistant message that ends the input and calls nothing is the beginning of an answer that the client
  * put into the model's mouth, not a model call that was made.
  */
-function isPrefill(conversation: Conversation, index: number): boolean {
-  return (
-    index === conversation.length - 1 &&
-    conversation.role(index) === 'assistant' &&
-    conversation.calls(index).length === 0
-  )
-}
-
-/** A message without any text, a picture say: a person's, unless it follows what a tool gave and shows that. */
-function isPersonsPicture(conversation: Conversation, index: number): boolean {
-  return (
-    conversation.texts(index).length === 0 && (index === 0 || conversation.results(index - 1).length === 0)
-  )
-}
-
-/** Reads a conversation once, front to back. `body` is the request's raw bytes. */
-export function sight(conversation: Conversation, body: Uint8Array, registry: ScaffoldRegistry): Sighting {
-  const humans: Hash[] = []
-  const assistants: number[] = []
-  let firstSinceHuman = 0
-  let lastHuman = -1
-  for (let index = 0; index < conversation.length; index++) {
-    const role = conversation.role(index)
-    if (role === 'assistant' && !isPrefill(conversation, index)) assistants.push(index)
-    if (role !== 'user' || conversation.results(index).length > 0) continue
-    const said = humanText(conversation.texts(index), registry)
-    if (said === '' && !isPersonsPicture(conversation, index)) continue
-    humans.push(hashOf(said))
-    firstSinceHuman = assistants.length
-    lastHuman = index
-  }
-  const sinceHuman = assistants.slice(firstSinceHuman)
-  const callCounts = sinceHuman.map((index) => conversation.calls(index).length)
-  const known = new Set(
-    [assistants[0], ...assistants.slice(-ANCESTRY)].filter((index) => index !== undefined),
-  )
+function endsInPrefill(conversation: Conversation): boolean {
   const last = conversation.length - 1
-  const ancestry = [...known].map((index) => assistantHash(conversation, index))
+  return last >= 0 && conversation.role(last) === 'assistant' && conversation.callCount(last) === 0
+}
+
+/**
+ * Reads a conversation to its end, from what was read of it before: all messages but the last one at most, as only what
+ * follows tells what an assistant message is. `fingerprint` stands for the bytes of the request.
+ */
+export function sight(
+  from: Reading,
+  conversation: Conversation,
+  fingerprint: string,
+  registry: ScaffoldRegistry,
+): Sighting {
+  const last = conversation.length - 1
+  const reading = readOn(from, conversation, endsInPrefill(conversation) ? last : last + 1, registry)
+  const ancestry = ancestryOf(reading, conversation)
   return {
-    fingerprint: hashOf(body),
-    system: hashOf(conversation.systemText),
-    humans,
-    iteration: sinceHuman.length + 1,
-    toolCalls: callCounts.reduce((sum, count) => sum + count, 0),
-    newToolCalls: callCounts.at(-1) ?? 0,
+    fingerprint,
+    system: reading.system,
+    humans: reading.humans,
+    iteration: reading.steps + 1,
+    toolCalls: reading.toolCalls,
+    newToolCalls: reading.newToolCalls,
     ancestry,
     newest: ancestry.at(-1),
-    endsInHuman: lastHuman === last && last >= 0,
+    endsInHuman: reading.endsInHuman && reading.length === conversation.length,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
+    hasResults: reading.hasResults,
+    beginning: reading.beginning,
   }
 }
 
 /** Does the request take part in a tool loop? Titles and summaries offer no tools and hold no results. */
-export function isAgentic(conversation: Conversation): boolean {
-  if (conversation.offersTools) return true
-  for (let index = conversation.length - 1; index >= 0; index--) {
-    if (conversation.results(index).length > 0) return true
-  }
-  return false
+export function isAgentic(conversation: Conversation, sighting: Sighting): boolean {
+  return conversation.offersTools || sighting.hasResults
 }
 
 /**
@@ -104,18 +79,6 @@ export function isAgentic(conversation: Conversation): boolean {
  * parallel runs of one prompt are fifty sessions. `undefined` while there is no assistant message: such a
  * request is the first of something new.
  */
-export function derivedSessionId(
-  tenant: string,
-  conversation: Conversation,
-  registry: ScaffoldRegistry,
-): Hash | undefined {
-  let human = ''
-  for (let index = 0; index < conversation.length; index++) {
-    const role = conversation.role(index)
-    if (role === 'user' && human === '') human = humanText(conversation.texts(index), registry)
-    if (role === 'assistant' && !isPrefill(conversation, index)) {
-      return hashOf(tenant, conversation.systemText, human, assistantHash(conversation, index))
-    }
-  }
-  return undefined
+export function derivedSessionId(tenant: string, { beginning }: Sighting): Hash | undefined {
+  return beginning && hashOf(tenant, beginning)
 }

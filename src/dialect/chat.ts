@@ -1,5 +1,5 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
-import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversation.ts'
+import type { Conversation, Role, ToolCall } from '../core/conversation.ts'
 import {
   appendElement,
   appendParagraph,
@@ -8,20 +8,37 @@ import {
   removeMembers,
   setMember,
 } from '../json/edit.ts'
-import { decode, elements, kindAt, type Member, member, members, root, type Span } from '../json/scan.ts'
+import { indexList, type KnownItems, type ListIndex, type OpenList } from '../json/list.ts'
+import {
+  decode,
+  elements,
+  isKey,
+  kindAt,
+  member,
+  members,
+  type Span,
+  skipSpace,
+  skipValue,
+  walkObject,
+} from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
 import { isObject } from './chat-shape.ts'
 import { openChatStream } from './chat-stream.ts'
-import type { Dialect, DialectRequest, ToolBan } from './dialect.ts'
+import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 
-const ROLES: Readonly<Record<string, Role>> = {
-  system: 'system',
-  developer: 'system',
-  user: 'user',
-  assistant: 'assistant',
-  tool: 'tool',
-  function: 'tool',
-}
+const ROLES: ReadonlyMap<string, Role> = new Map([
+  ['system', 'system'],
+  ['developer', 'system'],
+  ['user', 'user'],
+  ['assistant', 'assistant'],
+  ['tool', 'tool'],
+  ['function', 'tool'],
+])
+
+const QUOTE = 0x22
+const OPEN_BRACE = 0x7b
+const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
 
 /** What is read of a message; every field may be missing or of another type, as clients send what they like. */
 interface ChatMessage {
@@ -63,34 +80,35 @@ function callsOf(message: ChatMessage): ToolCall[] {
   return modern.length > 0 ? modern : callOf(message.name, message.function_call)
 }
 
-interface Index {
-  readonly json: Buffer
-  readonly object: Span
-  readonly fields: readonly Member[]
-  readonly messages: Span
-  readonly items: readonly Span[]
+/** A message by its bytes. */
+export interface ChatItem extends Span {
+  readonly role: Role
+  /** Where the list of its tool calls starts, from the message's own start; 0 where it has none. */
+  readonly calls: number
+  /** It holds the one call of the old kind. */
+  readonly hasFunctionCall: boolean
 }
 
-/** Finds the parts of a body; throws where it is not JSON, `undefined` where it is not a chat request. */
-function index(json: Buffer): Index | undefined {
-  const object = root(json)
-  if (kindAt(json, object) !== 'object') return undefined
-  const fields = members(json, object)
-  const messages = member(fields, 'messages')?.value
-  if (!messages || kindAt(json, messages) !== 'array') return undefined
-  const items = elements(json, messages)
-  if (items.some((item) => kindAt(json, item) !== 'object')) return undefined
-  return { json, object, fields, messages, items }
+type Index = ListIndex<ChatItem>
+
+/** Reads what a message is, its text and calls unread. A role that is not known is nobody's word: a human's would start a run. */
+function readItem(json: Buffer, at: number): ChatItem {
+  let role: Role = 'system'
+  let calls = 0
+  let hasFunctionCall = false
+  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
+    if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value)
+    else if (isKey(json, keyStart, keyEnd, 'tool_calls'))
+      calls = json[value] === OPEN_BRACKET ? value - at : 0
+    else if (isKey(json, keyStart, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
+  })
+  return { start: at, end, role, calls, hasFunctionCall }
 }
 
-/**
- * Reads the role alone: finding it costs a few bytes where decoding the message costs all of them. A role that is not
- * known is nobody's word: taken for a human's, it would start a run.
- */
-function roleAt({ json, items }: Index, at: number): Role {
-  const item = items[at]
-  const role = item && member(members(json, item), 'role')
-  return (role && ROLES[textOf(decode(json, role.value))]) ?? 'system'
+function roleAt(json: Buffer, at: number): Role {
+  if (json[at] !== QUOTE) return 'system'
+  const name: unknown = decode(json, { start: at, end: skipValue(json, at) })
+  return ROLES.get(textOf(name)) ?? 'system'
 }
 
 /** Remembers what `compute` gave for each index. */
@@ -105,36 +123,52 @@ function remember<T>(compute: (at: number) => T): (at: number) => T {
   }
 }
 
+/** How many elements has the list that starts `at`? */
+function countAt(json: Buffer, at: number): number {
+  return elements(json, { start: at, end: skipValue(json, at) }).length
+}
+
+/** Does the list that starts there hold anything? */
+function holdsItems(json: Buffer, { start }: Span): boolean {
+  return json[start] === OPEN_BRACKET && json[skipSpace(json, start + 1)] !== CLOSE_BRACKET
+}
+
 function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
-  const { json, items } = index
+  const { json, items, fields } = index
   const message = remember((at): ChatMessage => {
     const item = items[at]
     return item ? (decode(json, item) as ChatMessage) : {}
   })
-  const role = remember((at) => roleAt(index, at))
+  const role = (at: number): Role => items[at]?.role ?? 'system'
   const texts = (at: number) => textsOf(message(at).content)
-  const leading = items.findIndex((_, at) => role(at) !== 'system')
-  const results = (at: number): ToolResult[] => {
-    if (role(at) !== 'tool') return []
-    const { tool_call_id: id, name } = message(at)
-    return [{ callId: textOf(id ?? name), text: texts(at).join('\n') }]
-  }
   return {
     model: textOf(field('model')),
     streams: field('stream') === true,
     offersTools: ['tools', 'functions'].some((name) => {
-      const offered = field(name)
-      return Array.isArray(offered) && offered.length > 0
+      const offered = member(fields, name)?.value
+      return offered !== undefined && holdsItems(json, offered)
     }),
-    systemText: items
-      .slice(0, leading === -1 ? items.length : leading)
-      .flatMap((_, at) => texts(at))
-      .join('\n'),
+    get systemText() {
+      const leading = items.findIndex((item) => item.role !== 'system')
+      const all = items.slice(0, leading === -1 ? items.length : leading)
+      return all.flatMap((_, at) => texts(at)).join('\n')
+    },
     length: items.length,
     role,
     texts,
     calls: (at) => (role(at) === 'assistant' ? callsOf(message(at)) : []),
-    results,
+    results(at) {
+      if (role(at) !== 'tool') return []
+      const { tool_call_id: id, name } = message(at)
+      return [{ callId: textOf(id ?? name), text: texts(at).join('\n') }]
+    },
+    callCount(at) {
+      const item = items[at]
+      if (item?.role !== 'assistant') return 0
+      const listed = item.calls > 0 ? countAt(json, item.start + item.calls) : 0
+      return listed > 0 || !item.hasFunctionCall ? listed : 1
+    },
+    resultCount: (at) => (role(at) === 'tool' ? 1 : 0),
   }
 }
 
@@ -189,16 +223,35 @@ function banTools(index: Index, ban: ToolBan): Edit[] {
   return edits
 }
 
-function read(body: Buffer): DialectRequest | undefined {
-  const found = index(body)
-  if (!found) return undefined
-  const { json, fields, messages, items } = found
+/** The bytes from the list's start to the end of the first assistant message: what tells conversations apart. */
+function headOf(list: OpenList<ChatItem>): Span | undefined {
+  for (let item = list.next(); item; item = list.next()) {
+    if (item.role === 'assistant') return { start: list.start, end: item.end }
+  }
+  return undefined
+}
+
+function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
+  const list = indexList<ChatItem>(body, {
+    key: 'messages',
+    readItem,
+    recall:
+      recall &&
+      ((open) => {
+        const head = headOf(open)
+        // What is remembered under this dialect's name was read by it.
+        return head && (recall(body, head) as KnownItems<ChatItem> | undefined)
+      }),
+  })
+  if (!list) return undefined
+  const { json, fields, list: messages, items } = list
   const field = (name: string): unknown => {
     const value = member(fields, name)?.value
     return value && decode(json, value)
   }
-  const conversation = conversationOf(found, field)
+  const conversation = conversationOf(list, field)
   return {
+    list,
     conversation,
     field,
     notice(text, channel) {
@@ -206,7 +259,7 @@ function read(body: Buffer): DialectRequest | undefined {
       if (channel === 'system' || channel === 'user') {
         return [appendElement(json, messages, messageJson(channel, text))]
       }
-      const target = lastInput(found, conversation)
+      const target = lastInput(list, conversation)
       const edit = target && addParagraph(json, target, text)
       return edit && [edit]
     },
@@ -215,7 +268,7 @@ function read(body: Buffer): DialectRequest | undefined {
       const edit = first && conversation.role(0) === 'system' ? addParagraph(json, first, text) : undefined
       return [edit ?? prependElement(json, messages, messageJson('system', text))]
     },
-    banTools: (ban) => banTools(found, ban),
+    banTools: (ban) => banTools(list, ban),
   }
 }
 

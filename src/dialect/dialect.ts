@@ -3,14 +3,26 @@ import type { Conversation } from '../core/conversation.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { Edit } from '../json/edit.ts'
+import type { KnownItems, ListIndex } from '../json/list.ts'
+import type { Span } from '../json/scan.ts'
 import type { Frame } from '../sse/frames.ts'
 
 /** How a stopped request keeps the model from calling tools: told not to (tools stay in the prompt), or given none. */
 export type ToolBan = 'choice_none' | 'no_tools'
 
+/** The conversation in a body, by its bytes. */
+export type IndexedList = ListIndex<Span>
+
+/**
+ * Recognises a conversation by its head, the bytes from the start of its list to the end of the first answer: the items
+ * it begins with, as an earlier body had them and this dialect read them.
+ */
+export type Recall = (body: Buffer, head: Span) => KnownItems<Span> | undefined
+
 /** A request body that the dialect can read and change in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
+  readonly list: IndexedList
   /** The decoded value of a top-level field of the body; `undefined` where it has none. */
   field(name: string): unknown
   /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
@@ -63,7 +75,7 @@ export interface Dialect {
   /** Does a POST to this path, given as its segments, speak this dialect? */
   claims(segments: readonly string[]): boolean
   /** Reads a request body; `undefined` when it is not one of this dialect. */
-  read(body: Buffer): DialectRequest | undefined
+  read(body: Buffer, recall?: Recall): DialectRequest | undefined
   /** Reads a whole response; `undefined` when it is none of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */

@@ -42,7 +42,8 @@ function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
 }
 
-function skipSpace(json: Buffer, from: number): number {
+/** The offset of the first byte at or after `from` that is no white space. */
+export function skipSpace(json: Buffer, from: number): number {
   let at = from
   while (isSpace(json[at])) at++
   return at
@@ -60,8 +61,8 @@ function skipString(json: Buffer, at: number): number {
   }
 }
 
-/** `at` is the first byte of a value; returns the offset after its last one. */
-function skipValue(json: Buffer, at: number): number {
+/** `at` is the first byte of a value; returns the offset after its last one. @throws {JsonScanError} */
+export function skipValue(json: Buffer, at: number): number {
   const first = json[at]
   if (first === QUOTE) return skipString(json, at)
   if (first === OPEN_BRACE || first === OPEN_BRACKET) return skipContainer(json, at)
@@ -99,12 +100,17 @@ function skipContainer(json: Buffer, at: number): number {
  * @throws {JsonScanError} when there is none or anything but white space follows it.
  */
 export function root(json: Buffer): Span {
-  const mark = json[0] === 0xef && json[1] === 0xbb && json[2] === 0xbf ? 3 : 0
-  const start = skipSpace(json, mark)
+  const start = rootStart(json)
   const end = skipValue(json, start)
   const rest = skipSpace(json, end)
   if (rest !== json.length) throw new JsonScanError('the end of the text', rest)
   return { start, end }
+}
+
+/** Where the one value of a JSON text starts: white space and a UTF-8 byte order mark come before it. */
+export function rootStart(json: Buffer): number {
+  const mark = json[0] === 0xef && json[1] === 0xbb && json[2] === 0xbf ? 3 : 0
+  return skipSpace(json, mark)
 }
 
 /** Calls `visit` for every item between two brackets; `readItem` returns the offset after the item. */
@@ -130,16 +136,58 @@ function eachItem(json: Buffer, container: Span, open: number, readItem: (at: nu
 export function members(json: Buffer, container: Span): Member[] {
   const found: Member[] = []
   eachItem(json, container, OPEN_BRACE, (at) => {
-    if (json[at] !== QUOTE) throw new JsonScanError('a key', at)
-    const keyEnd = skipString(json, at)
-    const colon = skipSpace(json, keyEnd)
-    if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
-    const start = skipSpace(json, colon + 1)
+    const { key, start } = keyAt(json, at)
     const end = skipValue(json, start)
-    found.push({ key: decodeKey(json, at, keyEnd), start: at, end, value: { start, end } })
+    found.push({ key, start: at, end, value: { start, end } })
     return end
   })
   return found
+}
+
+/** The key of the member that starts `at`, decoded, and where its value starts. @throws {JsonScanError} */
+export function keyAt(json: Buffer, at: number): { readonly key: string; readonly start: number } {
+  if (json[at] !== QUOTE) throw new JsonScanError('a key', at)
+  const keyEnd = skipString(json, at)
+  const colon = skipSpace(json, keyEnd)
+  if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
+  return { key: decodeKey(json, at, keyEnd), start: skipSpace(json, colon + 1) }
+}
+
+/**
+ * Walks the object whose opening brace is `at` and tells of each member where its value starts; returns the offset after
+ * the closing brace. `keyStart` and `keyEnd` are those of the key's quotes.
+ * @throws {JsonScanError}
+ */
+export function walkObject(
+  json: Buffer,
+  at: number,
+  visit: (keyStart: number, keyEnd: number, valueStart: number) => void,
+): number {
+  if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
+  let offset = skipSpace(json, at + 1)
+  if (json[offset] === CLOSE_BRACE) return offset + 1
+  for (;;) {
+    if (json[offset] !== QUOTE) throw new JsonScanError('a key', offset)
+    const keyEnd = skipString(json, offset)
+    const colon = skipSpace(json, keyEnd)
+    if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
+    const start = skipSpace(json, colon + 1)
+    visit(offset, keyEnd, start)
+    offset = skipSpace(json, skipValue(json, start))
+    if (json[offset] === CLOSE_BRACE) return offset + 1
+    if (json[offset] !== COMMA) throw new JsonScanError('a comma', offset)
+    offset = skipSpace(json, offset + 1)
+  }
+}
+
+/** Is the key between these offsets, quotes included, `name`? Decodes it only where it is written with escapes. */
+export function isKey(json: Buffer, start: number, end: number, name: string): boolean {
+  // Up to the first byte that differs; an escape can be that byte only.
+  for (let at = start + 1; at < end - 1; at++) {
+    if (json[at] === name.charCodeAt(at - start - 1)) continue
+    return json[at] === BACKSLASH && decodeKey(json, start, end) === name
+  }
+  return end - start - 2 === name.length
 }
 
 function decodeKey(json: Buffer, start: number, end: number): string {

@@ -5,6 +5,7 @@ import type { BudgetPolicy } from '../core/verdict.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { IdentitySettings } from './identity.ts'
+import type { Recall } from './recall.ts'
 import type { Refusals } from './refusals.ts'
 import type { Upstream } from './route.ts'
 
@@ -21,6 +22,7 @@ export interface ProxyContext {
   readonly store: Store
   readonly policies: () => Policies
   readonly registry: ScaffoldRegistry
+  readonly recall: Recall
   readonly identity: IdentitySettings
   readonly refusals: Refusals
   /** Hashes of the keys that may use upstreams with a key of their own; empty: anybody. */

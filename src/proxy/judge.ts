@@ -99,15 +99,17 @@ export async function judge(
   headers: RawHeaders,
   body: Buffer,
 ): Promise<Judgement | 'unreadable' | 'uncounted'> {
-  const request = dialect.read(body)
-  if (!request) return 'unreadable'
-  const { conversation } = request
-  if (!isAgentic(conversation)) return 'uncounted'
   const { registry, identity, store } = context
   const tenant = tenantOf(headers)
+  const recollection = context.recall.begin(`${tenant}:${dialect.name}`)
+  const request = dialect.read(body, recollection.recall)
+  if (!request) return 'unreadable'
+  const { conversation } = request
+  const { reading, fingerprint } = recollection.read(request.list, conversation)
+  const sighting = sight(reading, conversation, fingerprint, registry)
+  if (!isAgentic(conversation, sighting)) return 'uncounted'
   const explicit = explicitSessionId(headers, request, identity)
-  const sessionId = explicit ?? derivedSessionId(tenant, conversation, registry)
-  const sighting = sight(conversation, body, registry)
+  const sessionId = explicit ?? derivedSessionId(tenant, sighting)
   const key = sessionId === undefined ? undefined : keyOf(tenant, sessionId)
   const thread = threadNameOf(headers, identity)
   const position = await placeInSession(context, key, sighting, thread, explicit === undefined)

@@ -6,7 +6,6 @@ import {
   called,
   conversationOf,
   type Message,
-  registry,
   result,
   said,
   sightingOf,
@@ -148,13 +147,13 @@ describe('a request that takes part in a tool loop', () => {
     ['does neither: a title', false, TASK, { tools: undefined }],
     ['does neither: an empty list of tools', false, TASK, { tools: [] }],
   ])('%s', (_, is, messages, extra) => {
-    expect(isAgentic(conversationOf(messages, extra))).toBe(is)
+    expect(isAgentic(conversationOf(messages, extra), sightingOf(messages, extra))).toBe(is)
   })
 })
 
 describe('the name of a session that has none', () => {
   const idOf = (messages: readonly Message[], extra: Message = {}, tenant = 'me') =>
-    derivedSessionId(tenant, conversationOf(messages, extra), registry)
+    derivedSessionId(tenant, sightingOf(messages, extra))
   const begun = [...TASK, ...steps('a', 1)]
 
   it('does not exist before the first answer', () => {

@@ -1,5 +1,7 @@
 /** Conversations as chat clients send them, and a session that sees one request after the other. */
 import type { Conversation } from '../../src/core/conversation.ts'
+import { hashOf } from '../../src/core/hash.ts'
+import { nothingRead } from '../../src/core/reading.ts'
 import { buildRegistry } from '../../src/core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'
 import { NEW_SESSION, observe, type Position, type Session } from '../../src/core/session.ts'
@@ -43,7 +45,8 @@ export function conversationOf(messages: readonly Message[], extra: Message = {}
 }
 
 export function sightingOf(messages: readonly Message[], extra: Message = {}): Sighting {
-  return sight(conversationOf(messages, extra), bodyOf(messages, extra), registry)
+  const conversation = conversationOf(messages, extra)
+  return sight(nothingRead(conversation), conversation, hashOf(bodyOf(messages, extra).toString()), registry)
 }
 
 export interface Seen {

@@ -263,13 +263,20 @@ describe('what is read', () => {
     '"a"',
     '{}',
     '{"messages":{}}',
-    '{"messages":[1]}',
     '{"messages":null}',
+    '{"messages":[{}],"messages":null}',
     '{"input":"a"}',
   ])('is no chat request: %s', (text) => {
-    const read = () => chat.read(Buffer.from(text))
-    if (text === '') expect(read).toThrow('expected a value at byte 0')
-    else expect(read()).toBeUndefined()
+    expect(chat.read(Buffer.from(text))).toBeUndefined()
+  })
+
+  it.each([
+    ['{"messages":[1]}', 'an object at byte 13'],
+    ['{"messages":[{}', 'a comma at byte 15'],
+    ['{"messages":[{}],', 'a key at byte 17'],
+    ['{"messages":[{}]} x', 'the end of the text at byte 18'],
+  ])('is no JSON that could be a chat request: %s', (text, expected) => {
+    expect(() => chat.read(Buffer.from(text))).toThrow(`expected ${expected}`)
   })
 
   it.each([

@@ -1,0 +1,153 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { indexList, type KnownItems } from '../../src/json/list.ts'
+import {
+  decode,
+  isKey,
+  member,
+  members,
+  root,
+  type Span,
+  skipValue,
+  walkObject,
+} from '../../src/json/scan.ts'
+import { jsonText, objectText } from './json-text.ts'
+
+const readItem = (json: Buffer, at: number): Span => ({ start: at, end: skipValue(json, at) })
+const space = fc.constantFrom('', ' ', '\n\t')
+
+/** Objects with a list under `a`, or something else, or twice. */
+const withList = fc
+  .tuple(
+    space,
+    fc.array(
+      fc.tuple(
+        fc.constantFrom('"a"', '"\\u0061"', '"b"', '"__proto__"', '"ab"', '""'),
+        fc.oneof(
+          fc.array(objectText, { maxLength: 4 }).map((items) => `[${items.join(',')}]`),
+          jsonText,
+        ),
+      ),
+      { maxLength: 4 },
+    ),
+  )
+  .map(
+    ([gap, fields]) =>
+      `${gap}{${gap}${fields.map(([key, value]) => `${key}${gap}:${gap}${value}`).join(`${gap},`)}${gap}}${gap}`,
+  )
+
+describe('the index of a list', () => {
+  it('finds in any JSON text the fields and the items that JSON.parse finds', () => {
+    fc.assert(
+      fc.property(fc.oneof(withList, jsonText), (text) => {
+        const json = Buffer.from(text)
+        const index = indexList(json, { key: 'a', readItem })
+        const value: unknown = JSON.parse(text)
+        const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
+        const list = isObject && Object.hasOwn(value, 'a') ? Reflect.get(value, 'a') : undefined
+        if (!Array.isArray(list)) {
+          expect(index).toBeUndefined()
+          return
+        }
+        expect(index?.items.map((item) => decode(json, item))).toEqual(list)
+        expect(index && decode(json, index.list)).toEqual(list)
+        expect(index?.object).toEqual(root(json))
+        expect(index?.fields).toEqual(members(json, root(json)))
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  it('is the same where the first items are taken over, wherever they stood', () => {
+    const items = fc.array(objectText, { maxLength: 6 })
+    fc.assert(
+      fc.property(items, items, fc.nat(), space, space, (before, added, dice, gap, otherGap) => {
+        const text = (lead: string, all: readonly string[]) =>
+          Buffer.from(`${lead}{"n":${lead.length},"a":[${all.join(',')}],"b":1}`)
+        const earlier = indexList(text(gap, before), { key: 'a', readItem })
+        const json = text(otherGap, [...before, ...added])
+        const count = before.length === 0 ? 0 : dice % (before.length + 1)
+        const known = earlier && { index: earlier, count }
+        const fresh = indexList(json, { key: 'a', readItem })
+        expect(fresh).toBeDefined()
+        expect(indexList(json, { key: 'a', readItem, recall: () => known })).toEqual(fresh)
+        const readsFirst: KnownItems<Span> | undefined = known
+        const recall = (list: { next(): Span | undefined }) => {
+          list.next()
+          list.next()
+          return readsFirst
+        }
+        expect(indexList(json, { key: 'a', readItem, recall })).toEqual(fresh)
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('does not read again what is taken over', () => {
+    const earlier = indexList(Buffer.from('{"a":[{"n":1},{"n":2}]}'), { key: 'a', readItem })
+    const read: number[] = []
+    const json = Buffer.from('{"a":[{"n":1},{"n":2},{"n":3}]}')
+    indexList(json, {
+      key: 'a',
+      readItem(body, at) {
+        read.push(at)
+        return readItem(body, at)
+      },
+      recall: () => earlier && { index: earlier, count: 2 },
+    })
+    expect(read).toEqual([json.lastIndexOf('{')])
+  })
+
+  it('jumps over a hundred thousand nested brackets without running out of stack', () => {
+    const deep = '['.repeat(100_000) + ']'.repeat(100_000)
+    expect(
+      indexList(Buffer.from(`{"x":${deep},"a":[{"y":${deep}}]}`), { key: 'a', readItem })?.items,
+    ).toHaveLength(1)
+  })
+})
+
+describe('a walk over an object', () => {
+  it('visits the members of any object, in order, as JSON.parse has them', () => {
+    fc.assert(
+      fc.property(objectText, (text) => {
+        const json = Buffer.from(text.trim())
+        const found: [string, number][] = []
+        const end = walkObject(json, 0, (start, keyEnd, value) => {
+          found.push([String(JSON.parse(json.toString('utf8', start, keyEnd))), value])
+        })
+        expect(end).toBe(json.length)
+        expect(found).toEqual(members(json, root(json)).map(({ key, value }) => [key, value.start]))
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('knows a key however it is written', () => {
+    fc.assert(
+      fc.property(objectText, fc.constantFrom('a', 'b', '', 'ab', 'ä', '"'), (text, name) => {
+        const json = Buffer.from(text.trim())
+        walkObject(json, 0, (start, end) => {
+          const key: unknown = JSON.parse(json.toString('utf8', start, end))
+          // Names that the reader looks for are ASCII.
+          if (/^[\x20-\x7e]*$/.test(name)) expect(isKey(json, start, end, name)).toBe(key === name)
+        })
+      }),
+      { numRuns: 300 },
+    )
+    expect(member(members(Buffer.from('{"\\u0061":1}'), { start: 0, end: 12 }), 'a')).toBeDefined()
+  })
+
+  it.each([
+    ['[', 'an object', 0],
+    ['{', 'a key', 1],
+    ['{"a"', 'a colon', 4],
+    ['{"a":', 'a value', 5],
+    ['{"a":1', 'a comma', 6],
+    ['{"a":1 "b"', 'a comma', 7],
+    ['{"a":1,}', 'a key', 7],
+  ])('%j lacks %s at byte %i', (text, expected, offset) => {
+    expect(() => walkObject(Buffer.from(text), 0, () => undefined)).toThrow(
+      `expected ${expected} at byte ${offset}`,
+    )
+  })
+})

@@ -1,0 +1,150 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { sight } from '../../src/core/sighting.ts'
+import { chat } from '../../src/dialect/chat.ts'
+import { createRecall, type Recall } from '../../src/proxy/recall.ts'
+import {
+  bodyOf,
+  called,
+  type Message,
+  registry,
+  result,
+  said,
+  steps,
+  system,
+  user,
+} from '../core/transcript.ts'
+
+const MANY = 1_000_000
+const TASK = [system('You are an agent.'), user('Fix the bug.')]
+
+function readWith(recall: Recall, body: Buffer, owner = 'me') {
+  const recollection = recall.begin(owner)
+  const request = chat.read(body, recollection.recall)
+  if (!request) throw new Error('not a chat request')
+  const { reading, fingerprint } = recollection.read(request.list, request.conversation)
+  return { items: request.list.items, sighting: sight(reading, request.conversation, fingerprint, registry) }
+}
+
+/** As if nothing had gone by before. */
+const readAlone = (body: Buffer) => readWith(createRecall(registry, MANY), body)
+
+const message = fc.oneof(
+  { weight: 4, arbitrary: fc.constantFrom(...steps('a', 3), ...steps('b', 2)) },
+  fc.constantFrom<Message>(
+    user('Next.'),
+    user('Fix the bug.'),
+    user('<system-reminder>Mind.</system-reminder>'),
+    user([{ type: 'image_url', image_url: { url: 'data:' } }]),
+    system('Note.'),
+    said('Done.'),
+    called(),
+    called('x', 'y'),
+    result('z', 'ä "quoted"\n'),
+    { role: 'assistant', content: null, function_call: { name: 'search', arguments: '{}' } },
+  ),
+)
+
+/** What a client does to its history between two requests. */
+type Step =
+  | { readonly kind: 'append'; readonly messages: readonly Message[] }
+  | { readonly kind: 'cut' | 'drop' | 'change'; readonly at: number }
+  | { readonly kind: 'same' }
+
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc
+      .array(message, { minLength: 1, maxLength: 12 })
+      .map((messages) => ({ kind: 'append' as const, messages })),
+  },
+  fc.record({ kind: fc.constantFrom('cut' as const, 'drop' as const, 'change' as const), at: fc.nat() }),
+  fc.constant({ kind: 'same' as const }),
+)
+
+function after(history: readonly Message[], step: Step): readonly Message[] {
+  switch (step.kind) {
+    case 'append':
+      return [...history, ...step.messages]
+    case 'cut':
+      return history.slice(0, step.at % (history.length + 1))
+    case 'drop':
+      return history.toSpliced(step.at % (history.length + 1), 1)
+    case 'change':
+      return history.map((one, at) => (at === step.at % history.length ? { ...one, cache: step.at } : one))
+    case 'same':
+      return history
+  }
+}
+
+describe('a conversation that went by before', () => {
+  it('is read as if it had not, whatever its client does to it between two requests', () => {
+    const extra = fc.constantFrom({}, { stream: true }, { temperature: 1, tools: [] })
+    fc.assert(
+      fc.property(fc.array(fc.tuple(step, extra), { maxLength: 12 }), (all) => {
+        const recall = createRecall(registry, MANY)
+        let history: readonly Message[] = TASK
+        for (const [one, fields] of all) {
+          history = after(history, one)
+          const body = bodyOf(history, fields)
+          expect(readWith(recall, body)).toEqual(readAlone(body))
+        }
+      }),
+      { numRuns: 100 },
+    )
+  })
+
+  it('has one fingerprint for one body, and another for any other', () => {
+    const recall = createRecall(registry, MANY)
+    const bodies = Array.from({ length: 40 }, (_, at) => bodyOf([...TASK, ...steps('a', at + 1)]))
+    const others = bodies.map((body) => Buffer.from(body.toString().replace('"ok"', '"on"')))
+    const models = bodies.map((body) => Buffer.from(body.toString().replace('gpt-4o', 'gpt-4i')))
+    const tools = bodies.map((body) => Buffer.from(body.toString().replace('"parameters":{}', '"parameters":[]')))
+    const all = [...bodies, ...others, ...models, ...tools]
+    const prints = all.map((body) => readWith(recall, body).sighting.fingerprint)
+    expect(new Set(prints).size).toBe(all.length)
+    expect(all.map((body) => readAlone(body).sighting.fingerprint)).toEqual(prints)
+  })
+
+  it('is not looked for among those of another owner', () => {
+    const recall = createRecall(registry, MANY)
+    const body = bodyOf([...TASK, ...steps('a', 3)])
+    const first = readWith(recall, body, 'me')
+    expect(readWith(recall, Buffer.from(body), 'you').items[0]).not.toBe(first.items[0])
+    expect(readWith(recall, Buffer.from(body), 'me').items[0]).toBe(first.items[0])
+  })
+
+  it('is taken over but for its end where a client changes the end each time', () => {
+    const recall = createRecall(registry, MANY)
+    const marked = (count: number) => {
+      const history = [...TASK, ...steps('a', count)]
+      return bodyOf(history.map((one, at) => (at > history.length - 4 ? { ...one, cache: true } : one)))
+    }
+    readWith(recall, marked(20))
+    const before = readWith(recall, marked(21))
+    const { items } = readWith(recall, marked(22))
+    const taken = items.filter((item, at) => item === before.items[at])
+    expect(items.length - taken.length).toBeLessThan(14)
+  })
+
+  it('is forgotten where there is no room, and read again', () => {
+    const recall = createRecall(registry, 4_000)
+    const bodies = Array.from({ length: 10 }, (_, at) => bodyOf([...TASK, ...steps(`run${at}-`, 3)]))
+    const first = bodies.map((body) => readWith(recall, body).items)
+    const again = bodies.map((body) => readWith(recall, body).items)
+    expect(again.filter((items, at) => items[0] === first[at]?.[0])).toEqual([])
+    expect(again).toEqual(first)
+  })
+})
+
+describe('a body with two lists of messages', () => {
+  it('is read by the last of them, which alone is remembered', () => {
+    const recall = createRecall(registry, MANY)
+    const text = (messages: readonly Message[]) => JSON.stringify(messages)
+    const twice = (messages: readonly Message[]) =>
+      Buffer.from(`{"messages":${text([...TASK, ...steps('a', 2)])},"messages":${text(messages)}}`)
+    for (const messages of [TASK, [...TASK, ...steps('b', 1)], [...TASK, ...steps('b', 9)], TASK]) {
+      expect(readWith(recall, twice(messages))).toEqual(readAlone(twice(messages)))
+    }
+  })
+})
