@@ -103,8 +103,15 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     ttl: config.sessions.ttl,
     maxBytes: config.sessions.max_bytes,
   })
-  const metrics = createMetrics(() => store.size)
+  let open = 0
+  let allDone: (() => void) | undefined
+  const metrics = createMetrics({ sessions: () => store.size, open: () => open })
   const emit: Emit = (event) => {
+    if (event.kind === 'request_began') open++
+    if (event.kind === 'request_ended') {
+      open--
+      if (open === 0) allDone?.()
+    }
     metrics.record(event)
     logEvent(log, event)
     options.onEvent?.(event)
@@ -131,9 +138,9 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     registry,
     recall: createRecall(registry, RECALL_BYTES),
     identity: {
-      headers: config.sessions.headers,
-      threadHeaders: config.sessions.thread_headers,
-      bodyFields: config.sessions.body_fields,
+      headers: ['x-governor-session', ...config.sessions.headers.map((name) => name.toLowerCase())],
+      threadHeaders: config.sessions.thread_headers.map((name) => name.toLowerCase()),
+      bodyFields: config.sessions.body_fields.map((path) => path.split('.')),
     },
     refusals: createRefusals(),
     accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
@@ -144,17 +151,6 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   }
 
   let isDraining = false
-  let open = 0
-  let allDone: (() => void) | undefined
-  const track = (response: ServerResponse) => {
-    const closed = metrics.opened()
-    open++
-    response.once('close', () => {
-      closed()
-      open--
-      if (open === 0) allDone?.()
-    })
-  }
   const take =
     (own: (request: IncomingMessage, response: ServerResponse) => void) =>
     (request: IncomingMessage, response: ServerResponse): void => {
@@ -162,7 +158,6 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       if (isOwnPath(target)) return own(request, response)
       if (target === '*') return answerForServer(response)
       if (isDraining) return refuseWhileDraining(request, response)
-      track(response)
       exchange(context, request, response).catch(() => response.destroy())
     }
 

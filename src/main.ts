@@ -7,6 +7,7 @@ const terminal: Terminal = {
   out: (text) => process.stdout.write(text),
   err: (text) => process.stderr.write(text),
   onSignal: (name, handle) => process.on(name, handle),
+  onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }

@@ -10,6 +10,8 @@ export interface Terminal {
   err(text: string): void
   /** Calls back for each signal of that name. */
   onSignal(name: 'SIGTERM' | 'SIGINT' | 'SIGHUP', handle: () => void): void
+  /** Calls back when the process ends, whatever ends it but a kill. */
+  onExit(handle: () => void): void
   /** Ends the process at once. */
   exit(code: number): void
   /** People are watching: colours and plain sentences are welcome. */

@@ -5,6 +5,9 @@ import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
+import { createLogOutput } from './log-output.ts'
+
+const STDOUT = 1
 
 /** Why listening failed, in one line. */
 function listenProblem(error: Error, { server: { host, port } }: Config): string {
@@ -31,7 +34,12 @@ function isLoopback(host: string): boolean {
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
   const { config, file } = loadConfig(flags, terminal.env)
   const { env } = terminal
-  const log: Logger = pino({ level: config.log.level, base: null, timestamp: pino.stdTimeFunctions.isoTime })
+  const output = createLogOutput(STDOUT)
+  terminal.onExit(() => output.flush())
+  const log: Logger = pino(
+    { level: config.log.level, base: null, timestamp: pino.stdTimeFunctions.isoTime },
+    output,
+  )
   const proxies = [env['HTTPS_PROXY'], env['https_proxy'], env['HTTP_PROXY'], env['http_proxy']]
   const governor = buildGovernor(config, {
     log,

@@ -117,6 +117,13 @@ function startsOver(thread: Thread, sighting: Sighting): boolean {
 
 /** What is known and what is shown, the newest last; the first stays, as it names the thread. */
 function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): readonly Hash[] {
+  // Nothing new, or one more at the end: what all requests but the odd one bring.
+  const last = shown.at(-1)
+  if (last === undefined) return known
+  const isGrown = known.length < bound && known.length > 0 && !known.includes(last)
+  const areOld = (isGrown ? shown.slice(0, -1) : shown).every((hash) => known.includes(hash))
+  if (areOld && isGrown) return [...known, last]
+  if (areOld && known.at(-1) === last) return known
   const newest = new Set(shown)
   const first = known[0] ?? shown[0]
   const others = [...known.filter((hash) => !newest.has(hash)), ...newest].filter((hash) => hash !== first)

@@ -107,8 +107,9 @@ function readItem(json: Buffer, at: number): ChatItem {
 
 function roleAt(json: Buffer, at: number): Role {
   if (json[at] !== QUOTE) return 'system'
-  const name: unknown = decode(json, { start: at, end: skipValue(json, at) })
-  return ROLES.get(textOf(name)) ?? 'system'
+  const end = skipValue(json, at)
+  const role = ROLES.get(json.toString('latin1', at + 1, end - 1))
+  return role ?? ROLES.get(textOf(decode(json, { start: at, end }))) ?? 'system'
 }
 
 /** Remembers what `compute` gave for each index. */

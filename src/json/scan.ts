@@ -191,10 +191,10 @@ export function isKey(json: Buffer, start: number, end: number, name: string): b
 }
 
 function decodeKey(json: Buffer, start: number, end: number): string {
-  const raw = json.toString('utf8', start, end)
-  if (!raw.includes('\\')) return raw.slice(1, -1)
+  const plain = json.toString('latin1', start + 1, end - 1)
+  if (/^[ !#-[\]-~]*$/.test(plain)) return plain
   try {
-    return String(JSON.parse(raw))
+    return String(JSON.parse(json.toString('utf8', start, end)))
   } catch {
     throw new JsonScanError('a key', start)
   }

@@ -18,6 +18,8 @@ const HOP_BY_HOP = new Set([
   'proxy-authorization',
 ])
 
+const NONE: ReadonlySet<string> = new Set()
+
 /** Governor's own request headers, which never go upstream. */
 const OWN_PREFIX = 'x-governor-'
 
@@ -29,8 +31,9 @@ function eachField(headers: RawHeaders, visit: (lower: string, name: string, val
   }
 }
 
-/** The fields that a Connection field names: they end here too (RFC 9110, section 7.6.1). */
-function nominated(headers: RawHeaders): Set<string> {
+/** The fields that Connection fields name: they end here too (RFC 9110, section 7.6.1). */
+function nominated(headers: RawHeaders): ReadonlySet<string> {
+  if (headerOf(headers, 'connection') === undefined) return NONE
   const names = new Set<string>()
   eachField(headers, (lower, _, value) => {
     if (lower !== 'connection') return
@@ -42,7 +45,9 @@ function nominated(headers: RawHeaders): Set<string> {
 /** The first value of a field; `name` in lower case. */
 export function headerOf(headers: RawHeaders, name: string): string | undefined {
   for (let at = 0; at + 1 < headers.length; at += 2) {
-    if (headers[at]?.toLowerCase() === name) return headers[at + 1]
+    const field = headers[at]
+    // Lengths first: a request has twenty fields, and is asked for as many.
+    if (field?.length === name.length && field.toLowerCase() === name) return headers[at + 1]
   }
   return undefined
 }

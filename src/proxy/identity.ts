@@ -3,10 +3,11 @@ import { hashOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { credentialsOf, headerOf, type RawHeaders } from './headers.ts'
 
+/** Header names in lower case; body fields as paths of keys. */
 export interface IdentitySettings {
   readonly headers: readonly string[]
   readonly threadHeaders: readonly string[]
-  readonly bodyFields: readonly string[]
+  readonly bodyFields: readonly (readonly string[])[]
 }
 
 /** A hash of the credential: tells tenants apart without knowing them. */
@@ -23,7 +24,7 @@ function presentable(id: string): string {
 
 function firstHeader(headers: RawHeaders, names: readonly string[]): string | undefined {
   for (const name of names) {
-    const value = headerOf(headers, name.toLowerCase())?.trim()
+    const value = headerOf(headers, name)?.trim()
     if (value) return value
   }
   return undefined
@@ -53,13 +54,14 @@ function sessionInUserId(userId: string): string | undefined {
   return /_session_([0-9a-f-]{36})$/.exec(userId)?.[1]
 }
 
-function bodyValue(request: DialectRequest, path: string): string | undefined {
-  const [top = '', ...rest] = path.split('.')
-  const value = rest.reduce(property, request.field(top))
+function bodyValue(request: DialectRequest, [top = '', ...rest]: readonly string[]): string | undefined {
+  const field = request.field(top)
+  if (field === undefined) return undefined
+  const value = rest.reduce(property, field)
   // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
   const id = typeof value === 'string' ? value : property(value, 'id')
   if (typeof id !== 'string' || id.trim() === '') return undefined
-  return path.endsWith('user_id') ? sessionInUserId(id) : id.trim()
+  return (rest.at(-1) ?? top) === 'user_id' ? sessionInUserId(id) : id.trim()
 }
 
 /** The session id a client sent, fit to stand in a header; `undefined` where it sent none. */
@@ -68,7 +70,7 @@ export function explicitSessionId(
   request: DialectRequest,
   settings: IdentitySettings,
 ): string | undefined {
-  const fromHeader = firstHeader(headers, ['x-governor-session', ...settings.headers])
+  const fromHeader = firstHeader(headers, settings.headers)
   if (fromHeader !== undefined) return presentable(fromHeader)
   for (const path of settings.bodyFields) {
     const value = bodyValue(request, path)

@@ -42,6 +42,8 @@ export function policyFor(headers: RawHeaders, policies: Policies): BudgetPolicy
   const { budget, clientOverride, announce } = policies
   const iterations = wholeNumber(headerOf(headers, 'x-governor-max-iterations'))
   const toolCalls = wholeNumber(headerOf(headers, 'x-governor-max-tool-calls'))
+  // What nearly all requests say, which is nothing.
+  if (iterations === undefined && toolCalls === undefined && announce !== 'always') return budget
   const maxIterations = overridden(budget.maxIterations, iterations, clientOverride)
   const maxToolCalls = overridden(budget.maxToolCalls, toolCalls, clientOverride)
   const declared: MeterName[] = []
@@ -53,11 +55,6 @@ export function policyFor(headers: RawHeaders, policies: Policies): BudgetPolicy
     always: ['iterations', 'tool_calls'],
   }
   return { ...budget, maxIterations, maxToolCalls, announce: announced[announce] }
-}
-
-/** Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length. */
-function keyOf(tenant: string, id: string): SessionKey {
-  return { tenant, id: hashOf(id) }
 }
 
 /** Where the request stands; a store that fails loses its memory of the session, and the transcript goes on telling. */
@@ -109,8 +106,11 @@ export async function judge(
   const sighting = sight(reading, conversation, fingerprint, registry)
   if (!isAgentic(conversation, sighting)) return 'uncounted'
   const explicit = explicitSessionId(headers, request, identity)
-  const sessionId = explicit ?? derivedSessionId(tenant, sighting)
-  const key = sessionId === undefined ? undefined : keyOf(tenant, sessionId)
+  const derived = explicit === undefined ? derivedSessionId(tenant, sighting) : undefined
+  const sessionId = explicit ?? derived
+  // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
+  const id = explicit === undefined ? derived : hashOf(explicit)
+  const key = id && { tenant, id }
   const thread = threadNameOf(headers, identity)
   const position = await placeInSession(context, key, sighting, thread, explicit === undefined)
   const counted = { fingerprint: sighting.fingerprint, thread }

@@ -7,14 +7,11 @@ import type { Failure, Flow, Head } from './upstream.ts'
 export type OwnHeaders = Readonly<Record<string, string>>
 
 /**
- * Calls `gone` when the client leaves before its response is complete. The response's `close` is the event to go by:
- * the request's own fires as soon as a POST body is read, with the client still there
- * (https://github.com/fastify/fastify/issues/6725).
+ * Has the client left before its response was complete? To be asked on the response's `close`: the request's own fires
+ * as soon as a POST body is read, with the client still there (https://github.com/fastify/fastify/issues/6725).
  */
-export function onClientGone(response: ServerResponse, gone: () => void): void {
-  response.once('close', () => {
-    if (!response.writableFinished) gone()
-  })
+export function isGone(response: ServerResponse): boolean {
+  return !response.writableFinished
 }
 
 function isReasonSafe(reason: string): boolean {

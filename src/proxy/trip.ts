@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Dispatcher } from 'undici'
 import type { Emit, Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { Judgement } from './judge.ts'
-import { type OwnHeaders, onClientGone, replyFailure } from './reply.ts'
+import { isGone, type OwnHeaders, replyFailure } from './reply.ts'
 import { pathOf, type Route } from './route.ts'
 import { type Failure, type Receiver, send, type UpstreamCall } from './upstream.ts'
 
@@ -36,13 +36,14 @@ export function beginTrip(
   let outcome: Outcome = 'completed'
   let bodyReadAt: number | undefined
   let calledAt: number | undefined
-  let facts: Partial<RequestEnded> = {}
-  onClientGone(response, () => {
-    isClientGone = true
-    if (outcome === 'completed') outcome = 'client_gone'
-    callOff?.()
-  })
+  const facts: Partial<RequestEnded> = {}
+  emit({ kind: 'request_began' })
   response.once('close', () => {
+    if (isGone(response)) {
+      isClientGone = true
+      if (outcome === 'completed') outcome = 'client_gone'
+      callOff?.()
+    }
     emit({
       kind: 'request_ended',
       upstream: route.upstream.name,
@@ -56,7 +57,7 @@ export function beginTrip(
     })
   })
   const note = (more: Partial<RequestEnded>) => {
-    facts = { ...facts, ...more }
+    Object.assign(facts, more)
   }
   return {
     request,

@@ -40,6 +40,7 @@ export interface RequestEnded {
 }
 
 export type ProxyEvent =
+  | { readonly kind: 'request_began' }
   | RequestEnded
   | { readonly kind: 'notice'; readonly tier: Tier; readonly channel: Channel }
   | {

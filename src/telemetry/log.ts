@@ -13,15 +13,23 @@ function rounded(milliseconds: number | undefined): number | undefined {
 }
 
 function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_ended' }>): void {
-  const { kind: _kind, totalMs, upstreamMs, overheadMs, isRetry, iteration, maxIterations, ...facts } = event
   const line = {
-    ...facts,
-    iteration,
-    max_iterations: maxIterations,
-    retry: isRetry || undefined,
-    upstream_ms: rounded(upstreamMs),
-    overhead_ms: rounded(overheadMs),
-    total_ms: rounded(totalMs),
+    upstream: event.upstream,
+    dialect: event.dialect,
+    method: event.method,
+    path: event.path,
+    status: event.status,
+    outcome: event.outcome,
+    session: event.session,
+    verdict: event.verdict,
+    tier: event.tier,
+    failure: event.failure,
+    iteration: event.iteration,
+    max_iterations: event.maxIterations,
+    retry: event.isRetry || undefined,
+    upstream_ms: rounded(event.upstreamMs),
+    overhead_ms: rounded(event.overheadMs),
+    total_ms: rounded(event.totalMs),
   }
   if (event.outcome === 'upstream_failed') log.warn(line, 'request failed')
   else log.info(line, 'request')
@@ -31,6 +39,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
   switch (event.kind) {
     case 'request_ended':
       return logRequest(log, event)
+    case 'request_began':
     case 'notice':
     case 'answer_repeated':
       return

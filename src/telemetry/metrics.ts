@@ -9,20 +9,55 @@ const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 
 export interface Metrics {
   record(event: ProxyEvent): void
-  /** A request came in; call the result when it is over. */
-  opened(): () => void
   /** The text of `GET /metrics` and its content type. */
   render(): Promise<{ readonly contentType: string; readonly text: string }>
 }
 
 const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'])
 
-export function createMetrics(sessions: () => number): Metrics {
+/** What is counted elsewhere. */
+export interface Levels {
+  readonly sessions: () => number
+  readonly open: () => number
+}
+
+export function createMetrics(levels: Levels): Metrics {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
-  const counter = <Label extends string>(name: string, help: string, ...labelNames: Label[]) =>
-    new Counter({ name, help, labelNames, registers })
+  // Counted by label values here and handed over when somebody asks: prom-client checks and hashes them at every step.
+  const counter = (name: string, help: string, ...labelNames: string[]) => {
+    const counts = new Map<string, { readonly labels: Readonly<Record<string, string>>; count: number }>()
+    new Counter({
+      name,
+      help,
+      labelNames,
+      registers,
+      collect() {
+        this.reset()
+        for (const { labels, count } of counts.values()) this.inc(labels, count)
+      },
+    })
+    return (...values: string[]): void => {
+      const key = values.join('\n')
+      const known = counts.get(key)
+      if (known) known.count++
+      else
+        counts.set(key, {
+          labels: Object.fromEntries(labelNames.map((label, at) => [label, values[at] ?? ''])),
+          count: 1,
+        })
+    }
+  }
+  const gauge = (name: string, help: string, level: () => number) =>
+    new Gauge({
+      name,
+      help,
+      registers,
+      collect() {
+        this.set(level())
+      },
+    })
   const requests = counter(
     'governor_requests_total',
     'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
@@ -74,22 +109,15 @@ export function createMetrics(sessions: () => number): Metrics {
     buckets: UPSTREAM_BUCKETS,
     registers,
   })
-  const open = new Gauge({ name: 'governor_open_requests', help: 'Requests under way.', registers })
-  new Gauge({
-    name: 'governor_sessions',
-    help: 'Sessions remembered.',
-    registers,
-    collect() {
-      this.set(sessions())
-    },
-  })
+  gauge('governor_open_requests', 'Requests under way.', levels.open)
+  gauge('governor_sessions', 'Sessions remembered.', levels.sessions)
 
   const recordRequest = (event: Extract<ProxyEvent, { kind: 'request_ended' }>): void => {
     const method = METHODS.has(event.method) ? event.method : 'other'
     const { upstream: name, dialect, outcome, status } = event
-    requests.inc({ upstream: name, dialect, method, status: String(status), outcome })
-    if (event.verdict) verdicts.inc({ verdict: event.verdict })
-    if (event.isRetry) retries.inc()
+    requests(name, dialect, method, String(status), outcome)
+    if (event.verdict) verdicts(event.verdict)
+    if (event.isRetry) retries()
     if (event.overheadMs !== undefined) overhead.observe(event.overheadMs / 1000)
     if (event.upstreamMs !== undefined) upstream.observe({ upstream: name }, event.upstreamMs / 1000)
   }
@@ -97,23 +125,21 @@ export function createMetrics(sessions: () => number): Metrics {
   return {
     record(event) {
       switch (event.kind) {
+        case 'request_began':
+          return
         case 'request_ended':
           return recordRequest(event)
         case 'notice':
-          return notices.inc({ tier: event.tier, channel: event.channel })
+          return notices(event.tier, event.channel)
         case 'stopped':
-          return stops.inc({ reason: event.reason, by: event.by })
+          return stops(event.reason, event.by)
         case 'answer_repeated':
-          return repeats.inc()
+          return repeats()
         case 'failed_open':
-          return failedOpen.inc({ reason: event.reason })
+          return failedOpen(event.reason)
         case 'alteration_refused':
-          return refused.inc({ upstream: event.upstream, alteration: event.alteration })
+          return refused(event.upstream, event.alteration)
       }
-    },
-    opened() {
-      open.inc()
-      return () => open.dec()
     },
     async render() {
       return { contentType: registry.contentType, text: await registry.metrics() }

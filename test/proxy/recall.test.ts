@@ -99,7 +99,9 @@ describe('a conversation that went by before', () => {
     const bodies = Array.from({ length: 40 }, (_, at) => bodyOf([...TASK, ...steps('a', at + 1)]))
     const others = bodies.map((body) => Buffer.from(body.toString().replace('"ok"', '"on"')))
     const models = bodies.map((body) => Buffer.from(body.toString().replace('gpt-4o', 'gpt-4i')))
-    const tools = bodies.map((body) => Buffer.from(body.toString().replace('"parameters":{}', '"parameters":[]')))
+    const tools = bodies.map((body) =>
+      Buffer.from(body.toString().replace('"parameters":{}', '"parameters":[]')),
+    )
     const all = [...bodies, ...others, ...models, ...tools]
     const prints = all.map((body) => readWith(recall, body).sighting.fingerprint)
     expect(new Set(prints).size).toBe(all.length)

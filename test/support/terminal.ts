@@ -28,6 +28,7 @@ export function captureTerminal(
       complaints += text
     },
     onSignal() {},
+    onExit() {},
     exit() {},
   }
 }
