@@ -34,6 +34,15 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
   return body
 }
 
+/** Bodies up to this many bytes come in one piece, mostly. */
+const ONE_PIECE = 65_536
+
+/** Room for a body whose length is known, so that its pieces are copied once and need not be kept until the last. */
+function wholeFor(headers: RawHeaders, max: number): Buffer | undefined {
+  const length = Number(headerOf(headers, 'content-length') ?? 0)
+  return length > ONE_PIECE && length <= max ? Buffer.allocUnsafeSlow(length) : undefined
+}
+
 export type ReadBody =
   | { readonly kind: 'whole'; readonly bytes: Buffer }
   | { readonly kind: 'rest'; readonly stream: Readable }
@@ -44,13 +53,15 @@ export type ReadBody =
  */
 export function readBody(request: IncomingMessage, max: number): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
+    const whole = wholeFor(request.rawHeaders, max)
     const chunks: Buffer[] = []
     let length = 0
     const leave = () => {
       request.off('data', take).off('end', finish).off('close', gone).off('error', gone)
     }
     const take = (chunk: Buffer) => {
-      chunks.push(chunk)
+      if (whole) chunk.copy(whole, length)
+      else chunks.push(chunk)
       length += chunk.length
       if (length <= max) return
       leave()
@@ -60,7 +71,8 @@ export function readBody(request: IncomingMessage, max: number): Promise<ReadBod
     const finish = () => {
       leave()
       const [only] = chunks
-      resolve({ kind: 'whole', bytes: chunks.length === 1 && only ? only : Buffer.concat(chunks, length) })
+      const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
+      resolve({ kind: 'whole', bytes })
     }
     const gone = () => {
       leave()

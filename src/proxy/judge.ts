@@ -98,7 +98,7 @@ export async function judge(
 ): Promise<Judgement | 'unreadable' | 'uncounted'> {
   const { registry, identity, store } = context
   const tenant = tenantOf(headers)
-  const recollection = context.recall.begin(`${tenant}:${dialect.name}`)
+  const recollection = context.recall.begin(`${tenant}:${dialect.name}`, body.length)
   const request = dialect.read(body, recollection.recall)
   if (!request) return 'unreadable'
   const { conversation } = request

@@ -36,13 +36,16 @@ const BACK = 8
 /** A body that takes more than this share of the memory is not worth it. */
 const MAX_SHARE = 0.25
 
+/** A body of fewer bytes is read faster than it is looked up, and what is kept for long keeps the collector busy. */
+const WORTHWHILE = 16_384
+
 /** What a message costs besides its bytes, roughly. */
 const BYTES_PER_ITEM = 96
 
 /** A request's conversation while it is read. */
 export interface Recollection {
-  /** For the dialect that reads the body. */
-  readonly recall: RecallList
+  /** For the dialect that reads the body; unset where that is not worthwhile. */
+  readonly recall: RecallList | undefined
   /** Reads all messages but the last, from where they are new, and keeps that for the next request. */
   read(list: IndexedList, conversation: Conversation): ReadConversation
 }
@@ -54,8 +57,8 @@ export interface ReadConversation {
 }
 
 export interface Recall {
-  /** `owner`: conversations are compared with those of the same owner only. */
-  begin(owner: string): Recollection
+  /** `owner`: conversations are compared with those of the same owner only. `length`: of the body, in bytes. */
+  begin(owner: string, length: number): Recollection
 }
 
 function lengthOf({ list, items }: IndexedList, count: number): number {
@@ -100,15 +103,28 @@ function fingerprintOf({ json, list }: IndexedList, { length, checksum }: Mark):
   return [json.length, before, inside, after].map((number) => number.toString(36)).join('-')
 }
 
-/** `maxBytes`: what all that is remembered may take. */
-export function createRecall(registry: ScaffoldRegistry, maxBytes: number): Recall {
+/** Reads everything and keeps nothing. */
+function forgetful(registry: ScaffoldRegistry): Recollection {
+  return {
+    recall: undefined,
+    read(list, conversation) {
+      const nothing = nothingRead(conversation)
+      const reading = readOn(nothing, conversation, conversation.length - 1, registry)
+      return { reading, fingerprint: fingerprintOf(list, { reading: nothing, length: 0, checksum: 0 }) }
+    },
+  }
+}
+
+/** `maxBytes`: what all that is remembered may take. `worthwhile`: bodies of fewer bytes are not. */
+export function createRecall(registry: ScaffoldRegistry, maxBytes: number, worthwhile = WORTHWHILE): Recall {
   const conversations = new LRUCache<string, Remembered>({
     maxSize: maxBytes,
     maxEntrySize: maxBytes * MAX_SHARE,
     sizeCalculation: ({ list }) => list.json.length + list.items.length * BYTES_PER_ITEM,
   })
   return {
-    begin(owner) {
+    begin(owner, length) {
+      if (length < worthwhile) return forgetful(registry)
       let key: string | undefined
       let common: readonly Mark[] = []
       let start = -1

@@ -19,7 +19,7 @@ const MANY = 1_000_000
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 
 function readWith(recall: Recall, body: Buffer, owner = 'me') {
-  const recollection = recall.begin(owner)
+  const recollection = recall.begin(owner, body.length)
   const request = chat.read(body, recollection.recall)
   if (!request) throw new Error('not a chat request')
   const { reading, fingerprint } = recollection.read(request.list, request.conversation)
@@ -27,7 +27,7 @@ function readWith(recall: Recall, body: Buffer, owner = 'me') {
 }
 
 /** As if nothing had gone by before. */
-const readAlone = (body: Buffer) => readWith(createRecall(registry, MANY), body)
+const readAlone = (body: Buffer) => readWith(createRecall(registry, MANY, 0), body)
 
 const message = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom(...steps('a', 3), ...steps('b', 2)) },
@@ -82,7 +82,7 @@ describe('a conversation that went by before', () => {
     const extra = fc.constantFrom({}, { stream: true }, { temperature: 1, tools: [] })
     fc.assert(
       fc.property(fc.array(fc.tuple(step, extra), { maxLength: 12 }), (all) => {
-        const recall = createRecall(registry, MANY)
+        const recall = createRecall(registry, MANY, 0)
         let history: readonly Message[] = TASK
         for (const [one, fields] of all) {
           history = after(history, one)
@@ -95,7 +95,7 @@ describe('a conversation that went by before', () => {
   })
 
   it('has one fingerprint for one body, and another for any other', () => {
-    const recall = createRecall(registry, MANY)
+    const recall = createRecall(registry, MANY, 0)
     const bodies = Array.from({ length: 40 }, (_, at) => bodyOf([...TASK, ...steps('a', at + 1)]))
     const others = bodies.map((body) => Buffer.from(body.toString().replace('"ok"', '"on"')))
     const models = bodies.map((body) => Buffer.from(body.toString().replace('gpt-4o', 'gpt-4i')))
@@ -109,7 +109,7 @@ describe('a conversation that went by before', () => {
   })
 
   it('is not looked for among those of another owner', () => {
-    const recall = createRecall(registry, MANY)
+    const recall = createRecall(registry, MANY, 0)
     const body = bodyOf([...TASK, ...steps('a', 3)])
     const first = readWith(recall, body, 'me')
     expect(readWith(recall, Buffer.from(body), 'you').items[0]).not.toBe(first.items[0])
@@ -117,7 +117,7 @@ describe('a conversation that went by before', () => {
   })
 
   it('is taken over but for its end where a client changes the end each time', () => {
-    const recall = createRecall(registry, MANY)
+    const recall = createRecall(registry, MANY, 0)
     const marked = (count: number) => {
       const history = [...TASK, ...steps('a', count)]
       return bodyOf(history.map((one, at) => (at > history.length - 4 ? { ...one, cache: true } : one)))
@@ -130,7 +130,7 @@ describe('a conversation that went by before', () => {
   })
 
   it('is forgotten where there is no room, and read again', () => {
-    const recall = createRecall(registry, 4_000)
+    const recall = createRecall(registry, 4_000, 0)
     const bodies = Array.from({ length: 10 }, (_, at) => bodyOf([...TASK, ...steps(`run${at}-`, 3)]))
     const first = bodies.map((body) => readWith(recall, body).items)
     const again = bodies.map((body) => readWith(recall, body).items)
@@ -139,9 +139,19 @@ describe('a conversation that went by before', () => {
   })
 })
 
+describe('a body that is too small to be remembered', () => {
+  it('is read like any other, with the fingerprint it would have', () => {
+    const recall = createRecall(registry, MANY)
+    const body = bodyOf([...TASK, ...steps('a', 3)])
+    const first = readWith(recall, body)
+    expect(first).toEqual(readAlone(body))
+    expect(readWith(recall, Buffer.from(body)).items[0]).not.toBe(first.items[0])
+  })
+})
+
 describe('a body with two lists of messages', () => {
   it('is read by the last of them, which alone is remembered', () => {
-    const recall = createRecall(registry, MANY)
+    const recall = createRecall(registry, MANY, 0)
     const text = (messages: readonly Message[]) => JSON.stringify(messages)
     const twice = (messages: readonly Message[]) =>
       Buffer.from(`{"messages":${text([...TASK, ...steps('a', 2)])},"messages":${text(messages)}}`)
