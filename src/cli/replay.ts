@@ -1,5 +1,6 @@
 /** `governor replay FILE…`: what the loop guard would have done to recorded conversations. */
-import { createReadStream, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { loadConfig } from '../config/load.ts'
 import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
@@ -32,6 +33,21 @@ interface Line {
   readonly offset: number
 }
 
+/** The bytes of a file, piece by piece. Each piece is only good until the next one is asked for. */
+async function* bytesOf(file: string): AsyncGenerator<Uint8Array> {
+  const handle = await open(file)
+  try {
+    const buffer = Buffer.allocUnsafe(READ_SIZE)
+    for (;;) {
+      const { bytesRead } = await handle.read(buffer, 0, READ_SIZE)
+      if (bytesRead === 0) return
+      yield buffer.subarray(0, bytesRead)
+    }
+  } finally {
+    await handle.close()
+  }
+}
+
 /** The lines of a stream, each decoded once. Bytes are only put together where a line spans several chunks. */
 async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line> {
   let rest: Buffer[] = []
@@ -47,7 +63,7 @@ async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line>
       yield { text: line.toString('utf8'), number: ++number, offset: offset + end + 1 }
       start = end + 1
     }
-    if (start < bytes.length) rest.push(bytes.subarray(start))
+    if (start < bytes.length) rest.push(Buffer.from(bytes.subarray(start)))
     offset += bytes.length
   }
   if (rest.length > 0) yield { text: Buffer.concat(rest).toString('utf8'), number: ++number, offset }
@@ -191,7 +207,7 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
     }
     let end = 0
     try {
-      const input = file === '-' ? terminal.input() : createReadStream(file, { highWaterMark: READ_SIZE })
+      const input = file === '-' ? terminal.input() : bytesOf(file)
       for await (const { text, number, offset } of linesOf(input)) {
         end = offset
         if (text.trim() === '') continue
