@@ -4,10 +4,9 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
 import type { Logger } from 'pino'
+import { registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
-import { buildRegistry } from './core/scaffolding.ts'
-import { SCAFFOLDS, SUMMARY_REQUESTS } from './core/scaffolds.ts'
 import { ops } from './ops/ops.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange, mayUse } from './proxy/exchange.ts'
@@ -62,15 +61,6 @@ function policiesOf({ budget, stop }: Config): Policies {
     announce: budget.announce,
     clientOverride: budget.client_override,
   }
-}
-
-function registryOf({ sessions: { scaffolding } }: Config) {
-  const own = [
-    ...scaffolding.tags.map((text) => ({ match: 'tag' as const, text })),
-    ...scaffolding.prefixes.map((text) => ({ match: 'prefix' as const, text })),
-    ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
-  ]
-  return buildRegistry([...SCAFFOLDS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
 }
 
 /** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */

@@ -6,11 +6,18 @@ const terminal: Terminal = {
   env: process.env,
   out: (text) => process.stdout.write(text),
   err: (text) => process.stderr.write(text),
+  input: () => process.stdin,
   onSignal: (name, handle) => process.on(name, handle),
   onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
+
+// Whoever reads what is printed may have had enough, as `head` does.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(0)
+  throw error
+})
 
 // Exits by itself once nothing is open, so that the last log line is not lost.
 process.exitCode = await run(process.argv.slice(2), terminal)

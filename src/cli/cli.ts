@@ -8,6 +8,8 @@ export interface Terminal {
   readonly env: Environment
   out(text: string): void
   err(text: string): void
+  /** What is piped into the program. */
+  input(): AsyncIterable<Uint8Array>
   /** Calls back for each signal of that name. */
   onSignal(name: 'SIGTERM' | 'SIGINT' | 'SIGHUP', handle: () => void): void
   /** Calls back when the process ends, whatever ends it but a kill. */
@@ -22,7 +24,7 @@ export interface Flags extends Overrides {
   readonly config?: string | undefined
 }
 
-/** Exit codes: 0 done, 1 could not start or was cut short, 2 wrong usage or configuration. */
+/** Exit codes: 0 done, 1 could not start, could not read or was cut short, 2 wrong usage or configuration. */
 export type ExitCode = 0 | 1 | 2
 
 const HELP = `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
@@ -32,6 +34,8 @@ Usage: governor [command] [flags]
 Commands
   start          listen and guard (the default)
   check-config   read the configuration, say what is wrong with it, and end
+  replay FILE…   say what the loop guard would have done to recorded conversations: a JSON object with messages a
+                 line, as in a request body; - is standard input
   demo           watch an agent run away and be stopped; needs no key and no network
 
 Flags
@@ -39,6 +43,7 @@ Flags
   --host ADDRESS     address to listen on (default: 127.0.0.1)
   --port NUMBER      port to listen on (default: 8787; 0: any free one)
   --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated
+  --json             findings of replay as JSON lines
   --log-level LEVEL  trace, debug, info, warn, error, fatal or silent (default: info)
   --help             this text
   --version          the version
@@ -67,6 +72,8 @@ function upstreamsOf(given: readonly string[]): Record<string, string> {
 
 interface Parsed {
   readonly command: string
+  readonly files: readonly string[]
+  readonly json: boolean
   readonly flags: Flags
   readonly wants: 'help' | 'version' | undefined
 }
@@ -82,14 +89,19 @@ function parse(args: readonly string[]): Parsed {
         port: { type: 'string' },
         upstream: { type: 'string', multiple: true },
         'log-level': { type: 'string' },
+        json: { type: 'boolean' },
         help: { type: 'boolean', short: 'h' },
         version: { type: 'boolean', short: 'v' },
       },
     })
     const [command = 'start', ...rest] = positionals
-    if (rest.length > 0) throw new UsageError(`unexpected argument ${rest[0]}`)
+    const isReplay = command === 'replay'
+    if (rest.length > 0 && !isReplay) throw new UsageError(`unexpected argument ${rest[0]}`)
+    if (values.json && !isReplay && !values.help) throw new UsageError('--json is for replay')
     return {
       command,
+      files: rest,
+      json: values.json ?? false,
       flags: {
         config: values.config,
         host: values.host,
@@ -106,7 +118,7 @@ function parse(args: readonly string[]): Parsed {
   }
 }
 
-async function runCommand({ command, flags }: Parsed, terminal: Terminal): Promise<ExitCode> {
+async function runCommand({ command, files, json, flags }: Parsed, terminal: Terminal): Promise<ExitCode> {
   switch (command) {
     case 'start': {
       const { start } = await import('./start.ts')
@@ -116,6 +128,11 @@ async function runCommand({ command, flags }: Parsed, terminal: Terminal): Promi
       const { file } = loadConfig(flags, terminal.env)
       terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
       return 0
+    }
+    case 'replay': {
+      if (files.length === 0) throw new UsageError('replay needs a file, or - for standard input')
+      const { replay } = await import('./replay.ts')
+      return replay({ files, json }, flags, terminal)
     }
     case 'demo': {
       const { demo } = await import('../demo/demo.ts')

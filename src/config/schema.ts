@@ -185,6 +185,62 @@ const stop = z.strictObject({
   fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run whose model gives none.'),
 })
 
+const loopGuard = z.strictObject({
+  enabled: z.boolean().default(true).describe('Off: loops are not looked for.'),
+  mode: z
+    .enum(['observe', 'warn', 'enforce'])
+    .default('enforce')
+    .describe(
+      'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused.',
+    ),
+  window_size: z
+    .int()
+    .min(2)
+    .max(100)
+    .default(10)
+    .describe('How many of the newest tool calls are compared.'),
+  repetition_threshold: z
+    .int()
+    .min(2)
+    .max(100)
+    .default(3)
+    .describe(
+      'From how many equal calls with equal results on it is a loop: in a row, or in the window with at most one call in between that was new.',
+    ),
+  max_warnings_before_block: limit
+    .max(1_000)
+    .default(2)
+    .describe('How many warnings about the same loop may be ignored before its calls are refused.'),
+  exempt_tools: z
+    .array(z.string().min(1))
+    .default(['process'])
+    .describe(
+      'Globs of tools that may be called as often as they like: their calls neither count nor reset.',
+    ),
+  poll_multiplier: z
+    .int()
+    .min(1)
+    .max(100)
+    .default(2)
+    .describe(
+      'Calls that look like polling (status, poll, wait, watch, tail in name or arguments; an unfinished result; results that kept changing) may be repeated so many times as often.',
+    ),
+  same_call_any_result: z
+    .int()
+    .min(2)
+    .max(1_000)
+    .default(5)
+    .describe(
+      'The same call so often in a row is warned about even if its results differ, and never refused for it.',
+    ),
+  volatile: z
+    .enum(['default', 'none'])
+    .default('default')
+    .describe(
+      'What is masked before results are compared. default: times, dates, durations, UUIDs, hex ids, process ids and long numbers, with the lines sorted; none: nothing.',
+    ),
+})
+
 const sessions = z.strictObject({
   headers: z
     .array(headerName)
@@ -243,14 +299,9 @@ export const configSchema = z.strictObject({
     .prefault({})
     .describe('How many iterations a run has, and what the model is told. Reloaded on SIGHUP.'),
   stop: stop.prefault({}).describe('What happens at the limit. Reloaded on SIGHUP.'),
-  loop_guard: z
-    .strictObject({
-      enabled: z
-        .literal(false, { error: 'this version has no loop guard: expected false' })
-        .describe('Nothing but false yet.'),
-    })
-    .optional()
-    .describe('Reserved: this version has no loop guard, and says so to whoever turns it on.'),
+  loop_guard: loopGuard
+    .prefault({})
+    .describe('What becomes of runs that go round in circles. Reloaded on SIGHUP.'),
   sessions: sessions.prefault({}).describe('How conversations are told apart and remembered.'),
   store: z.enum(['memory']).default('memory').describe('Where sessions are remembered.'),
   log: z

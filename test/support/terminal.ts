@@ -7,13 +7,14 @@ export interface CapturedTerminal extends Terminal {
 }
 
 export function captureTerminal(
-  options: Partial<Pick<Terminal, 'env' | 'isInteractive'>> = {},
+  options: Partial<Pick<Terminal, 'env' | 'isInteractive' | 'input'>> = {},
 ): CapturedTerminal {
   let printed = ''
   let complaints = ''
   return {
     env: {},
     isInteractive: false,
+    async *input() {},
     ...options,
     get printed() {
       return printed

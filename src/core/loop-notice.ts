@@ -1,0 +1,62 @@
+/** What Governor says to a model that repeats itself, and how it knows its own words again. */
+import type { Loop } from './loop.ts'
+
+/** Seconds to wait before polling again, from the first back-off to the fourth and all after it. */
+export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
+
+const REPEATING = 'You appear to be repeating the same action'
+const REFUSAL = '[LOOP GUARD] Blocked: '
+
+/** What notices begin with, this file's and the budget's. */
+const BEGINNINGS: readonly string[] = [REPEATING, '[LOOP GUARD] ', '[BUDGET: ', '[budget: ', '[CONTEXT: ']
+
+/** More paragraphs than Governor ever puts under one result. */
+const MAX_NOTICES = 4
+
+function quoted(tools: readonly string[]): string {
+  return [...new Set(tools)].map((tool) => `'${tool}'`).join(', ')
+}
+
+function whatIsRepeated({ pattern, tools, count, span }: Loop): string {
+  const names = quoted(tools)
+  switch (pattern) {
+    case 'repetition':
+      return span === count
+        ? `${REPEATING}. The last ${count} tool calls were identical. Try a different approach. (Repeated: ${names}.)`
+        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. Try a different approach. (Repeated: ${names}.)`
+    case 'ping_pong':
+      return `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. Try a different approach. (Repeated: ${names}.)`
+    case 'cycle':
+      return `${REPEATING}s. The last ${span} tool calls were the same ${tools.length} over and over, with the same results. Try a different approach. (Repeated: ${names}.)`
+    case 'same_call':
+      return `${REPEATING}. The last ${count} tool calls were identical, though their results may differ. (Repeated: ${names}.)`
+  }
+}
+
+/** The notice about a loop. `backOff`: the seconds to wait before polling again, where the model has been told before. */
+export function loopNotice(loop: Loop, backOff: number | undefined): string {
+  const what = whatIsRepeated(loop)
+  if (backOff === undefined) return what
+  return `${what} Before you call it again, check whether its precondition is met and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
+}
+
+/** What stands in place of the result of a call that was not executed; `count` is how often it had been. */
+export function refusalText(tool: string, count: number): string {
+  return `${REFUSAL}'${tool}' was called ${count} times with identical arguments and results. This call was not executed. Try something different or give your final answer.`
+}
+
+/** Is this result Governor's own word that the call was not executed? */
+export function isRefusal(result: string): boolean {
+  return result.startsWith(REFUSAL)
+}
+
+/** A tool result without the notices that Governor has put under it, each a paragraph of its own. */
+export function withoutNotices(result: string): string {
+  let end = result.length
+  for (let found = 0; found < MAX_NOTICES; found++) {
+    const paragraph = result.lastIndexOf('\n\n', end - 1)
+    if (paragraph === -1 || !BEGINNINGS.some((text) => result.startsWith(text, paragraph + 2))) break
+    end = paragraph
+  }
+  return result.slice(0, end)
+}

@@ -1,0 +1,69 @@
+/**
+ * What a tool answered, without what differs between two equal answers: the time, how long it took, and the ids of
+ * this one call. Small numbers are left alone, as progress shows in them.
+ */
+import { hash } from 'node:crypto'
+import type { Hash } from './hash.ts'
+import { withoutNotices } from './loop-notice.ts'
+
+/** `default` masks what is listed here and sorts the lines; `none` compares results letter by letter. */
+export type Volatile = 'default' | 'none'
+
+const DATE = String.raw`\d{4}[-/]\d{2}[-/]\d{2}`
+const CLOCK = String.raw`(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?`
+const ZONE = String.raw`(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))?`
+const MONTH =
+  '(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)'
+
+/**
+ * Alternatives, the longer before the shorter that it begins with. All that repeats has a bound or ends at the first
+ * character that does not fit, so that the whole is linear on any text.
+ */
+const MASKS: readonly string[] = [
+  // UUIDs
+  '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}',
+  // 2026-03-04, with or without a time; 04/03/2026; March 4, 2026; 4 Mar 2026
+  `${DATE}(?:[T ]${CLOCK}${ZONE})?`,
+  String.raw`\d{1,2}/\d{1,2}/\d{4}`,
+  String.raw`${MONTH} {1,2}\d{1,2}(?:,? \d{4})?(?!\d)`,
+  String.raw`\d{1,2} ${MONTH} \d{4}`,
+  // 15:04, 15:04:05.678; what follows a colon is a line and a column
+  String.raw`(?<!:)${CLOCK}(?: ?[ap]m)?${ZONE}(?![\d:])`,
+  // 1m30.5s, 0.05 seconds, 3 minutes, 250ms, 2h
+  String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?\d{1,9}(?:\.\d{1,9})?(?: ?(?:ns|[uµ]s|ms|s|secs?|seconds?|mins?|minutes?|hrs?|hours?|days?)|[hm])(?![0-9a-z])`,
+  // 12.3 MB/s
+  String.raw`\d{1,9}(?:\.\d{1,9})? ?[kmgt]?i?b(?:its?|ytes?)?/s(?![0-9a-z])`,
+  // 0x7f3a5c0010
+  '0x[0-9a-f]{4,16}(?![0-9a-z])',
+  // Hex ids and long numbers. Hex of 40 and 64 digits is a digest, and only differs where what it stands for does;
+  // what follows a point is the rest of a measure.
+  String.raw`(?<!\.)(?=[a-f]{0,31}\d)[0-9a-f]{8,32}(?![0-9a-z])`,
+  String.raw`(?<!\.)\d{33,}(?![0-9a-z])`,
+  // pid 4711, PGID: 4711, process id=4711, Chunk ID: 0c07c7, request_id: "x-1"
+  String.raw`(?:p?pid|pgid|tid|(?:process|thread|chunk|request|trace|span|correlation)[ _-]?id)["']?(?: ?[:=#] ?| )["']?[\w-]{1,64}`,
+  // Claude Code's count-down at the end of a result
+  '<total_tokens>[^<]{1,64}',
+]
+
+const VOLATILE = new RegExp(`(?<![0-9a-z])(?:${MASKS.join('|')})`, 'gi')
+
+/** Sorting more lines than this costs more than it tells; they are compared as they come. */
+const MAX_SORTED_LINES = 20_000
+
+/** Puts lines in order: parallel workers and unordered listings give the same ones in another. */
+function sortLines(text: string): string {
+  if (!text.includes('\n')) return text
+  const lines = text.split('\n')
+  return lines.length > MAX_SORTED_LINES ? text : lines.sort().join('\n')
+}
+
+/** The text with everything volatile masked and its lines in order. */
+export function maskVolatile(text: string): string {
+  return sortLines(text.replace(VOLATILE, '#'))
+}
+
+/** Names what a tool answered. Notices that Governor has put under a result are not part of it. */
+export function outcomeHash(result: string, volatile: Volatile): Hash {
+  const text = withoutNotices(result)
+  return hash('sha256', volatile === 'none' ? text : maskVolatile(text)).slice(0, 32) as Hash
+}

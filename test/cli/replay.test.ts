@@ -1,0 +1,286 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { afterAll, describe, expect, it } from 'vitest'
+import type { Terminal } from '../../src/cli/cli.ts'
+import { run } from '../../src/cli/cli.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'governor-replay-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+let files = 0
+function fileWith(text: string): string {
+  const file = join(folder, `${++files}.jsonl`)
+  writeFileSync(file, text)
+  return file
+}
+
+type Given = Partial<Pick<Terminal, 'env' | 'isInteractive' | 'input'>>
+
+async function governor(args: readonly string[], given: Given = {}) {
+  const terminal = captureTerminal(given)
+  const code = await run(args, terminal)
+  return { code, out: terminal.printed, err: terminal.complaints }
+}
+
+type Json = Readonly<Record<string, unknown>>
+type Made = readonly [tool: string, args: string, result: string]
+
+const user = (content: string): Json => ({ role: 'user', content })
+
+/** One response with one call, and its result. */
+const chat = ([name, args, result]: Made, at: number): Json[] => [
+  {
+    role: 'assistant',
+    content: null,
+    tool_calls: [{ id: `c${at}`, type: 'function', function: { name, arguments: args } }],
+  },
+  { role: 'tool', tool_call_id: `c${at}`, content: result },
+]
+
+const LIST: Made = ['list', '{"path":"."}', 'a.ts']
+const times = (count: number, made: Made): Made[] => Array.from({ length: count }, () => made)
+
+const lineOf = (id: string, messages: readonly Json[]) => `${JSON.stringify({ id, messages })}\n`
+const talk = (id: string, made: readonly Made[]) => lineOf(id, [user('Go.'), ...made.flatMap(chat)])
+
+/** The findings as `index:verdict:pattern:tool`. */
+async function judged(text: string, ...args: readonly string[]): Promise<string[]> {
+  const { code, out } = await governor(['replay', '--json', ...args, fileWith(text)])
+  expect(code).toBe(0)
+  return out
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Json)
+    .map((found) => [found['call_index'], found['verdict'], found['pattern'], found['tool']].join(':'))
+}
+
+describe('governor replay --json', () => {
+  it('says for each finding which conversation, call, verdict, pattern and tool', async () => {
+    const file = fileWith(talk('fine', [LIST]) + talk('stuck', times(3, LIST)))
+    const { code, out, err } = await governor(['replay', '--json', file])
+    expect({ code, err }).toEqual({ code: 0, err: '' })
+    expect(out).toBe('{"id":"stuck","call_index":2,"verdict":"warn","pattern":"repetition","tool":"list"}\n')
+  })
+
+  it('says where it would have warned, blocked and stopped, and nothing of the run after that', async () => {
+    expect(await judged(talk('stuck', times(20, LIST)))).toEqual([
+      '2:warn:repetition:list',
+      '5:warn:repetition:list',
+      '8:block:repetition:list',
+      '9:block:repetition:list',
+      '10:stop:repetition:list',
+    ])
+  })
+
+  it('begins again with a human message, not with what a harness writes', async () => {
+    const stuck = times(12, LIST).flatMap(chat)
+    const more = times(3, LIST).flatMap(chat)
+    const harness = user('<system-reminder>Mind the time.</system-reminder>')
+    const around = (between: Json) => lineOf('x', [user('Go.'), ...stuck, between, ...more])
+    const verdicts = ['2:warn', '5:warn', '8:block', '9:block', '10:stop']
+    const short = async (text: string) => (await judged(text)).map((found) => found.split(':', 2).join(':'))
+    expect(await short(around(harness))).toEqual(verdicts)
+    expect(await short(around(user('Once more.')))).toEqual([...verdicts, '12:warn'])
+  })
+
+  it.each([
+    {
+      shape: 'functions of old',
+      messages: times(3, LIST).flatMap(([name, args, content]) => [
+        { role: 'assistant', content: '', function_call: { name, arguments: args } },
+        { role: 'function', name, content },
+      ]),
+    },
+    {
+      shape: 'custom tools',
+      messages: times(3, LIST).flatMap(([name, input, content], at) => [
+        { role: 'assistant', tool_calls: [{ id: `c${at}`, type: 'custom', custom: { name, input } }] },
+        { role: 'tool', tool_call_id: `c${at}`, content: [{ type: 'text', text: content }] },
+      ]),
+    },
+    {
+      shape: "Anthropic's blocks",
+      messages: times(3, LIST).flatMap(([name, args, content], at) => [
+        { role: 'assistant', content: [{ type: 'tool_use', id: `t${at}`, name, input: JSON.parse(args) }] },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: `t${at}`, content }] },
+      ]),
+    },
+    {
+      shape: 'the items of Responses',
+      messages: times(3, LIST).flatMap(([name, args, output], at) => [
+        { type: 'function_call', call_id: `c${at}`, name, arguments: args },
+        { type: 'function_call_output', call_id: `c${at}`, output },
+      ]),
+    },
+    {
+      shape: 'ids that are used again and again',
+      messages: times(3, LIST).flatMap((made) => chat(made, 0)),
+    },
+    {
+      shape: 'results that differ only in times',
+      messages: [1, 2, 3].flatMap((at) => chat(['test', '{}', `ok in 0.${at}s`], at)),
+    },
+    {
+      shape: 'arguments in another order',
+      messages: ['{"a":1,"b":2}', '{"b":2,"a":1}', '{ "a": 1, "b": 2 }'].flatMap((args, at) =>
+        chat(['test', args, 'ok'], at),
+      ),
+    },
+    {
+      shape: 'arguments that are no JSON',
+      messages: times(3, ['test', '{"a": ', 'usage: test']).flatMap(chat),
+    },
+  ])('reads $shape', async ({ messages }) => {
+    for (const line of [{ messages }, { input: messages }, { body: { model: 'x', messages } }, messages]) {
+      const found = await judged(JSON.stringify(line))
+      expect(found.map((one) => one.split(':', 3).join(':'))).toEqual(['2:warn:repetition'])
+    }
+  })
+
+  it('counts calls through the whole conversation, parallel ones each, and takes equal ones for one', async () => {
+    const call = (id: string) => ({ id, type: 'function', function: { name: 'list', arguments: '{}' } })
+    const step = (...ids: string[]) => [
+      { role: 'assistant', tool_calls: ids.map(call) },
+      ...ids.map((id) => ({ role: 'tool', tool_call_id: id, content: 'a' })),
+    ]
+    const messages = [...step('1', '2', '3'), ...step('4', '5'), ...step('6', '7')]
+    expect(await judged(lineOf('x', messages))).toEqual(['5:warn:repetition:list'])
+  })
+
+  it('goes by the thresholds of --config', async () => {
+    const config = join(folder, 'strict.yaml')
+    writeFileSync(config, 'loop_guard: { repetition_threshold: 2, max_warnings_before_block: 1 }\n')
+    expect(await judged(talk('x', times(4, LIST)), '--config', config)).toEqual([
+      '1:warn:repetition:list',
+      '3:block:repetition:list',
+    ])
+  })
+
+  it('reports a line that is no conversation with its number, and goes on', async () => {
+    const file = fileWith(`{"id": 1\n\n{"id":"x"}\n7\n${talk('stuck', times(3, LIST))}`)
+    const { code, out, err } = await governor(['replay', '--json', file])
+    expect(code).toBe(0)
+    expect(out).toContain('"id":"stuck"')
+    expect(err.split('\n')).toEqual([
+      `governor: ${file}, line 1: not JSON: skipped`,
+      `governor: ${file}, line 3: no conversation: expected an object with messages: skipped`,
+      `governor: ${file}, line 4: no conversation: expected an object with messages: skipped`,
+      '',
+    ])
+  })
+
+  it('never trips over what stands in a conversation', async () => {
+    const part = fc.oneof(
+      fc.record(
+        {
+          role: fc.constantFrom('user', 'assistant', 'tool', 'function', 'x', null),
+          type: fc.constantFrom('function_call', 'function_call_output', 'message', 3),
+          content: fc.oneof(fc.string(), fc.array(fc.jsonValue()), fc.jsonValue()),
+          tool_calls: fc.oneof(
+            fc.jsonValue(),
+            fc.array(fc.record({ id: fc.jsonValue(), function: fc.jsonValue() })),
+          ),
+          function_call: fc.jsonValue(),
+        },
+        { requiredKeys: [] },
+      ),
+      fc.jsonValue(),
+    )
+    await fc.assert(
+      fc.asyncProperty(fc.array(part, { maxLength: 6 }), async (messages) => {
+        const { code, err } = await governor(['replay', fileWith(JSON.stringify({ messages }))])
+        expect({ code, err }).toEqual({ code: 0, err: '' })
+      }),
+      { numRuns: 200 },
+    )
+  })
+})
+
+describe('governor replay', () => {
+  const text = talk('fine', [LIST]) + talk('stuck', times(3, LIST))
+
+  it('prints a table and what it comes to', async () => {
+    const { out } = await governor(['replay', fileWith(text)])
+    expect(out.split('\n').map((line) => line.split(/ {2,}/))).toEqual([
+      ['conversation', 'call', 'verdict', 'pattern', 'tool'],
+      ['stuck', '2', 'warn', 'repetition', 'list'],
+      [''],
+      ['2 conversations, 4 tool calls: 1 warned, 0 with calls blocked, 0 stopped.'],
+      [''],
+    ])
+  })
+
+  it('says where a conversation stands that has no id', async () => {
+    const { id: _, ...rest } = JSON.parse(talk('x', times(3, LIST))) as Json
+    const file = fileWith(`\n${JSON.stringify(rest)}`)
+    expect((await governor(['replay', '--json', file])).out).toContain(`"id":${JSON.stringify(`${file}:2`)}`)
+  })
+
+  it('is in colour for people who want it', async () => {
+    const file = fileWith(text)
+    const coloured = async (given: Given) => (await governor(['replay', file], given)).out.includes('\u001b[')
+    expect(await coloured({ isInteractive: true })).toBe(true)
+    expect(await coloured({ isInteractive: true, env: { NO_COLOR: '1' } })).toBe(false)
+    expect(await coloured({})).toBe(false)
+  })
+
+  it('lets nothing in a recording steer the terminal', async () => {
+    const { out } = await governor([
+      'replay',
+      fileWith(talk('\u001b[2Jx', times(3, ['\u001b]0;hi\u0007', '{}', 'a']))),
+    ])
+    expect(out).toContain('�[2Jx')
+    expect(out).not.toContain('\u001b')
+  })
+
+  it('shows people how far long work is, and takes that away in the end', async () => {
+    const file = fileWith(talk('x', [['read', '{}', 'x'.repeat(1_000_000)]]).repeat(10))
+    const { err } = await governor(['replay', file], { isInteractive: true })
+    expect(err).toMatch(/█+░+ 50 %/)
+    expect(err.endsWith('\r\u001b[K')).toBe(true)
+    expect((await governor(['replay', file])).err).toBe('')
+  })
+
+  it('reads standard input where the file is -, however its bytes come in', async () => {
+    const bytes = Buffer.from(talk('gestört', times(3, LIST)) + talk('b', times(3, LIST)).trimEnd())
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.nat(bytes.length), { maxLength: 8 }), async (cuts) => {
+        const at = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
+        async function* input() {
+          for (const [index, start] of at.entries()) yield bytes.subarray(start, at[index + 1])
+        }
+        const { out } = await governor(['replay', '--json', '-'], { input })
+        expect(out.split('\n').map((line) => line.slice(0, 16))).toEqual([
+          '{"id":"gestört",',
+          '{"id":"b","call_',
+          '',
+        ])
+      }),
+      { numRuns: 50 },
+    )
+  })
+
+  it('judges all files that can be read, and says which can not', async () => {
+    const missing = join(folder, 'none.jsonl')
+    const { code, out, err } = await governor(['replay', missing, folder, fileWith(text)])
+    expect(code).toBe(1)
+    expect(err).toBe(
+      `governor: ${missing}: can't be read (no such file)\ngovernor: ${folder}: can't be read (a folder)\n`,
+    )
+    expect(out).toContain('2 conversations')
+  })
+
+  it.each([
+    { args: ['replay'], says: 'replay needs a file, or - for standard input' },
+    { args: ['start', '--json'], says: '--json is for replay' },
+  ])('answers $args with exit code 2 and one line', async ({ args, says }) => {
+    expect(await governor(args)).toEqual({
+      code: 2,
+      out: '',
+      err: `governor: ${says}: see governor --help\n`,
+    })
+  })
+})

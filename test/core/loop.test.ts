@@ -1,0 +1,125 @@
+import { describe, expect, it } from 'vitest'
+import { policyWith, tell } from './loop-story.ts'
+
+describe('a loop', () => {
+  it.each([
+    {
+      what: 'the third equal call with the same result in a row',
+      story: 'a=1 b=1 c=1 c=1 c=1',
+      found: ['4:repetition'],
+    },
+    {
+      what: 'the third in the window with old calls in between',
+      story: 'b=1 c=1 c=1 b=1 c=1',
+      found: ['4:repetition'],
+    },
+    {
+      what: 'the third with one look elsewhere in between each time',
+      story: 'view=x grep=1 view=x find=2 view=x',
+      found: ['4:repetition'],
+    },
+    { what: 'two calls in turn, two rounds long', story: 'a=1 b=2 a=1 b=2', found: ['3:ping_pong'] },
+    { what: 'three in turn', story: 'a=1 b=2 c=3 a=1 b=2 c=3', found: ['5:cycle'] },
+    { what: 'four in turn', story: 'a=1 b=2 c=3 d=4 a=1 b=2 c=3 d=4', found: ['7:cycle'] },
+    {
+      what: 'the fifth equal call in a row, whatever its results',
+      story: 'now=1 now=2 now=3 now=4 now=5',
+      found: ['4:same_call'],
+    },
+    {
+      what: 'a change repeated with success',
+      story: 'write!=ok write!=ok write!=ok',
+      found: ['2:repetition'],
+    },
+    {
+      what: 'a poll without an end',
+      story: 'get?=run get?=run get?=run get?=run get?=run get?=run',
+      found: ['5:repetition'],
+    },
+    {
+      what: 'a call that had kept changing, at rest twice as long',
+      story: 'j=1 j=2 k=1 j=3 j=3 j=3 m=1 j=3 j=3 j=3',
+      found: ['9:repetition'],
+    },
+  ])('is $what', ({ story, found }) => {
+    expect(tell(story).found).toEqual(found)
+  })
+
+  it.each([
+    { what: 'two equal calls', story: 'a=1 a=1 b=1 c=1 d=1' },
+    { what: 'edit and test, in turn', story: 'e1!=ok t=6 e2!=ok t=5 e3!=ok t=4 e4!=ok t=3' },
+    {
+      what: 'edit and test, though the tests fail alike',
+      story: 'e1!=ok t=no e2!=ok t=no e3!=ok t=no e4!=ok t=no',
+    },
+    { what: 'the same look after two new calls each time', story: 'v=x a=1 b=1 v=x c=1 d=1 v=x e=1 f=1 v=x' },
+    { what: 'paging', story: 'p1=a p2=b p3=c p4=d p5=e p6=f p7=g' },
+    { what: 'a batch with the same result each time', story: 'd1!=ok d2!=ok d3!=ok d4!=ok d5!=ok d6!=ok' },
+    { what: 'a poll that goes on a while', story: 'get?=run get?=run get?=run get?=run get?=run' },
+    { what: 'a poll that moves', story: 'get?=1 get?=2 get?=3 get?=4 get?=5 get?=6 get?=7 get?=8 get?=9' },
+    { what: 'two calls in turn, of which one moves', story: 'a=1 b=2 a=1 b=3 c=1 d=1' },
+    { what: 'waiting and looking, in turn', story: 'sleep?=ok get=run sleep?=ok get=run sleep?=ok get=done' },
+    { what: 'the same three calls side by side, twice', story: 'a=1+b=2 a=1+b=2 c=1' },
+    { what: 'equal calls of one response', story: 'a=1+a=1+a=1+a=1+a=1+a=1' },
+    {
+      what: 'equal calls further apart than the window is long',
+      story: 'a=1 a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 a=1',
+    },
+    { what: 'equal calls of tools with other results each time', story: 'a=1 b=1 a=2 b=2 a=3 b=3' },
+  ])('is not $what', ({ story }) => {
+    expect(tell(story).found).toEqual([])
+  })
+
+  it('counts equal calls of one response as one, and responses as they come', () => {
+    expect(tell('a=1+a=1+a=1 a=1+a=1 a=1').found).toEqual(['5:repetition'])
+    expect(tell('a=1+b=2 a=1+b=2 a=1+b=2').found).toEqual(['4:repetition'])
+  })
+
+  it('is found once for a response, by the first call that completes one', () => {
+    expect(tell('a=1 a=1 b=2 b=2 a=1+b=2').found).toEqual(['4:repetition'])
+  })
+
+  it('begins to count anew once it was found, and still knows what it has seen', () => {
+    expect(tell('a=1 '.repeat(9)).found).toEqual(['2:repetition', '5:repetition', '8:repetition'])
+    expect(tell('a=1 b=2 '.repeat(6)).found).toEqual(['3:ping_pong', '7:ping_pong', '11:ping_pong'])
+  })
+
+  it('says how often and with what', () => {
+    const [row] = tell('a=1 a=1 a=1').findings
+    expect(row).toMatchObject({ pattern: 'repetition', tools: ['a'], count: 3, span: 3 })
+    const [window] = tell('v=x g=1 v=x f=2 v=x').findings
+    expect(window).toMatchObject({ pattern: 'repetition', tools: ['v'], count: 3, span: 5 })
+    const [cycle] = tell('a=1 b=2 c=3 a=1 b=2 c=3').findings
+    expect(cycle).toMatchObject({ pattern: 'cycle', tools: ['a', 'b', 'c'], count: 2, span: 6 })
+  })
+})
+
+describe('the settings of a loop', () => {
+  it('say how many equal calls it takes', () => {
+    expect(tell('a=1 '.repeat(5), policyWith({ repetition_threshold: 5 })).found).toEqual(['4:repetition'])
+    expect(tell('a=1 a=1', policyWith({ repetition_threshold: 2 })).found).toEqual(['1:repetition'])
+  })
+
+  it('say how far back to look', () => {
+    const story = 'b=1 c=1 c=1 b=1 c=1'
+    expect(tell(story, policyWith({ window_size: 3 })).found).toEqual([])
+    expect(tell(story, policyWith({ window_size: 4 })).found).toEqual(['4:repetition'])
+  })
+
+  it('count a row to its end, though it is longer than the window', () => {
+    expect(
+      tell('a=1 '.repeat(7), policyWith({ window_size: 2, repetition_threshold: 7, same_call_any_result: 9 }))
+        .found,
+    ).toEqual(['6:repetition'])
+  })
+
+  it('say how much more patience polling gets', () => {
+    const story = 'get?=run '.repeat(9)
+    expect(tell(story, policyWith({ poll_multiplier: 1 })).found).toEqual([
+      '2:repetition',
+      '5:repetition',
+      '8:repetition',
+    ])
+    expect(tell(story, policyWith({ poll_multiplier: 3 })).found).toEqual(['8:repetition'])
+  })
+})
