@@ -4,7 +4,7 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
 import type { Logger } from 'pino'
-import { registryOf } from './config/policies.ts'
+import { loopPolicyOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
 import { ops } from './ops/ops.ts'
@@ -43,8 +43,10 @@ export interface GovernorOptions {
   readonly onEvent?: Emit
 }
 
-function policiesOf({ budget, stop }: Config): Policies {
+function policiesOf(config: Config): Policies {
+  const { budget, stop } = config
   return {
+    loop: loopPolicyOf(config),
     budget: {
       enabled: budget.enabled,
       maxIterations: budget.max_iterations,

@@ -49,6 +49,17 @@ function isPersonsPicture(conversation: Conversation, index: number): boolean {
   return conversation.texts(index).length === 0 && (index === 0 || conversation.resultCount(index - 1) === 0)
 }
 
+/** What a human said in a message, which may be a picture without words; `undefined` where it is none of a human. */
+export function humanWords(
+  conversation: Conversation,
+  index: number,
+  registry: ScaffoldRegistry,
+): string | undefined {
+  if (conversation.role(index) !== 'user' || conversation.resultCount(index) > 0) return undefined
+  const said = humanText(conversation.texts(index), registry)
+  return said === '' && !isPersonsPicture(conversation, index) ? undefined : said
+}
+
 /** The first and the newest of the assistant messages. */
 function kept(assistants: readonly number[]): readonly number[] {
   return assistants.length <= ANCESTRY + 1
@@ -100,9 +111,8 @@ export function readOn(
       hasResults = true
       continue
     }
-    if (role !== 'user') continue
-    const said = humanText(conversation.texts(index), registry)
-    if (said === '' && !isPersonsPicture(conversation, index)) continue
+    const said = humanWords(conversation, index, registry)
+    if (said === undefined) continue
     const human = hashOf(said)
     humans.push(human)
     if (said !== '') asked ??= human
@@ -130,6 +140,17 @@ export function readOn(
 export function recalled(reading: Reading): Reading {
   const own = [...reading.hashes].filter(([index]) => reading.assistants.includes(index))
   return { ...reading, hashes: new Map(own) }
+}
+
+/** The first and the newest assistant messages of what was read, in order. */
+export function stepsOf(
+  reading: Reading,
+  conversation: Conversation,
+): readonly { readonly index: number; readonly hash: Hash }[] {
+  return reading.assistants.map((index) => ({
+    index,
+    hash: assistantHash(conversation, index, reading.hashes),
+  }))
 }
 
 /** The first and the newest assistant messages of what was read: a transcript that holds one continues the same thread. */

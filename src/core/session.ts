@@ -5,7 +5,9 @@
  * history) or never did (limits that were reached, answers that were given). Plain data and pure functions, so
  * that any store can hold it and any replica that loses a race can run the same change again.
  */
+import { type Guarded, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
+import type { LoopFinding } from './loop-guard.ts'
 import type { Sighting } from './sighting.ts'
 import type { FinalAnswer } from './terminal.ts'
 
@@ -33,6 +35,8 @@ export interface Thread {
   readonly humanCount: number
   readonly ancestry: readonly Hash[]
   readonly run: Run
+  /** Unset while nobody guards it. */
+  readonly guarded?: Guarded
 }
 
 /** Threads, least recently used first. */
@@ -47,6 +51,8 @@ export interface Position {
   readonly toolCalls: number
   readonly isRetry: boolean
   readonly startsRun: boolean
+  /** The loop that the newest step of the run closed. */
+  readonly loop?: LoopFinding
   readonly ended?: FinalAnswer
 }
 
@@ -136,7 +142,7 @@ function newRun(now: number): Run {
 
 /**
  * Takes a request into account. Idempotent: the same request again is a retry and changes no count. `isDerived`: the
- * session has no name but what it was asked and first answered.
+ * session has no name but what it was asked and first answered. `follow` takes the request in for the loop guard.
  */
 export function observe(
   session: Session,
@@ -144,9 +150,11 @@ export function observe(
   threadName: string,
   now: number,
   isDerived = false,
+  follow?: (guarded: Guarded) => Guarded,
 ): { session: Session; position: Position } {
   const known = findThread(session, sighting, threadName)
-  const begins = !known || startsRun(known, sighting) || (isDerived && startsOver(known, sighting))
+  const isOver = known !== undefined && isDerived && startsOver(known, sighting)
+  const begins = !known || isOver || startsRun(known, sighting)
   const run = begins ? newRun(now) : known.run
   const before = retryOf(run, sighting)
   const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + 1)
@@ -154,7 +162,9 @@ export function observe(
   const isCounted =
     before !== undefined || (sighting.newest !== undefined && known?.ancestry.includes(sighting.newest))
   const toolCalls = Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls))
+  const guarded = follow?.((isOver ? undefined : known?.guarded) ?? UNGUARDED)
   const thread: Thread = {
+    ...(guarded ? { guarded } : {}),
     name: threadName,
     system: sighting.system,
     humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),
@@ -178,6 +188,7 @@ export function observe(
       isRetry: before !== undefined,
       startsRun: begins,
       ...(run.ended ? { ended: run.ended } : {}),
+      ...(guarded?.finding ? { loop: guarded.finding } : {}),
     },
   }
 }

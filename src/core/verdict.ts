@@ -1,5 +1,6 @@
 /** The one decision: what becomes of a request. */
 import { exhausted, type Meter, type MeterName, pressureOf, type Thresholds, type Tier } from './budget.ts'
+import type { LoopFinding } from './loop-guard.ts'
 import { fill, type NoticeTexts, noticeFor } from './notice.ts'
 import type { Position } from './session.ts'
 import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
@@ -23,7 +24,8 @@ export type Verdict =
   | { readonly kind: 'allow'; readonly announcement?: string }
   | {
       readonly kind: 'warn'
-      readonly tier: Exclude<Tier, 'none'>
+      /** Unset where the notice is about a loop alone. */
+      readonly tier?: Exclude<Tier, 'none'>
       readonly notice: string
       readonly announcement?: string
     }
@@ -57,8 +59,15 @@ function isSameLimit({ terminal }: FinalAnswer, meter: Meter): boolean {
   return terminal.terminal_reason === reasonOf(meter.name) && terminal.budget_max === meter.max
 }
 
-export function decide(position: Position, policy: BudgetPolicy): Verdict {
-  if (!policy.enabled) return { kind: 'allow' }
+/** One notice says all that there is to say. */
+function told(loop: LoopFinding | undefined, notice: string): string {
+  return loop ? `${loop.notice}\n\n${notice}` : notice
+}
+
+/** `loop`: the one that the model is to be told about. */
+export function decide(position: Position, policy: BudgetPolicy, loop?: LoopFinding): Verdict {
+  const warning: Verdict = loop ? { kind: 'warn', notice: loop.notice } : { kind: 'allow' }
+  if (!policy.enabled) return warning
   const meters = metersOf(position, policy)
   const spent = exhausted(meters)
   if (spent && position.ended && isSameLimit(position.ended, spent)) {
@@ -75,9 +84,9 @@ export function decide(position: Position, policy: BudgetPolicy): Verdict {
     }
   }
   const pressure = pressureOf(meters, policy.thresholds)
-  if (!pressure || pressure.tier === 'none') return { kind: 'allow', ...announcement }
+  if (!pressure || pressure.tier === 'none') return { ...warning, ...announcement }
   const notice = noticeFor(pressure.tier, pressure.meter, policy.texts)
   return notice
-    ? { kind: 'warn', tier: pressure.tier, notice, ...announcement }
-    : { kind: 'allow', ...announcement }
+    ? { kind: 'warn', tier: pressure.tier, notice: told(loop, notice), ...announcement }
+    : { ...warning, ...announcement }
 }

@@ -1,5 +1,6 @@
 /** What every request needs; made once, in app.ts. */
 import type { Dispatcher } from 'undici'
+import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { BudgetPolicy } from '../core/verdict.ts'
 import type { Store } from '../store/store.ts'
@@ -12,6 +13,7 @@ import type { Upstream } from './route.ts'
 /** What a reload may change; read once per request. */
 export interface Policies {
   readonly budget: BudgetPolicy
+  readonly loop: LoopPolicy
   readonly announce: 'auto' | 'always' | 'never'
   readonly clientOverride: boolean | 'lower_only'
 }

@@ -41,12 +41,27 @@ export async function exchange(
 
 function act(context: ProxyContext, trip: Trip, { judgement, call, bytes }: Judged): Promise<void> | void {
   const own = noteJudgement(trip, judgement)
+  tellOfLoop(context, judgement)
   if (judgement.verdict.kind === 'repeat')
     return repeatAnswer(context, trip, judgement, judgement.verdict.answer, own)
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
     return answerLast(context, trip, judgement, call, bytes, own)
   }
   return forward(context, trip, judgement, call, bytes, own)
+}
+
+/** A request that is sent again closes no loop again. */
+function tellOfLoop(context: ProxyContext, { position, verdict }: Judgement): void {
+  const { loop, isRetry } = position
+  if (!loop || isRetry) return
+  const isTold = verdict.kind === 'warn' && verdict.notice.includes(loop.notice)
+  context.emit({
+    kind: 'loop',
+    pattern: loop.pattern,
+    tool: loop.tools.at(-1) ?? '',
+    isTold,
+    warnings: loop.warnings,
+  })
 }
 
 /** A judged request, and how it would be sent as it is. */

@@ -117,7 +117,7 @@ export function forward(
   const { verdict } = judgement
   const told = () => {
     if (verdict.kind === 'warn' && change.notice) {
-      context.emit({ kind: 'notice', tier: verdict.tier, channel: change.notice.channel })
+      context.emit({ kind: 'notice', tier: verdict.tier ?? 'loop', channel: change.notice.channel })
     }
   }
   const receiver = receiverOf(trip, judgement, own, told)

@@ -1,5 +1,6 @@
 /** Reads a guarded request and decides what becomes of it. */
 import type { MeterName } from '../core/budget.ts'
+import { type Guarded, guard } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
 import { end, giveBack, NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import { derivedSessionId, isAgentic, type Sighting, sight } from '../core/sighting.ts'
@@ -64,6 +65,7 @@ async function placeInSession(
   sighting: Sighting,
   thread: string,
   isDerived: boolean,
+  follow: ((guarded: Guarded) => Guarded) | undefined,
 ): Promise<Position> {
   const change = (session: Session | undefined) => {
     const { session: next, position } = observe(
@@ -72,6 +74,7 @@ async function placeInSession(
       thread,
       context.now(),
       isDerived,
+      follow,
     )
     return { session: next, result: position }
   }
@@ -112,7 +115,10 @@ export async function judge(
   const id = explicit === undefined ? derived : hashOf(explicit)
   const key = id && { tenant, id }
   const thread = threadNameOf(headers, identity)
-  const position = await placeInSession(context, key, sighting, thread, explicit === undefined)
+  const { loop } = context.policies()
+  const transcript = { conversation, reading, registry }
+  const follow = loop.enabled ? (guarded: Guarded) => guard(guarded, transcript, loop) : undefined
+  const position = await placeInSession(context, key, sighting, thread, explicit === undefined, follow)
   const counted = { fingerprint: sighting.fingerprint, thread }
   const policy = policyFor(headers, context.policies())
   const remember = async (change: (session: Session) => Session): Promise<void> => {
@@ -124,7 +130,7 @@ export async function judge(
     sessionId,
     position,
     policy,
-    verdict: decide(position, policy),
+    verdict: decide(position, policy, loop.mode === 'observe' ? undefined : position.loop),
     endsItself: sighting.asksForSummary,
     giveBack: () => remember((session) => giveBack(session, counted)),
     end: (answer) => remember((session) => end(session, counted, answer)),

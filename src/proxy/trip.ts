@@ -106,6 +106,7 @@ function verdictName(judgement: Judgement): VerdictName {
 /** What a judgement adds to the response headers and to the log. */
 export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
   const { position, policy, verdict, sessionId } = judgement
+  const { loop } = position
   const max = policy.enabled ? policy.maxIterations : 0
   const iteration = max > 0 ? Math.min(position.iteration, max) : position.iteration
   const tier = verdict.kind === 'warn' && !judgement.endsItself ? verdict.tier : undefined
@@ -116,12 +117,14 @@ export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
     ...(max > 0 ? { maxIterations: max } : {}),
     ...(sessionId === undefined ? {} : { session: sessionId }),
     ...(tier ? { tier } : {}),
+    ...(loop ? { loop: loop.pattern } : {}),
   })
   return {
     ...(sessionId === undefined ? {} : { 'x-governor-session': sessionId }),
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
     'x-governor-verdict': verdictName(judgement),
     ...(tier ? { 'x-governor-tier': tier } : {}),
+    ...(loop ? { 'x-governor-loop': `${loop.pattern};count=${loop.count}` } : {}),
   }
 }
 

@@ -14,6 +14,8 @@ export interface MemoryLimits {
 /** What a hash and its place in an array take, roughly, in bytes. */
 const BYTES_PER_HASH = 96
 const BYTES_PER_THREAD = 512
+/** A window of calls and outcomes, and names of messages. */
+const BYTES_PER_GUARD = 8_192
 
 function sizeOfRun(run: Run): number {
   return run.seen.length * BYTES_PER_HASH + (run.ended ? run.ended.text.length * 2 : 0)
@@ -25,6 +27,7 @@ function sizeOf(session: Session): number {
       sum +
       BYTES_PER_THREAD +
       (thread.humans.length + thread.ancestry.length) * BYTES_PER_HASH +
+      (thread.guarded ? BYTES_PER_GUARD : 0) +
       sizeOfRun(thread.run),
     BYTES_PER_THREAD,
   )

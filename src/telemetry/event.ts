@@ -3,6 +3,7 @@
  * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
  */
 import type { Tier } from '../core/budget.ts'
+import type { Pattern } from '../core/loop.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
 
@@ -35,6 +36,7 @@ export interface RequestEnded {
   readonly maxIterations?: number
   readonly verdict?: VerdictName
   readonly tier?: Tier
+  readonly loop?: Pattern
   readonly isRetry?: boolean
   readonly failure?: string
 }
@@ -42,7 +44,15 @@ export interface RequestEnded {
 export type ProxyEvent =
   | { readonly kind: 'request_began' }
   | RequestEnded
-  | { readonly kind: 'notice'; readonly tier: Tier; readonly channel: Channel }
+  | { readonly kind: 'notice'; readonly tier: Tier | 'loop'; readonly channel: Channel }
+  /** A loop was found; `warnings`: how often the model has been told of it, this time included. */
+  | {
+      readonly kind: 'loop'
+      readonly pattern: Pattern
+      readonly tool: string
+      readonly isTold: boolean
+      readonly warnings: number
+    }
   | {
       readonly kind: 'stopped'
       readonly reason: TerminalReason

@@ -23,6 +23,7 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
     session: event.session,
     verdict: event.verdict,
     tier: event.tier,
+    loop: event.loop,
     failure: event.failure,
     iteration: event.iteration,
     max_iterations: event.maxIterations,
@@ -40,6 +41,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'request_ended':
       return logRequest(log, event)
     case 'request_began':
+    case 'loop':
     case 'notice':
     case 'answer_repeated':
       return

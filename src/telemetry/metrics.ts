@@ -15,6 +15,21 @@ export interface Metrics {
 
 const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'])
 
+/** Names come from clients: so many of them become labels, the others one. */
+const MAX_TOOLS = 100
+const OTHER = 'other'
+
+/** Lets the first names through, as they come, and only such as a label can well be. */
+function createLabels(max: number): (name: string) => string {
+  const known = new Set<string>()
+  return (name) => {
+    if (known.has(name)) return name
+    if (known.size >= max || !/^[\w.:/-]{1,64}$/.test(name)) return OTHER
+    known.add(name)
+    return name
+  }
+}
+
 /** What is counted elsewhere. */
 export interface Levels {
   readonly sessions: () => number
@@ -74,6 +89,14 @@ export function createMetrics(levels: Levels): Metrics {
     'tier',
     'channel',
   )
+  const loops = counter(
+    'governor_loops_total',
+    'Loops found, by pattern, tool, and whether the model was told.',
+    'pattern',
+    'tool',
+    'action',
+  )
+  const toolLabel = createLabels(MAX_TOOLS)
   const stops = counter(
     'governor_stops_total',
     'Ended runs by reason, and by whose answer ended them.',
@@ -129,6 +152,8 @@ export function createMetrics(levels: Levels): Metrics {
           return
         case 'request_ended':
           return recordRequest(event)
+        case 'loop':
+          return loops(event.pattern, toolLabel(event.tool), event.isTold ? 'warned' : 'observed')
         case 'notice':
           return notices(event.tier, event.channel)
         case 'stopped':

@@ -1,0 +1,98 @@
+/**
+ * Follows a live conversation for the loop guard, request by request: takes in the calls that are new since the last
+ * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
+ */
+import type { Conversation } from './conversation.ts'
+import type { Hash } from './hash.ts'
+import {
+  humanSpoke,
+  type LoopCall,
+  type LoopFinding,
+  type LoopMemory,
+  type LoopPolicy,
+  loopCall,
+  madeCall,
+  NO_LOOP,
+  observeStep,
+} from './loop-guard.ts'
+import { humanWords, type Reading, stepsOf } from './reading.ts'
+import type { ScaffoldRegistry } from './scaffolding.ts'
+
+/** What a thread remembers for the guard; plain JSON, bounded. */
+export interface Guarded {
+  readonly memory: LoopMemory
+  /** The newest assistant messages that were taken in, oldest first. */
+  readonly known: readonly Hash[]
+  /** Where in the transcript the newest of them stood: two messages of one content are told apart by nothing else. */
+  readonly at: number
+  /** What was found in the newest of them. */
+  readonly finding?: LoopFinding
+}
+
+export const UNGUARDED: Guarded = { memory: NO_LOOP, known: [], at: -1 }
+
+/** How many assistant messages are remembered by name. */
+const MAX_KNOWN = 16
+/** How many messages of a transcript that nothing is known of are looked at: more than a window of steps. */
+const MAX_UNKNOWN = 96
+
+/** A request's transcript, as far as the guard needs it. Pure: it may be read more than once. */
+export interface Transcript {
+  readonly conversation: Conversation
+  readonly reading: Reading
+  readonly registry: ScaffoldRegistry
+}
+
+/** The results that stand after an assistant message, by the ids of the calls. */
+function resultsAfter(conversation: Conversation, index: number): ReadonlyMap<string, string> {
+  const found = new Map<string, string>()
+  for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
+    for (const { callId, text } of conversation.results(at)) found.set(callId, text)
+  }
+  return found
+}
+
+function callsAt(conversation: Conversation, index: number, policy: LoopPolicy): LoopCall[] {
+  const results = resultsAfter(conversation, index)
+  return conversation.calls(index).flatMap((call) => {
+    const read = loopCall(call.id, madeCall(call, policy), results.get(call.id), policy)
+    return read ? [read] : []
+  })
+}
+
+/** Where in a transcript the messages begin that were not taken in: after the newest that was. */
+function firstNew({ known, at }: Guarded, steps: ReturnType<typeof stepsOf>, length: number): number {
+  const last = known.at(-1)
+  const newest =
+    steps.find(({ index, hash }) => index === at && hash === last) ??
+    // A history that was compacted, or went back.
+    steps.findLast(({ hash }) => known.includes(hash))
+  return newest ? newest.index + 1 : Math.max(0, length - MAX_UNKNOWN)
+}
+
+/** Takes in what a request shows that was not known. The same request again changes nothing. */
+export function guard(
+  guarded: Guarded,
+  { conversation, reading, registry }: Transcript,
+  policy: LoopPolicy,
+): Guarded {
+  const steps = stepsOf(reading, conversation)
+  const from = firstNew(guarded, steps, conversation.length)
+  let { memory, finding } = guarded
+  let { at } = guarded
+  const names = [...guarded.known]
+  for (let index = from; index < conversation.length; index++) {
+    const role = conversation.role(index)
+    if (humanWords(conversation, index, registry) !== undefined) {
+      memory = humanSpoke(memory)
+      finding = undefined
+    }
+    // A call whose result is still to come is none yet.
+    if (role !== 'assistant' || index === conversation.length - 1) continue
+    const name = steps.find((step) => step.index === index)?.hash
+    if (name !== undefined) names.push(name)
+    at = index
+    ;({ memory, finding } = observeStep(memory, callsAt(conversation, index, policy), policy))
+  }
+  return { memory, known: names.slice(-MAX_KNOWN), at, ...(finding ? { finding } : {}) }
+}

@@ -1,0 +1,204 @@
+import { describe, expect, it } from 'vitest'
+import { afterStep, callModel, runAgent, START, type Step } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import type { ChatMessage, Script } from '../support/provider.ts'
+
+const LOOP_WARNING =
+  "You appear to be repeating the same action. The last 3 tool calls were identical. Try a different approach. (Repeated: 'search'.)"
+const BACK_OFF =
+  ' Before you call it again, check whether its precondition is met and what differs from last time. If you are waiting for something, wait 5 seconds before polling again.'
+
+/** Calls `search` with what `query` gives for the number of the request, from 1. */
+function searching(
+  query: (number: number) => string,
+  id: (number: number) => string = (n) => `call_${n}`,
+): Script {
+  return (_, number) => ({
+    calls: [{ id: id(number), name: 'search', arguments: JSON.stringify({ query: query(number) }) }],
+  })
+}
+
+const always = searching(() => 'the same')
+const LOOP = 'x-governor-loop'
+const headersOf = (steps: readonly Step[]) => steps.map(({ headers }) => headers.get(LOOP))
+
+describe.each([{ stream: false }, { stream: true }])(
+  'an agent that repeats one call (stream: $stream)',
+  ({ stream }) => {
+    it('is told after the third, and again with advice to wait after the sixth', async () => {
+      const { url, provider } = await startBoth(always)
+      const { steps } = await runAgent(url, START, { stream, max: 8 })
+      expect(headersOf(steps)).toEqual([
+        null,
+        null,
+        null,
+        'repetition;count=3',
+        null,
+        null,
+        'repetition;count=3',
+        null,
+      ])
+      expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
+        'allow',
+        'allow',
+        'allow',
+        'warn',
+        'allow',
+        'allow',
+        'warn',
+        'allow',
+      ])
+      const lastText = (at: number) => provider.requests[at]?.json.messages.at(-1)?.content
+      expect(lastText(2)).toBe('result of search')
+      expect(lastText(3)).toBe(`result of search\n\n${LOOP_WARNING}`)
+      expect(lastText(4)).toBe('result of search')
+      expect(lastText(6)).toBe(`result of search\n\n${LOOP_WARNING}${BACK_OFF}`)
+    })
+  },
+)
+
+describe('a loop is found', () => {
+  it.each<[string, Script]>([
+    [
+      'whatever the order of the keys',
+      (_, number) => ({
+        calls: [
+          { id: `c${number}`, name: 'search', arguments: number % 2 ? '{"a":1,"b":2}' : '{ "b":2, "a":1 }' },
+        ],
+      }),
+    ],
+    [
+      'where all calls have one id',
+      searching(
+        () => 'the same',
+        () => 'call_1',
+      ),
+    ],
+    [
+      'where the arguments are no JSON',
+      (_, number) => ({ calls: [{ id: `c${number}`, name: 'search', arguments: '{"a' }] }),
+    ],
+    [
+      'where the arguments are empty',
+      (_, number) => ({ calls: [{ id: `c${number}`, name: 'search', arguments: '' }] }),
+    ],
+  ])('%s', async (_, script) => {
+    const { url } = await startBoth(script)
+    const { steps } = await runAgent(url, START, { max: 4, headers: { 'x-governor-session': 'one' } })
+    expect(headersOf(steps).at(-1)).toBe('repetition;count=3')
+  })
+
+  it('where results differ in times and ids only', async () => {
+    const { url } = await startBoth(always)
+    let messages: ChatMessage[] = [...START]
+    const steps: Step[] = []
+    for (let at = 0; at < 4; at++) {
+      const step = await callModel(url, messages)
+      steps.push(step)
+      messages = afterStep(
+        messages,
+        step,
+        () => `Done at 2026-01-0${at + 1}T10:00:0${at}Z in ${at}.${at}s, pid ${4000 + at}`,
+      )
+    }
+    expect(headersOf(steps).at(-1)).toBe('repetition;count=3')
+  })
+
+  it('where two calls alternate', async () => {
+    const { url } = await startBoth(searching((number) => (number % 2 ? 'left' : 'right')))
+    const { steps } = await runAgent(url, START, { max: 5 })
+    expect(headersOf(steps).at(-1)).toMatch(/^ping_pong;count=\d$/)
+  })
+
+  it('through a history that was compacted in the middle of it', async () => {
+    const { url } = await startBoth(always)
+    const session = { headers: { 'x-governor-session': 'one' } }
+    const { messages } = await runAgent(url, START, { max: 2, ...session })
+    const compacted = [...START, ...messages.slice(-2)]
+    const { steps } = await runAgent(url, compacted, { max: 2, ...session })
+    expect(headersOf(steps)).toEqual([null, 'repetition;count=3'])
+  })
+})
+
+describe('no loop is found', () => {
+  it.each<[string, Script]>([
+    ['in calls that differ', searching(String)],
+    [
+      'in edits and the tests between them',
+      (_, number) => ({
+        calls: [
+          number % 2
+            ? { id: `c${number}`, name: 'edit', arguments: JSON.stringify({ line: number }) }
+            : { id: `c${number}`, name: 'test', arguments: '{}' },
+        ],
+      }),
+    ],
+    [
+      'in equal calls side by side in one response',
+      (_, number) => ({
+        calls: [1, 2, 3].map((at) => ({
+          id: `c${number}-${at}`,
+          name: 'search',
+          arguments: JSON.stringify({ page: number }),
+        })),
+      }),
+    ],
+    [
+      'in calls of a tool that is exempt',
+      (_, number) => ({ calls: [{ id: `c${number}`, name: 'process', arguments: '{}' }] }),
+    ],
+  ])('%s', async (_, script) => {
+    const { url } = await startBoth(script)
+    const { steps } = await runAgent(url, START, { max: 10 })
+    expect(headersOf(steps)).toEqual(Array(10).fill(null))
+  })
+
+  it('once a human has spoken', async () => {
+    const { url } = await startBoth(searching((number) => (number % 2 ? 'left' : 'right')))
+    const { messages } = await runAgent(url, START, { max: 3 })
+    const { steps } = await runAgent(url, [...messages, { role: 'user', content: 'Go on.' }], { max: 2 })
+    expect(headersOf(steps)).toEqual([null, null])
+  })
+})
+
+describe('a warning about a loop', () => {
+  it('is given again to the same request, which closes no loop again', async () => {
+    const { url, provider } = await startBoth(always)
+    const { messages } = await runAgent(url, START, { max: 3 })
+    const first = await callModel(url, messages)
+    const again = await callModel(url, messages)
+    expect(headersOf([first, again])).toEqual(['repetition;count=3', 'repetition;count=3'])
+    expect(provider.requests.at(-1)?.json).toEqual(provider.requests.at(-2)?.json)
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="warned"} 1')
+  })
+
+  it('stands with that about the budget in one notice', async () => {
+    const { url, provider } = await startBoth(always, { budget: { max_iterations: 5, adaptive: false } })
+    await runAgent(url, START, { max: 4 })
+    const content = String(provider.requests[3]?.json.messages.at(-1)?.content)
+    expect(content).toContain(`${LOOP_WARNING}\n\n[BUDGET: Iteration 4/5. `)
+  })
+
+  it('is not given by an observer, who changes nothing', async () => {
+    const { url, provider } = await startBoth(always, { loop_guard: { mode: 'observe' } })
+    const { steps } = await runAgent(url, START, { max: 4 })
+    expect(headersOf(steps).at(-1)).toBe('repetition;count=3')
+    expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('allow')
+    expect(provider.requests.at(-1)?.json.messages.at(-1)?.content).toBe('result of search')
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="observed"} 1')
+  })
+
+  it('is not given where the guard is off', async () => {
+    const { url } = await startBoth(always, { loop_guard: { enabled: false } })
+    const { steps } = await runAgent(url, START, { max: 5 })
+    expect(headersOf(steps)).toEqual(Array(5).fill(null))
+  })
+
+  it('is given where the budget is off', async () => {
+    const { url } = await startBoth(always, { budget: { enabled: false } })
+    const { steps } = await runAgent(url, START, { max: 4 })
+    expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('warn')
+  })
+})
