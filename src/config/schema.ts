@@ -191,7 +191,7 @@ const loopGuard = z.strictObject({
     .enum(['observe', 'warn', 'enforce'])
     .default('enforce')
     .describe(
-      'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused.',
+      'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused (live runs are not yet: as warn).',
     ),
   window_size: z
     .int()
