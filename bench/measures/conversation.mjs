@@ -1,0 +1,64 @@
+/** A conversation that grows to 1 MB, request by request, against JSON.parse of every body of it. */
+import { join } from 'node:path'
+import { ask, startHelper, stop } from '../processes.mjs'
+import { median } from '../statistics.mjs'
+import { processesOf } from './rounds.mjs'
+
+const SUBJECTS = ['governor', 'pipe', 'undici', 'parse']
+const CONVERSATION = { bytes: 1_048_576, turns: 100 }
+const PARSER = join(import.meta.dirname, '..', 'parser.mjs')
+
+/** Of every request the median over conversations, so that no stall of the machine counts; then the sum, in ms. */
+function total(conversations) {
+  return (
+    conversations[0].reduce((sum, _, at) => sum + median(conversations.map((times) => times[at])), 0) / 1000
+  )
+}
+
+async function parseTimes(rounds) {
+  const { child } = await startHelper('proxy', [PARSER])
+  try {
+    await ask(child, { ...CONVERSATION, conversations: 1 })
+    return await ask(child, { ...CONVERSATION, conversations: rounds })
+  } finally {
+    await stop(child)
+  }
+}
+
+/** CPU time of the whole conversation in ms, by subject, and of JSON.parse alone under `JSON.parse`. */
+export async function run(bench) {
+  bench.progress('growing conversation')
+  await bench.fleet.answer({ kind: 'json' })
+  const processes = await processesOf(bench, subjectsOf(bench))
+  const times = { 'JSON.parse': await parseTimes(bench.rounds) }
+  for (const { subject } of processes) times[subject.name] = []
+  for (let round = -1; round < bench.rounds; round++) {
+    for (const process of processes) {
+      const measured = await bench.fleet.load('converse', process, { ...CONVERSATION, conversations: 1 })
+      if (round >= 0) times[process.subject.name].push(...measured)
+    }
+  }
+  return Object.fromEntries(
+    Object.entries(times).map(([name, conversations]) => [name, total(conversations)]),
+  )
+}
+
+function subjectsOf(bench) {
+  return bench.subjects.filter(({ name }) => SUBJECTS.includes(name))
+}
+
+export function tables(totals, bench) {
+  const parse = totals['JSON.parse']
+  const rows = subjectsOf(bench).map(({ name, label }) => [name, label])
+  return [
+    {
+      title: `A conversation of ${CONVERSATION.turns} requests to 1 MB`,
+      columns: ['subject', 'CPU ms', '÷ JSON.parse'],
+      rows: [['JSON.parse', 'JSON.parse of every body, no proxy'], ...rows].map(([name, label]) => [
+        label,
+        totals[name].toFixed(0),
+        (totals[name] / parse).toFixed(2),
+      ]),
+    },
+  ]
+}

@@ -1,0 +1,60 @@
+/** Time that a proxy adds to event streams: to the first event, and to every event. */
+import { lengthsOutside } from '../stalls.mjs'
+import { difference, median, percentile } from '../statistics.mjs'
+import { inRounds, processesOf } from './rounds.mjs'
+
+const STREAMS = 50
+/** As long as the events take that were due meanwhile. */
+const SETTLING_MS = 40
+const US_PER_MS = 1000
+const ANSWER = { kind: 'stream', chunks: 25, interval: 40 }
+const LOAD = { size: '32KB', agents: STREAMS, duration: 1500, spread: 400 }
+
+/** By subject: `first50`, `first99`, `event50`, `event99` and `cpu` (per event) in µs, by round. */
+export async function run(bench) {
+  bench.progress('streams')
+  await bench.fleet.answer({ kind: 'json' })
+  const processes = await processesOf(bench, subjectsOf(bench))
+  await bench.fleet.answer(ANSWER)
+  const measure = async (process) => {
+    const { result, stalls } = await bench.fleet.watch(() => bench.fleet.load('listen', process, LOAD))
+    const micro = (spans, share) => percentile(lengthsOutside(stalls, spans, SETTLING_MS), share) * US_PER_MS
+    const { first, event, cpu } = result
+    return {
+      first50: micro(first, 0.5),
+      first99: micro(first, 0.99),
+      event50: micro(event, 0.5),
+      event99: micro(event, 0.99),
+      cpu,
+    }
+  }
+  await inRounds(1, processes, measure)
+  return inRounds(bench.rounds, processes, measure)
+}
+
+function subjectsOf(bench) {
+  return bench.subjects.filter(({ isVariant }) => !isVariant)
+}
+
+const FIGURES = ['first50', 'first99', 'event50', 'event99']
+
+function rowOf({ name, label, command }, figures) {
+  const own = figures[name]
+  if (!command) return [label, ...FIGURES.map((figure) => median(own[figure]).toFixed(0)), '']
+  const added = FIGURES.map((figure) =>
+    figures.direct ? difference(own[figure], figures.direct[figure]).toFixed(0) : '',
+  )
+  return [label, ...added, median(own.cpu).toFixed(0)]
+}
+
+export function tables(figures, bench) {
+  const { chunks, interval } = ANSWER
+  return [
+    {
+      title: `${STREAMS} streams of ${chunks} events, one every ${interval} ms`,
+      columns: ['subject', 'first p50', 'first p99', 'event p50', 'event p99', 'CPU µs/event'],
+      rows: subjectsOf(bench).map((subject) => rowOf(subject, figures)),
+      notes: ['Microseconds: what takes without a proxy, and what each proxy adds to it.'],
+    },
+  ]
+}

@@ -1,0 +1,86 @@
+/** Measures Governor beside other proxies: see README.md. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { startFleet } from './fleet.mjs'
+import { goalsOf } from './goals.mjs'
+import { describeMachine, describeVersions } from './machine.mjs'
+import * as conversation from './measures/conversation.mjs'
+import * as footprint from './measures/footprint.mjs'
+import * as latency from './measures/latency.mjs'
+import * as loop from './measures/loop.mjs'
+import * as saturation from './measures/saturation.mjs'
+import * as streams from './measures/streams.mjs'
+import { readOptions } from './options.mjs'
+import { profile } from './profile.mjs'
+import { renderFacts, renderGoals, renderResults, renderTable } from './report.mjs'
+import { SUBJECTS } from './subjects.mjs'
+
+const RUNS = { saturation, latency, streams, footprint, loop, conversation }
+const RESULTS = join(import.meta.dirname, 'RESULTS.md')
+
+function print(text) {
+  process.stdout.write(`${text}\n`)
+}
+
+/** The command as anybody would type it: folders are left to the reader. */
+function commandOf(args) {
+  const peers = process.env.BENCH_PEERS ? 'BENCH_PEERS=… ' : ''
+  return `${peers}npm run bench${args.length > 0 ? ` -- ${args.join(' ')}` : ''}`
+}
+
+async function measure(bench, only) {
+  const results = {}
+  const tables = []
+  for (const name of only) {
+    results[name] = await RUNS[name].run(bench)
+    const own = RUNS[name].tables(results[name], bench)
+    for (const table of own) print(renderTable(table))
+    tables.push(...own)
+  }
+  return { results, tables }
+}
+
+async function compare(bench, options, facts) {
+  print(renderFacts(facts))
+  const { results, tables } = await measure(bench, options.only)
+  const goals = goalsOf(results)
+  if (goals.some(({ value }) => value !== undefined)) print(renderGoals(goals))
+  if (options.isWritten) writeFileSync(RESULTS, renderResults(facts, goals, tables))
+}
+
+async function run(options, args) {
+  const wanted = SUBJECTS.filter(({ name }) => options.subjects.includes(name))
+  const facts = {
+    date: new Date().toISOString().slice(0, 10),
+    machine: describeMachine(),
+    versions: describeVersions(),
+    command: commandOf(args),
+    missing: wanted.filter(({ missing }) => missing),
+  }
+  const fleet = await startFleet()
+  const bench = {
+    fleet,
+    subjects: wanted.filter(({ missing }) => !missing),
+    sizes: options.sizes,
+    rounds: options.rounds,
+    print,
+    progress: (text) => process.stderr.write(`… ${text}\n`),
+  }
+  try {
+    if (options.isProfile) await profile(bench)
+    else await compare(bench, options, facts)
+  } finally {
+    await fleet.stop()
+  }
+}
+
+async function main(args) {
+  const options = readOptions(args)
+  if (options.help) print(options.help)
+  else await run(options, args)
+}
+
+main(process.argv.slice(2)).catch((error) => {
+  process.stderr.write(`bench: ${error.message}\n`)
+  process.exit(1)
+})
