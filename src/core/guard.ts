@@ -33,8 +33,8 @@ export const UNGUARDED: Guarded = { memory: NO_LOOP, known: [], at: -1 }
 
 /** How many assistant messages are remembered by name. */
 const MAX_KNOWN = 16
-/** How many messages of a transcript that nothing is known of are looked at: more than a window of steps. */
-const MAX_UNKNOWN = 96
+/** Of a transcript that nothing is known of, so many messages more than a window of calls and results are looked at. */
+const BEYOND_WINDOW = 4
 
 /** A request's transcript, as far as the guard needs it. Pure: it may be read more than once. */
 export interface Transcript {
@@ -61,13 +61,13 @@ function callsAt(conversation: Conversation, index: number, policy: LoopPolicy):
 }
 
 /** Where in a transcript the messages begin that were not taken in: after the newest that was. */
-function firstNew({ known, at }: Guarded, steps: ReturnType<typeof stepsOf>, length: number): number {
+function firstNew({ known, at }: Guarded, steps: ReturnType<typeof stepsOf>, oldest: number): number {
   const last = known.at(-1)
   const newest =
     steps.find(({ index, hash }) => index === at && hash === last) ??
     // A history that was compacted, or went back.
     steps.findLast(({ hash }) => known.includes(hash))
-  return newest ? newest.index + 1 : Math.max(0, length - MAX_UNKNOWN)
+  return newest ? newest.index + 1 : Math.max(0, oldest)
 }
 
 /** Takes in what a request shows that was not known. The same request again changes nothing. */
@@ -77,7 +77,7 @@ export function guard(
   policy: LoopPolicy,
 ): Guarded {
   const steps = stepsOf(reading, conversation)
-  const from = firstNew(guarded, steps, conversation.length)
+  const from = firstNew(guarded, steps, conversation.length - 2 * policy.windowSize - BEYOND_WINDOW)
   let { memory, finding } = guarded
   let { at } = guarded
   const names = [...guarded.known]
