@@ -28,14 +28,26 @@ function commandOf(args) {
   return `${peers}npm run bench${args.length > 0 ? ` -- ${args.join(' ')}` : ''}`
 }
 
+/** A measure of one size, or of all that it is about: its figures, and the table that was shown of them. */
+async function measureOne(bench, name, size) {
+  bench.progress(size ? `${name}, ${size}` : name)
+  const figures = await RUNS[name].run(bench, size)
+  const table = RUNS[name].table(figures, bench, size)
+  print(renderTable(table))
+  return { figures, table }
+}
+
+/** Figures by measure, and by size where a measure is made for each. */
 async function measure(bench, only) {
   const results = {}
   const tables = []
   for (const name of only) {
-    results[name] = await RUNS[name].run(bench)
-    const own = RUNS[name].tables(results[name], bench)
-    for (const table of own) print(renderTable(table))
-    tables.push(...own)
+    const { isPerSize = false } = RUNS[name]
+    for (const size of isPerSize ? bench.sizes : [undefined]) {
+      const { figures, table } = await measureOne(bench, name, size)
+      results[name] = size ? { ...results[name], [size]: figures } : figures
+      tables.push(table)
+    }
   }
   return { results, tables }
 }

@@ -27,7 +27,6 @@ async function parseTimes(rounds) {
 
 /** CPU time of the whole conversation in ms, by subject, and of JSON.parse alone under `JSON.parse`. */
 export async function run(bench) {
-  bench.progress('growing conversation')
   await bench.fleet.answer({ kind: 'json' })
   const processes = await processesOf(bench, subjectsOf(bench))
   const times = { 'JSON.parse': await parseTimes(bench.rounds) }
@@ -47,18 +46,16 @@ function subjectsOf(bench) {
   return bench.subjects.filter(({ name }) => SUBJECTS.includes(name))
 }
 
-export function tables(totals, bench) {
+export function table(totals, bench) {
   const parse = totals['JSON.parse']
   const rows = subjectsOf(bench).map(({ name, label }) => [name, label])
-  return [
-    {
-      title: `A conversation of ${CONVERSATION.turns} requests to 1 MB`,
-      columns: ['subject', 'CPU ms', '÷ JSON.parse'],
-      rows: [['JSON.parse', 'JSON.parse of every body, no proxy'], ...rows].map(([name, label]) => [
-        label,
-        totals[name].toFixed(0),
-        (totals[name] / parse).toFixed(2),
-      ]),
-    },
-  ]
+  return {
+    title: `A conversation of ${CONVERSATION.turns} requests to 1 MB`,
+    columns: ['subject', 'CPU ms', '÷ JSON.parse'],
+    rows: [['JSON.parse', 'JSON.parse of every body, no proxy'], ...rows].map(([name, label]) => [
+      label,
+      totals[name].toFixed(0),
+      (totals[name] / parse).toFixed(2),
+    ]),
+  }
 }

@@ -31,7 +31,6 @@ function subjectsOf(bench) {
 
 /** By subject: `startup` (ms), `idle` and `peak` (MB), by round. */
 export async function run(bench) {
-  bench.progress('footprint')
   await bench.fleet.answer({ kind: 'json' })
   const subjects = subjectsOf(bench).map((subject) => ({ subject }))
   return inRounds(Math.min(bench.rounds, MAX_ROUNDS), subjects, ({ subject }) => measureNew(bench, subject))
@@ -41,12 +40,10 @@ function rowOf(label, { startup, idle, peak }) {
   return [label, ...[startup, idle, peak].map((rounds) => median(rounds).toFixed(0))]
 }
 
-export function tables(figures, bench) {
-  return [
-    {
-      title: 'Footprint',
-      columns: ['subject', 'start ms', 'idle MB', `peak MB, ${IN_FLIGHT} × 1 MB in flight`],
-      rows: subjectsOf(bench).map(({ name, label }) => rowOf(label, figures[name])),
-    },
-  ]
+export function table(figures, bench) {
+  return {
+    title: 'Footprint',
+    columns: ['subject', 'start ms', 'idle MB', `peak MB, ${IN_FLIGHT} × 1 MB in flight`],
+    rows: subjectsOf(bench).map(({ name, label }) => rowOf(label, figures[name])),
+  }
 }

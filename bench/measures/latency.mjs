@@ -7,27 +7,20 @@ const REQUESTS = { '1KB': 150, '32KB': 100, '256KB': 60, '1MB': 30, '4MB': 15 }
 const WARMUP = 5
 const US_PER_MS = 1000
 
-async function measureSize(bench, size, processes) {
+export const isPerSize = true
+
+/** By subject: `p50` and `p99` in µs, by round. */
+export async function run(bench, size) {
+  await bench.fleet.answer({ kind: 'json' })
+  const processes = await processesOf(bench, subjectsOf(bench))
+  const load = { size, warmup: WARMUP, requests: REQUESTS[size] }
   const measure = async (process) => {
-    const load = { size, warmup: WARMUP, requests: REQUESTS[size] }
     const { result, stalls } = await bench.fleet.watch(() => bench.fleet.load('queue', process, load))
     const times = lengthsOutside(stalls, result)
     return { p50: percentile(times, 0.5) * US_PER_MS, p99: percentile(times, 0.99) * US_PER_MS }
   }
   await inRounds(1, processes, measure)
   return inRounds(bench.rounds, processes, measure)
-}
-
-/** By size and subject: `p50` and `p99` in µs, by round. */
-export async function run(bench) {
-  await bench.fleet.answer({ kind: 'json' })
-  const processes = await processesOf(bench, subjectsOf(bench))
-  const results = {}
-  for (const size of bench.sizes) {
-    bench.progress(`one connection, ${size}`)
-    results[size] = await measureSize(bench, size, processes)
-  }
-  return results
 }
 
 function subjectsOf(bench) {
@@ -41,10 +34,10 @@ function rowOf({ name, label, command }, figures) {
   return [label, median(own.p50).toFixed(0), median(own.p99).toFixed(0), added('p50'), added('p99')]
 }
 
-export function tables(results, bench) {
-  return Object.entries(results).map(([size, figures]) => ({
+export function table(figures, bench, size) {
+  return {
     title: `One connection, ${size}`,
     columns: ['subject', 'p50 µs', 'p99 µs', 'added p50', 'added p99'],
     rows: subjectsOf(bench).map((subject) => rowOf(subject, figures)),
-  }))
+  }
 }

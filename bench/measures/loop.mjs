@@ -28,7 +28,6 @@ async function measureRound(bench, process) {
 
 /** By subject: `p50`, `p99` and `max` in ms, by round. */
 export async function run(bench) {
-  bench.progress('event loop')
   await bench.fleet.answer({ kind: 'json' })
   const processes = []
   try {
@@ -44,16 +43,14 @@ export async function run(bench) {
   }
 }
 
-export function tables(figures, bench) {
+export function table(figures, bench) {
   const text = (rounds) => median(rounds).toFixed(1)
-  return [
-    {
-      title: `Event loop delay, ${1000 / LOAD.interval} requests of 4 MB a second`,
-      columns: ['subject', 'p50 ms', 'p99 ms', 'max ms'],
-      rows: subjectsOf(bench).map(({ name, label }) => {
-        const { p50, p99, max } = figures[name]
-        return [label, text(p50), text(p99), text(max)]
-      }),
-    },
-  ]
+  return {
+    title: `Event loop delay, ${1000 / LOAD.interval} requests of 4 MB a second`,
+    columns: ['subject', 'p50 ms', 'p99 ms', 'max ms'],
+    rows: subjectsOf(bench).map(({ name, label }) => {
+      const { p50, p99, max } = figures[name]
+      return [label, text(p50), text(p99), text(max)]
+    }),
+  }
 }

@@ -14,24 +14,17 @@ const LOADS = {
   '4MB': { agents: 2, warmup: 10, windows: 10 },
 }
 
-async function measureSize(bench, size, processes) {
+export const isPerSize = true
+
+/** By subject: `cpu` (µs a request), `rate` (requests a second), `busy` and `stalled` (shares), by round. */
+export async function run(bench, size) {
   const { agents, warmup, windows } = LOADS[size]
+  await bench.fleet.answer({ kind: 'json' })
+  const processes = await processesOf(bench, bench.subjects)
   for (const process of processes) await bench.fleet.load('burst', process, { size, agents, times: warmup })
   return inRounds(bench.rounds, processes, (process) =>
     bench.fleet.load('saturate', process, { size, agents, windows }),
   )
-}
-
-/** By size and subject: `cpu` (µs a request), `rate` (requests a second), `busy` and `stalled` (shares), by round. */
-export async function run(bench) {
-  await bench.fleet.answer({ kind: 'json' })
-  const processes = await processesOf(bench, bench.subjects)
-  const results = {}
-  for (const size of bench.sizes) {
-    bench.progress(`saturation, ${size}`)
-    results[size] = await measureSize(bench, size, processes)
-  }
-  return results
 }
 
 function rowOf({ name, label, command }, figures) {
@@ -42,10 +35,10 @@ function rowOf({ name, label, command }, figures) {
   return [label, median(rate).toFixed(0), median(cpu).toFixed(0), toPipe, ...shares]
 }
 
-export function tables(results, bench) {
-  return Object.entries(results).map(([size, figures]) => ({
+export function table(figures, bench, size) {
+  return {
     title: `Saturation, ${size}`,
     columns: ['subject', 'requests/s', 'CPU µs/request', '÷ pipe', 'core busy', 'stalled'],
     rows: bench.subjects.map((subject) => rowOf(subject, figures)),
-  }))
+  }
 }

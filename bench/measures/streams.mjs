@@ -12,7 +12,6 @@ const LOAD = { size: '32KB', agents: STREAMS, duration: 1500, spread: 400 }
 
 /** By subject: `first50`, `first99`, `event50`, `event99` and `cpu` (per event) in µs, by round. */
 export async function run(bench) {
-  bench.progress('streams')
   await bench.fleet.answer({ kind: 'json' })
   const processes = await processesOf(bench, subjectsOf(bench))
   await bench.fleet.answer(ANSWER)
@@ -47,14 +46,12 @@ function rowOf({ name, label, command }, figures) {
   return [label, ...added, median(own.cpu).toFixed(0)]
 }
 
-export function tables(figures, bench) {
+export function table(figures, bench) {
   const { chunks, interval } = ANSWER
-  return [
-    {
-      title: `${STREAMS} streams of ${chunks} events, one every ${interval} ms`,
-      columns: ['subject', 'first p50', 'first p99', 'event p50', 'event p99', 'CPU µs/event'],
-      rows: subjectsOf(bench).map((subject) => rowOf(subject, figures)),
-      notes: ['Microseconds: what takes without a proxy, and what each proxy adds to it.'],
-    },
-  ]
+  return {
+    title: `${STREAMS} streams of ${chunks} events, one every ${interval} ms`,
+    columns: ['subject', 'first p50', 'first p99', 'event p50', 'event p99', 'CPU µs/event'],
+    rows: subjectsOf(bench).map((subject) => rowOf(subject, figures)),
+    notes: ['Microseconds: what takes without a proxy, and what each proxy adds to it.'],
+  }
 }
