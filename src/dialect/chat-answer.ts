@@ -3,19 +3,9 @@ import type { FinalAnswer } from '../core/terminal.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { members, root } from '../json/scan.ts'
 import { dataFrame } from '../sse/frames.ts'
-import {
-  addUsage,
-  choicesOf,
-  contentText,
-  DONE,
-  finishWithoutCalls,
-  hasCalls,
-  isObject,
-  type Json,
-  parseObject,
-  withoutCalls,
-} from './chat-shape.ts'
+import { choicesOf, contentText, DONE, finishWithoutCalls, hasCalls, withoutCalls } from './chat-shape.ts'
 import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
+import { addUsage, isObject, type Json, parseObject } from './shape.ts'
 
 export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))

@@ -1,18 +1,5 @@
 /** The pieces that Chat Completions responses and chunks are made of. */
-export type Json = Record<string, unknown>
-
-export function isObject(value: unknown): value is Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-export function parseObject(text: string): Json | undefined {
-  try {
-    const value: unknown = JSON.parse(text)
-    return isObject(value) ? value : undefined
-  } catch {
-    return undefined
-  }
-}
+import { isObject, type Json } from './shape.ts'
 
 export function choicesOf(body: Json): Json[] {
   return Array.isArray(body['choices']) ? body['choices'].filter(isObject) : []
@@ -41,14 +28,6 @@ export function withoutCalls(message: Json): Json {
 /** A finish reason from the provider's own list that is still true once the calls are gone. */
 export function finishWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_calls' || reason === 'function_call' ? 'stop' : reason
-}
-
-/** Adds two usage objects number by number, nested details included. */
-export function addUsage(a: unknown, b: unknown): unknown {
-  if (typeof a === 'number' && typeof b === 'number') return a + b
-  if (!isObject(a) || !isObject(b)) return b ?? a
-  const keys = new Set([...Object.keys(a), ...Object.keys(b)])
-  return Object.fromEntries([...keys].map((key) => [key, addUsage(a[key], b[key])]))
 }
 
 /** What ends a stream. */

@@ -1,18 +1,9 @@
 /** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
-import {
-  addUsage,
-  choicesOf,
-  contentText,
-  DONE,
-  finishWithoutCalls,
-  isObject,
-  type Json,
-  parseObject,
-  withoutCalls,
-} from './chat-shape.ts'
+import { choicesOf, contentText, DONE, finishWithoutCalls, withoutCalls } from './chat-shape.ts'
 import type { AnswerStream } from './dialect.ts'
+import { addUsage, isObject, type Json, parseObject } from './shape.ts'
 
 function finishes(chunk: Json): boolean {
   return choicesOf(chunk).some(({ finish_reason: reason }) => typeof reason === 'string' && reason !== '')

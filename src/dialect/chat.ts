@@ -8,7 +8,7 @@ import {
   removeMembers,
   setMember,
 } from '../json/edit.ts'
-import { indexList, type KnownItems, type ListIndex, type OpenList } from '../json/list.ts'
+import { indexList, type ListIndex } from '../json/list.ts'
 import {
   decode,
   elements,
@@ -17,14 +17,22 @@ import {
   member,
   members,
   type Span,
-  skipSpace,
   skipValue,
   walkObject,
 } from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
-import { isObject } from './chat-shape.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
+import {
+  addTextPart,
+  fieldReader,
+  holdsItems,
+  type ListedItem,
+  recallItems,
+  remember,
+  roleAt,
+} from './listed.ts'
+import { isObject, textOf } from './shape.ts'
 
 const ROLES: ReadonlyMap<string, Role> = new Map([
   ['system', 'system'],
@@ -35,10 +43,8 @@ const ROLES: ReadonlyMap<string, Role> = new Map([
   ['function', 'tool'],
 ])
 
-const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
-const CLOSE_BRACKET = 0x5d
 
 /** What is read of a message; every field may be missing or of another type, as clients send what they like. */
 interface ChatMessage {
@@ -47,10 +53,6 @@ interface ChatMessage {
   readonly tool_calls?: unknown
   readonly tool_call_id?: unknown
   readonly function_call?: unknown
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : ''
 }
 
 /** The texts of a content: a string, or a list of parts of which those with a text count. */
@@ -81,8 +83,7 @@ function callsOf(message: ChatMessage): ToolCall[] {
 }
 
 /** A message by its bytes. */
-export interface ChatItem extends Span {
-  readonly role: Role
+export interface ChatItem extends ListedItem {
   /** Where the list of its tool calls starts, from the message's own start; 0 where it has none. */
   readonly calls: number
   /** It holds the one call of the old kind. */
@@ -91,13 +92,13 @@ export interface ChatItem extends Span {
 
 type Index = ListIndex<ChatItem>
 
-/** Reads what a message is, its text and calls unread. A role that is not known is nobody's word: a human's would start a run. */
+/** Reads what a message is, its text and calls unread. */
 function readItem(json: Buffer, at: number): ChatItem {
   let role: Role = 'system'
   let calls = 0
   let hasFunctionCall = false
   const end = walkObject(json, at, (keyStart, keyEnd, value) => {
-    if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value)
+    if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value, ROLES)
     else if (isKey(json, keyStart, keyEnd, 'tool_calls'))
       calls = json[value] === OPEN_BRACKET ? value - at : 0
     else if (isKey(json, keyStart, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
@@ -105,33 +106,9 @@ function readItem(json: Buffer, at: number): ChatItem {
   return { start: at, end, role, calls, hasFunctionCall }
 }
 
-function roleAt(json: Buffer, at: number): Role {
-  if (json[at] !== QUOTE) return 'system'
-  const end = skipValue(json, at)
-  const role = ROLES.get(json.toString('latin1', at + 1, end - 1))
-  return role ?? ROLES.get(textOf(decode(json, { start: at, end }))) ?? 'system'
-}
-
-/** Remembers what `compute` gave for each index. */
-function remember<T>(compute: (at: number) => T): (at: number) => T {
-  const known = new Map<number, T>()
-  return (at) => {
-    const before = known.get(at)
-    if (before !== undefined) return before
-    const value = compute(at)
-    known.set(at, value)
-    return value
-  }
-}
-
 /** How many elements has the list that starts `at`? */
 function countAt(json: Buffer, at: number): number {
   return elements(json, { start: at, end: skipValue(json, at) }).length
-}
-
-/** Does the list that starts there hold anything? */
-function holdsItems(json: Buffer, { start }: Span): boolean {
-  return json[start] === OPEN_BRACKET && json[skipSpace(json, start + 1)] !== CLOSE_BRACKET
 }
 
 function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
@@ -186,22 +163,12 @@ function addParagraph(json: Buffer, message: Span, text: string): Edit | undefin
     case 'string':
       return appendParagraph(content, text)
     case 'array':
-      return addTextPart(json, content, text)
+      return addTextPart(json, content, 'text', text)
     case 'scalar':
       return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined
     case 'object':
       return undefined
   }
-}
-
-function addTextPart(json: Buffer, parts: Span, text: string): Edit {
-  const last = elements(json, parts).at(-1)
-  const part = last && kindAt(json, last) === 'object' ? members(json, last) : []
-  const lastText = member(part, 'text')?.value
-  // A part that the provider is told to cache must be the same in the next request, which has no notice in it.
-  const isCached = member(part, 'cache_control') !== undefined
-  if (lastText && kindAt(json, lastText) === 'string' && !isCached) return appendParagraph(lastText, text)
-  return appendElement(json, parts, JSON.stringify({ type: 'text', text }))
 }
 
 /** Where a notice goes by default: the newest tool result where the input ends in one, else the last user message. */
@@ -224,32 +191,11 @@ function banTools(index: Index, ban: ToolBan): Edit[] {
   return edits
 }
 
-/** The bytes from the list's start to the end of the first assistant message: what tells conversations apart. */
-function headOf(list: OpenList<ChatItem>): Span | undefined {
-  for (let item = list.next(); item; item = list.next()) {
-    if (item.role === 'assistant') return { start: list.start, end: item.end }
-  }
-  return undefined
-}
-
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexList<ChatItem>(body, {
-    key: 'messages',
-    readItem,
-    recall:
-      recall &&
-      ((open) => {
-        const head = headOf(open)
-        // What is remembered under this dialect's name was read by it.
-        return head && (recall(body, head) as KnownItems<ChatItem> | undefined)
-      }),
-  })
+  const list = indexList<ChatItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
   if (!list) return undefined
   const { json, fields, list: messages, items } = list
-  const field = (name: string): unknown => {
-    const value = member(fields, name)?.value
-    return value && decode(json, value)
-  }
+  const field = fieldReader(json, fields)
   const conversation = conversationOf(list, field)
   return {
     list,
