@@ -10,6 +10,7 @@ import type { Hash } from './hash.ts'
 import type { LoopFinding } from './loop-guard.ts'
 import type { Sighting } from './sighting.ts'
 import type { FinalAnswer } from './terminal.ts'
+import { addCall, type CallUsage, NO_USAGE, type Usage } from './usage.ts'
 
 /** From one human message to the next. */
 export interface Run {
@@ -20,6 +21,8 @@ export interface Run {
   readonly toolCalls: number
   /** The newest requests of the run and the iteration each was given, oldest first. */
   readonly seen: readonly { readonly fingerprint: string; readonly iteration: number }[]
+  /** What its answers took; unset before the first. */
+  readonly usage?: Usage
   /** The answer that ended the run, once Governor has stopped it. */
   readonly ended?: FinalAnswer
 }
@@ -35,13 +38,17 @@ export interface Thread {
   readonly humanCount: number
   readonly ancestry: readonly Hash[]
   readonly run: Run
+  /** Ids of its newest responses that a client can go on from, oldest first. */
+  readonly responses?: readonly string[]
   /** Unset while nobody guards it. */
   readonly guarded?: Guarded
 }
 
-/** Threads, least recently used first. */
 export interface Session {
+  /** Least recently used first. */
   readonly threads: readonly Thread[]
+  /** What all answers in all threads took; unset before the first. */
+  readonly usage?: Usage
 }
 
 /** Where a request stands in its session. */
@@ -62,11 +69,13 @@ const MAX_HUMANS = 128
 const MAX_ANCESTRY = 32
 /** Retries come right after what they repeat. An older body again is a model call like any other. */
 const MAX_SEEN = 4
+const MAX_RESPONSES = 8
 
 export const NEW_SESSION: Session = { threads: [] }
 
 /**
- * The thread a request belongs to: the one its header names; else the one with the same system text and first
+ * The thread a request belongs to: the one its header names; else the one that gave the response it goes on from; else
+ * the one with the same system text and first
  * human message; else, as histories get compacted or cut off at the front, the one with the same system text
  * that knows part of what this transcript shows. A transcript that shows nothing to go by (only a summary)
  * continues the thread that was last used with that system text.
@@ -74,6 +83,9 @@ export const NEW_SESSION: Session = { threads: [] }
 function findThread(session: Session, sighting: Sighting, name: string): Thread | undefined {
   const newestFirst = session.threads.toReversed()
   if (name !== '') return newestFirst.find((thread) => thread.name === name)
+  const { previous } = sighting
+  const gave = previous && newestFirst.find((thread) => thread.responses?.includes(previous))
+  if (gave) return gave
   const sameSystem = newestFirst.filter((thread) => thread.name === '' && thread.system === sighting.system)
   const [first] = sighting.humans
   return (
@@ -165,6 +177,7 @@ export function observe(
   const guarded = follow?.((isOver ? undefined : known?.guarded) ?? UNGUARDED)
   const thread: Thread = {
     ...(guarded ? { guarded } : {}),
+    ...(known?.responses ? { responses: known.responses } : {}),
     name: threadName,
     system: sighting.system,
     humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),
@@ -181,7 +194,7 @@ export function observe(
   }
   const others = session.threads.filter((candidate) => candidate !== known)
   return {
-    session: { threads: [...others, thread].slice(-MAX_THREADS) },
+    session: { ...session, threads: [...others, thread].slice(-MAX_THREADS) },
     position: {
       iteration,
       toolCalls,
@@ -199,16 +212,42 @@ export interface CountedRequest {
   readonly thread: string
 }
 
-/** Changes the run that a request was counted in; a session that has forgotten it stays as it is. */
-function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
-  return {
-    threads: session.threads.map((thread) =>
+/** Changes the thread that a request was counted in; a session that has forgotten it stays as it is. */
+function changeThread(
+  session: Session,
+  request: CountedRequest,
+  change: (thread: Thread) => Thread,
+): Session {
+  const at = session.threads.findLastIndex(
+    (thread) =>
       thread.name === request.thread &&
-      thread.run.seen.some((seen) => seen.fingerprint === request.fingerprint)
-        ? { ...thread, run: change(thread.run) }
-        : thread,
-    ),
-  }
+      thread.run.seen.some((seen) => seen.fingerprint === request.fingerprint),
+  )
+  const thread = session.threads[at]
+  return thread ? { ...session, threads: session.threads.with(at, change(thread)) } : session
+}
+
+function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
+  return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
+}
+
+/** What the answer to a counted request brought. */
+export interface AnswerFacts {
+  readonly usage: CallUsage
+  /** Ids by which the client may go on from it. */
+  readonly ids: readonly string[]
+}
+
+/** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
+export function answered(session: Session, request: CountedRequest, { usage, ids }: AnswerFacts): Session {
+  const counted = changeThread(session, request, (thread) => ({
+    ...thread,
+    run: { ...thread.run, usage: addCall(thread.run.usage ?? NO_USAGE, usage) },
+    ...(ids.length > 0
+      ? { responses: [...new Set([...(thread.responses ?? []), ...ids])].slice(-MAX_RESPONSES) }
+      : {}),
+  }))
+  return { ...counted, usage: addCall(session.usage ?? NO_USAGE, usage) }
 }
 
 /**

@@ -26,6 +26,8 @@ export interface Sighting {
   readonly asksForSummary: boolean
   /** Some message holds what a tool gave. */
   readonly hasResults: boolean
+  /** The id of the response, or of the conversation, that the request goes on from without sending it. */
+  readonly previous?: string
   /** What the conversation began with; `undefined` before its first assistant message. */
   readonly beginning: Hash | undefined
 }

@@ -21,6 +21,7 @@ import {
   walkObject,
 } from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
+import { chatFacts } from './chat-facts.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 import {
@@ -223,6 +224,7 @@ export const chat: Dialect = {
   name: 'chat',
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
   read,
+  facts: chatFacts,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
   openStream: openChatStream,

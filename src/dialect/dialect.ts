@@ -1,6 +1,7 @@
 /** What a provider's way of speaking has to offer for Governor to guard it. One file per dialect implements this. */
 import type { Conversation } from '../core/conversation.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
+import type { TokenUsage } from '../core/usage.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { Edit } from '../json/edit.ts'
 import type { KnownItems, ListIndex } from '../json/list.ts'
@@ -23,6 +24,8 @@ export type Recall = (body: Buffer, head: Span) => KnownItems<Span> | undefined
 export interface DialectRequest {
   readonly conversation: Conversation
   readonly list: IndexedList
+  /** The id of an earlier response, or of a conversation, that this request goes on from without sending it. */
+  readonly previous?: string
   /** The decoded value of a top-level field of the body; `undefined` where it has none. */
   field(name: string): unknown
   /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
@@ -70,12 +73,36 @@ export interface OwnReply {
   readonly body: Buffer
 }
 
+/** What is kept of a successful response that went by unread, without its content coding. */
+export interface Tapped {
+  /** Its first 16 KB, or a little more. */
+  readonly head: Buffer
+  /** Its last 64 KB, or a little more; of a shorter one, all of it. */
+  readonly tail: Buffer
+  /** All of it, where it is no longer than that. */
+  readonly whole: Buffer | undefined
+  /** It came as server-sent events. */
+  readonly streams: boolean
+}
+
+/** What a response says of itself. */
+export interface Facts {
+  /** Unset where it does not say. */
+  readonly usage?: TokenUsage
+  /** The id by which a client may go on from this response without sending the history again. */
+  readonly id?: string
+  /** The id of a conversation that the provider keeps, which the response was added to. */
+  readonly conversation?: string
+}
+
 export interface Dialect {
   readonly name: string
   /** Does a POST to this path, given as its segments, speak this dialect? */
   claims(segments: readonly string[]): boolean
   /** Reads a request body; `undefined` when it is not one of this dialect. */
   read(body: Buffer, recall?: Recall): DialectRequest | undefined
+  /** Reads what a response says of itself; called once it has gone to the client. */
+  facts(tapped: Tapped): Facts
   /** Reads a whole response; `undefined` when it is none of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */

@@ -13,6 +13,7 @@ import {
   type PlacedNotice,
   placesFor,
   returnIteration,
+  tapFor,
   withBody,
 } from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
@@ -170,7 +171,8 @@ async function ask(ending: Ending, forms: readonly Form[]): Promise<void> {
 /** A second try that gets no response is no reason to lose what the first one brought. */
 async function openNext(ending: Ending, form: Form, hasBegun: boolean): Promise<Incoming | undefined> {
   try {
-    return await open(ending.trip, form.call)
+    const { context, trip, judgement } = ending
+    return await open(trip, form.call, (head) => tapFor(context, trip, judgement, form.call, head))
   } catch (error) {
     if (hasBegun && !ending.trip.isClientGone) return undefined
     throw error

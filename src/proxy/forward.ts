@@ -6,8 +6,9 @@ import { withoutFields } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import { type Alteration, channelsFor } from './refusals.ts'
 import { type OwnHeaders, relayTo } from './reply.ts'
+import { openTap, type Tap } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
-import type { Receiver, UpstreamCall } from './upstream.ts'
+import type { Head, Receiver, UpstreamCall } from './upstream.ts'
 
 /** Answers that may mean "not in this form": law 2. */
 export function mayBeRefusal(status: number): boolean {
@@ -111,7 +112,7 @@ export function forward(
 ): void {
   const change = alteredSafely(context, trip, judgement, call, bytes)
   if (!change) {
-    trip.call(call, receiverOf(trip, judgement, own))
+    trip.call(call, receiverOf(context, trip, judgement, call, own))
     return
   }
   const { verdict } = judgement
@@ -120,7 +121,7 @@ export function forward(
       context.emit({ kind: 'notice', tier: verdict.tier ?? 'loop', channel: change.notice.channel })
     }
   }
-  const receiver = receiverOf(trip, judgement, own, told)
+  const receiver = receiverOf(context, trip, judgement, change.call, own, told)
   let refusedWith = 0
   trip.call(change.call, {
     ...receiver,
@@ -155,7 +156,7 @@ function resend(
   suspect: Alteration,
   refusedWith: number,
 ): void {
-  const receiver = receiverOf(trip, judgement, own)
+  const receiver = receiverOf(context, trip, judgement, call, own)
   trip.call(call, {
     ...receiver,
     start(head, flow) {
@@ -179,19 +180,62 @@ export function blame(
   context.emit({ kind: 'alteration_refused', upstream, model, alteration, status })
 }
 
+/** Looks at the response to a counted request from beside; not where it is none of a model's. */
+export function tapFor(
+  context: ProxyContext,
+  { route }: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  head: Head,
+): Tap | undefined {
+  if (head.status !== 200 || !route.dialect) return undefined
+  const fault = (error: Error) => {
+    context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  }
+  return openTap({
+    dialect: route.dialect,
+    head,
+    requestBytes: Buffer.isBuffer(call.body) ? call.body.length : 0,
+    settle(answer) {
+      context.emit({ kind: 'answered', upstream: route.upstream.name, usage: answer.usage })
+      judgement.answered(answer).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+    },
+    fault,
+  })
+}
+
 /** Relays an answer; one that is none gives the iteration back. */
-function receiverOf(trip: Trip, judgement: Judgement, own: OwnHeaders, answered?: () => void): Receiver {
+function receiverOf(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  own: OwnHeaders,
+  answered?: () => void,
+): Receiver {
   const relayed = relayTo(trip.response, own)
+  let tap: Tap | undefined
   return {
     ...relayed,
     start(head, flow) {
       if (head.status >= 400) returnIteration(judgement)
       else answered?.()
+      tap = tapFor(context, trip, judgement, call, head)
       relayed.start(head, flow)
+    },
+    data(chunk) {
+      tap?.take(chunk)
+      relayed.data(chunk)
+    },
+    end(trailers) {
+      relayed.end(trailers)
+      tap?.end()
     },
     fail(failure) {
       if (!trip.isClientGone) returnIteration(judgement)
       trip.fail(failure, own)
+      // What came before it broke off was paid for.
+      tap?.end()
     },
   }
 }

@@ -18,7 +18,8 @@ export function tenantOf(headers: RawHeaders): string {
 /** Longer ids, and those that can't stand in a header, are known by their hash. */
 const MAX_ID = 200
 
-function presentable(id: string): string {
+/** An id of a client's or a provider's, fit to be kept and to stand in a header. */
+export function presentable(id: string): string {
   return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : hashOf(id)
 }
 

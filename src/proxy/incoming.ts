@@ -3,6 +3,7 @@ import { PassThrough, type Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import zlib from 'node:zlib'
 import { headerOf } from './headers.ts'
+import type { Tap } from './tap.ts'
 import type { Trip } from './trip.ts'
 import type { Failure, Flow, Head, UpstreamCall } from './upstream.ts'
 
@@ -22,26 +23,38 @@ export interface Incoming {
   readonly body: Readable
 }
 
-/** Calls the upstream and waits for its response headers. @throws {UpstreamFailed} */
-export function open(trip: Trip, call: UpstreamCall): Promise<Incoming> {
+/**
+ * Calls the upstream and waits for its response headers. `tapFor` says what looks at the response besides.
+ * @throws {UpstreamFailed}
+ */
+export function open(
+  trip: Trip,
+  call: UpstreamCall,
+  tapFor?: (head: Head) => Tap | undefined,
+): Promise<Incoming> {
   return new Promise((resolve, reject) => {
     const body = new PassThrough()
     let flow: Flow | undefined
+    let tap: Tap | undefined
     // A response that breaks off while nobody reads it is not a crash.
     body.on('error', () => undefined)
     body.on('drain', () => flow?.resume())
     const callOff = trip.call(call, {
       start(head, started) {
         flow = started
+        tap = tapFor?.(head)
         resolve({ head, body })
       },
       data(chunk) {
+        tap?.take(chunk)
         if (!body.write(chunk)) flow?.pause()
       },
       end() {
         body.end()
+        tap?.end()
       },
       fail(failure) {
+        tap?.end()
         const error = new UpstreamFailed(failure)
         if (flow) body.destroy(error)
         else reject(error)

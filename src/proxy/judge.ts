@@ -2,15 +2,24 @@
 import type { MeterName } from '../core/budget.ts'
 import { type Guarded, guard } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
-import { end, giveBack, NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
+import {
+  answered,
+  end,
+  giveBack,
+  NEW_SESSION,
+  observe,
+  type Position,
+  type Session,
+} from '../core/session.ts'
 import { derivedSessionId, isAgentic, type Sighting, sight } from '../core/sighting.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
-import type { SessionKey } from '../store/store.ts'
+import type { Link, SessionKey } from '../store/store.ts'
 import type { Policies, ProxyContext } from './context.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
-import { explicitSessionId, tenantOf, threadNameOf } from './identity.ts'
+import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
+import type { Answered } from './tap.ts'
 
 export interface Judgement {
   readonly request: DialectRequest
@@ -21,6 +30,8 @@ export interface Judgement {
   readonly verdict: Verdict
   /** The agent reached a limit of its own and asks for its last answer. */
   readonly endsItself: boolean
+  /** The provider gave an answer, which took something and may be gone on from. */
+  answered(answer: Answered): Promise<void>
   /** The provider gave no answer: the iteration is not used up. */
   giveBack(): Promise<void>
   /** The run is over with this answer. */
@@ -89,6 +100,16 @@ async function placeInSession(
   }
 }
 
+/** The session that a response belongs to; a store that fails knows none. */
+async function linkOf(context: ProxyContext, tenant: string, response: string): Promise<Link | undefined> {
+  try {
+    return await context.store.linked(tenant, response)
+  } catch {
+    context.emit({ kind: 'failed_open', reason: 'store' })
+    return undefined
+  }
+}
+
 /**
  * Judges a request body. `undefined`: not a conversation, or one without tools (a title, a summary), which is
  * relayed and not counted.
@@ -106,19 +127,25 @@ export async function judge(
   if (!request) return 'unreadable'
   const { conversation } = request
   const { reading, fingerprint } = recollection.read(request.list, conversation)
-  const sighting = sight(reading, conversation, fingerprint, registry)
+  const previous = request.previous === undefined ? undefined : presentable(request.previous)
+  const sighting = {
+    ...sight(reading, conversation, fingerprint, registry),
+    ...(previous === undefined ? {} : { previous }),
+  }
   if (!isAgentic(conversation, sighting)) return 'uncounted'
   const explicit = explicitSessionId(headers, request, identity)
-  const derived = explicit === undefined ? derivedSessionId(tenant, sighting) : undefined
-  const sessionId = explicit ?? derived
+  const link =
+    explicit === undefined && previous !== undefined ? await linkOf(context, tenant, previous) : undefined
+  const derived = explicit === undefined && !link ? derivedSessionId(tenant, sighting) : undefined
+  const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
-  const id = explicit === undefined ? derived : hashOf(explicit)
-  const key = id && { tenant, id }
+  const id = explicit === undefined ? (link?.id ?? derived) : hashOf(explicit)
+  const key = id === undefined ? undefined : { tenant, id }
   const thread = threadNameOf(headers, identity)
   const { loop } = context.policies()
   const transcript = { conversation, reading, registry }
   const follow = loop.enabled ? (guarded: Guarded) => guard(guarded, transcript, loop) : undefined
-  const position = await placeInSession(context, key, sighting, thread, explicit === undefined, follow)
+  const position = await placeInSession(context, key, sighting, thread, derived !== undefined, follow)
   const counted = { fingerprint: sighting.fingerprint, thread }
   const policy = policyFor(headers, context.policies())
   const remember = async (change: (session: Session) => Session): Promise<void> => {
@@ -132,6 +159,23 @@ export async function judge(
     policy,
     verdict: decide(position, policy, loop.mode === 'observe' ? undefined : position.loop),
     endsItself: sighting.asksForSummary,
+    async answered({ usage, id: response, conversation: kept }) {
+      const ids = [response, kept].flatMap((name) => (name === undefined ? [] : [presentable(name)]))
+      const [first] = ids
+      // A session that has no name yet is known by its first response, where a client can go on from that.
+      const began = first === undefined ? undefined : hashOf('response', first)
+      const name = key ?? (began && { tenant, id: began })
+      if (!name) return
+      const shown = sessionId ?? began ?? ''
+      await store.update(name, (session) => {
+        const begun =
+          key === undefined && !session
+            ? observe(NEW_SESSION, sighting, thread, context.now(), false, follow).session
+            : (session ?? NEW_SESSION)
+        return { session: answered(begun, counted, { usage, ids }), result: undefined }
+      })
+      for (const one of ids) await store.link(tenant, one, { id: name.id, session: shown })
+    },
     giveBack: () => remember((session) => giveBack(session, counted)),
     end: (answer) => remember((session) => end(session, counted, answer)),
   }

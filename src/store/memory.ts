@@ -1,7 +1,7 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
 import { LRUCache } from 'lru-cache'
 import type { Run, Session } from '../core/session.ts'
-import type { SessionKey, Store } from './store.ts'
+import type { Link, SessionKey, Store } from './store.ts'
 
 export interface MemoryLimits {
   readonly maxSessions: number
@@ -14,6 +14,8 @@ export interface MemoryLimits {
 /** What a hash and its place in an array take, roughly, in bytes. */
 const BYTES_PER_HASH = 96
 const BYTES_PER_THREAD = 512
+/** How many responses are remembered by id, for each session that there may be. */
+const LINKS_PER_SESSION = 4
 /** A window of calls and outcomes, and names of messages. */
 const BYTES_PER_GUARD = 8_192
 
@@ -26,7 +28,7 @@ function sizeOf(session: Session): number {
     (sum, thread) =>
       sum +
       BYTES_PER_THREAD +
-      (thread.humans.length + thread.ancestry.length) * BYTES_PER_HASH +
+      (thread.humans.length + thread.ancestry.length + (thread.responses?.length ?? 0)) * BYTES_PER_HASH +
       (thread.guarded ? BYTES_PER_GUARD : 0) +
       sizeOfRun(thread.run),
     BYTES_PER_THREAD,
@@ -44,6 +46,13 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     perf: { now },
     ttlResolution: 0,
   })
+  const links = new LRUCache<string, Link>({
+    max: limits.maxSessions * LINKS_PER_SESSION,
+    ttl: limits.ttl,
+    updateAgeOnGet: true,
+    perf: { now },
+    ttlResolution: 0,
+  })
   const nameOf = ({ tenant, id }: SessionKey) => `${tenant}:${id}`
   return {
     update(key, change) {
@@ -52,6 +61,11 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       sessions.set(name, session)
       return Promise.resolve(result)
     },
+    link(tenant, response, link) {
+      links.set(nameOf({ tenant, id: response }), link)
+      return Promise.resolve()
+    },
+    linked: (tenant, response) => Promise.resolve(links.get(nameOf({ tenant, id: response }))),
     get size() {
       return sessions.size
     },

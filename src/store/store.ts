@@ -10,6 +10,14 @@ export interface SessionKey {
   readonly id: string
 }
 
+/** Where a session is that a client names by the id of a response. */
+export interface Link {
+  /** The session's id in its key. */
+  readonly id: string
+  /** The session's id as the client is told it. */
+  readonly session: string
+}
+
 export interface Store {
   /**
    * Replaces a session by what `change` makes of it and returns what `change` adds. `change` is pure: a store that
@@ -19,6 +27,10 @@ export interface Store {
     key: SessionKey,
     change: (session: Session | undefined) => { session: Session; result: T },
   ): Promise<T>
+  /** Remembers which session a response belongs to. */
+  link(tenant: string, response: string, link: Link): Promise<void>
+  /** The session that a response belongs to; `undefined` where that is not known, or not any more. */
+  linked(tenant: string, response: string): Promise<Link | undefined>
   /** Sessions held now. */
   readonly size: number
 }

@@ -5,6 +5,7 @@
 import type { Tier } from '../core/budget.ts'
 import type { Pattern } from '../core/loop.ts'
 import type { TerminalReason } from '../core/terminal.ts'
+import type { CallUsage } from '../core/usage.ts'
 import type { Channel } from '../core/verdict.ts'
 
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
@@ -61,6 +62,8 @@ export type ProxyEvent =
       readonly session: string
     }
   | { readonly kind: 'answer_repeated' }
+  /** A model's answer has gone to the client. */
+  | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }
   | { readonly kind: 'failed_open'; readonly reason: FailOpenReason; readonly fault?: string }
   | {
       readonly kind: 'alteration_refused'

@@ -44,6 +44,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'loop':
     case 'notice':
     case 'answer_repeated':
+    case 'answered':
       return
     case 'stopped':
       return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')

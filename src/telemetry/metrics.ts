@@ -53,16 +53,17 @@ export function createMetrics(levels: Levels): Metrics {
         for (const { labels, count } of counts.values()) this.inc(labels, count)
       },
     })
-    return (...values: string[]): void => {
+    const add = (amount: number, ...values: string[]): void => {
       const key = values.join('\n')
       const known = counts.get(key)
-      if (known) known.count++
+      if (known) known.count += amount
       else
         counts.set(key, {
           labels: Object.fromEntries(labelNames.map((label, at) => [label, values[at] ?? ''])),
-          count: 1,
+          count: amount,
         })
     }
+    return Object.assign((...values: string[]) => add(1, ...values), { add })
   }
   const gauge = (name: string, help: string, level: () => number) =>
     new Gauge({
@@ -107,6 +108,13 @@ export function createMetrics(levels: Levels): Metrics {
     'governor_answers_repeated_total',
     'Requests of a stopped run that got its recorded answer again.',
   )
+  const tokens = counter(
+    'governor_tokens_total',
+    'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
+    'upstream',
+    'kind',
+    'source',
+  )
   const failedOpen = counter(
     'governor_failed_open_total',
     'Requests relayed without a guard, or judged without memory, by reason.',
@@ -145,6 +153,13 @@ export function createMetrics(levels: Levels): Metrics {
     if (event.upstreamMs !== undefined) upstream.observe({ upstream: name }, event.upstreamMs / 1000)
   }
 
+  const recordUsage = ({ upstream: name, usage }: Extract<ProxyEvent, { kind: 'answered' }>): void => {
+    const source = usage.estimated ? 'estimated' : 'provider'
+    tokens.add(usage.input, name, 'input', source)
+    tokens.add(usage.output, name, 'output', source)
+    if (usage.cachedInput) tokens.add(usage.cachedInput, name, 'cached_input', source)
+  }
+
   return {
     record(event) {
       switch (event.kind) {
@@ -160,6 +175,8 @@ export function createMetrics(levels: Levels): Metrics {
           return stops(event.reason, event.by)
         case 'answer_repeated':
           return repeats()
+        case 'answered':
+          return recordUsage(event)
         case 'failed_open':
           return failedOpen(event.reason)
         case 'alteration_refused':

@@ -118,3 +118,22 @@ describe('the memory', () => {
     expect(await count(store, key('a'))).toBe(1)
   })
 })
+
+describe('a link', () => {
+  const link = { id: 's1', session: 'mine' }
+
+  it('leads from a response to its session, for its own tenant alone', async () => {
+    const store = createMemoryStore(LIMITS)
+    await store.link('me', 'resp_1', link)
+    expect(await store.linked('me', 'resp_1')).toEqual(link)
+    expect(await store.linked('you', 'resp_1')).toBeUndefined()
+    expect(await store.linked('me', 'resp_2')).toBeUndefined()
+  })
+
+  it('is forgotten when there are too many', async () => {
+    const store = createMemoryStore({ ...LIMITS, maxSessions: 2 })
+    for (let at = 0; at < 20; at++) await store.link('me', `resp_${at}`, link)
+    expect(await store.linked('me', 'resp_0')).toBeUndefined()
+    expect(await store.linked('me', 'resp_19')).toEqual(link)
+  })
+})

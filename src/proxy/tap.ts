@@ -1,0 +1,208 @@
+/**
+ * Looks at successful responses from beside: their chunks go to the client as they come, and when the last one has gone,
+ * what is left of the head and the tail is asked for usage and ids. Nothing is copied or parsed before.
+ */
+import zlib from 'node:zlib'
+import { type CallUsage, estimateTokens } from '../core/usage.ts'
+import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
+import { decoded } from './body.ts'
+import { headerOf } from './headers.ts'
+import type { Head } from './upstream.ts'
+
+/** What a model call brought. */
+export interface Answered {
+  readonly usage: CallUsage
+  /** The id by which the client may go on from the response, and that of the conversation the provider keeps. */
+  readonly id?: string
+  readonly conversation?: string
+}
+
+export interface Tap {
+  /** Takes a chunk, which must not change any more. */
+  take(chunk: Buffer): void
+  /** The response is over, or broke off. */
+  end(): void
+}
+
+const HEAD_BYTES = 16_384
+const TAIL_BYTES = 65_536
+
+/** Bytes of a body in a content coding that are kept, and what they may become. */
+const MAX_ENCODED = 1_048_576
+const MAX_DECODED = 16 * 1_048_576
+/** Up to so many bytes undoing a content coding takes less time than it takes to have it done elsewhere. */
+const MAX_DECODED_AT_ONCE = 65_536
+
+/** What is kept of a body: its beginning and its end, by reference. */
+interface Kept {
+  take(chunk: Buffer): void
+  readonly length: number
+  readonly head: Buffer
+  readonly tail: Buffer
+  readonly whole: Buffer | undefined
+}
+
+function joined(chunks: readonly Buffer[]): Buffer {
+  const [only] = chunks
+  return only && chunks.length === 1 ? only : Buffer.concat(chunks)
+}
+
+function keep(tailBytes = TAIL_BYTES): Kept {
+  const head: Buffer[] = []
+  const tail: Buffer[] = []
+  let headLength = 0
+  let tailLength = 0
+  let length = 0
+  const isWhole = () => headLength + tailLength === length
+  return {
+    take(chunk) {
+      length += chunk.length
+      if (headLength < HEAD_BYTES) {
+        head.push(chunk)
+        headLength += chunk.length
+        return
+      }
+      tail.push(chunk)
+      tailLength += chunk.length
+      for (let first = tail[0]; first && tailLength - first.length >= tailBytes; first = tail[0]) {
+        tailLength -= first.length
+        tail.shift()
+      }
+    },
+    get length() {
+      return length
+    },
+    get head() {
+      return joined(head)
+    },
+    get tail() {
+      return tailLength >= tailBytes || !isWhole() ? joined(tail) : joined([...head, ...tail])
+    },
+    get whole() {
+      return isWhole() ? joined([...head, ...tail]) : undefined
+    },
+  }
+}
+
+/** A body that is there already, as it would have been kept. */
+function kept(body: Buffer): Kept {
+  const whole = body.length <= HEAD_BYTES + TAIL_BYTES ? body : undefined
+  return {
+    take: () => undefined,
+    length: body.length,
+    head: body.subarray(0, HEAD_BYTES),
+    tail: whole ?? body.subarray(-TAIL_BYTES),
+    whole,
+  }
+}
+
+/** What a model wrote stands in these, in every dialect. */
+const WRITTEN =
+  /"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|input)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"/g
+
+/** Characters that the model wrote, as the tail has them, in proportion to the whole body. */
+function writtenCharacters({ tail, length }: Kept): number {
+  let characters = 0
+  for (const [, written = ''] of tail.toString('latin1').matchAll(WRITTEN)) characters += written.length
+  return tail.length === 0 ? 0 : (characters * length) / tail.length
+}
+
+function estimated(body: Kept, requestBytes: number): CallUsage {
+  return {
+    input: estimateTokens(requestBytes),
+    output: estimateTokens(writtenCharacters(body)),
+    estimated: true,
+  }
+}
+
+function factsOf(dialect: Dialect, body: Kept, streams: boolean): Facts {
+  const tapped: Tapped = {
+    streams,
+    get head() {
+      return body.head
+    },
+    get tail() {
+      return body.tail
+    },
+    get whole() {
+      return body.whole
+    },
+  }
+  return dialect.facts(tapped)
+}
+
+/** A body without its content coding, at once; what broke off is undone as far as it came. */
+function decodedAtOnce(bytes: Buffer, encoding: string): Buffer | undefined {
+  const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants
+  const options = { maxOutputLength: MAX_DECODED, finishFlush: Z_SYNC_FLUSH }
+  try {
+    switch (encoding) {
+      case 'gzip':
+      case 'x-gzip':
+        return zlib.gunzipSync(bytes, options)
+      case 'deflate':
+        return zlib.inflateSync(bytes, options)
+      case 'br':
+        return zlib.brotliDecompressSync(bytes, { ...options, finishFlush: BROTLI_OPERATION_FLUSH })
+      default:
+        return undefined
+    }
+  } catch {
+    return undefined
+  }
+}
+
+/** One response to be looked at. */
+export interface TapTarget {
+  readonly dialect: Dialect
+  readonly head: Head
+  /** Of the request that was sent, for an estimate. */
+  readonly requestBytes: number
+  /** Told once, after `end`: synchronously, but for large bodies in a content coding. */
+  settle(answered: Answered): void
+  /** A fault of Governor's own in reading the response, which is estimated then. */
+  fault(error: Error): void
+}
+
+function codingOf({ headers }: Head): string {
+  return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+}
+
+/** Opens a tap on a successful response. */
+export function openTap({ dialect, head, requestBytes, settle, fault }: TapTarget): Tap {
+  const coding = codingOf(head)
+  const isCoded = coding !== 'identity'
+  const body = keep(isCoded ? MAX_ENCODED : TAIL_BYTES)
+  let isOver = false
+  const tell = (read: Kept) => {
+    const streams = /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
+    let facts: Facts = {}
+    try {
+      facts = factsOf(dialect, read, streams)
+    } catch (error) {
+      fault(error as Error)
+    }
+    const { usage, ...ids } = facts
+    settle({ ...ids, usage: usage ? { ...usage, estimated: false } : estimated(read, requestBytes) })
+  }
+  const tellCoded = () => {
+    const { whole } = body
+    // Of what can't be undone not even its length says much; the request's does.
+    const untold = () => tell(kept(Buffer.alloc(0)))
+    if (!whole) return untold()
+    if (whole.length <= MAX_DECODED_AT_ONCE)
+      return tell(kept(decodedAtOnce(whole, coding) ?? Buffer.alloc(0)))
+    decoded(whole, coding, MAX_DECODED)
+      .then((plain) => (plain ? tell(kept(plain)) : untold()))
+      .catch(fault)
+  }
+  return {
+    take: (chunk) => body.take(chunk),
+    end() {
+      if (isOver) return
+      isOver = true
+      if (isCoded) tellCoded()
+      else tell(body)
+    },
+  }
+}
