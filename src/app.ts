@@ -4,7 +4,8 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
 import type { Logger } from 'pino'
-import { loopPolicyOf, registryOf } from './config/policies.ts'
+import { createCatalogue } from './catalogue/catalogue.ts'
+import { loopPolicyOf, modelSettingsOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
 import { ops } from './ops/ops.ts'
@@ -127,6 +128,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     transport,
     store,
     policies: () => policies,
+    catalogue: createCatalogue(modelSettingsOf(config)),
     registry,
     recall: createRecall(registry, RECALL_BYTES),
     identity: {

@@ -43,6 +43,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   core: ['core/', 'node:crypto'],
   json: ['json/'],
   sse: [],
+  catalogue: ['core/', 'catalogue/', '@pydantic/genai-prices', 'lru-cache'],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],
   store: ['core/', 'store/', 'lru-cache'],
   telemetry: ['core/', 'telemetry/', 'prom-client'],
@@ -52,6 +53,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'sse/',
     'dialect/',
     'store/store.ts',
+    'catalogue/catalogue.ts',
     'telemetry/event.ts',
     'proxy/',
     'undici',
@@ -59,7 +61,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'node:',
   ],
   ops: ['telemetry/', 'store/store.ts', 'ops/', 'fastify'],
-  config: ['config/', 'core/', 'zod', 'yaml', 'node:fs'],
+  config: ['config/', 'core/', 'catalogue/', 'zod', 'yaml', 'node:fs'],
 }
 
 function isAllowed(name: string, allowed: readonly string[]): boolean {

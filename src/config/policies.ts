@@ -1,4 +1,5 @@
 /** Turns settings into what the core works with. */
+import type { ModelSettings } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import { buildRegistry, type ScaffoldRegistry } from '../core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../core/scaffolds.ts'
@@ -26,4 +27,22 @@ export function loopPolicyOf({ loop_guard: guard }: Config): LoopPolicy {
     sameCallThreshold: guard.same_call_any_result,
     volatile: guard.volatile,
   }
+}
+
+export function modelSettingsOf({ models }: Config): ModelSettings[] {
+  return models.map(({ model, upstream, context_window: contextWindow, price }) => ({
+    model,
+    ...(upstream === undefined ? {} : { upstream }),
+    ...(contextWindow === undefined ? {} : { contextWindow }),
+    ...(price === undefined
+      ? {}
+      : {
+          price: {
+            input: price.input,
+            output: price.output,
+            ...(price.cached_input === undefined ? {} : { cachedInput: price.cached_input }),
+            ...(price.cache_write === undefined ? {} : { cacheWrite: price.cache_write }),
+          },
+        }),
+  }))
 }

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/notice.ts'
+import { models } from './models.ts'
 import { duration, size } from './units.ts'
 
 /** First path segments that are Governor's own, so that no upstream can be named so. */
@@ -302,6 +303,7 @@ export const configSchema = z.strictObject({
   loop_guard: loopGuard
     .prefault({})
     .describe('What becomes of runs that go round in circles. Reloaded on SIGHUP.'),
+  models,
   sessions: sessions.prefault({}).describe('How conversations are told apart and remembered.'),
   store: z.enum(['memory']).default('memory').describe('Where sessions are remembered.'),
   log: z

@@ -1,5 +1,6 @@
 /** What every request needs; made once, in app.ts. */
 import type { Dispatcher } from 'undici'
+import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { BudgetPolicy } from '../core/verdict.ts'
@@ -23,6 +24,7 @@ export interface ProxyContext {
   readonly transport: Dispatcher
   readonly store: Store
   readonly policies: () => Policies
+  readonly catalogue: Catalogue
   readonly registry: ScaffoldRegistry
   readonly recall: Recall
   readonly identity: IdentitySettings
