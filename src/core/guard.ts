@@ -2,7 +2,8 @@
  * Follows a live conversation for the loop guard, request by request: takes in the calls that are new since the last
  * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
  */
-import type { Conversation } from './conversation.ts'
+import { callHash } from './call.ts'
+import type { Conversation, ToolCall } from './conversation.ts'
 import type { Hash } from './hash.ts'
 import {
   humanSpoke,
@@ -14,7 +15,10 @@ import {
   madeCall,
   NO_LOOP,
   observeStep,
+  type Refusal,
+  refuseCalls,
 } from './loop-guard.ts'
+import { refusalText } from './loop-notice.ts'
 import { humanWords, type Reading, stepsOf } from './reading.ts'
 import type { ScaffoldRegistry } from './scaffolding.ts'
 
@@ -27,6 +31,10 @@ export interface Guarded {
   readonly at: number
   /** What was found in the newest of them. */
   readonly finding?: LoopFinding
+  /** Calls were refused that no transcript shows; the model is still to be told, */
+  readonly untold?: string
+  /** or is told in answer to the newest assistant message. */
+  readonly told?: string
 }
 
 export const UNGUARDED: Guarded = { memory: NO_LOOP, known: [], at: -1 }
@@ -78,7 +86,7 @@ export function guard(
 ): Guarded {
   const steps = stepsOf(reading, conversation)
   const from = firstNew(guarded, steps, conversation.length - 2 * policy.windowSize - BEYOND_WINDOW)
-  let { memory, finding } = guarded
+  let { memory, finding, untold, told } = guarded
   let { at } = guarded
   const names = [...guarded.known]
   for (let index = from; index < conversation.length; index++) {
@@ -86,13 +94,53 @@ export function guard(
     if (humanWords(conversation, index, registry) !== undefined) {
       memory = humanSpoke(memory)
       finding = undefined
+      untold = undefined
+      told = undefined
     }
     // A call whose result is still to come is none yet.
     if (role !== 'assistant' || index === conversation.length - 1) continue
     const name = steps.find((step) => step.index === index)?.hash
     if (name !== undefined) names.push(name)
     at = index
+    told = untold
+    untold = undefined
     ;({ memory, finding } = observeStep(memory, callsAt(conversation, index, policy), policy))
   }
-  return { memory, known: names.slice(-MAX_KNOWN), at, ...(finding ? { finding } : {}) }
+  return {
+    memory,
+    known: names.slice(-MAX_KNOWN),
+    at,
+    ...(finding ? { finding } : {}),
+    ...(untold === undefined ? {} : { untold }),
+    ...(told === undefined ? {} : { told }),
+  }
+}
+
+/** What becomes of the calls of one response. */
+export interface Refused {
+  /** One entry for each call, in order: `undefined` lets it through. */
+  readonly refusals: readonly (Refusal | undefined)[]
+  /** Calls of this run were refused once too often. */
+  readonly endsRun: boolean
+}
+
+/** Judges the calls of a response that is on its way to the client, and remembers what was refused. */
+export function refuse(
+  guarded: Guarded,
+  calls: readonly ToolCall[],
+  policy: LoopPolicy,
+): { readonly guarded: Guarded; readonly refused: Refused } {
+  const made = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
+  const { memory, refusals, endsRun } = refuseCalls(guarded.memory, made, policy)
+  // A model whose calls are all refused is asked again, and sees why. One that keeps some learns of the others later.
+  const isPart = refusals.some((refusal) => !refusal)
+  const texts = refusals.flatMap((refusal) => (refusal ? [refusalText(refusal.tool, refusal.count)] : []))
+  return {
+    guarded: {
+      ...guarded,
+      memory,
+      ...(isPart && texts.length > 0 ? { untold: [...new Set(texts)].join('\n\n') } : {}),
+    },
+    refused: { refusals, endsRun },
+  }
 }

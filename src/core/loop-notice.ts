@@ -45,6 +45,14 @@ export function refusalText(tool: string, count: number): string {
   return `${REFUSAL}'${tool}' was called ${count} times with identical arguments and results. This call was not executed. Try something different or give your final answer.`
 }
 
+/** The same for a call that goes down with a refused one. */
+export const NOT_EXECUTED = '[LOOP GUARD] This call was not executed.'
+
+/** Stands in where a run was ended for its loop and the model gave no answer. */
+export function loopFallback(tool: string, count: number): string {
+  return `(Stopped: '${tool}' was called ${count} times with identical arguments and results)`
+}
+
 /** Is this result Governor's own word that the call was not executed? */
 export function isRefusal(result: string): boolean {
   return result.startsWith(REFUSAL)

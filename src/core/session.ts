@@ -5,7 +5,7 @@
  * history) or never did (limits that were reached, answers that were given). Plain data and pure functions, so
  * that any store can hold it and any replica that loses a race can run the same change again.
  */
-import { type Guarded, UNGUARDED } from './guard.ts'
+import { type Guarded, type Refused, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
 import type { LoopFinding } from './loop-guard.ts'
 import type { Sighting } from './sighting.ts'
@@ -60,6 +60,8 @@ export interface Position {
   readonly startsRun: boolean
   /** The loop that the newest step of the run closed. */
   readonly loop?: LoopFinding
+  /** What the loop guard knows of the thread, this request included. */
+  readonly guarded?: Guarded
   readonly ended?: FinalAnswer
 }
 
@@ -201,6 +203,7 @@ export function observe(
       isRetry: before !== undefined,
       startsRun: begins,
       ...(run.ended ? { ended: run.ended } : {}),
+      ...(guarded ? { guarded } : {}),
       ...(guarded?.finding ? { loop: guarded.finding } : {}),
     },
   }
@@ -212,17 +215,17 @@ export interface CountedRequest {
   readonly thread: string
 }
 
+function holds({ name, run }: Thread, { fingerprint, thread }: CountedRequest): boolean {
+  return name === thread && run.seen.some((seen) => seen.fingerprint === fingerprint)
+}
+
 /** Changes the thread that a request was counted in; a session that has forgotten it stays as it is. */
 function changeThread(
   session: Session,
   request: CountedRequest,
   change: (thread: Thread) => Thread,
 ): Session {
-  const at = session.threads.findLastIndex(
-    (thread) =>
-      thread.name === request.thread &&
-      thread.run.seen.some((seen) => seen.fingerprint === request.fingerprint),
-  )
+  const at = session.threads.findLastIndex((thread) => holds(thread, request))
   const thread = session.threads[at]
   return thread ? { ...session, threads: session.threads.with(at, change(thread)) } : session
 }
@@ -248,6 +251,22 @@ export function answered(session: Session, request: CountedRequest, { usage, ids
       : {}),
   }))
   return { ...counted, usage: addCall(session.usage ?? NO_USAGE, usage) }
+}
+
+/** Nothing is refused where nothing is known. */
+const NONE: Refused = { refusals: [], endsRun: false }
+
+/** Lets `judge` see what the loop guard knows of the thread that a request was counted in, and change it. */
+export function refuseIn(
+  session: Session,
+  request: CountedRequest,
+  judge: (guarded: Guarded) => { readonly guarded: Guarded; readonly refused: Refused },
+): { session: Session; refused: Refused } {
+  const thread = session.threads.findLast((candidate) => holds(candidate, request))
+  if (!thread?.guarded) return { session, refused: NONE }
+  const { guarded, refused } = judge(thread.guarded)
+  const threads = session.threads.map((one) => (one === thread ? { ...thread, guarded } : one))
+  return { session: { ...session, threads }, refused }
 }
 
 /**

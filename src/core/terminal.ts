@@ -1,8 +1,8 @@
 /** How a run ended. */
 import type { Meter, MeterName } from './budget.ts'
 
-export type TerminalState = 'tool_limit_reached'
-export type TerminalReason = 'max_iterations' | 'max_tool_calls'
+export type TerminalState = 'tool_limit_reached' | 'loop_detected'
+export type TerminalReason = 'max_iterations' | 'max_tool_calls' | 'loop_guard'
 
 /** The object that a final response carries as `governor`; keys are part of the public contract. */
 export interface Terminal {
@@ -24,6 +24,8 @@ export interface FinalAnswer {
 /** The limit that stopped a run. No terminal state yet: whether there is an answer is known once there is a response. */
 export interface Limit {
   readonly meter: Meter
+  /** Set where it was not the meter that ended the run. */
+  readonly reason?: 'loop_guard'
 }
 
 const REASONS: Record<MeterName, TerminalReason> = {
@@ -38,10 +40,10 @@ export function reasonOf(meter: MeterName): TerminalReason {
 
 /** Completes a limit into what the client is told. A budget is never said to be used beyond its maximum. */
 export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean): Terminal {
-  const { meter } = limit
+  const { meter, reason } = limit
   return {
-    terminal_state: 'tool_limit_reached',
-    terminal_reason: reasonOf(meter.name),
+    terminal_state: reason === 'loop_guard' ? 'loop_detected' : 'tool_limit_reached',
+    terminal_reason: reason ?? reasonOf(meter.name),
     has_final_answer: hasFinalAnswer,
     budget_used: meter.max > 0 ? Math.min(meter.used, meter.max) : meter.used,
     budget_max: meter.max,

@@ -59,14 +59,13 @@ function isSameLimit({ terminal }: FinalAnswer, meter: Meter): boolean {
   return terminal.terminal_reason === reasonOf(meter.name) && terminal.budget_max === meter.max
 }
 
-/** One notice says all that there is to say. */
-function told(loop: LoopFinding | undefined, notice: string): string {
-  return loop ? `${loop.notice}\n\n${notice}` : notice
-}
-
 /** `loop`: the one that the model is to be told about. */
 export function decide(position: Position, policy: BudgetPolicy, loop?: LoopFinding): Verdict {
-  const warning: Verdict = loop ? { kind: 'warn', notice: loop.notice } : { kind: 'allow' }
+  if (position.ended?.terminal.terminal_reason === 'loop_guard') {
+    return { kind: 'repeat', answer: position.ended }
+  }
+  const told = [position.guarded?.told, loop?.notice].filter((text) => text !== undefined)
+  const warning: Verdict = told.length > 0 ? { kind: 'warn', notice: told.join('\n\n') } : { kind: 'allow' }
   if (!policy.enabled) return warning
   const meters = metersOf(position, policy)
   const spent = exhausted(meters)
@@ -87,6 +86,6 @@ export function decide(position: Position, policy: BudgetPolicy, loop?: LoopFind
   if (!pressure || pressure.tier === 'none') return { ...warning, ...announcement }
   const notice = noticeFor(pressure.tier, pressure.meter, policy.texts)
   return notice
-    ? { kind: 'warn', tier: pressure.tier, notice: told(loop, notice), ...announcement }
+    ? { kind: 'warn', tier: pressure.tier, notice: [...told, notice].join('\n\n'), ...announcement }
     : { ...warning, ...announcement }
 }

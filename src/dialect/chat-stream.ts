@@ -1,21 +1,10 @@
 /** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
-import { choicesOf, contentText, DONE, finishWithoutCalls, withoutCalls } from './chat-shape.ts'
+import { addedText, envelopeOf, finishes, saysNothing } from './chat-chunk.ts'
+import { choicesOf, DONE, finishWithoutCalls, withoutCalls } from './chat-shape.ts'
 import type { AnswerStream } from './dialect.ts'
 import { addUsage, isObject, type Json, parseObject } from './shape.ts'
-
-function finishes(chunk: Json): boolean {
-  return choicesOf(chunk).some(({ finish_reason: reason }) => typeof reason === 'string' && reason !== '')
-}
-
-/** The text that a chunk adds to the first choice, the one clients read. */
-function addedText(chunk: Json): string {
-  return choicesOf(chunk)
-    .filter((choice) => (choice['index'] ?? 0) === 0)
-    .map(({ delta }) => (isObject(delta) ? contentText(delta['content']) : ''))
-    .join('')
-}
 
 /** The chunk without what it calls; the very same object when it calls nothing. */
 function withoutChunkCalls(chunk: Json): Json {
@@ -31,17 +20,12 @@ function withoutChunkCalls(chunk: Json): Json {
   return changed ? { ...chunk, choices } : chunk
 }
 
-/** Does a chunk that something was taken out of still say anything? */
-function saysNothing(chunk: Json): boolean {
-  if (isObject(chunk['usage']) || finishes(chunk)) return false
-  return choicesOf(chunk).every(({ delta }) =>
-    Object.values(isObject(delta) ? delta : {}).every((value) => value === null || value === ''),
-  )
-}
-
-/** What all chunks of one stream share, so that a second response can go on in the first one's name. */
-function envelopeOf({ id, object, created, model }: Json): Json {
-  return { id, object, created, model }
+/** What a client has got already of a response whose end is still to come. */
+export interface Begun {
+  readonly envelope: Json | undefined
+  /** Of the upstream responses it came from. */
+  readonly usage: unknown
+  readonly text: string
 }
 
 /**
@@ -49,18 +33,18 @@ function envelopeOf({ id, object, created, model }: Json): Json {
  * reasoning or a written-out tool call, and the end (everything from the first finish reason on) is held until it
  * is known whether there was an answer. Without `dropCalls` no text is held and nothing is taken out.
  */
-export function openChatStream(dropCalls: boolean): AnswerStream {
-  let envelope: Json | undefined
+export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream {
+  let envelope = begun?.envelope
   /** Upstream responses that are over, and the number of the one whose frames came last. */
-  let tries = 0
-  let current = 0
+  let tries = begun ? 1 : 0
+  let current = tries
   let showing = !dropCalls
   let shown = ''
   let held: Buffer[] = []
   let heldText = ''
   let ending: { readonly frame: Frame; readonly chunk: Json }[] = []
   /** Of the tries that are over, and of the current one: providers may repeat it, growing, in every chunk. */
-  let spent: unknown
+  let spent = begun?.usage
   let usage: unknown
   let done: Buffer | undefined
 
@@ -75,8 +59,14 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
     heldText = ''
   }
 
+  /** Stands before the first text where there was some before: a paragraph of its own. */
+  const separator = (): Buffer[] =>
+    begun?.text && shown === ''
+      ? [own({ choices: [{ index: 0, delta: { content: '\n\n' }, finish_reason: null }] })]
+      : []
+
   const release = (): Buffer[] => {
-    const bytes = held
+    const bytes = heldText === '' ? held : [...separator(), ...held]
     shown += heldText
     dropHeld()
     return bytes
@@ -88,8 +78,9 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
     const text = addedText(chunk)
     const bytes = bytesOf(frame, original, chunk)
     if (showing || text === '') {
+      const before = text === '' ? [] : separator()
       shown += text
-      return [bytes]
+      return [...before, bytes]
     }
     held.push(bytes)
     heldText += text
@@ -123,7 +114,7 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
 
   return {
     get text() {
-      return shown
+      return begun?.text ? [begun.text, shown].filter((text) => text !== '').join('\n\n') : shown
     },
     push(frame) {
       current = tries
@@ -157,6 +148,7 @@ export function openChatStream(dropCalls: boolean): AnswerStream {
       const out = release()
       const answered = isRealAnswer(shown + endText)
       const metadata = terminalFor(answered)
+      if (endText !== '' || (!answered && fallback !== undefined)) out.push(...separator())
       shown += endText
       if (answered || fallback === undefined) out.push(...providersEnding(metadata))
       else out.push(...ownEnding(fallback, metadata))

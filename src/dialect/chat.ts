@@ -1,5 +1,5 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
-import type { Conversation, Role, ToolCall } from '../core/conversation.ts'
+import type { Conversation, Role } from '../core/conversation.ts'
 import {
   appendElement,
   appendParagraph,
@@ -21,7 +21,9 @@ import {
   walkObject,
 } from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
+import { type ChatMessage, callsOf } from './chat-calls.ts'
 import { chatFacts } from './chat-facts.ts'
+import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 import {
@@ -47,15 +49,6 @@ const ROLES: ReadonlyMap<string, Role> = new Map([
 const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 
-/** What is read of a message; every field may be missing or of another type, as clients send what they like. */
-interface ChatMessage {
-  readonly content?: unknown
-  readonly name?: unknown
-  readonly tool_calls?: unknown
-  readonly tool_call_id?: unknown
-  readonly function_call?: unknown
-}
-
 /** The texts of a content: a string, or a list of parts of which those with a text count. */
 function textsOf(content: unknown): string[] {
   if (typeof content === 'string') return [content]
@@ -64,23 +57,6 @@ function textsOf(content: unknown): string[] {
     if (typeof part === 'string') return [part]
     return isObject(part) && typeof part['text'] === 'string' ? [part['text']] : []
   })
-}
-
-function callOf(id: unknown, call: unknown): ToolCall[] {
-  if (!isObject(call)) return []
-  return [{ id: textOf(id), name: textOf(call['name']), arguments: textOf(call['arguments']) }]
-}
-
-function callsOf(message: ChatMessage): ToolCall[] {
-  const calls = Array.isArray(message.tool_calls) ? message.tool_calls : []
-  const modern = calls.flatMap((call: unknown) => {
-    if (!isObject(call)) return []
-    // Custom tools carry free text where functions carry JSON.
-    const custom = call['custom']
-    if (isObject(custom)) return callOf(call['id'], { name: custom['name'], arguments: custom['input'] })
-    return callOf(call['id'], call['function'])
-  })
-  return modern.length > 0 ? modern : callOf(message.name, message.function_call)
 }
 
 /** A message by its bytes. */
@@ -217,6 +193,8 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
       return [edit ?? prependElement(json, messages, messageJson('system', text))]
     },
     banTools: (ban) => banTools(list, ban),
+    goOn: (rounds) =>
+      rounds.flatMap(roundMessages).map((message) => appendElement(json, messages, JSON.stringify(message))),
   }
 }
 
@@ -227,6 +205,9 @@ export const chat: Dialect = {
   facts: chatFacts,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
-  openStream: openChatStream,
+  openStream: (dropCalls) => openChatStream(dropCalls),
+  readCalls: readChatCalls,
+  withoutCalls: withoutChatCalls,
+  openGate: openChatGate,
   reply: replyInChat,
 }

@@ -1,5 +1,5 @@
 /** What a provider's way of speaking has to offer for Governor to guard it. One file per dialect implements this. */
-import type { Conversation } from '../core/conversation.ts'
+import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import type { Channel } from '../core/verdict.ts'
@@ -20,6 +20,21 @@ export type IndexedList = ListIndex<Span>
  */
 export type Recall = (body: Buffer, head: Span) => KnownItems<Span> | undefined
 
+/** What one response calls, and the response itself as this dialect's input shows it: opaque to everybody else. */
+export interface HeldCalls {
+  /** In the order they were made. */
+  readonly calls: readonly ToolCall[]
+  readonly text: string
+  readonly message: unknown
+}
+
+/** A response that no client gets: each of its calls was answered by Governor itself. */
+export interface RefusedRound {
+  readonly held: HeldCalls
+  /** One result for each call, in order. */
+  readonly results: readonly string[]
+}
+
 /** A request body that the dialect can read and change in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
@@ -33,6 +48,11 @@ export interface DialectRequest {
   /** Edits that put `text` into the system text. */
   announce(text: string): Edit[]
   banTools(ban: ToolBan): Edit[]
+  /**
+   * Edits that let the conversation go on after refused rounds, oldest first, at the end of the input and after any
+   * notice there; `undefined` where it can't.
+   */
+  goOn(rounds: readonly RefusedRound[]): Edit[] | undefined
 }
 
 /** A whole (not streamed) model response. */
@@ -65,6 +85,25 @@ export interface AnswerStream {
   finish(terminal: (hasFinalAnswer: boolean) => Terminal, fallback: string | undefined): Buffer[]
   /** All the text that went to the client. */
   readonly text: string
+}
+
+/**
+ * A streamed response whose calls are held until it is known which of them the client gets. Feed it one upstream
+ * response after the other; what it returns goes to the client at once: all that is neither a call nor the end. What a
+ * response begins with before it says anything is held as well, as its headers are until then.
+ */
+export interface CallGate {
+  /** Takes one frame of the current upstream response. */
+  push(frame: Frame): Buffer[]
+  /** The current upstream response is over: what it calls, or `undefined` where that can't be told. */
+  endTry(): HeldCalls | undefined
+  /**
+   * Lets go what is held of the response that ended last, without the calls in `refused` (by their place among those
+   * of `endTry`), and ends the client's stream. With nothing refused in a first response these are its own bytes.
+   */
+  release(refused: ReadonlySet<number>): Buffer[]
+  /** Drops the calls; the client's stream goes on, after these bytes, as the run's last answer. */
+  toAnswer(): readonly [Buffer[], AnswerStream]
 }
 
 /** A reply that Governor makes itself. */
@@ -109,6 +148,11 @@ export interface Dialect {
   writeAnswer(body: Buffer, change: AnswerChange): Buffer
   /** `dropCalls`: take tool calls out; otherwise only the terminal state is added. */
   openStream(dropCalls: boolean): AnswerStream
+  /** Reads what a whole response calls; `undefined` when it is none of this dialect, or its calls can't be told apart. */
+  readCalls(body: Buffer): HeldCalls | undefined
+  /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */
+  withoutCalls(body: Buffer, refused: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
+  openGate(): CallGate
   /** A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch. */
   reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): OwnReply
 }

@@ -30,7 +30,7 @@ export interface Ending {
   readonly terminal: (hasFinalAnswer: boolean) => Terminal
 }
 
-async function write({ response }: Trip, chunks: readonly Buffer[]): Promise<void> {
+export async function write({ response }: Trip, chunks: readonly Buffer[]): Promise<void> {
   for (const chunk of chunks) {
     if (chunk.length > 0 && !response.write(chunk) && !response.destroyed) {
       const waiting = new AbortController()
@@ -57,7 +57,7 @@ export async function passOn(
 }
 
 /** Headers that no longer hold for a rewritten body. */
-function rewrittenHeaders(head: Head): string[] {
+export function rewrittenHeaders(head: Head): string[] {
   const stale = new Set([
     'content-length',
     'content-encoding',
@@ -69,7 +69,7 @@ function rewrittenHeaders(head: Head): string[] {
   return withoutFields(responseHeaders(head.headers), (lower) => stale.has(lower))
 }
 
-function isEventStream(head: Head): boolean {
+export function isEventStream(head: Head): boolean {
   return /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
 }
 
@@ -89,12 +89,19 @@ interface Answer {
   giveFallback(): Promise<void>
 }
 
+/** What the client has got, or is to get, of responses before: a stream that is open, or whole bodies. */
+export interface BegunAnswer {
+  readonly stream?: AnswerStream
+  readonly earlier: readonly Buffer[]
+  readonly text: string
+}
+
 /** Collects what one or two upstream responses bring into one response for the client. */
-export function createAnswer(ending: Ending): Answer {
+export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
   const { trip, dialect, judgement, ownAtEnd: own, isStop, fallback, terminal, context } = ending
-  let stream: AnswerStream | undefined
+  let { stream } = begun
   let whole: Whole | undefined
-  let earlier: Buffer[] = []
+  let earlier = [...begun.earlier]
 
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
     if (!stream) {
@@ -154,14 +161,16 @@ export function createAnswer(ending: Ending): Answer {
 
   const finishWhole = async ({ head, body, answer }: Whole, text: string | undefined): Promise<void> => {
     const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text)
-    await record(text ?? answer?.text ?? '', hasFinalAnswer)
+    const said = text ?? answer?.text ?? ''
+    const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
+    await record(wholeText ?? said, hasFinalAnswer)
     // What is no response of this dialect can't be completed, and goes out as it came.
     const rewritten = answer
       ? dialect.writeAnswer(body, {
           terminal: terminal(hasFinalAnswer),
           dropCalls: isStop,
           earlier,
-          ...(text === undefined ? {} : { text }),
+          ...(wholeText === undefined ? {} : { text: wholeText }),
         })
       : body
     const headers = [...rewrittenHeaders(head), 'content-length', String(rewritten.length)]

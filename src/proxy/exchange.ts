@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
+import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
@@ -47,6 +48,7 @@ function act(context: ProxyContext, trip: Trip, { judgement, call, bytes }: Judg
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
     return answerLast(context, trip, judgement, call, bytes, own)
   }
+  if (judgement.mayRefuse) return guardCalls(context, trip, judgement, call, bytes, own)
   return forward(context, trip, judgement, call, bytes, own)
 }
 

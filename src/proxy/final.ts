@@ -3,7 +3,7 @@ import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core
 import type { Channel } from '../core/verdict.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
 import { applyEdits, type Edit } from '../json/edit.ts'
-import { createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
+import { type BegunAnswer, createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
 import type { ProxyContext } from './context.ts'
 import {
   announcementFor,
@@ -24,7 +24,7 @@ import { faultOf, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
 /** One way to ask for the last answer. */
-interface Form {
+export interface Form {
   readonly call: UpstreamCall
   readonly channel?: Channel
   readonly ban?: ToolBan
@@ -35,7 +35,7 @@ interface Form {
 const MAX_ANSWERS = 2
 
 /** Says in the headers how a run ended. */
-function terminalHeaders({ terminal_state: state, terminal_reason: reason }: Terminal): OwnHeaders {
+export function terminalHeaders({ terminal_state: state, terminal_reason: reason }: Terminal): OwnHeaders {
   return { 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
 }
 
@@ -134,8 +134,8 @@ function ownForms({ context, trip, judgement }: Ending, call: UpstreamCall, byte
 }
 
 /** Goes through the forms until one brings an answer. */
-async function ask(ending: Ending, forms: readonly Form[]): Promise<void> {
-  const answer = createAnswer(ending)
+export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunAnswer): Promise<void> {
+  const answer = createAnswer(ending, begun)
   let refused: { form: Form; status: number } | undefined
   let answers = 0
   for (const form of forms) {

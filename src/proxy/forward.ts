@@ -65,11 +65,12 @@ export function withBody(call: UpstreamCall, body: Buffer): UpstreamCall {
 }
 
 /** What is said to the model, and the request that says it. */
-interface Altered {
+export interface Altered {
   readonly call: UpstreamCall
   /** What the provider refuses if it refuses the request; the announcement first, as it stands where templates are strict. */
   readonly suspect: Alteration
   readonly notice?: PlacedNotice
+  readonly edits: readonly Edit[]
 }
 
 function altered(
@@ -88,12 +89,13 @@ function altered(
   return {
     call: withBody(call, applyEdits(bytes, edits)),
     suspect,
+    edits,
     ...(place ? { notice: place } : {}),
   }
 }
 
 /** Law 2: what goes wrong in saying something to the model leaves the request as it was. */
-function alteredSafely(...[context, ...rest]: Parameters<typeof altered>): Altered | undefined {
+export function alteredSafely(...[context, ...rest]: Parameters<typeof altered>): Altered | undefined {
   try {
     return altered(context, ...rest)
   } catch (error) {

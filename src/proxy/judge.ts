@@ -1,7 +1,9 @@
 /** Reads a guarded request and decides what becomes of it. */
 import type { MeterName } from '../core/budget.ts'
-import { type Guarded, guard } from '../core/guard.ts'
+import type { ToolCall } from '../core/conversation.ts'
+import { type Guarded, guard, type Refused, refuse } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
+import { mayRefuse } from '../core/loop-guard.ts'
 import {
   answered,
   end,
@@ -9,6 +11,7 @@ import {
   NEW_SESSION,
   observe,
   type Position,
+  refuseIn,
   type Session,
 } from '../core/session.ts'
 import { derivedSessionId, isAgentic, type Sighting, sight } from '../core/sighting.ts'
@@ -32,6 +35,10 @@ export interface Judgement {
   readonly endsItself: boolean
   /** The provider gave an answer, which took something and may be gone on from. */
   answered(answer: Answered): Promise<void>
+  /** There are calls that the model must not make again: its response has to be read. */
+  readonly mayRefuse: boolean
+  /** Judges the calls of the response; a store that fails refuses none. */
+  refuse(calls: readonly ToolCall[]): Promise<Refused>
   /** The provider gave no answer: the iteration is not used up. */
   giveBack(): Promise<void>
   /** The run is over with this answer. */
@@ -68,6 +75,8 @@ export function policyFor(headers: RawHeaders, policies: Policies): BudgetPolicy
   }
   return { ...budget, maxIterations, maxToolCalls, announce: announced[announce] }
 }
+
+const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
 
 /** Where the request stands; a store that fails loses its memory of the session, and the transcript goes on telling. */
 async function placeInSession(
@@ -148,6 +157,18 @@ export async function judge(
   const position = await placeInSession(context, key, sighting, thread, derived !== undefined, follow)
   const counted = { fingerprint: sighting.fingerprint, thread }
   const policy = policyFor(headers, context.policies())
+  const refuseCalls = async (calls: readonly ToolCall[]): Promise<Refused> => {
+    if (!key) return NOTHING_REFUSED
+    try {
+      return await store.update(key, (session) => {
+        const change = refuseIn(session ?? NEW_SESSION, counted, (guarded) => refuse(guarded, calls, loop))
+        return { session: change.session, result: change.refused }
+      })
+    } catch {
+      context.emit({ kind: 'failed_open', reason: 'store' })
+      return NOTHING_REFUSED
+    }
+  }
   const remember = async (change: (session: Session) => Session): Promise<void> => {
     if (!key) return
     await store.update(key, (session) => ({ session: change(session ?? NEW_SESSION), result: undefined }))
@@ -176,6 +197,8 @@ export async function judge(
       })
       for (const one of ids) await store.link(tenant, one, { id: name.id, session: shown })
     },
+    mayRefuse: loop.enabled && position.guarded !== undefined && mayRefuse(position.guarded.memory, loop),
+    refuse: refuseCalls,
     giveBack: () => remember((session) => giveBack(session, counted)),
     end: (answer) => remember((session) => end(session, counted, answer)),
   }

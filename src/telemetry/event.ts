@@ -54,6 +54,10 @@ export type ProxyEvent =
       readonly isTold: boolean
       readonly warnings: number
     }
+  /** A call of a response was refused. */
+  | { readonly kind: 'refused_call'; readonly pattern: Pattern; readonly tool: string }
+  /** The model was asked again as all its calls were refused; `failed`: it gave no response, and the refused calls went through. */
+  | { readonly kind: 'asked_again'; readonly outcome: 'answered' | 'failed' }
   | {
       readonly kind: 'stopped'
       readonly reason: TerminalReason

@@ -43,6 +43,8 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'request_began':
     case 'loop':
     case 'notice':
+    case 'refused_call':
+    case 'asked_again':
     case 'answer_repeated':
     case 'answered':
       return

@@ -92,12 +92,17 @@ export function createMetrics(levels: Levels): Metrics {
   )
   const loops = counter(
     'governor_loops_total',
-    'Loops found, by pattern, tool, and whether the model was told.',
+    'Loops by pattern, tool and action: observed, warned (each loop found), blocked (each call refused).',
     'pattern',
     'tool',
     'action',
   )
   const toolLabel = createLabels(MAX_TOOLS)
+  const asked = counter(
+    'governor_reasks_total',
+    'Times a model was asked again as all calls of its response were refused, by outcome (failed: they went through).',
+    'outcome',
+  )
   const stops = counter(
     'governor_stops_total',
     'Ended runs by reason, and by whose answer ended them.',
@@ -169,6 +174,10 @@ export function createMetrics(levels: Levels): Metrics {
           return recordRequest(event)
         case 'loop':
           return loops(event.pattern, toolLabel(event.tool), event.isTold ? 'warned' : 'observed')
+        case 'refused_call':
+          return loops(event.pattern, toolLabel(event.tool), 'blocked')
+        case 'asked_again':
+          return asked(event.outcome)
         case 'notice':
           return notices(event.tier, event.channel)
         case 'stopped':

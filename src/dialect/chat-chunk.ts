@@ -1,0 +1,29 @@
+/** What can be read of one chunk of a streamed Chat Completions response. */
+import { choicesOf, contentText } from './chat-shape.ts'
+import { isObject, type Json } from './shape.ts'
+
+/** Does the chunk give the reason why the response ends? */
+export function finishes(chunk: Json): boolean {
+  return choicesOf(chunk).some(({ finish_reason: reason }) => typeof reason === 'string' && reason !== '')
+}
+
+/** The text that a chunk adds to the first choice, the one clients read. */
+export function addedText(chunk: Json): string {
+  return choicesOf(chunk)
+    .filter((choice) => (choice['index'] ?? 0) === 0)
+    .map(({ delta }) => (isObject(delta) ? contentText(delta['content']) : ''))
+    .join('')
+}
+
+/** Does a chunk that something was taken out of still say anything? */
+export function saysNothing(chunk: Json): boolean {
+  if (isObject(chunk['usage']) || finishes(chunk)) return false
+  return choicesOf(chunk).every(({ delta }) =>
+    Object.values(isObject(delta) ? delta : {}).every((value) => value === null || value === ''),
+  )
+}
+
+/** What all chunks of one stream share, so that a second response can go on in the first one's name. */
+export function envelopeOf({ id, object, created, model }: Json): Json {
+  return { id, object, created, model }
+}

@@ -1,0 +1,332 @@
+/**
+ * Refuses calls on their way out of the model's response, for a run that goes round in circles though it was told.
+ *
+ * Only such a run's responses are read. Text goes to the client as it comes; the calls are held until they are all
+ * there. Those that must not be made again are taken out; where nothing is left to do, the model is asked again, with
+ * Governor's own word as the result of each call, and what it answers then goes on in the same response.
+ */
+import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
+import { type Limit, terminalOf } from '../core/terminal.ts'
+import type { CallGate, Dialect, HeldCalls, RefusedRound } from '../dialect/dialect.ts'
+import { applyEdits, type Edit } from '../json/edit.ts'
+import { createFrameReader } from '../sse/frames.ts'
+import { type Ending, isEventStream, passOn, rewrittenHeaders, write } from './answer.ts'
+import type { ProxyContext } from './context.ts'
+import { ask, type Form, terminalHeaders } from './final.ts'
+import {
+  type Altered,
+  alteredSafely,
+  blame,
+  isRefused,
+  mayBeRefusal,
+  placesFor,
+  returnIteration,
+  tapFor,
+  withBody,
+} from './forward.ts'
+import { responseHeaders, withHeaders } from './headers.ts'
+import { type Incoming, open, plainBody, readUpTo, UpstreamFailed } from './incoming.ts'
+import type { Judgement } from './judge.ts'
+import { type OwnHeaders, writeHead } from './reply.ts'
+import type { Trip } from './trip.ts'
+import type { UpstreamCall } from './upstream.ts'
+
+type Refusals = Awaited<ReturnType<Judgement['refuse']>>['refusals']
+
+/** So often a model whose calls were all refused is asked again for one response. */
+const MAX_REASKS = 2
+
+/** Everything that the steps of one guarded response share. */
+interface Guarding {
+  readonly context: ProxyContext
+  readonly trip: Trip
+  readonly judgement: Judgement
+  readonly dialect: Dialect
+  /** The client's request, and what was changed in it. */
+  readonly call: UpstreamCall
+  readonly bytes: Buffer
+  readonly edits: readonly Edit[]
+  /** Headers of the reply; once a call was refused they say so. */
+  own: OwnHeaders
+}
+
+/** What the client gets, from one upstream response or from several. */
+interface Gate {
+  /** Takes one response in; `undefined` where nothing in it can be refused. @throws {UpstreamFailed} */
+  take(incoming: Incoming): Promise<HeldCalls | undefined>
+  /** Gives the client the response that came last, without some of its calls. */
+  release(refused: ReadonlySet<number>): Promise<void>
+  /** Has the model's next response, told not to call anything, end the run. */
+  end(ending: Ending, forms: readonly Form[]): Promise<void>
+}
+
+/** Gives the client a response whose calls were judged. */
+export async function guardCalls(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  bytes: Buffer,
+  own: OwnHeaders,
+): Promise<void> {
+  const { dialect } = trip.route
+  if (!dialect) return
+  // Compressed bytes would have to be undone before anything can be read in them.
+  const plain = { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
+  const altered = alteredSafely(context, trip, judgement, plain, bytes)
+  try {
+    const { incoming, isAltered } = await openFirst(context, trip, judgement, plain, altered)
+    const { head } = incoming
+    if (head.status !== 200) {
+      if (head.status >= 400) returnIteration(judgement)
+      return await passOn(trip, head, responseHeaders(head.headers), own, incoming.body)
+    }
+    const { verdict } = judgement
+    if (isAltered && altered?.notice && verdict.kind === 'warn') {
+      context.emit({ kind: 'notice', tier: verdict.tier ?? 'loop', channel: altered.notice.channel })
+    }
+    const edits = isAltered ? (altered?.edits ?? []) : []
+    await letThrough({ context, trip, judgement, dialect, call: plain, bytes, edits, own }, incoming)
+  } catch (error) {
+    if (trip.isClientGone) return
+    if (!(error instanceof UpstreamFailed)) throw error
+    returnIteration(judgement)
+    trip.fail(error.failure, own)
+  }
+}
+
+/** The response to the request as altered; where that is refused, to the client's own bytes. @throws {UpstreamFailed} */
+async function openFirst(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  altered: Altered | undefined,
+): Promise<{ readonly incoming: Incoming; readonly isAltered: boolean }> {
+  const openTapped = (one: UpstreamCall) =>
+    open(trip, one, (head) => tapFor(context, trip, judgement, one, head))
+  if (!altered) return { incoming: await openTapped(call), isAltered: false }
+  const incoming = await openTapped(altered.call)
+  if (!mayBeRefusal(incoming.head.status)) return { incoming, isAltered: true }
+  incoming.body.resume()
+  const own = await openTapped(call)
+  if (own.head.status < 400) blame(context, trip, judgement, altered.suspect, incoming.head.status)
+  return { incoming: own, isAltered: false }
+}
+
+async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
+  const { context, judgement } = guarding
+  const plain = plainBody(first)
+  if (!plain)
+    return passOn(guarding.trip, first.head, responseHeaders(first.head.headers), guarding.own, first.body)
+  const gate = isEventStream(first.head) ? streamGate(guarding, first) : wholeGate(guarding)
+  const rounds: RefusedRound[] = []
+  let incoming = first
+  for (;;) {
+    const held = await takeSafely(guarding, gate, incoming, rounds.length > 0)
+    if (!held || held.calls.length === 0) return gate.release(new Set())
+    const { refusals, endsRun } = await judgement.refuse(held.calls)
+    const refused = new Set(refusals.flatMap((refusal, at) => (refusal ? [at] : [])))
+    if (refused.size === 0) return gate.release(refused)
+    tellOfRefusals(guarding, refusals)
+    const isOver = endsRun || rounds.length === MAX_REASKS
+    if (!isOver && refused.size < held.calls.length) return gate.release(refused)
+    const results = held.calls.map(({ name }, at) => {
+      const refusal = refusals[at]
+      return refusal ? refusalText(name, refusal.count) : NOT_EXECUTED
+    })
+    rounds.push({ held, results })
+    if (isOver) return endRun(guarding, gate, rounds, fallbackFor(refusals))
+    const again = await askAgain(guarding, rounds)
+    context.emit({ kind: 'asked_again', outcome: again ? 'answered' : 'failed' })
+    if (!again) return gate.release(new Set())
+    incoming = again
+  }
+}
+
+function tellOfRefusals(guarding: Guarding, refusals: Refusals): void {
+  const { context, trip } = guarding
+  for (const refusal of refusals) {
+    if (!refusal) continue
+    const { pattern, tool, count } = refusal
+    context.emit({ kind: 'refused_call', pattern, tool })
+    trip.note({ verdict: 'block', loop: pattern })
+    guarding.own = {
+      ...guarding.own,
+      'x-governor-verdict': 'block',
+      'x-governor-loop': `${pattern};count=${count}`,
+    }
+  }
+}
+
+/** A second response that breaks off is none: the one before it is still there to be given to the client. */
+async function takeSafely(
+  { trip }: Guarding,
+  gate: Gate,
+  incoming: Incoming,
+  isAgain: boolean,
+): Promise<HeldCalls | undefined> {
+  try {
+    return await gate.take(incoming)
+  } catch (error) {
+    if (!isAgain || trip.isClientGone || !(error instanceof UpstreamFailed)) throw error
+    return undefined
+  }
+}
+
+/** What is said for a model that has nothing to say. */
+function fallbackFor(refusals: Refusals): string {
+  const refusal = refusals.find((one) => one !== undefined)
+  return loopFallback(refusal?.tool ?? '', refusal?.count ?? 0)
+}
+
+/** The model's next response; `undefined` where there is none, or it is no success. */
+async function askAgain(guarding: Guarding, rounds: readonly RefusedRound[]): Promise<Incoming | undefined> {
+  const { context, trip, judgement, bytes, edits } = guarding
+  const goingOn = judgement.request.goOn(rounds)
+  if (!goingOn) return undefined
+  const call = withBody(guarding.call, applyEdits(bytes, [...edits, ...goingOn]))
+  try {
+    const incoming = await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
+    if (incoming.head.status === 200) return incoming
+    incoming.body.resume()
+    return undefined
+  } catch (error) {
+    if (trip.isClientGone || !(error instanceof UpstreamFailed)) throw error
+    return undefined
+  }
+}
+
+/** Nothing that the model was told has helped: it is asked for its answer, without tools. */
+function endRun(
+  guarding: Guarding,
+  gate: Gate,
+  rounds: readonly RefusedRound[],
+  fallback: string,
+): Promise<void> {
+  const { context, trip, judgement, dialect } = guarding
+  const { position, policy } = judgement
+  const limit: Limit = {
+    meter: { name: 'iterations', used: position.iteration, max: policy.enabled ? policy.maxIterations : 0 },
+    reason: 'loop_guard',
+  }
+  const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)
+  const own = { ...guarding.own, 'x-governor-verdict': 'stop' }
+  trip.note({ verdict: 'stop' })
+  const ending: Ending = {
+    context,
+    trip,
+    judgement,
+    dialect,
+    own,
+    ownAtEnd: { ...own, ...terminalHeaders(terminal(false)) },
+    isStop: true,
+    fallback,
+    terminal,
+  }
+  return gate.end(ending, lastForms(guarding, rounds))
+}
+
+/** The ways to ask for the last answer, best first: after all that was said, or as if the last response had not been. */
+function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] {
+  const { context, trip, judgement, call, bytes, edits } = guarding
+  const { request, policy } = judgement
+  const notice = policy.texts.stop
+  const last = rounds.at(-1)
+  const told = last && {
+    ...last,
+    results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
+  }
+  const goingOn = told && request.goOn([...rounds.slice(0, -1), told])
+  const form = (ban: 'choice_none' | 'no_tools', more: readonly Edit[]): Form => ({
+    call: withBody(call, applyEdits(bytes, [...more, ...request.banTools(ban)])),
+    ban,
+  })
+  const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
+  const [place] = placesFor(context, trip, judgement, notice)
+  return [
+    ...(goingOn && choosing ? [form('choice_none', [...edits, ...goingOn])] : []),
+    ...(goingOn ? [form('no_tools', [...edits, ...goingOn])] : []),
+    form('no_tools', place?.edits ?? []),
+  ]
+}
+
+function streamGate(guarding: Guarding, { head }: Incoming): Gate {
+  const { trip } = guarding
+  const stream: CallGate = guarding.dialect.openGate()
+  let hasHead = false
+  // Until there is something to show, what the headers say may still change.
+  const show = async (chunks: readonly Buffer[], own: OwnHeaders = guarding.own): Promise<void> => {
+    if (chunks.length === 0) return
+    if (!hasHead) writeHead(trip.response, head, rewrittenHeaders(head), own)
+    hasHead = true
+    await write(trip, chunks)
+  }
+  return {
+    async take(incoming) {
+      const plain = plainBody(incoming)
+      if (!plain || !isEventStream(incoming.head)) {
+        incoming.body.destroy()
+        return undefined
+      }
+      const reader = createFrameReader()
+      for await (const chunk of plain) {
+        for (const frame of reader.push(chunk)) await show(stream.push(frame))
+      }
+      for (const frame of reader.end()) await show(stream.push(frame))
+      return stream.endTry()
+    },
+    async release(refused) {
+      await show(stream.release(refused))
+      trip.response.end()
+    },
+    async end(ending, forms) {
+      const [opening, answer] = stream.toAnswer()
+      await show(opening, ending.ownAtEnd)
+      if (!hasHead) writeHead(trip.response, head, rewrittenHeaders(head), ending.ownAtEnd)
+      await ask(ending, forms, { stream: answer, earlier: [], text: '' })
+    },
+  }
+}
+
+function wholeGate(guarding: Guarding): Gate {
+  const { context, trip, dialect } = guarding
+  const bodies: Buffer[] = []
+  const texts: string[] = []
+  let last:
+    | { readonly incoming: Incoming; readonly body: Buffer; readonly rest: AsyncIterable<Buffer> | undefined }
+    | undefined
+  return {
+    async take(incoming) {
+      const plain = plainBody(incoming)
+      if (!plain) return undefined
+      const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody)
+      if (last && rest) {
+        incoming.body.destroy()
+        return undefined
+      }
+      const held = rest ? undefined : dialect.readCalls(body)
+      // What can't be read is nothing to go on from.
+      if (last && !held) return undefined
+      if (last) bodies.push(last.body)
+      last = { incoming, body, rest }
+      if (held) texts.push(held.text)
+      return held
+    },
+    async release(refused) {
+      if (!last) return
+      const { incoming, body, rest } = last
+      if (rest)
+        return passOn(trip, incoming.head, rewrittenHeaders(incoming.head), guarding.own, rest, [body])
+      const isWhole = refused.size === 0 && bodies.length === 0
+      const bytes = isWhole ? body : dialect.withoutCalls(body, refused, bodies)
+      const headers = [...rewrittenHeaders(incoming.head), 'content-length', String(bytes.length)]
+      writeHead(trip.response, incoming.head, headers, guarding.own)
+      trip.response.end(bytes)
+    },
+    end(ending, forms) {
+      const text = texts.filter((one) => one !== '').join('\n\n')
+      return ask(ending, forms, { earlier: last ? [...bodies, last.body] : bodies, text })
+    },
+  }
+}

@@ -1,0 +1,200 @@
+import { describe, expect, it } from 'vitest'
+import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import type { Answer, ChatMessage, Received, Script } from '../support/provider.ts'
+
+const SAME: Answer = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+const REFUSAL =
+  "[LOOP GUARD] Blocked: 'search' was called 8 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
+
+const isTold = ({ json }: Received) =>
+  json.messages.some(({ content }) => String(content).startsWith('[LOOP GUARD] Blocked'))
+
+/** Repeats one call until it reads that the call was refused; then answers what `after` says. */
+function stubborn(after: Script): Script {
+  return (request, number) =>
+    isTold(request) || request.json.tool_choice === 'none' ? after(request, number) : SAME
+}
+
+async function metricsOf(url: string): Promise<string> {
+  return (await fetch(`${url}/metrics`)).text()
+}
+
+describe.each([{ stream: false }, { stream: true }])(
+  'a call that was warned of in vain (stream: $stream)',
+  ({ stream }) => {
+    it('is refused, and the model asked again, whose answer the client gets', async () => {
+      const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+      const { steps } = await runAgent(url, START, { stream, max: 20 })
+      expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
+        ...['allow', 'allow', 'allow', 'warn', 'allow', 'allow', 'warn', 'allow', 'block'],
+      ])
+      const last = steps.at(-1)
+      expect(last?.message).toEqual({
+        role: 'assistant',
+        content: 'I give up.',
+        ...(stream ? {} : { refusal: null }),
+      })
+      expect(last?.finish).toBe('stop')
+      expect(last?.headers.get('x-governor-loop')).toBe('repetition;count=8')
+      expect(last?.usage).toEqual({ prompt_tokens: 200, completion_tokens: 20, total_tokens: 220 })
+      expect(last?.governor).toBeUndefined()
+      const before = provider.requests.at(-2)?.json.messages ?? []
+      const [call, result] = provider.requests.at(-1)?.json.messages.slice(before.length) ?? []
+      expect(call?.tool_calls).toEqual([
+        {
+          id: expect.any(String),
+          type: 'function',
+          function: { name: 'search', arguments: '{"query":"the same"}' },
+        },
+      ])
+      expect(result).toEqual({ role: 'tool', tool_call_id: call?.tool_calls?.[0]?.id, content: REFUSAL })
+      expect(provider.requests.at(-1)?.json.messages.slice(0, before.length)).toEqual(before)
+      const metrics = await metricsOf(url)
+      expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="blocked"} 1')
+      expect(metrics).toContain('governor_reasks_total{outcome="answered"} 1')
+    })
+
+    it('leaves the block by something different that is new', async () => {
+      let turns = 0
+      const { url } = await startBoth(
+        stubborn(() =>
+          turns++ === 0 ? { calls: [{ name: 'read', arguments: { file: 'a' } }] } : { text: 'Done.' },
+        ),
+      )
+      const { steps } = await runAgent(url, START, { stream, max: 20 })
+      expect(steps[8]?.message.tool_calls?.[0]?.function.name).toBe('read')
+      expect(steps[8]?.finish).toBe('tool_calls')
+    })
+
+    it('ends the run after the third refusal with the model’s own answer', async () => {
+      const { url, provider } = await startBoth(({ json }) =>
+        json.tool_choice === 'none' ? { text: 'I could not find it.' } : SAME,
+      )
+      const { steps, messages } = await runAgent(url, START, { stream, max: 20 })
+      const last = steps.at(-1)
+      expect(steps).toHaveLength(9)
+      expect(last?.message.content).toBe('I could not find it.')
+      expect(last?.message.tool_calls).toBeUndefined()
+      expect(last?.governor).toEqual({
+        terminal_state: 'loop_detected',
+        terminal_reason: 'loop_guard',
+        has_final_answer: true,
+        budget_used: 9,
+        budget_max: 60,
+        session: last?.headers.get('x-governor-session'),
+      })
+      expect(last?.headers.get('x-governor-terminal-state')).toBe('loop_detected')
+      expect(last?.headers.get('x-governor-terminal-reason')).toBe('loop_guard')
+      expect(last?.usage?.['total_tokens']).toBe(440)
+      expect(provider.requests).toHaveLength(12)
+      const sent = provider.requests.at(-1)?.json.messages ?? []
+      expect(sent.at(-1)?.content).toContain(
+        "You've reached the maximum number of tool-calling iterations allowed.",
+      )
+      // What the client asks next is answered from memory, until a human speaks.
+      const again = await callModel(url, messages.slice(0, -1), { stream })
+      expect(again.governor).toEqual(last?.governor)
+      expect(again.message.content).toBe('I could not find it.')
+      expect(provider.requests).toHaveLength(12)
+      const human = await callModel(url, [...messages, { role: 'user', content: 'Try once more.' }], {
+        stream,
+      })
+      expect(human.message.tool_calls).toHaveLength(1)
+      expect(human.governor).toBeUndefined()
+    })
+
+    it('keeps the text said with it, which comes first', async () => {
+      const { url } = await startBoth((request) =>
+        isTold(request) ? { text: 'Nothing there.' } : { text: 'Let me look again.', ...SAME },
+      )
+      const { steps } = await runAgent(url, START, { stream, max: 9 })
+      expect(steps.at(-1)?.message.content).toBe('Let me look again.\n\nNothing there.')
+    })
+
+    it('is taken out of a response whose other calls go through, and the model is told with their results', async () => {
+      let responses = 0
+      const { url, provider } = await startBoth(() => {
+        responses++
+        if (responses === 9) {
+          return {
+            calls: [
+              { name: 'search', arguments: { query: 'the same' } },
+              { name: 'read', arguments: { file: 'a' } },
+              { name: 'search', arguments: { query: 'the same' } },
+              { name: 'read', arguments: { file: 'b' } },
+            ],
+          }
+        }
+        return responses > 9 ? { text: 'Done.' } : SAME
+      })
+      const { steps } = await runAgent(url, START, { stream, max: 20 })
+      expect(steps[8]?.headers.get('x-governor-verdict')).toBe('block')
+      expect(steps[8]?.finish).toBe('tool_calls')
+      expect(steps[8]?.message.tool_calls?.map((call) => call.function.arguments)).toEqual([
+        '{"file":"a"}',
+        '{"file":"b"}',
+      ])
+      expect(provider.requests).toHaveLength(10)
+      expect(provider.requests.at(-1)?.json.messages.at(-1)?.content).toBe(`result of read\n\n${REFUSAL}`)
+    })
+
+    it.each([429, 500, 400])(
+      'goes through where the provider answers the second question with %i',
+      async (status) => {
+        const { url } = await startBoth((request) =>
+          isTold(request) ? { status, body: { error: { message: 'no' } } } : SAME,
+        )
+        const { steps } = await runAgent(url, START, { stream, max: 9 })
+        expect(steps[8]?.status).toBe(200)
+        expect(steps[8]?.message.tool_calls).toHaveLength(1)
+        expect(steps[8]?.finish).toBe('tool_calls')
+        expect(await metricsOf(url)).toContain('governor_reasks_total{outcome="failed"} 1')
+      },
+    )
+
+    it('goes through where the guard only warns', async () => {
+      const { url, provider } = await startBoth(() => SAME, { loop_guard: { mode: 'warn' } })
+      const { steps } = await runAgent(url, START, { stream, max: 14 })
+      expect(steps.every(({ message }) => message.tool_calls?.length === 1)).toBe(true)
+      expect(provider.requests).toHaveLength(14)
+    })
+  },
+)
+
+describe('what is not refused', () => {
+  it('reaches the client as the bytes the provider sent, while the run is watched', async () => {
+    const other: Answer = { text: 'First this. ', calls: [{ name: 'read', arguments: '{ "file" : 1.0 }' }] }
+    const { url, provider } = await startBoth((_, number) => (number < 9 ? SAME : other))
+    const { messages } = await runAgent(url, START, { max: 8 })
+    const body = JSON.stringify({
+      model: 'gpt-test',
+      messages,
+      tools: [{ type: 'function', function: { name: 'search' } }],
+      stream: true,
+    })
+    const send = async (to: string) =>
+      (
+        await fetch(`${to}/v1/chat/completions`, {
+          method: 'POST',
+          headers: { authorization: 'Bearer sk-test' },
+          body,
+        })
+      ).text()
+    const guarded = await send(url)
+    const direct = await send(provider.url)
+    expect(guarded.replaceAll('-9"', '-10"').replaceAll('call_9', 'call_10')).toBe(direct)
+  })
+
+  it('is a loop of polls, whose results keep changing', async () => {
+    const { url } = await startBoth(() => ({ calls: [{ name: 'status', arguments: {} }] }))
+    let messages: ChatMessage[] = [...START]
+    const verdicts: (string | null)[] = []
+    for (let at = 0; at < 30; at++) {
+      const step = await callModel(url, messages)
+      verdicts.push(step.headers.get('x-governor-verdict'))
+      messages = afterStep(messages, step, () => `${at} of 30 done`)
+    }
+    expect(verdicts).not.toContain('block')
+  })
+})
