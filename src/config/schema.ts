@@ -192,7 +192,7 @@ const loopGuard = z.strictObject({
     .enum(['observe', 'warn', 'enforce'])
     .default('enforce')
     .describe(
-      'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused (live runs are not yet: as warn).',
+      'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused, and a run that has nothing else to do ends.',
     ),
   window_size: z
     .int()

@@ -334,7 +334,7 @@ describe('what is read', () => {
         { id: 'c', name: 'f', arguments: '{}' },
         { id: 'd', name: 'g', arguments: 'free text' },
       ],
-      [{ id: '', name: 'old', arguments: '' }],
+      [{ id: 'old', name: 'old', arguments: '' }],
     ])
     expect([1, 5, 6].map((at) => conversation?.results(at))).toEqual([
       [],
