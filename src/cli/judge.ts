@@ -30,6 +30,9 @@ export interface Judged {
 interface KnownCall {
   readonly made: MadeCall
   times: number
+  readonly firstResult: string | undefined
+  /** Its results are not all the same, letter by letter. */
+  differs: boolean
 }
 
 /** The calls of a conversation in order, equal ones as the same object. Numbers name them as well as hashes would. */
@@ -37,14 +40,17 @@ function knownCalls({ events }: Recording, policy: LoopPolicy): KnownCall[] {
   const known = new Map<string, KnownCall>()
   return events.flatMap((event) => {
     if (event.kind === 'words') return []
-    return event.calls.map((call) => {
+    return event.calls.map((call, at) => {
       const text = canonicalCall(call.name, call.arguments)
       const before = known.get(text)
+      const result = event.results[at]
       if (before) {
         before.times++
+        before.differs ||= result !== before.firstResult
         return before
       }
-      const first = { made: madeCall(call, policy, String(known.size) as Hash), times: 1 }
+      const made = madeCall(call, policy, String(known.size) as Hash)
+      const first = { made, times: 1, firstResult: result, differs: false }
       known.set(text, first)
       return first
     })
@@ -57,6 +63,7 @@ export function judge(recording: Recording, policy: LoopPolicy, registry: Scaffo
   // Where no call is made twice, none is made again and again.
   if (!calls.some(({ times }) => times > 1)) return []
   const judged: Judged[] = []
+  const exactly: LoopPolicy = { ...policy, volatile: 'none' }
   let memory: LoopMemory = NO_LOOP
   let index = 0
   let hasEnded = false
@@ -71,7 +78,8 @@ export function judge(recording: Recording, policy: LoopPolicy, registry: Scaffo
       const call = calls[index++]
       if (!call) return []
       // No result is ever compared with that of a call which is made once.
-      const read = loopCall(String(index - 1), call.made, call.times > 1 ? result : undefined, policy)
+      const compared = call.times > 1 ? result : undefined
+      const read = loopCall(String(index - 1), call.made, compared, call.differs ? policy : exactly)
       return read ? [read] : []
     })
     // What follows a stop would not have happened, until a human speaks.

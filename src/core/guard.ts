@@ -7,11 +7,11 @@ import type { Conversation, ToolCall } from './conversation.ts'
 import type { Hash } from './hash.ts'
 import {
   humanSpoke,
-  type LoopCall,
   type LoopFinding,
   type LoopMemory,
   type LoopPolicy,
   loopCall,
+  type MadeCall,
   madeCall,
   NO_LOOP,
   observeStep,
@@ -19,6 +19,7 @@ import {
   refuseCalls,
 } from './loop-guard.ts'
 import { refusalText } from './loop-notice.ts'
+import { nameOutcome } from './outcome.ts'
 import { humanWords, type Reading, stepsOf } from './reading.ts'
 import type { ScaffoldRegistry } from './scaffolding.ts'
 
@@ -60,12 +61,63 @@ function resultsAfter(conversation: Conversation, index: number): ReadonlyMap<st
   return found
 }
 
-function callsAt(conversation: Conversation, index: number, policy: LoopPolicy): LoopCall[] {
+/** A call in the transcript, and its result if there is one. */
+interface Called {
+  readonly id: string
+  readonly made: MadeCall
+  readonly result: string | undefined
+}
+
+function callsAt(conversation: Conversation, index: number, policy: LoopPolicy): Called[] {
   const results = resultsAfter(conversation, index)
-  return conversation.calls(index).flatMap((call) => {
-    const read = loopCall(call.id, madeCall(call, policy), results.get(call.id), policy)
+  return conversation
+    .calls(index)
+    .map((call) => ({ id: call.id, made: madeCall(call, policy), result: results.get(call.id) }))
+}
+
+/** The newest result of a call before a message that passes `isIt`, as far back as loops are looked for. */
+function resultBefore(
+  conversation: Conversation,
+  index: number,
+  call: Hash,
+  policy: LoopPolicy,
+  isIt: (result: string) => boolean,
+): string | undefined {
+  for (let at = index - 1; at >= Math.max(0, index - messagesOf(policy)); at--) {
+    if (conversation.role(at) !== 'assistant') continue
+    const same = callsAt(conversation, at, policy).find(
+      ({ made, result }) => made.call === call && result !== undefined && isIt(result),
+    )
+    if (same) return same.result
+  }
+  return undefined
+}
+
+/** Messages that hold a window of calls and results, one to a message, and some more. */
+function messagesOf({ windowSize }: LoopPolicy): number {
+  return 2 * windowSize + BEYOND_WINDOW
+}
+
+/** Takes in what one response called. */
+function observeAt(
+  memory: LoopMemory,
+  conversation: Conversation,
+  index: number,
+  policy: LoopPolicy,
+): ReturnType<typeof observeStep> {
+  let { trail } = memory
+  const calls = callsAt(conversation, index, policy).flatMap(({ id, made, result }) => {
+    const nameOf = (text: string): Hash => {
+      const named = nameOutcome(trail, made.call, text, policy.volatile, (isIt) =>
+        resultBefore(conversation, index, made.call, policy, isIt),
+      )
+      trail = named.trail
+      return named.outcome
+    }
+    const read = loopCall(id, made, result, policy, nameOf)
     return read ? [read] : []
   })
+  return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
 }
 
 /** Where in a transcript the messages begin that were not taken in: after the newest that was. */
@@ -85,7 +137,7 @@ export function guard(
   policy: LoopPolicy,
 ): Guarded {
   const steps = stepsOf(reading, conversation)
-  const from = firstNew(guarded, steps, conversation.length - 2 * policy.windowSize - BEYOND_WINDOW)
+  const from = firstNew(guarded, steps, conversation.length - messagesOf(policy))
   let { memory, finding, untold, told } = guarded
   let { at } = guarded
   const names = [...guarded.known]
@@ -104,7 +156,7 @@ export function guard(
     at = index
     told = untold
     untold = undefined
-    ;({ memory, finding } = observeStep(memory, callsAt(conversation, index, policy), policy))
+    ;({ memory, finding } = observeAt(memory, conversation, index, policy))
   }
   return {
     memory,

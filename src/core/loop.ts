@@ -102,6 +102,14 @@ export function follow(trail: Trail, strike: Strike, step: number, limits: LoopL
   }
 }
 
+/** Gives an outcome of a call another name. */
+export function renameOutcome(trail: Trail, call: Hash, from: Hash | '', to: Hash): Trail {
+  const renamed = <T extends Pick<Strike, 'call' | 'outcome'>>(one: T): T =>
+    one.call === call && one.outcome === from ? { ...one, outcome: to } : one
+  const { window, streak } = trail
+  return { ...trail, window: window.map(renamed), ...(streak ? { streak: renamed(streak) } : {}) }
+}
+
 /** The trail after a loop in it was dealt with: what was counted counts no more. */
 export function spend(trail: Trail): Trail {
   const { streak } = trail

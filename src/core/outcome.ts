@@ -1,0 +1,46 @@
+/**
+ * Names for what came of calls, only as exact as it takes to compare them. Most calls are made once, and most that are
+ * made again bring the same bytes: a result is only masked where one of the same call differs from it.
+ */
+import { hash } from 'node:crypto'
+import type { Hash } from './hash.ts'
+import { renameOutcome, type Trail } from './loop.ts'
+import { withoutNotices } from './loop-notice.ts'
+import { outcomeHash, type Volatile } from './volatile.ts'
+
+const EXACT = '='
+
+/** Names a result letter by letter. */
+function exactName(result: string): Hash {
+  return `${EXACT}${hash('sha256', withoutNotices(result)).slice(0, 31)}` as Hash
+}
+
+/** What the trail knows of earlier results of a call, by name. */
+function knownNames({ window, streak }: Trail, call: Hash): Set<Hash | ''> {
+  const names = new Set(window.filter((trace) => trace.call === call).map(({ outcome }) => outcome))
+  if (streak?.call === call) names.add(streak.outcome)
+  return names
+}
+
+/**
+ * Names the result of a call so that two of its results in the trail have one name where they are the same, times and
+ * ids aside. `earlier` finds the result that has an exact name; where it is no longer there, it is taken for different.
+ */
+export function nameOutcome(
+  trail: Trail,
+  call: Hash,
+  result: string,
+  volatile: Volatile,
+  earlier: (isIt: (result: string) => boolean) => string | undefined,
+): { readonly trail: Trail; readonly outcome: Hash } {
+  const exact = exactName(result)
+  const names = knownNames(trail, call)
+  if (volatile === 'none' || names.size === 0 || names.has(exact)) return { trail, outcome: exact }
+  let named = trail
+  for (const name of names) {
+    if (!name.startsWith(EXACT)) continue
+    const text = earlier((candidate) => exactName(candidate) === name)
+    if (text !== undefined) named = renameOutcome(named, call, name, outcomeHash(text, volatile))
+  }
+  return { trail: named, outcome: outcomeHash(result, volatile) }
+}
