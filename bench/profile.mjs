@@ -13,6 +13,8 @@ const AGENTS = 8
 const US_PER_MS = 1000
 const WARMUP = 100
 const TOP = 30
+/** A regular expression has its whole source for a name. */
+const MAX_NAME = 40
 const ROOT = join(import.meta.dirname, '..')
 
 function placeOf({ url, lineNumber }) {
@@ -21,35 +23,49 @@ function placeOf({ url, lineNumber }) {
   return `${path}:${lineNumber + 1}`
 }
 
-/** Microseconds by function, the function itself only, from `since` on (shared time). */
-function selfTimes({ nodes, samples, timeDeltas, startTime }, since) {
-  const names = new Map(
-    nodes.map(({ id, callFrame }) => [
-      id,
-      `${callFrame.functionName || '(anonymous)'}\t${placeOf(callFrame)}`,
-    ]),
-  )
-  const times = new Map()
+/** Microseconds by function from `since` on (shared time): `self`, and `whole` with all that it calls. */
+function timesOf({ nodes, samples, timeDeltas, startTime }, since) {
+  const names = new Map()
+  const parents = new Map()
+  for (const { id, callFrame, children = [] } of nodes) {
+    names.set(id, `${callFrame.functionName || '(anonymous)'}\t${placeOf(callFrame)}`)
+    for (const child of children) parents.set(child, id)
+  }
+  // The function and those that called it, each once however often it calls itself.
+  const callers = new Map()
+  const callersOf = (id) => {
+    if (!callers.has(id)) {
+      const found = new Set()
+      for (let at = id; at !== undefined; at = parents.get(at)) found.add(names.get(at))
+      callers.set(id, [...found])
+    }
+    return callers.get(id)
+  }
+  const self = new Map()
+  const whole = new Map()
+  const add = (times, name, time) => times.set(name, (times.get(name) ?? 0) + time)
   let now = startTime
   samples.forEach((id, at) => {
     now += timeDeltas[at]
-    if (now < since * US_PER_MS || timeDeltas[at] > STALL_US) return
-    const name = names.get(id)
-    times.set(name, (times.get(name) ?? 0) + timeDeltas[at])
+    if (now < since * US_PER_MS || timeDeltas[at] > STALL_US || names.get(id).startsWith('(idle)')) return
+    add(self, names.get(id), timeDeltas[at])
+    for (const name of callersOf(id)) add(whole, name, timeDeltas[at])
   })
-  return times
+  return { self, whole }
 }
 
-function tableOf(title, profile, since) {
-  const times = selfTimes(profile, since)
-  times.delete('(idle)\t')
-  const busy = [...times.values()].reduce((sum, time) => sum + time, 0)
+function tableOf(title, times, busy) {
   const top = [...times].sort(([, a], [, b]) => b - a).slice(0, TOP)
   const rows = top.map(([name, time]) => {
     const [functionName, place] = name.split('\t')
-    return [(time / US_PER_MS).toFixed(0), `${((time / busy) * 100).toFixed(1)} %`, functionName, place]
+    const shown = functionName.slice(0, MAX_NAME)
+    return [(time / US_PER_MS).toFixed(0), `${((time / busy) * 100).toFixed(1)} %`, shown, place]
   })
-  return { title, columns: ['self ms', 'share', 'function', 'place'], rows }
+  return { title, columns: ['ms', 'share', 'function', 'place'], rows }
+}
+
+function isOurs(name) {
+  return name.includes('\tdist/')
 }
 
 /** Loads one process of a subject with one size and prints its functions by self time. */
@@ -69,7 +85,13 @@ async function profileOne(bench, subject, size) {
   const [file] = readdirSync(folder)
   const profile = JSON.parse(readFileSync(join(folder, file), 'utf8'))
   const title = `${subject.label}, ${size}: ${cpu.toFixed(0)} µs a request while profiled`
-  return renderTable(tableOf(title, profile, since))
+  const { self, whole } = timesOf(profile, since)
+  const busy = [...self.values()].reduce((sum, time) => sum + time, 0)
+  const ours = new Map([...whole].filter(([name]) => isOurs(name)))
+  return [
+    renderTable(tableOf(`${title}, by function`, self, busy)),
+    renderTable(tableOf('Its own functions with all that they call', ours, busy)),
+  ].join('\n')
 }
 
 export async function profile(bench) {
