@@ -5,8 +5,11 @@
  * body. Provider vocabulary ends here: a dialect maps its own shapes onto these.
  */
 
-/** `tool` is a message that only carries tool results; `system` includes OpenAI's `developer`. */
-export type Role = 'system' | 'user' | 'assistant' | 'tool'
+/**
+ * `tool` is a message that only carries tool results; `system` includes OpenAI's `developer`. `part` belongs to the
+ * assistant message before it, as some APIs cut one model response into several items.
+ */
+export type Role = 'system' | 'user' | 'assistant' | 'tool' | 'part'
 
 /** One tool call as the model wrote it: `arguments` is its raw text, JSON or not. */
 export interface ToolCall {
@@ -30,8 +33,15 @@ export interface Conversation {
   readonly offersTools: boolean
   /** The text that stands before the conversation; empty where there is none. */
   readonly systemText: string
+  /** The system text, or some of it, is not among the messages. */
+  readonly isSystemApart?: boolean
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
+  /**
+   * Model responses may come in parts here: the first one has role `assistant` and tells all that its parts say and
+   * call, the others have role `part` and tell nothing.
+   */
+  readonly hasParts?: boolean
   role(index: number): Role
   /** The text parts of a message in order, images and the like left out. */
   texts(index: number): readonly string[]
@@ -40,4 +50,30 @@ export interface Conversation {
   /** How many calls and results a message holds, at less than the cost of decoding them. */
   callCount(index: number): number
   resultCount(index: number): number
+}
+
+/** The index of the last message, or of its first part; -1 where there is none. */
+export function lastMessage(conversation: Conversation): number {
+  let last = conversation.length - 1
+  while (last > 0 && conversation.role(last) === 'part') last--
+  return last
+}
+
+/**
+ * The last place at or before `index` where all that stands before it is complete, whatever may follow: not within a
+ * model response, nor after one that may have more parts.
+ */
+export function boundary(conversation: Conversation, index: number): number {
+  if (!conversation.hasParts) return index
+  let at = index
+  while (at > 0 && ['assistant', 'part'].includes(conversation.role(at - 1))) at--
+  return at
+}
+
+/** Where the newest `count` messages begin, parts not counted; 0 where there are fewer. */
+export function startOfNewest(conversation: Conversation, count: number): number {
+  if (!conversation.hasParts) return Math.max(0, conversation.length - count)
+  let at = conversation.length
+  for (let left = count; at > 0 && left > 0; at--) if (conversation.role(at - 1) !== 'part') left--
+  return at
 }

@@ -3,7 +3,7 @@
  * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
  */
 import { callHash } from './call.ts'
-import type { Conversation, ToolCall } from './conversation.ts'
+import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
 import type { Hash } from './hash.ts'
 import {
   humanSpoke,
@@ -83,7 +83,9 @@ function resultBefore(
   policy: LoopPolicy,
   isIt: (result: string) => boolean,
 ): string | undefined {
-  for (let at = index - 1; at >= Math.max(0, index - messagesOf(policy)); at--) {
+  // Where responses come in parts there are some more of them.
+  const reach = messagesOf(policy) * (conversation.hasParts ? 2 : 1)
+  for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
     if (conversation.role(at) !== 'assistant') continue
     const same = callsAt(conversation, at, policy).find(
       ({ made, result }) => made.call === call && result !== undefined && isIt(result),
@@ -127,7 +129,7 @@ function firstNew({ known, at }: Guarded, steps: ReturnType<typeof stepsOf>, old
     steps.find(({ index, hash }) => index === at && hash === last) ??
     // A history that was compacted, or went back.
     steps.findLast(({ hash }) => known.includes(hash))
-  return newest ? newest.index + 1 : Math.max(0, oldest)
+  return newest ? newest.index + 1 : oldest
 }
 
 /** Takes in what a request shows that was not known. The same request again changes nothing. */
@@ -137,7 +139,8 @@ export function guard(
   policy: LoopPolicy,
 ): Guarded {
   const steps = stepsOf(reading, conversation)
-  const from = firstNew(guarded, steps, conversation.length - messagesOf(policy))
+  const from = firstNew(guarded, steps, startOfNewest(conversation, messagesOf(policy)))
+  const last = lastMessage(conversation)
   let { memory, finding, untold, told } = guarded
   let { at } = guarded
   const names = [...guarded.known]
@@ -150,7 +153,7 @@ export function guard(
       told = undefined
     }
     // A call whose result is still to come is none yet.
-    if (role !== 'assistant' || index === conversation.length - 1) continue
+    if (role !== 'assistant' || index === last) continue
     const name = steps.find((step) => step.index === index)?.hash
     if (name !== undefined) names.push(name)
     at = index

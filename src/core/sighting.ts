@@ -1,5 +1,5 @@
 /** What one request tells about its session, boiled down to hashes and counts that can be remembered. */
-import type { Conversation } from './conversation.ts'
+import { type Conversation, lastMessage } from './conversation.ts'
 import { type Hash, hashOf } from './hash.ts'
 import { ancestryOf, type Reading, readOn } from './reading.ts'
 import { isSummaryRequest, type ScaffoldRegistry } from './scaffolding.ts'
@@ -36,8 +36,7 @@ export interface Sighting {
  * An assistant message that ends the input and calls nothing is the beginning of an answer that the client
  * put into the model's mouth, not a model call that was made.
  */
-function endsInPrefill(conversation: Conversation): boolean {
-  const last = conversation.length - 1
+function endsInPrefill(conversation: Conversation, last: number): boolean {
   return last >= 0 && conversation.role(last) === 'assistant' && conversation.callCount(last) === 0
 }
 
@@ -51,8 +50,9 @@ export function sight(
   fingerprint: string,
   registry: ScaffoldRegistry,
 ): Sighting {
-  const last = conversation.length - 1
-  const reading = readOn(from, conversation, endsInPrefill(conversation) ? last : last + 1, registry)
+  const last = lastMessage(conversation)
+  const end = endsInPrefill(conversation, last) ? last : conversation.length
+  const reading = readOn(from, conversation, end, registry)
   const ancestry = ancestryOf(reading, conversation)
   return {
     fingerprint,

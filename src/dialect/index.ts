@@ -1,5 +1,6 @@
 /** The dialects Governor guards, in the order in which a path is offered to them. */
 import { chat } from './chat.ts'
 import type { Dialect } from './dialect.ts'
+import { responses } from './responses.ts'
 
-export const DIALECTS: readonly Dialect[] = [chat]
+export const DIALECTS: readonly Dialect[] = [chat, responses]

@@ -4,6 +4,31 @@ import { elements, type Member, type Span } from './scan.ts'
 /** Replace the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
 export interface Edit extends Span {
   readonly text: string
+  /**
+   * What stands before and after `text` where it is the first to be said in a string that was not there. Several of one
+   * place and kind become paragraphs of the same string.
+   */
+  readonly within?: readonly [before: string, after: string]
+}
+
+/** One edit for all that goes into the same new string, where the first of them stands. */
+function joined(edits: readonly Edit[]): readonly Edit[] {
+  if (!edits.some(({ within }) => within)) return edits
+  const all: Edit[] = []
+  const texts = new Map<string, { readonly at: number; readonly paragraphs: string[] }>()
+  for (const edit of edits) {
+    const { start, end, text, within } = edit
+    if (!within) {
+      all.push(edit)
+      continue
+    }
+    const key = `${start} ${end} ${within[0]}`
+    const { at, paragraphs } = texts.get(key) ?? { at: all.length, paragraphs: [] }
+    paragraphs.push(text)
+    texts.set(key, { at, paragraphs })
+    all[at] = { start, end, text: within[0] + paragraphs.join('\\n\\n') + within[1] }
+  }
+  return all
 }
 
 /**
@@ -11,7 +36,7 @@ export interface Edit extends Span {
  * what is replaced there.
  */
 export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
-  const ordered = edits.toSorted((a, b) => a.start - b.start || a.end - b.end)
+  const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
   let kept = 0
   for (const edit of ordered) {
@@ -35,6 +60,32 @@ function escaped(text: string): string {
 export function appendParagraph(span: Span, text: string): Edit {
   const isEmpty = span.end - span.start === 2
   return insertion(span.end - 1, escaped(isEmpty ? text : `\n\n${text}`))
+}
+
+/**
+ * Puts `text` as a paragraph at the end of the string that the object at `span` has under `key`; makes that string where
+ * there is none, or nothing in it. `undefined` where something else stands there.
+ */
+export function addToText(
+  body: Buffer,
+  span: Span,
+  found: readonly Member[],
+  key: string,
+  text: string,
+): Edit | undefined {
+  const existing = found.findLast((candidate) => candidate.key === key)
+  const value = existing && body.toString('latin1', existing.value.start, existing.value.end)
+  if (existing && value !== 'null' && value !== '""') {
+    return value?.startsWith('"') ? appendParagraph(existing.value, text) : undefined
+  }
+  if (existing) return { ...existing.value, text: escaped(text), within: ['"', '"'] }
+  const { start, end } = setMember(span, found, key, '')
+  return {
+    start,
+    end,
+    text: escaped(text),
+    within: [`${found.length > 0 ? ',' : ''}${JSON.stringify(key)}:"`, '"'],
+  }
 }
 
 /** Puts the value `json` (JSON text) at the end of the array at `span`. */

@@ -7,7 +7,8 @@
  */
 import { crc32 } from 'node:zlib'
 import { LRUCache } from 'lru-cache'
-import type { Conversation } from '../core/conversation.ts'
+import { boundary, type Conversation } from '../core/conversation.ts'
+import { hashOf } from '../core/hash.ts'
 import { nothingRead, type Reading, readOn, recalled } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
@@ -109,7 +110,7 @@ function forgetful(registry: ScaffoldRegistry): Recollection {
     recall: undefined,
     read(list, conversation) {
       const nothing = nothingRead(conversation)
-      const reading = readOn(nothing, conversation, conversation.length - 1, registry)
+      const reading = readOn(nothing, conversation, boundary(conversation, conversation.length - 1), registry)
       return { reading, fingerprint: fingerprintOf(list, { reading: nothing, length: 0, checksum: 0 }) }
     },
   }
@@ -146,12 +147,24 @@ export function createRecall(registry: ScaffoldRegistry, maxBytes: number, worth
             key = undefined
             common = []
           }
-          const settled = Math.max(0, conversation.length - 1)
+          // The same messages under another system text are another conversation.
+          const [before] = common
+          if (
+            before &&
+            conversation.isSystemApart &&
+            before.reading.system !== hashOf(conversation.systemText)
+          )
+            common = []
+          const settled = boundary(conversation, Math.max(0, conversation.length - 1))
           const known = common.findLast((mark) => mark.reading.length <= settled)
           const from = known ? recalled(known.reading) : nothingRead(conversation)
           const isFar = settled - from.length > BACK
           const earlier = isFar
-            ? markAt(list, known, readOn(from, conversation, settled - BACK, registry))
+            ? markAt(
+                list,
+                known,
+                readOn(from, conversation, boundary(conversation, settled - BACK), registry),
+              )
             : common[0]
           const reading = readOn(isFar && earlier ? earlier.reading : from, conversation, settled, registry)
           const latest = markAt(list, isFar ? earlier : known, reading)

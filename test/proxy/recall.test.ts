@@ -2,6 +2,8 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { sight } from '../../src/core/sighting.ts'
 import { chat } from '../../src/dialect/chat.ts'
+import type { Dialect } from '../../src/dialect/dialect.ts'
+import { responses } from '../../src/dialect/responses.ts'
 import { createRecall, type Recall } from '../../src/proxy/recall.ts'
 import {
   bodyOf,
@@ -18,10 +20,10 @@ import {
 const MANY = 1_000_000
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 
-function readWith(recall: Recall, body: Buffer, owner = 'me') {
+function readWith(recall: Recall, body: Buffer, owner = 'me', dialect: Dialect = chat) {
   const recollection = recall.begin(owner, body.length)
-  const request = chat.read(body, recollection.recall)
-  if (!request) throw new Error('not a chat request')
+  const request = dialect.read(body, recollection.recall)
+  if (!request) throw new Error('not a request')
   const { reading, fingerprint } = recollection.read(request.list, request.conversation)
   return { items: request.list.items, sighting: sight(reading, request.conversation, fingerprint, registry) }
 }
@@ -46,23 +48,44 @@ const message = fc.oneof(
 )
 
 /** What a client does to its history between two requests. */
-type Step =
-  | { readonly kind: 'append'; readonly messages: readonly Message[] }
+type Step<Item> =
+  | { readonly kind: 'append'; readonly messages: readonly Item[] }
   | { readonly kind: 'cut' | 'drop' | 'change'; readonly at: number }
   | { readonly kind: 'same' }
 
-const step: fc.Arbitrary<Step> = fc.oneof(
-  {
-    weight: 6,
-    arbitrary: fc
-      .array(message, { minLength: 1, maxLength: 12 })
-      .map((messages) => ({ kind: 'append' as const, messages })),
-  },
-  fc.record({ kind: fc.constantFrom('cut' as const, 'drop' as const, 'change' as const), at: fc.nat() }),
-  fc.constant({ kind: 'same' as const }),
+function stepOf<Item>(item: fc.Arbitrary<Item>): fc.Arbitrary<Step<Item>> {
+  return fc.oneof(
+    {
+      weight: 6,
+      arbitrary: fc
+        .array(item, { minLength: 1, maxLength: 12 })
+        .map((messages) => ({ kind: 'append' as const, messages })),
+    },
+    fc.record({ kind: fc.constantFrom('cut' as const, 'drop' as const, 'change' as const), at: fc.nat() }),
+    fc.constant({ kind: 'same' as const }),
+  )
+}
+
+const step = stepOf(message)
+
+/** Items of the Responses API, of which several may make one response. */
+const item = fc.oneof(
+  fc.constantFrom<object>(
+    { role: 'user', content: 'Next.' },
+    { role: 'developer', content: 'Note.' },
+    { role: 'assistant', content: 'Done.' },
+    { type: 'reasoning', id: 'rs', encrypted_content: 'x' },
+    { type: 'compaction', encrypted_content: 'x' },
+  ),
+  fc
+    .constantFrom('a', 'b', 'c')
+    .map((id) => ({ type: 'function_call', call_id: id, name: 'f', arguments: '{}' })),
+  fc
+    .constantFrom('a', 'b', 'c')
+    .map((id) => ({ type: 'function_call_output', call_id: id, output: 'ä "quoted"' })),
 )
 
-function after(history: readonly Message[], step: Step): readonly Message[] {
+function changed<Item extends object>(history: readonly Item[], step: Step<Item>): readonly Item[] {
   switch (step.kind) {
     case 'append':
       return [...history, ...step.messages]
@@ -85,12 +108,34 @@ describe('a conversation that went by before', () => {
         const recall = createRecall(registry, MANY, 0)
         let history: readonly Message[] = TASK
         for (const [one, fields] of all) {
-          history = after(history, one)
+          history = changed(history, one)
           const body = bodyOf(history, fields)
           expect(readWith(recall, body)).toEqual(readAlone(body))
         }
       }),
       { numRuns: 100 },
+    )
+  })
+
+  it('is read as if it had not where a response has several parts, which may come or go', () => {
+    const extra = fc.constantFrom(
+      {},
+      { stream: true },
+      { instructions: 'Be good.' },
+      { instructions: 'Be bad.' },
+    )
+    fc.assert(
+      fc.property(fc.array(fc.tuple(stepOf(item), extra), { maxLength: 12 }), (all) => {
+        const recall = createRecall(registry, MANY, 0)
+        let input: readonly object[] = [{ role: 'user', content: 'Fix the bug.' }]
+        for (const [one, fields] of all) {
+          input = changed(input, one)
+          const body = Buffer.from(JSON.stringify({ model: 'm', input, ...fields }))
+          const alone = readWith(createRecall(registry, MANY, 0), body, 'me', responses)
+          expect(readWith(recall, body, 'me', responses)).toEqual(alone)
+        }
+      }),
+      { numRuns: 200 },
     )
   })
 

@@ -1,7 +1,8 @@
-/** A provider that does what a script says, over real sockets and in the real wire formats of Chat Completions. */
+/** A provider that does what a script says, over real sockets and in the real wire formats of its APIs. */
 import { once } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { createKept, eventTexts, type Item, responseEvents, responseObject } from './responses.ts'
 
 /** A request as the provider got it. */
 export interface Received {
@@ -11,6 +12,8 @@ export interface Received {
   readonly body: Buffer
   /** The body as JSON. */
   readonly json: ChatBody
+  /** For Responses: all that the model is shown, history that the provider keeps included. */
+  readonly items?: readonly Item[]
   header(name: string): string | undefined
 }
 
@@ -37,6 +40,8 @@ export interface ChatBody {
 /** What the model answers. */
 export interface Answer {
   readonly text?: string
+  /** Encrypted, as Responses have it. */
+  readonly reasoning?: string
   readonly calls?: readonly { readonly id?: string; readonly name: string; readonly arguments: unknown }[]
   readonly finish?: string
   /** Any other reply instead: an error, a broken body. */
@@ -140,6 +145,19 @@ export function chunks(request: ChatBody, answer: Answer, number: number): strin
   ]
 }
 
+/** Sends a body, or events where the client asked for them. */
+function sendSuccess(
+  response: ServerResponse,
+  streams: boolean,
+  headers: Answer['headers'],
+  whole: object,
+  events: readonly string[],
+): void {
+  response.writeHead(200, { 'content-type': streams ? 'text/event-stream' : 'application/json', ...headers })
+  for (const event of streams ? events : [JSON.stringify(whole)]) response.write(event)
+  response.end()
+}
+
 function send(response: ServerResponse, received: Received, answer: Answer, number: number): void {
   if (answer.status !== undefined || answer.body !== undefined) {
     const body = typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body ?? {})
@@ -147,14 +165,15 @@ function send(response: ServerResponse, received: Received, answer: Answer, numb
     response.end(body)
     return
   }
-  if (!received.json.stream) {
-    response.writeHead(200, { 'content-type': 'application/json', ...answer.headers })
-    response.end(JSON.stringify(completion(received.json, answer, number)))
+  const { json } = received
+  const streams = json.stream === true
+  if (received.items) {
+    const whole = responseObject(json, answer, number)
+    sendSuccess(response, streams, answer.headers, whole, eventTexts(responseEvents(whole)))
     return
   }
-  response.writeHead(200, { 'content-type': 'text/event-stream', ...answer.headers })
-  for (const chunk of chunks(received.json, answer, number)) response.write(chunk)
-  response.end()
+  const events = streams ? chunks(json, answer, number) : []
+  sendSuccess(response, streams, answer.headers, completion(json, answer, number), events)
 }
 
 /** Starts a server on a free port of the loopback address. */
@@ -182,18 +201,28 @@ export async function serve(
   }
 }
 
+function isResponses(target: string): boolean {
+  return /\/responses(?:\?|$)/.test(target)
+}
+
 /** Starts a scripted provider; `script` answers request after request, numbered from 1. */
 export async function startProvider(script: Script): Promise<Provider> {
   const requests: Received[] = []
+  const kept = createKept()
   const { url, sockets, close } = await serve(async (request, response) => {
     const received = await receive(request)
     if (received.method !== 'POST') {
       response.writeHead(200, { 'content-type': 'application/json' }).end('{"object":"list","data":[]}')
       return
     }
-    requests.push(received)
+    const opened = isResponses(received.target) ? kept.open(received.json) : undefined
+    const seen = opened && 'items' in opened ? Object.assign(received, opened) : received
+    requests.push(seen)
     const number = requests.length
-    send(response, received, await script(received, number), number)
+    const answer = opened && 'status' in opened ? opened : await script(seen, number)
+    if (seen.items && answer.status === undefined && answer.body === undefined)
+      kept.close(seen.json, seen.items, responseObject(seen.json, answer, number))
+    send(response, seen, answer, number)
   })
   return { url, requests, sockets, close }
 }

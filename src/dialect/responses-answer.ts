@@ -1,0 +1,117 @@
+/** Whole Responses as the last of a run: tool calls out, terminal state in. */
+import type { FinalAnswer } from '../core/terminal.ts'
+import { applyEdits, setMember } from '../json/edit.ts'
+import { members, root } from '../json/scan.ts'
+import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
+import { eventFrame, messageEvents } from './responses-events.ts'
+import {
+  COMPLETED,
+  isClientCall,
+  messageItem,
+  textOfOutputItems,
+  withoutCallItems,
+} from './responses-shape.ts'
+import { addUsage, type Json, objectsOf, parseObject, textOf } from './shape.ts'
+
+export function readResponse(body: Buffer): ReadAnswer | undefined {
+  const response = parseObject(body.toString('utf8'))
+  if (!response || !Array.isArray(response['output'])) return undefined
+  const output = objectsOf(response['output'])
+  return { text: textOfOutputItems(output), callsTools: output.some(isClientCall) }
+}
+
+export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
+  const response = parseObject(body.toString('utf8')) ?? {}
+  const output = objectsOf(response['output'])
+  const isWhole = response['status'] === 'completed'
+  const mustDrop = change.dropCalls && (output.some(isClientCall) || !isWhole)
+  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+    // Nothing but the terminal state to add: the provider's bytes stay as they are.
+    const object = root(body)
+    return applyEdits(body, [
+      setMember(object, members(body, object), 'governor', JSON.stringify(change.terminal)),
+    ])
+  }
+  const kept = change.dropCalls ? withoutCallItems(output) : output
+  const own = change.text !== undefined && messageItem(ownId('msg', response['id']), change.text)
+  return Buffer.from(
+    JSON.stringify({
+      ...response,
+      ...(change.dropCalls ? COMPLETED : {}),
+      output: own ? [own] : kept,
+      // Some providers add what SDKs only compute.
+      ...('output_text' in response ? { output_text: change.text ?? textOfOutputItems(kept) } : {}),
+      ...usageOf(change.earlier, response),
+      governor: change.terminal,
+    }),
+  )
+}
+
+function usageOf(earlier: readonly Buffer[], response: Json): Json {
+  const usage = [...earlier.map((one) => parseObject(one.toString('utf8'))?.['usage']), response['usage']]
+    .filter((one) => one !== undefined && one !== null)
+    .reduce(addUsage, undefined)
+  return usage === undefined ? {} : { usage }
+}
+
+/** An id for an item of Governor's own, after that of the response it stands in. */
+export function ownId(prefix: string, responseId: unknown): string {
+  return `${prefix}_${textOf(responseId).replace(/^resp_/, '')}_governor`
+}
+
+const NO_USAGE = {
+  input_tokens: 0,
+  input_tokens_details: { cached_tokens: 0 },
+  output_tokens: 0,
+  output_tokens_details: { reasoning_tokens: 0 },
+  total_tokens: 0,
+}
+
+/** The object a reply of Governor's own is made of; `created_at` in seconds, as this API has it. */
+export function replyInResponses(
+  answer: FinalAnswer,
+  streams: boolean,
+  id: string,
+  createdAt: number,
+): OwnReply {
+  const base: Json = {
+    id: `resp_${id}`,
+    object: 'response',
+    created_at: Math.floor(createdAt / 1000),
+    status: 'completed',
+    background: false,
+    error: null,
+    incomplete_details: null,
+    instructions: null,
+    max_output_tokens: null,
+    metadata: {},
+    model: answer.model,
+    output: [],
+    parallel_tool_calls: true,
+    previous_response_id: null,
+    reasoning: { effort: null, summary: null },
+    store: false,
+    temperature: null,
+    text: { format: { type: 'text' } },
+    tool_choice: 'none',
+    tools: [],
+    top_p: null,
+    truncation: 'disabled',
+    usage: null,
+    user: null,
+  }
+  const item = messageItem(`msg_${id}`, answer.text)
+  const whole = { ...base, output: [item], usage: NO_USAGE, governor: answer.terminal }
+  if (!streams) return { contentType: 'application/json', body: Buffer.from(JSON.stringify(whole)) }
+  const begun = { ...base, status: 'in_progress' }
+  const events: Json[] = [
+    { type: 'response.created', response: begun },
+    { type: 'response.in_progress', response: begun },
+    ...messageEvents(item, answer.text, 0),
+    { type: 'response.completed', response: whole },
+  ]
+  return {
+    contentType: 'text/event-stream; charset=utf-8',
+    body: Buffer.concat(events.map((event, number) => eventFrame({ ...event, sequence_number: number }))),
+  }
+}

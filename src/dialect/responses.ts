@@ -1,0 +1,307 @@
+/** OpenAI's Responses, with the history in the request or kept by the provider. */
+import type { Conversation, Role, ToolCall } from '../core/conversation.ts'
+import {
+  addToText,
+  appendElement,
+  appendParagraph,
+  type Edit,
+  prependElement,
+  removeMembers,
+  setMember,
+} from '../json/edit.ts'
+import { indexList, type ListIndex } from '../json/list.ts'
+import {
+  decode,
+  isKey,
+  kindAt,
+  member,
+  members,
+  root,
+  type Span,
+  skipValue,
+  walkObject,
+} from '../json/scan.ts'
+import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
+import { addTextPart, fieldReader, holdsItems, recallItems, remember } from './listed.ts'
+import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
+import { responsesFacts } from './responses-facts.ts'
+import {
+  callOfItem,
+  isCallReference,
+  kindOfItem,
+  roleOfItem,
+  textOfOutput,
+  textsOfContent,
+} from './responses-shape.ts'
+import { openResponsesStream } from './responses-stream.ts'
+import { isObject, type Json, textOf } from './shape.ts'
+
+const QUOTE = 0x22
+const OPEN_BRACE = 0x7b
+
+/** An item of the input by its bytes. */
+export interface InputItem extends Span {
+  /** By itself: an item that goes on with a response is `assistant` as well. */
+  readonly role: Exclude<Role, 'part'>
+  readonly isCall: boolean
+  readonly isResult: boolean
+  /** It may stand in the middle of a response: a compaction does. */
+  readonly isAside: boolean
+}
+
+type Index = ListIndex<InputItem>
+
+/** The text that the value `at` is, or nothing. Names are short and plain. */
+function nameAt(json: Buffer, at: number | undefined): string {
+  if (at === undefined || json[at] !== QUOTE) return ''
+  const end = skipValue(json, at)
+  const plain = json.toString('latin1', at + 1, end - 1)
+  return plain.includes('\\') ? textOf(decode(json, { start: at, end })) : plain
+}
+
+/** Reads what an item is, its text and arguments unread. */
+function readItem(json: Buffer, at: number): InputItem {
+  let type: number | undefined
+  let role: number | undefined
+  let execution: number | undefined
+  let id: number | undefined
+  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
+    if (isKey(json, keyStart, keyEnd, 'type')) type = value
+    else if (isKey(json, keyStart, keyEnd, 'role')) role = value
+    else if (isKey(json, keyStart, keyEnd, 'execution')) execution = value
+    else if (isKey(json, keyStart, keyEnd, 'id')) id = value
+  })
+  const typeName = nameAt(json, type)
+  const kind = kindOfItem(typeName, nameAt(json, execution))
+  const isReference = typeName === 'item_reference'
+  return {
+    start: at,
+    end,
+    role: roleOfItem(kind, nameAt(json, role)),
+    isCall: kind === 'call' || (isReference && isCallReference(nameAt(json, id))),
+    isResult: kind === 'result',
+    isAside: kind === 'aside',
+  }
+}
+
+/** An input that is one text is one message of the user's. */
+function readText({ start, end }: Span): InputItem {
+  return { start, end, role: 'user', isCall: false, isResult: false, isAside: false }
+}
+
+/** Indexes a body whose input is no list: a text, or nothing where the provider knows what to go on with. */
+function indexOther(json: Buffer): Index | undefined {
+  const object = root(json)
+  if (json[object.start] !== OPEN_BRACE) return undefined
+  const fields = members(json, object)
+  const input = member(fields, 'input')?.value
+  if (input && json[input.start] === QUOTE) {
+    return { json, object, fields, list: input, items: [readText(input)] }
+  }
+  const goesOn = ['previous_response_id', 'conversation', 'prompt'].some((key) => member(fields, key))
+  if (input || !goesOn) return undefined
+  const end = object.end - 1
+  return { json, object, fields, list: { start: end, end }, items: [] }
+}
+
+/** For each item, whether it goes on with the model response before it. */
+function partsOf(items: readonly InputItem[]): readonly boolean[] {
+  let isOpen = false
+  return items.map(({ role, isAside }) => {
+    const isPart = isOpen && (isAside || role === 'assistant')
+    isOpen = role === 'assistant' || isPart
+    return isPart
+  })
+}
+
+function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
+  const { json, items, fields } = index
+  const item = remember((at): Json => {
+    const span = items[at]
+    const value = span && decode(json, span)
+    if (typeof value === 'string') return { content: value }
+    return isObject(value) ? value : {}
+  })
+  const isPart = partsOf(items)
+  const role = (at: number): Role => (isPart[at] ? 'part' : (items[at]?.role ?? 'system'))
+  /** The indexes of all items of the response that begins `at`. */
+  const parts = (at: number): number[] => {
+    const all = [at]
+    for (let next = at + 1; isPart[next]; next++) all.push(next)
+    return all
+  }
+  const ownTexts = (at: number): string[] => {
+    const { type, id, content } = item(at)
+    // What is referred to is not here; its name stands for it.
+    if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
+    return type === 'reasoning' ? [] : textsOfContent(content)
+  }
+  return {
+    hasParts: true,
+    isSystemApart: true,
+    model: textOf(field('model')),
+    streams: field('stream') === true,
+    get offersTools() {
+      const tools = member(fields, 'tools')?.value
+      // A prompt that is kept by the provider may come with tools of its own.
+      return tools ? holdsItems(json, tools) : isObject(field('prompt'))
+    },
+    get systemText() {
+      const leading = items.findIndex((one) => one.role !== 'system')
+      const all = items.slice(0, leading === -1 ? items.length : leading)
+      const instructions = field('instructions')
+      const prompt = field('prompt')
+      return [
+        ...(typeof instructions === 'string' ? [instructions] : []),
+        ...(isObject(prompt) ? [textOf(prompt['id'])] : []),
+        ...all.flatMap((_, at) => ownTexts(at)),
+      ].join('\n')
+    },
+    length: items.length,
+    role,
+    texts(at) {
+      const is = role(at)
+      if (is === 'part') return []
+      if (is === 'tool') return [textOfOutput(item(at)['output'])]
+      return is === 'assistant' ? parts(at).flatMap(ownTexts) : ownTexts(at)
+    },
+    calls(at): ToolCall[] {
+      if (role(at) !== 'assistant') return []
+      return parts(at)
+        .filter((part) => items[part]?.isCall)
+        .map((part) => {
+          const called = item(part)
+          return called['type'] === 'item_reference'
+            ? { id: textOf(called['id']), name: '', arguments: '' }
+            : callOfItem(called)
+        })
+    },
+    results(at) {
+      if (!items[at]?.isResult) return []
+      const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
+      return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
+    },
+    callCount: (at) =>
+      role(at) === 'assistant' ? parts(at).filter((part) => items[part]?.isCall).length : 0,
+    resultCount: (at) => (items[at]?.isResult ? 1 : 0),
+  }
+}
+
+/**
+ * Does what stands in the input stay with the provider, to be shown whenever the conversation goes on? Not where nothing
+ * is stored, nor where the client sends what the model said before: it keeps the history itself, and sends its own
+ * again.
+ */
+function isKept({ items }: Index, field: (name: string) => unknown): boolean {
+  if (textOf(field('previous_response_id')) !== '' || (field('conversation') ?? null) !== null) return true
+  return field('store') !== false && !items.some(({ role }) => role === 'assistant')
+}
+
+const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_output'])
+
+/** Puts a paragraph at the end of an item; `undefined` where it has no form that could take one. */
+function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined {
+  if (kindAt(json, item) === 'string') return appendParagraph(item, text)
+  const fields = members(json, item)
+  const type = nameAt(json, member(fields, 'type')?.value.start)
+  // Other outputs are read by programs of the provider's.
+  const isMessage = type === '' || type === 'message'
+  const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
+  const content = key && member(fields, key)?.value
+  if (!content) return undefined
+  switch (kindAt(json, content)) {
+    case 'string':
+      return appendParagraph(content, text)
+    case 'array':
+      return addTextPart(json, content, 'input_text', text)
+    default:
+      return undefined
+  }
+}
+
+/** Where a notice goes by default: the newest tool result where the input ends in one, else the last user message. */
+function lastInput({ items }: Index): Span | undefined {
+  const last = items.at(-1)
+  return last?.isResult ? last : items.findLast(({ role }) => role === 'user')
+}
+
+/** Adds a message to the input, which becomes a list where it is one text. */
+function addMessage({ json, list }: Index, role: string, content: string): Edit[] {
+  const message = JSON.stringify({ role, content })
+  if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
+  const said = json.toString('utf8', list.start, list.end)
+  return [{ ...list, text: `[{"role":"user","content":${said}},${message}]` }]
+}
+
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
+
+function banTools({ json, object, fields }: Index, ban: ToolBan): Edit[] {
+  // An answer that is fetched later would come past Governor.
+  const background = member(fields, 'background')?.value
+  const atOnce = background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...atOnce]
+  return [setMember(object, fields, 'tool_choice', '"none"'), ...atOnce]
+}
+
+/** What the request goes on from without sending it: a response, or a conversation, by its id. */
+function previousOf(field: (name: string) => unknown): { readonly previous?: string } {
+  const response = textOf(field('previous_response_id'))
+  const conversation = field('conversation')
+  const previous = response || textOf(isObject(conversation) ? conversation['id'] : conversation)
+  return previous === '' ? {} : { previous }
+}
+
+function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
+  const index =
+    indexList<InputItem>(body, { key: 'input', readItem, recall: recallItems(recall) }) ?? indexOther(body)
+  if (!index) return undefined
+  const { json, object, fields, list, items } = index
+  const field = fieldReader(json, fields)
+  const conversation = conversationOf(index, field)
+  const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
+  return {
+    list: index,
+    conversation,
+    ...previousOf(field),
+    field,
+    notice(text, channel) {
+      if (isKept(index, field)) {
+        const edit = channel === 'user' ? undefined : instruct(text)
+        return edit && [edit]
+      }
+      if (items.length === 0) return undefined
+      if (channel === 'system' || channel === 'user') return addMessage(index, channel, text)
+      const target = lastInput(index)
+      const edit = target && addParagraph(json, target, text)
+      return edit && [edit]
+    },
+    announce(text) {
+      const edit = instruct(text)
+      if (edit) return [edit]
+      return kindAt(json, list) === 'array'
+        ? [prependElement(json, list, JSON.stringify({ role: 'developer', content: text }))]
+        : []
+    },
+    banTools: (ban) => banTools(index, ban),
+    goOn: () => undefined,
+  }
+}
+
+export const responses: Dialect = {
+  name: 'responses',
+  claims: (segments) => segments.at(-1) === 'responses',
+  read,
+  facts: responsesFacts,
+  readAnswer: readResponse,
+  writeAnswer: writeResponse,
+  openStream: openResponsesStream,
+  readCalls: () => undefined,
+  withoutCalls: (body) => body,
+  openGate: () => ({
+    push: (frame) => [frame.raw],
+    endTry: () => undefined,
+    release: () => [],
+    toAnswer: () => [[], openResponsesStream(true)],
+  }),
+  reply: replyInResponses,
+}

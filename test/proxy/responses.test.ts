@@ -1,0 +1,73 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import { runaway } from '../support/provider.ts'
+import { type Item, runResponses, TOOL } from '../support/responses-agent.ts'
+
+const WARNING =
+  '[BUDGET: Iteration 3/3. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]'
+const budget = { max_iterations: 3, adaptive: false }
+
+describe.each([
+  { stateful: false, stream: false },
+  { stateful: false, stream: true },
+  { stateful: true, stream: false },
+  { stateful: true, stream: true },
+])('a Responses agent that runs away (stateful: $stateful, stream: $stream)', ({ stateful, stream }) => {
+  const options = { stateful, stream }
+
+  it('is counted, warned and stopped with an answer', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget })
+    const { steps } = await runResponses(url, 'Find out everything.', options)
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
+      '1/3',
+      '2/3',
+      '3/3',
+      '3/3',
+    ])
+    expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
+      'allow',
+      'allow',
+      'warn',
+      'stop',
+    ])
+    const last = steps.at(-1)
+    expect(last?.text).toBe('This is what I found so far.')
+    expect(last?.response).toMatchObject({
+      status: 'completed',
+      governor: {
+        terminal_state: 'tool_limit_reached',
+        has_final_answer: true,
+        budget_used: 3,
+        budget_max: 3,
+      },
+    })
+    expect(last?.headers.get('x-governor-terminal-reason')).toBe('max_iterations')
+    const third = provider.requests[2]?.json as Item | undefined
+    if (stateful) expect(third?.['instructions']).toBe(`Be good.\n\n${WARNING}`)
+    else expect((third?.['input'] as Item[] | undefined)?.at(-1)?.['output']).toBe(`found\n\n${WARNING}`)
+    const stopped = provider.requests[3]?.json
+    expect(stopped).toMatchObject({ tool_choice: 'none', tools: [TOOL] })
+  })
+
+  it('leaves no notice in what the client, or the provider, keeps', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget })
+    const { steps, items } = await runResponses(url, 'Find out everything.', options)
+    expect(steps).toHaveLength(4)
+    expect(JSON.stringify(items)).not.toContain('BUDGET')
+    const shown = provider.requests.at(-1)?.items ?? []
+    if (stateful) expect(JSON.stringify(shown)).not.toContain('BUDGET')
+    else expect(JSON.stringify(shown.slice(0, -1))).not.toContain('BUDGET')
+  })
+
+  it('gets its answer again until a human speaks, and then a fresh budget', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget })
+    const first = await runResponses(url, 'Find out everything.', options)
+    const asked = provider.requests.length
+    const again = await first.repeat()
+    expect(again.text).toBe('This is what I found so far.')
+    expect(again.response['governor']).toMatchObject({ terminal_state: 'tool_limit_reached' })
+    expect(provider.requests).toHaveLength(asked)
+    const more = await first.ask('And now?')
+    expect(more.headers.get('x-governor-iteration')).toBe('1/3')
+  })
+})
