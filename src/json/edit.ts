@@ -32,10 +32,10 @@ function joined(edits: readonly Edit[]): readonly Edit[] {
 }
 
 /**
- * Applies edits that do not overlap, in any order. Insertions at the same place apply in the order given, and before
- * what is replaced there.
+ * The pieces of a text with edits applied, those that stay being views of it. The edits do not overlap and come in any
+ * order. Insertions at the same place apply in the order given, and before what is replaced there.
  */
-export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
+export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
   let kept = 0
@@ -44,7 +44,12 @@ export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
     kept = edit.end
   }
   parts.push(json.subarray(kept))
-  return Buffer.concat(parts)
+  return parts.filter((part) => part.length > 0)
+}
+
+/** The text with edits applied, in one piece: see `editedPieces`. */
+export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
+  return Buffer.concat(editedPieces(json, edits))
 }
 
 function insertion(at: number, text: string): Edit {

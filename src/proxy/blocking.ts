@@ -8,7 +8,7 @@
 import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
 import type { CallGate, Dialect, HeldCalls, RefusedRound } from '../dialect/dialect.ts'
-import { applyEdits, type Edit } from '../json/edit.ts'
+import type { Edit } from '../json/edit.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import { type Ending, isEventStream, passOn, rewrittenHeaders, write } from './answer.ts'
 import type { ProxyContext } from './context.ts'
@@ -22,7 +22,7 @@ import {
   placesFor,
   returnIteration,
   tapFor,
-  withBody,
+  withEdits,
 } from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
 import { type Incoming, open, plainBody, readUpTo, UpstreamFailed } from './incoming.ts'
@@ -185,7 +185,7 @@ async function askAgain(guarding: Guarding, rounds: readonly RefusedRound[]): Pr
   const { context, trip, judgement, bytes, edits } = guarding
   const goingOn = judgement.request.goOn(rounds)
   if (!goingOn) return undefined
-  const call = withBody(guarding.call, applyEdits(bytes, [...edits, ...goingOn]))
+  const call = withEdits(guarding.call, bytes, [...edits, ...goingOn])
   try {
     const incoming = await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
     if (incoming.head.status === 200) return incoming
@@ -239,7 +239,7 @@ function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] 
   }
   const goingOn = told && request.goOn([...rounds.slice(0, -1), told])
   const form = (ban: 'choice_none' | 'no_tools', more: readonly Edit[]): Form => ({
-    call: withBody(call, applyEdits(bytes, [...more, ...request.banTools(ban)])),
+    call: withEdits(call, bytes, [...more, ...request.banTools(ban)]),
     ban,
   })
   const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')

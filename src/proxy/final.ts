@@ -2,7 +2,7 @@
 import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
-import { applyEdits, type Edit } from '../json/edit.ts'
+import type { Edit } from '../json/edit.ts'
 import { type BegunAnswer, createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
 import type { ProxyContext } from './context.ts'
 import {
@@ -14,7 +14,7 @@ import {
   placesFor,
   returnIteration,
   tapFor,
-  withBody,
+  withEdits,
 } from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
 import { type Incoming, open, UpstreamFailed } from './incoming.ts'
@@ -104,10 +104,7 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
     ban: ToolBan,
     announced: readonly Edit[] = announcing,
   ): Form => ({
-    call: withBody(
-      call,
-      applyEdits(bytes, [...announced, ...request.banTools(ban), ...(place?.edits ?? [])]),
-    ),
+    call: withEdits(call, bytes, [...announced, ...request.banTools(ban), ...(place?.edits ?? [])]),
     ban,
     announces: announced.length > 0,
     ...(place ? { channel: place.channel } : {}),
@@ -130,7 +127,7 @@ function ownForms({ context, trip, judgement }: Ending, call: UpstreamCall, byte
   const own: Form = { call }
   return announcing.length === 0
     ? [own]
-    : [{ call: withBody(call, applyEdits(bytes, announcing)), announces: true }, own]
+    : [{ call: withEdits(call, bytes, announcing), announces: true }, own]
 }
 
 /** Goes through the forms until one brings an answer. */

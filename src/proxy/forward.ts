@@ -1,6 +1,6 @@
 /** Sends a request that goes on normally: as it is, or with what Governor has to say to the model. */
 import type { Channel } from '../core/verdict.ts'
-import { applyEdits, type Edit } from '../json/edit.ts'
+import { type Edit, editedPieces } from '../json/edit.ts'
 import type { ProxyContext } from './context.ts'
 import { withoutFields } from './headers.ts'
 import type { Judgement } from './judge.ts'
@@ -8,7 +8,7 @@ import { type Alteration, channelsFor } from './refusals.ts'
 import { type OwnHeaders, relayTo } from './reply.ts'
 import { openTap, type Tap } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
-import type { Head, Receiver, UpstreamCall } from './upstream.ts'
+import { type Head, lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
 
 /** Answers that may mean "not in this form": law 2. */
 export function mayBeRefusal(status: number): boolean {
@@ -55,13 +55,19 @@ export function placesFor(
   })
 }
 
-/** The same call with another body. What a content coding was is gone: the body is plain JSON now. */
-export function withBody(call: UpstreamCall, body: Buffer): UpstreamCall {
+/** Up to so many bytes, copying them into one piece costs less than sending several. */
+const ONE_PIECE = 65_536
+
+/** The same call with an edited body. What a content coding was is gone: `json` is the plain text of the body. */
+export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit[]): UpstreamCall {
   const headers = withoutFields(
     call.headers,
     (lower) => lower === 'content-length' || lower === 'content-encoding',
   )
-  return { ...call, headers, body }
+  const pieces = editedPieces(json, edits)
+  const length = lengthOf(pieces)
+  if (length <= ONE_PIECE) return { ...call, headers, body: Buffer.concat(pieces, length) }
+  return { ...call, headers: [...headers, 'content-length', String(length)], body: pieces }
 }
 
 /** What is said to the model, and the request that says it. */
@@ -87,7 +93,7 @@ function altered(
   const suspect = announcing.length > 0 ? 'announce' : place?.channel
   if (!suspect) return undefined
   return {
-    call: withBody(call, applyEdits(bytes, edits)),
+    call: withEdits(call, bytes, edits),
     suspect,
     edits,
     ...(place ? { notice: place } : {}),
@@ -197,7 +203,7 @@ export function tapFor(
   return openTap({
     dialect: route.dialect,
     head,
-    requestBytes: Buffer.isBuffer(call.body) ? call.body.length : 0,
+    requestBytes: lengthOf(call.body),
     settle(answer) {
       context.emit({ kind: 'answered', upstream: route.upstream.name, usage: answer.usage })
       judgement.answered(answer).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))

@@ -9,7 +9,14 @@ export interface UpstreamCall {
   readonly method: string
   readonly path: string
   readonly headers: string[]
-  readonly body: Buffer | Readable | null
+  /** Several buffers stand for one body, whose length the headers tell. */
+  readonly body: Buffer | readonly Buffer[] | Readable | null
+}
+
+/** Bytes of a body; 0 where that is not known before it was sent. */
+export function lengthOf(body: UpstreamCall['body']): number {
+  if (Buffer.isBuffer(body)) return body.length
+  return Array.isArray(body) ? body.reduce((sum: number, piece: Buffer) => sum + piece.length, 0) : 0
 }
 
 /** Status line and headers of a response. */
@@ -166,7 +173,7 @@ export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiv
     if (isOver) return
     isOver = true
     // undici leaves a body that it has not begun to send; its source would wait for ever.
-    if (call.body && !Buffer.isBuffer(call.body)) call.body.destroy()
+    if (call.body && 'destroy' in call.body) call.body.destroy()
     const failure = failureOf(error, call.upstream)
     receiver.fail(isCalledOff ? { ...failure, code: 'aborted' } : failure)
   }
@@ -204,7 +211,7 @@ export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiv
   }
   try {
     const { upstream, method, path, headers, body } = call
-    transport.dispatch({ origin: upstream.origin, method, path, headers, body }, handler)
+    transport.dispatch({ origin: upstream.origin, method, path, headers, body: body as Buffer }, handler)
   } catch (error) {
     // undici throws on what it will not send at all, such as a path that is no path.
     fail(error as Error)

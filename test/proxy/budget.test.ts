@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { runAgent, START } from '../support/agent.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
 
+const CALL = { id: 'call_1', type: 'function', function: { name: 'search', arguments: '{}' } }
 const CAUTION =
   '[BUDGET: Iteration 14/20. You have 6 iterations left. Start consolidating your work and prepare to provide a final response.]'
 const WARNING =
@@ -44,3 +45,23 @@ describe.each([{ stream: false }, { stream: true }])(
     })
   },
 )
+
+it('a conversation of megabytes reaches the provider whole, with its notice and its length', async () => {
+  const { url, provider } = await startBoth(() => ({ text: 'Done.' }), { budget: { announce: 'never' } })
+  const content = `${'päge '.repeat(400_000)}end`
+  const messages = [
+    ...START,
+    { role: 'assistant', content: null, tool_calls: [CALL] },
+    { role: 'tool', tool_call_id: 'call_1', content },
+  ]
+  const headers = { 'x-governor-max-iterations': '2' }
+  const step = await callModel(url, messages, { headers })
+  expect(step.headers.get('x-governor-verdict')).toBe('warn')
+  const [received] = provider.requests
+  expect(received?.json.messages.slice(0, -1)).toEqual(messages.slice(0, -1))
+  expect(String(received?.json.messages.at(-1)?.content)).toMatch(
+    /^(päge ){400000}end\n\n\[BUDGET: Iteration 2\/2\./,
+  )
+  expect(received?.header('content-length')).toBe(String(received?.body.length))
+  expect(received?.header('transfer-encoding')).toBeUndefined()
+})
