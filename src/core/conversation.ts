@@ -33,8 +33,6 @@ export interface Conversation {
   readonly offersTools: boolean
   /** The text that stands before the conversation; empty where there is none. */
   readonly systemText: string
-  /** The system text, or some of it, is not among the messages. */
-  readonly isSystemApart?: boolean
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
   /**

@@ -49,15 +49,19 @@ function isPersonsPicture(conversation: Conversation, index: number): boolean {
   return conversation.texts(index).length === 0 && (index === 0 || conversation.resultCount(index - 1) === 0)
 }
 
-/** What a human said in a message, which may be a picture without words; `undefined` where it is none of a human. */
+/**
+ * What a human said in a message, which may be a picture without words, or words beside what tools gave; `undefined` where
+ * it is none of a human.
+ */
 export function humanWords(
   conversation: Conversation,
   index: number,
   registry: ScaffoldRegistry,
 ): string | undefined {
-  if (conversation.role(index) !== 'user' || conversation.resultCount(index) > 0) return undefined
+  if (conversation.role(index) !== 'user') return undefined
   const said = humanText(conversation.texts(index), registry)
-  return said === '' && !isPersonsPicture(conversation, index) ? undefined : said
+  if (said !== '') return said
+  return conversation.resultCount(index) === 0 && isPersonsPicture(conversation, index) ? '' : undefined
 }
 
 /** The first and the newest of the assistant messages. */
@@ -107,10 +111,7 @@ export function readOn(
       toolCalls += newToolCalls
       continue
     }
-    if (conversation.resultCount(index) > 0) {
-      hasResults = true
-      continue
-    }
+    if (conversation.resultCount(index) > 0) hasResults = true
     const said = humanWords(conversation, index, registry)
     if (said === undefined) continue
     const human = hashOf(said)

@@ -39,6 +39,8 @@ export interface RefusedRound {
 export interface DialectRequest {
   readonly conversation: Conversation
   readonly list: IndexedList
+  /** The system text where it stands outside of the list. */
+  readonly preface?: Span | undefined
   /** The id of an earlier response, or of a conversation, that this request goes on from without sending it. */
   readonly previous?: string
   /** The decoded value of a top-level field of the body; `undefined` where it has none. */

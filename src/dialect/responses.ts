@@ -138,7 +138,6 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
   }
   return {
     hasParts: true,
-    isSystemApart: true,
     model: textOf(field('model')),
     streams: field('stream') === true,
     get offersTools() {
@@ -261,6 +260,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
   return {
     list: index,
+    preface: member(fields, 'instructions')?.value,
     conversation,
     ...previousOf(field),
     field,

@@ -135,7 +135,7 @@ export async function judge(
   const request = dialect.read(body, recollection.recall)
   if (!request) return 'unreadable'
   const { conversation } = request
-  const { reading, fingerprint } = recollection.read(request.list, conversation)
+  const { reading, fingerprint } = recollection.read(request)
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
   const sighting = {
     ...sight(reading, conversation, fingerprint, registry),

@@ -11,7 +11,8 @@ import { boundary, type Conversation } from '../core/conversation.ts'
 import { hashOf } from '../core/hash.ts'
 import { nothingRead, type Reading, readOn, recalled } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
-import type { IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
+import type { DialectRequest, IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
+import type { Span } from '../json/scan.ts'
 
 /** A place between two messages, and what is known of all before it. */
 interface Mark {
@@ -24,6 +25,7 @@ interface Mark {
 
 interface Remembered {
   readonly list: IndexedList
+  readonly preface: Span | undefined
   /**
    * Where reading can go on, the later ones last. Clients append, but some change the end of what they sent before
    * (cache marks that move along): the mark before the last is for those.
@@ -48,7 +50,7 @@ export interface Recollection {
   /** For the dialect that reads the body; unset where that is not worthwhile. */
   readonly recall: RecallList | undefined
   /** Reads all messages but the last, from where they are new, and keeps that for the next request. */
-  read(list: IndexedList, conversation: Conversation): ReadConversation
+  read(request: Pick<DialectRequest, 'list' | 'conversation' | 'preface'>): ReadConversation
 }
 
 export interface ReadConversation {
@@ -85,6 +87,20 @@ function commonMarks({ list, marks }: Remembered, body: Buffer, start: number): 
   return marks
 }
 
+/** Is the system text the one of the remembered conversation? What surrounds it may change from request to request. */
+function isSameSystem(
+  { list, preface: known }: Remembered,
+  { json }: IndexedList,
+  preface: Span | undefined,
+  conversation: Conversation,
+  reading: Reading,
+): boolean {
+  if (!known && !preface) return true
+  const isSame =
+    known && preface && json.compare(list.json, known.start, known.end, preface.start, preface.end) === 0
+  return isSame || hashOf(conversation.systemText) === reading.system
+}
+
 /** Goes on from one mark to the next. */
 function markAt(list: IndexedList, from: Mark | undefined, reading: Reading): Mark {
   const { start } = list.list
@@ -108,7 +124,7 @@ function fingerprintOf({ json, list }: IndexedList, { length, checksum }: Mark):
 function forgetful(registry: ScaffoldRegistry): Recollection {
   return {
     recall: undefined,
-    read(list, conversation) {
+    read({ list, conversation }) {
       const nothing = nothingRead(conversation)
       const reading = readOn(nothing, conversation, boundary(conversation, conversation.length - 1), registry)
       return { reading, fingerprint: fingerprintOf(list, { reading: nothing, length: 0, checksum: 0 }) }
@@ -127,6 +143,7 @@ export function createRecall(registry: ScaffoldRegistry, maxBytes: number, worth
     begin(owner, length) {
       if (length < worthwhile) return forgetful(registry)
       let key: string | undefined
+      let remembered: Remembered | undefined
       let common: readonly Mark[] = []
       let start = -1
       return {
@@ -135,26 +152,22 @@ export function createRecall(registry: ScaffoldRegistry, maxBytes: number, worth
           common = []
           // Only finds what to compare with: two conversations of one checksum cost time, nothing else.
           key = `${owner}:${head.end - head.start}:${crc32(body.subarray(head.start, head.end))}`
-          const known = conversations.get(key)
-          if (!known) return undefined
-          common = commonMarks(known, body, head.start)
+          remembered = conversations.get(key)
+          if (!remembered) return undefined
+          common = commonMarks(remembered, body, head.start)
           const last = common.at(-1)
-          return last && { index: known.list, count: last.reading.length }
+          return last && { index: remembered.list, count: last.reading.length }
         },
-        read(list, conversation) {
+        read({ list, conversation, preface }) {
           // Where a body has two lists, the one that does not count may have been the one recalled.
           if (list.list.start !== start) {
             key = undefined
             common = []
           }
-          // The same messages under another system text are another conversation.
-          const [before] = common
-          if (
-            before &&
-            conversation.isSystemApart &&
-            before.reading.system !== hashOf(conversation.systemText)
-          )
+          const [first] = common
+          if (remembered && first && !isSameSystem(remembered, list, preface, conversation, first.reading)) {
             common = []
+          }
           const settled = boundary(conversation, Math.max(0, conversation.length - 1))
           const known = common.findLast((mark) => mark.reading.length <= settled)
           const from = known ? recalled(known.reading) : nothingRead(conversation)
@@ -170,7 +183,7 @@ export function createRecall(registry: ScaffoldRegistry, maxBytes: number, worth
           const latest = markAt(list, isFar ? earlier : known, reading)
           if (key !== undefined) {
             const marks = earlier && earlier.length < latest.length ? [earlier, latest] : [latest]
-            conversations.set(key, { list, marks })
+            conversations.set(key, { list, preface, marks })
           }
           return { reading, fingerprint: fingerprintOf(list, latest) }
         },

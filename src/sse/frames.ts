@@ -107,3 +107,8 @@ export function withData(frame: Frame, data: string): Buffer {
 export function dataFrame(data: string): Buffer {
   return Buffer.from(`data: ${data}\n\n`)
 }
+
+/** A new event with a name and data (one line each). */
+export function dataEvent(name: string, data: string): Buffer {
+  return Buffer.from(`event: ${name}\ndata: ${data}\n\n`)
+}

@@ -24,7 +24,7 @@ function readWith(recall: Recall, body: Buffer, owner = 'me', dialect: Dialect =
   const recollection = recall.begin(owner, body.length)
   const request = dialect.read(body, recollection.recall)
   if (!request) throw new Error('not a request')
-  const { reading, fingerprint } = recollection.read(request.list, request.conversation)
+  const { reading, fingerprint } = recollection.read(request)
   return { items: request.list.items, sighting: sight(reading, request.conversation, fingerprint, registry) }
 }
 

@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { events, message } from './messages.ts'
 import { createKept, eventTexts, type Item, responseEvents, responseObject } from './responses.ts'
 
 /** A request as the provider got it. */
@@ -44,6 +45,8 @@ export interface Answer {
   readonly reasoning?: string
   readonly calls?: readonly { readonly id?: string; readonly name: string; readonly arguments: unknown }[]
   readonly finish?: string
+  /** Content blocks before all that, where the format has such. */
+  readonly blocks?: readonly object[]
   /** Any other reply instead: an error, a broken body. */
   readonly status?: number
   readonly body?: unknown
@@ -172,8 +175,10 @@ function send(response: ServerResponse, received: Received, answer: Answer, numb
     sendSuccess(response, streams, answer.headers, whole, eventTexts(responseEvents(whole)))
     return
   }
-  const events = streams ? chunks(json, answer, number) : []
-  sendSuccess(response, streams, answer.headers, completion(json, answer, number), events)
+  const isMessages = /\/v1\/messages(?:$|\?)/.test(received.target)
+  const [whole, streamed] = isMessages ? [message, events] : [completion, chunks]
+  const texts = streams ? streamed(json, answer, number) : []
+  sendSuccess(response, streams, answer.headers, whole(json, answer, number), texts)
 }
 
 /** Starts a server on a free port of the loopback address. */

@@ -1,0 +1,144 @@
+/** What Messages requests hold in a message: one text, or a list of blocks. Read by their bytes, decoded when asked for. */
+import type { ToolCall, ToolResult } from '../core/conversation.ts'
+import { hashOf } from '../core/hash.ts'
+import {
+  decode,
+  isKey,
+  JsonScanError,
+  kindAt,
+  member,
+  members,
+  type Span,
+  skipSpace,
+  skipValue,
+  walkObject,
+} from '../json/scan.ts'
+import { isObject, type Json, objectsOf, textOf } from './shape.ts'
+
+const QUOTE = 0x22
+const COMMA = 0x2c
+const OPEN_BRACE = 0x7b
+const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
+
+/** A content block by its bytes; the type of what is no block is empty. */
+export interface Block extends Span {
+  readonly type: string
+}
+
+/** The content of a message, as far as it was looked at. */
+export interface Content {
+  readonly json: Buffer
+  /** Unset where the message has none. */
+  readonly value: Span | undefined
+  /** Empty where the content is a text. */
+  readonly blocks: readonly Block[]
+}
+
+function typeAt(json: Buffer, at: number): string {
+  if (json[at] !== QUOTE) return ''
+  const end = skipValue(json, at)
+  const plain = json.toString('latin1', at + 1, end - 1)
+  return /^\w*$/.test(plain) ? plain : textOf(decode(json, { start: at, end }))
+}
+
+function blockAt(json: Buffer, at: number): Block {
+  if (json[at] !== OPEN_BRACE) return { type: '', start: at, end: skipValue(json, at) }
+  let type = ''
+  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
+    if (isKey(json, keyStart, keyEnd, 'type')) type = typeAt(json, value)
+  })
+  return { type, start: at, end }
+}
+
+/** Reads the content that starts at `start`. @throws {JsonScanError} */
+export function contentAt(json: Buffer, start: number): Content {
+  if (json[start] !== OPEN_BRACKET) return { json, value: { start, end: skipValue(json, start) }, blocks: [] }
+  const blocks: Block[] = []
+  let at = skipSpace(json, start + 1)
+  while (json[at] !== CLOSE_BRACKET) {
+    if (blocks.length > 0) {
+      if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
+      at = skipSpace(json, at + 1)
+    }
+    const block = blockAt(json, at)
+    blocks.push(block)
+    at = skipSpace(json, block.end)
+  }
+  return { json, value: { start, end: at + 1 }, blocks }
+}
+
+function blockOf({ json }: Content, block: Block): Json {
+  const value = decode(json, block)
+  return isObject(value) ? value : {}
+}
+
+/** How many blocks of a type there are. */
+export function countOf({ blocks }: Content, type: string): number {
+  return blocks.reduce((count, block) => (block.type === type ? count + 1 : count), 0)
+}
+
+/** The texts of a content, without reasoning, calls, results and documents. */
+export function textsOf(content: Content): string[] {
+  const { json, value, blocks } = content
+  if (value && kindAt(json, value) === 'string') return [textOf(decode(json, value))]
+  return blocks.filter(({ type }) => type === 'text').map((block) => textOf(blockOf(content, block)['text']))
+}
+
+/** The calls that the client is to make; what the provider runs itself (`server_tool_use`, MCP) is none. */
+export function callsOf(content: Content): ToolCall[] {
+  const { json, blocks } = content
+  return blocks
+    .filter(({ type }) => type === 'tool_use')
+    .map((block) => {
+      const fields = members(json, block)
+      const text = (name: string): string => {
+        const value = member(fields, name)?.value
+        return value ? textOf(decode(json, value)) : ''
+      }
+      // As it was written: decoding would lose digits.
+      const input = member(fields, 'input')?.value
+      const args = input ? json.toString('utf8', input.start, input.end) : ''
+      return { id: text('id'), name: text('name'), arguments: args }
+    })
+}
+
+/** Stands for a picture or a document in a result: other letters than ids have, which comparing leaves out. */
+function likenessOf({ cache_control: _cached, ...part }: Json): string {
+  const letters = [...hashOf(JSON.stringify(part))].map(
+    (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
+  )
+  return `[${textOf(part['type'])} ${letters.join('')}]`
+}
+
+function resultText(content: unknown): string {
+  if (typeof content === 'string') return content
+  return objectsOf(content)
+    .map((part) => (part['type'] === 'text' ? textOf(part['text']) : likenessOf(part)))
+    .join('\n')
+}
+
+/** What tools answered. */
+export function resultsOf(content: Content): ToolResult[] {
+  return content.blocks
+    .filter(({ type }) => type === 'tool_result')
+    .map((block) => {
+      const result = blockOf(content, block)
+      return { callId: textOf(result['tool_use_id']), text: resultText(result['content']) }
+    })
+}
+
+/**
+ * What Claude Code puts before its system text: its version, and a number that can be another in each request. It says
+ * nothing to the model.
+ */
+const BILLING = 'x-anthropic-billing-header:'
+
+/** A system text, given as one text or as blocks. */
+export function systemTextOf(system: unknown): string {
+  if (typeof system === 'string') return system
+  return objectsOf(system)
+    .map((block) => textOf(block['text']))
+    .filter((text) => !text.startsWith(BILLING))
+    .join('\n')
+}

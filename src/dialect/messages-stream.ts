@@ -1,0 +1,180 @@
+/** Streamed Messages responses as the last of a run: tool calls out, terminal state in. */
+import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
+import { terminated } from '../sse/frames.ts'
+import type { AnswerStream } from './dialect.ts'
+import { type Blocks, changed, createBlocks, event, eventOf, type MessagesEvent } from './messages-events.ts'
+import { isCall, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
+import { addUsage, isObject, type Json, textOf } from './shape.ts'
+
+/** The text that an event adds to a block. */
+function addedText({ type, content_block: block, delta }: Json): string {
+  if (type === 'content_block_start' && isObject(block) && block['type'] === 'text') {
+    return textOf(block['text'])
+  }
+  return type === 'content_block_delta' && isObject(delta) && delta['type'] === 'text_delta'
+    ? textOf(delta['text'])
+    : ''
+}
+
+/** What a client has got already of a response whose end is still to come. */
+export interface Begun {
+  readonly blocks: Blocks
+  /** Of the upstream responses it came from. */
+  readonly usage: unknown
+}
+
+/**
+ * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
+ * reasoning or a written-out tool call, and the end (from `message_delta` on) is held until it is known whether there was
+ * an answer. Without `dropCalls` no text is held and nothing is taken out.
+ */
+export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStream {
+  const blocks = begun?.blocks ?? createBlocks()
+  let hasBegun = begun !== undefined
+  let tries = begun ? 1 : 0
+  let showing = !dropCalls
+  let shown = ''
+  let held: MessagesEvent[] = []
+  let heldText = ''
+  let ending: MessagesEvent[] = []
+  /** Calls of the current response, by their numbers in it. */
+  const dropped = new Set<unknown>()
+  /** Of the tries that are over, and of the current one. */
+  let spent = begun?.usage
+  let usage: unknown
+
+  const dropHeld = () => {
+    held = []
+    heldText = ''
+  }
+
+  const release = (): Buffer[] => {
+    const bytes = held.map((entry) => blocks.place(entry))
+    shown += heldText
+    dropHeld()
+    return bytes
+  }
+
+  const show = (entry: MessagesEvent): Buffer[] => {
+    const text = addedText(entry.data)
+    const { type, content_block: block } = entry.data
+    const opensText = type === 'content_block_start' && isObject(block) && block['type'] === 'text'
+    if (showing || (held.length === 0 && !opensText)) {
+      shown += text
+      return [blocks.place(entry)]
+    }
+    held.push(entry)
+    heldText += text
+    showing = !mayStillBeMarkup(heldText)
+    return showing ? release() : []
+  }
+
+  const isDropped = ({ type, index, content_block: block }: Json): boolean => {
+    if (!dropCalls) return false
+    if (type === 'content_block_start') {
+      if (isCall(block)) dropped.add(index)
+      else dropped.delete(index)
+    }
+    return dropped.has(index)
+  }
+
+  const take = (entry: MessagesEvent): Buffer[] => {
+    const { data, frame } = entry
+    switch (data['type']) {
+      case 'message_start': {
+        usage = isObject(data['message']) ? data['message']['usage'] : undefined
+        if (hasBegun) return blocks.close()
+        hasBegun = true
+        return [terminated(frame)]
+      }
+      case 'content_block_start':
+      case 'content_block_delta':
+      case 'content_block_stop':
+        return isDropped(data) ? [] : show(entry)
+      case 'message_delta':
+        usage = laterUsage(usage, data['usage'])
+        ending.push(entry)
+        return []
+      case 'message_stop':
+        ending.push(entry)
+        return []
+      case 'error':
+        // A stopped run ends with an answer or with the fallback, never with an error.
+        return dropCalls ? [] : [terminated(frame)]
+      default:
+        return [frame.raw]
+    }
+  }
+
+  const ownEnding = (metadata: unknown): Buffer[] => [
+    event({
+      type: 'message_delta',
+      delta: { stop_reason: 'end_turn', stop_sequence: null },
+      usage: isObject(spent) ? spent : { output_tokens: 0 },
+      governor: metadata,
+    }),
+    event({ type: 'message_stop' }),
+  ]
+
+  const ownStart = (): Buffer => {
+    const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
+    const rest = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
+    return event({ type: 'message_start', message: { ...message, ...rest } })
+  }
+
+  const finalDelta = (entry: MessagesEvent, metadata: unknown): Buffer => {
+    const { delta } = entry.data
+    const reason = isObject(delta) ? delta['stop_reason'] : undefined
+    const kept = dropCalls ? stopWithoutCalls(reason) : reason
+    const before = memberText(Buffer.from(entry.text), 'delta')
+    return changed(entry, {
+      ...(kept === reason || before === undefined
+        ? {}
+        : { delta: withMembers(Buffer.from(before), { stop_reason: JSON.stringify(kept) }).toString() }),
+      ...(tries > 1 && isObject(spent) ? { usage: JSON.stringify(spent) } : {}),
+      governor: JSON.stringify(metadata),
+    })
+  }
+
+  const providersEnding = (metadata: unknown): Buffer[] => {
+    const last = ending.findLast(({ data }) => data['type'] === 'message_delta')
+    if (!last) return dropCalls ? ownEnding(metadata) : ending.map(({ frame }) => terminated(frame))
+    const bytes = ending.map((entry) =>
+      entry === last ? finalDelta(entry, metadata) : terminated(entry.frame),
+    )
+    const isComplete = ending.at(-1)?.data['type'] === 'message_stop'
+    return isComplete || !dropCalls ? bytes : [...bytes, event({ type: 'message_stop' })]
+  }
+
+  return {
+    get text() {
+      return shown
+    },
+    push(frame) {
+      const entry = eventOf(frame)
+      return entry ? take(entry) : [frame.raw]
+    },
+    endTry() {
+      const answered = isRealAnswer(shown + heldText)
+      tries++
+      spent = addUsage(spent, usage)
+      usage = undefined
+      if (!answered && dropCalls) {
+        dropHeld()
+        ending = []
+      }
+      dropped.clear()
+      return answered
+    },
+    finish(terminalFor, fallback) {
+      const out = release()
+      const answered = isRealAnswer(shown)
+      const metadata = terminalFor(answered)
+      if (dropCalls) out.push(...blocks.close())
+      if (!hasBegun && dropCalls) out.unshift(ownStart())
+      if (answered || fallback === undefined) return [...out, ...providersEnding(metadata)]
+      shown = fallback
+      return [...out, ...blocks.text(fallback), ...ownEnding(metadata)]
+    },
+  }
+}

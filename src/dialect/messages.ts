@@ -1,0 +1,181 @@
+/** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
+import type { Conversation, Role } from '../core/conversation.ts'
+import type { Channel } from '../core/verdict.ts'
+import { appendElement, appendParagraph, type Edit, removeMembers, setMember } from '../json/edit.ts'
+import { indexList, type ListIndex } from '../json/list.ts'
+import { decode, isKey, kindAt, member, members, type Span, walkObject } from '../json/scan.ts'
+import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
+import {
+  addTextPart,
+  fieldReader,
+  holdsItems,
+  type ListedItem,
+  recallItems,
+  remember,
+  roleAt,
+} from './listed.ts'
+import { readMessage, replyInMessages, writeMessage } from './messages-answer.ts'
+import {
+  type Content,
+  callsOf,
+  contentAt,
+  countOf,
+  resultsOf,
+  systemTextOf,
+  textsOf,
+} from './messages-content.ts'
+import { messagesFacts } from './messages-facts.ts'
+import { openMessagesGate, readMessageCalls, roundMessages, withoutMessageCalls } from './messages-gate.ts'
+import { openMessagesStream } from './messages-stream.ts'
+import { textOf } from './shape.ts'
+
+const ROLES: ReadonlyMap<string, Role> = new Map([
+  ['system', 'system'],
+  ['user', 'user'],
+  ['assistant', 'assistant'],
+])
+
+/** A message by its bytes. */
+interface MessageItem extends ListedItem {
+  /** Where its content starts, from the message's own start; 0 where it has none. */
+  readonly content: number
+}
+
+type Index = ListIndex<MessageItem>
+
+function readItem(json: Buffer, at: number): MessageItem {
+  let role: Role = 'system'
+  let content = 0
+  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
+    if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value, ROLES)
+    else if (isKey(json, keyStart, keyEnd, 'content')) content = value - at
+  })
+  return { start: at, end, role, content }
+}
+
+interface ReadMessages extends Conversation {
+  content(index: number): Content
+}
+
+function conversationOf(index: Index, field: (name: string) => unknown): ReadMessages {
+  const { json, items, fields } = index
+  const content = remember((at): Content => {
+    const item = items[at]
+    if (!item || item.content === 0) return { json, value: undefined, blocks: [] }
+    return contentAt(json, item.start + item.content)
+  })
+  const role = (at: number): Role => items[at]?.role ?? 'system'
+  const tools = member(fields, 'tools')?.value
+  return {
+    model: textOf(field('model')),
+    streams: field('stream') === true,
+    offersTools: tools !== undefined && holdsItems(json, tools),
+    get systemText() {
+      return systemTextOf(field('system'))
+    },
+    length: items.length,
+    role,
+    content,
+    texts: (at) => textsOf(content(at)),
+    calls: (at) => (role(at) === 'assistant' ? callsOf(content(at)) : []),
+    results: (at) => (role(at) === 'user' ? resultsOf(content(at)) : []),
+    callCount: (at) => (role(at) === 'assistant' ? countOf(content(at), 'tool_use') : 0),
+    resultCount: (at) => (role(at) === 'user' ? countOf(content(at), 'tool_result') : 0),
+  }
+}
+
+function textBlock(text: string): string {
+  return JSON.stringify({ type: 'text', text })
+}
+
+/** Puts a text at the end of a system text or of a content; `undefined` where its form can't take one. */
+function addText(json: Buffer, value: Span, text: string): Edit | undefined {
+  switch (kindAt(json, value)) {
+    case 'string':
+      return appendParagraph(value, text)
+    case 'array':
+      return addTextPart(json, value, 'text', text)
+    case 'scalar':
+      return decode(json, value) === null ? { ...value, text: JSON.stringify(text) } : undefined
+    case 'object':
+      return undefined
+  }
+}
+
+/** At the end of the last user message; after what tools gave, as a block of its own. */
+function noticeInLast({ json, items }: Index, conversation: ReadMessages, text: string): Edit | undefined {
+  const at = items.findLastIndex(({ role }) => role === 'user')
+  const message = items[at]
+  if (!message) return undefined
+  const { value } = conversation.content(at)
+  if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
+  if (conversation.resultCount(at) > 0) return appendElement(json, value, textBlock(text))
+  return addText(json, value, text)
+}
+
+/**
+ * A message of role `system` is known to few models, and those that don't know it refuse the request. User messages in a
+ * row are one to the API.
+ */
+function noticeIn(
+  index: Index,
+  conversation: ReadMessages,
+  text: string,
+  channel: Channel,
+): Edit[] | undefined {
+  const { json, list, items } = index
+  if (items.length === 0 || channel === 'system') return undefined
+  if (channel === 'user') {
+    return [appendElement(json, list, JSON.stringify({ role: 'user', content: text }))]
+  }
+  const edit = noticeInLast(index, conversation, text)
+  return edit && [edit]
+}
+
+function announceIn({ json, object, fields }: Index, text: string): Edit[] {
+  const system = member(fields, 'system')?.value
+  const edit = system && addText(json, system, text)
+  return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
+}
+
+/** Servers of tools make no sense without the tools that name them. */
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
+
+function banTools({ object, fields }: Index, ban: ToolBan): Edit[] {
+  if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)
+  // A choice without anything to choose from is refused.
+  return member(fields, 'tools') ? [setMember(object, fields, 'tool_choice', '{"type":"none"}')] : []
+}
+
+function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
+  const list = indexList<MessageItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
+  if (!list) return undefined
+  const field = fieldReader(list.json, list.fields)
+  const conversation = conversationOf(list, field)
+  return {
+    list,
+    preface: member(list.fields, 'system')?.value,
+    conversation,
+    field,
+    notice: (text, channel) => noticeIn(list, conversation, text, channel),
+    announce: (text) => announceIn(list, text),
+    banTools: (ban) => banTools(list, ban),
+    goOn: (rounds) =>
+      rounds.flatMap(roundMessages).map((message) => appendElement(list.json, list.list, message)),
+  }
+}
+
+export const messages: Dialect = {
+  name: 'messages',
+  // `v1/messages/count_tokens` and `v1/messages/batches` make no answer; `threads/ID/messages` is another API.
+  claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
+  read,
+  facts: messagesFacts,
+  readAnswer: readMessage,
+  writeAnswer: writeMessage,
+  openStream: (dropCalls) => openMessagesStream(dropCalls),
+  readCalls: readMessageCalls,
+  withoutCalls: withoutMessageCalls,
+  openGate: openMessagesGate,
+  reply: replyInMessages,
+}

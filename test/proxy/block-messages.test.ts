@@ -1,0 +1,109 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import { ASKED, callMessages, runMessagesAgent } from '../support/messages.ts'
+import type { Answer, Received, Script } from '../support/provider.ts'
+
+const THINKING = { type: 'thinking', thinking: 'Once more.', signature: 'c2lnbmVk' }
+const SAME: Answer = { blocks: [THINKING], calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+const REFUSAL =
+  "[LOOP GUARD] Blocked: 'search' was called 8 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
+
+const isTold = ({ json }: Received) => JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
+const mayChoose = ({ json }: Received) => (json.tool_choice as { type?: string } | undefined)?.type !== 'none'
+
+/** Repeats one call until it reads that the call was refused; then answers what `after` says. */
+function stubborn(after: Script): Script {
+  return (request, number) => (isTold(request) || !mayChoose(request) ? after(request, number) : SAME)
+}
+
+describe.each([{ stream: false }, { stream: true }])(
+  'a call over Messages that was warned of in vain (stream: $stream)',
+  ({ stream }) => {
+    it('is refused, and the model asked again with its own words, whose answer the client gets', async () => {
+      const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+      const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
+      expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
+        ...['allow', 'allow', 'allow', 'warn', 'allow', 'allow', 'warn', 'allow'],
+        // What a stream says first goes to the client at once, and its headers with that.
+        stream ? 'allow' : 'block',
+      ])
+      const last = steps.at(-1)
+      expect(last?.message.content).toEqual([THINKING, { type: 'text', text: 'I give up.' }])
+      expect(last?.stop).toBe('end_turn')
+      expect(last?.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
+      expect(last?.governor).toBeUndefined()
+      const before = provider.requests.at(-2)?.json.messages ?? []
+      const after = provider.requests.at(-1)?.json.messages ?? []
+      expect(after.slice(0, before.length)).toEqual(before)
+      const id = expect.any(String)
+      expect(after.slice(before.length)).toEqual([
+        {
+          role: 'assistant',
+          content: [THINKING, { type: 'tool_use', id, name: 'search', input: { query: 'the same' } }],
+        },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: id, content: REFUSAL }] },
+      ])
+    })
+
+    it('ends the run after the third refusal with the model’s own answer', async () => {
+      const { url, provider } = await startBoth((request) =>
+        mayChoose(request) ? SAME : { text: 'I could not find it.' },
+      )
+      const { steps, messages } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
+      const last = steps.at(-1)
+      expect(steps).toHaveLength(9)
+      expect(last?.text).toBe('I could not find it.')
+      expect(last?.message.content.filter(({ type }) => type === 'tool_use')).toEqual([])
+      expect(last?.stop).toBe('end_turn')
+      expect(last?.governor).toMatchObject({ terminal_state: 'loop_detected', has_final_answer: true })
+      if (!stream) expect(last?.headers.get('x-governor-terminal-reason')).toBe('loop_guard')
+      expect(last?.usage?.['input_tokens']).toBe(400)
+      expect(provider.requests).toHaveLength(12)
+      const again = await callMessages(url, messages.slice(0, -1), { stream })
+      expect(again.governor).toEqual(last?.governor)
+      expect(again.text).toBe('I could not find it.')
+      expect(provider.requests).toHaveLength(12)
+    })
+
+    it('is taken out of a response whose other calls go through', async () => {
+      let responses = 0
+      const { url, provider } = await startBoth(() => {
+        responses++
+        if (responses !== 9) return responses > 9 ? { text: 'Done.' } : SAME
+        return {
+          text: 'All of it.',
+          calls: [
+            { name: 'search', arguments: { query: 'the same' } },
+            { name: 'read', arguments: { file: 'a' } },
+            { name: 'search', arguments: { query: 'the same' } },
+            { name: 'read', arguments: { file: 'b' } },
+          ],
+        }
+      })
+      const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
+      if (!stream) expect(steps[8]?.headers.get('x-governor-verdict')).toBe('block')
+      expect(steps[8]?.stop).toBe('tool_use')
+      expect(steps[8]?.message.content.map(({ text, input }) => text ?? input)).toEqual([
+        'All of it.',
+        { file: 'a' },
+        { file: 'b' },
+      ])
+      expect(provider.requests).toHaveLength(10)
+      const told = provider.requests.at(-1)?.json.messages.at(-1)?.content as { text?: string }[]
+      expect(told.at(-1)?.text).toBe(REFUSAL)
+    })
+
+    it.each([429, 500, 400])(
+      'goes through where the provider answers the second question with %i',
+      async (status) => {
+        const { url } = await startBoth((request) =>
+          isTold(request) ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } } : SAME,
+        )
+        const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 9 })
+        expect(steps[8]?.status).toBe(200)
+        expect(steps[8]?.message.content.map(({ type }) => type)).toEqual(['thinking', 'tool_use'])
+        expect(steps[8]?.stop).toBe('tool_use')
+      },
+    )
+  },
+)

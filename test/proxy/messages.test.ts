@@ -1,0 +1,201 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import {
+  ASKED,
+  type Block,
+  callMessages,
+  type Message,
+  type MessagesStep,
+  runawayMessages,
+  runMessagesAgent,
+} from '../support/messages.ts'
+import type { Answer, Script } from '../support/provider.ts'
+
+const STOP =
+  "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
+const CALL: Answer = { calls: [{ name: 'search', arguments: { query: 'more' } }] }
+const THINKING = { type: 'thinking', thinking: 'Hm.', signature: 'c2lnbmVk' }
+const budget = { max_iterations: 3, adaptive: false, caution_threshold: 1, warning_threshold: 1 }
+
+/** Calls a tool until it is stopped; then does what `last` says, request after request. */
+function stubborn(...last: readonly Answer[]): Script {
+  let stops = 0
+  return ({ json }, number) => {
+    const isStop = JSON.stringify(json.messages).includes(STOP.slice(0, 40)) || !json.tools
+    if (!isStop) return { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
+    return last[Math.min(stops++, last.length - 1)] ?? {}
+  }
+}
+
+async function stoppedRun(script: Script, stream: boolean) {
+  const both = await startBoth(script, { budget })
+  const { steps, messages } = await runMessagesAgent(both.url, ASKED, { stream, max: 4 })
+  expect(steps).toHaveLength(4)
+  const before = messages.slice(0, -1)
+  return { ...both, last: steps[3] as MessagesStep, before, stops: both.provider.requests.slice(3) }
+}
+
+const lastContent = (body: { messages: readonly { content?: unknown }[] }) =>
+  body.messages.at(-1)?.content as { type: string; text?: string }[]
+
+describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $stream)', ({ stream }) => {
+  it('is counted from what it sends and forwarded as it is', async () => {
+    const { url, provider } = await startBoth((_, number) =>
+      number < 4 ? CALL : { blocks: [THINKING], text: 'It is — after all — 42. 🎉' },
+    )
+    const { steps } = await runMessagesAgent(url, ASKED, { stream })
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
+      '1/60',
+      '2/60',
+      '3/60',
+      '4/60',
+    ])
+    expect(steps.at(-1)?.message.content).toEqual([
+      THINKING,
+      { type: 'text', text: 'It is — after all — 42. 🎉' },
+    ])
+    expect(provider.requests).toHaveLength(4)
+    const sessions = new Set(steps.slice(1).map(({ headers }) => headers.get('x-governor-session')))
+    expect(sessions.size).toBe(1)
+  })
+
+  it('is told how much is left in a block of its own after the newest results', async () => {
+    const { url, provider } = await startBoth(runawayMessages(), {
+      budget: { max_iterations: 5, adaptive: false, caution_threshold: 0.6, warning_threshold: 0.8 },
+    })
+    await runMessagesAgent(url, ASKED, { stream, max: 5 })
+    const told = provider.requests.map(({ json }) => lastContent(json))
+    expect(told[1]?.map(({ type }) => type)).toEqual(['tool_result'])
+    expect(told[2]?.map(({ type }) => type)).toEqual(['tool_result', 'text'])
+    expect(told[2]?.[1]?.text).toMatch(/^\[BUDGET: Iteration 3\/5\. You have 2 iterations left/)
+    expect(told[3]?.[1]?.text).toMatch(/^\[BUDGET: Iteration 4\/5\. You MUST/)
+  })
+
+  it('is stopped with its tools in place and none to choose', async () => {
+    const { stops, provider, last } = await stoppedRun(runawayMessages(), stream)
+    const [asked] = stops
+    expect(asked?.json.tool_choice).toEqual({ type: 'none' })
+    expect(asked?.json.tools).toEqual(provider.requests[0]?.json.tools)
+    expect(lastContent(asked?.json as never).at(-1)).toEqual({ type: 'text', text: STOP })
+    expect(stops).toHaveLength(1)
+    expect(last.stop).toBe('end_turn')
+    expect(last.text).toBe('This is what I found so far.')
+    expect(last.governor).toMatchObject({
+      terminal_state: 'tool_limit_reached',
+      terminal_reason: 'max_iterations',
+      has_final_answer: true,
+      budget_used: 3,
+      budget_max: 3,
+    })
+    expect(last.headers.get('x-governor-terminal-state')).toBe('tool_limit_reached')
+    expect(last.headers.get('x-governor-verdict')).toBe('stop')
+  })
+
+  it('loses the tool calls that a stopped model makes anyway, and keeps its reasoning', async () => {
+    const { last, stops } = await stoppedRun(
+      stubborn({ blocks: [THINKING], text: 'I know enough. ', ...CALL }),
+      stream,
+    )
+    expect(last.message.content).toEqual([THINKING, { type: 'text', text: 'I know enough. ' }])
+    expect(last.stop).toBe('end_turn')
+    expect(stops).toHaveLength(1)
+  })
+
+  it('asks a model that only calls tools once more, and sums up what both tries cost', async () => {
+    const { last, stops } = await stoppedRun(
+      stubborn({ blocks: [THINKING], ...CALL }, { text: 'Fine, here it is.' }),
+      stream,
+    )
+    expect(last.text).toBe('Fine, here it is.')
+    expect(last.stop).toBe('end_turn')
+    expect(last.governor).toMatchObject({ has_final_answer: true })
+    expect(last.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
+    expect(stops).toHaveLength(2)
+    expect(stops[1]?.json).not.toHaveProperty('tools')
+    expect(stops[1]?.json).not.toHaveProperty('tool_choice')
+  })
+
+  it.each([
+    ['nothing', {}],
+    ['white space', { text: ' \n ' }],
+    ['thoughts alone', { blocks: [THINKING] }],
+    ['a written-out tool call', { text: '<tool_call>{"name": "search"}</tool_call>' }],
+    ['tool calls', CALL],
+  ] as const)('gives the fallback text when the model says %s twice', async (_, answer) => {
+    const { last, stops } = await stoppedRun(stubborn(answer), stream)
+    expect(last.status).toBe(200)
+    expect(last.text).toBe('(Reached max iterations: 3)')
+    expect(last.message.content.filter(({ type }) => type === 'tool_use')).toEqual([])
+    expect(last.stop).toBe('end_turn')
+    expect(last.governor).toMatchObject({ has_final_answer: false })
+    expect(stops).toHaveLength(2)
+  })
+
+  it('gives the recorded answer again until a human speaks', async () => {
+    const { url, before, last, provider } = await stoppedRun(runawayMessages(), stream)
+    const asked = provider.requests.length
+    const again = await callMessages(url, before, { stream })
+    expect(again.text).toBe(last.text)
+    expect(again.stop).toBe('end_turn')
+    expect(again.governor).toEqual(last.governor)
+    expect(provider.requests).toHaveLength(asked)
+    const next: Message[] = [
+      ...before,
+      { role: 'assistant', content: last.text },
+      { role: 'user', content: 'And now the rest.' },
+    ]
+    const fresh = await callMessages(url, next, { stream })
+    expect(fresh.headers.get('x-governor-iteration')).toBe('1/3')
+  })
+
+  it('begins anew when a person speaks beside tool results, not when a harness does', async () => {
+    const { url } = await startBoth(runawayMessages())
+    const { messages } = await runMessagesAgent(url, ASKED, { stream, max: 3 })
+    const beside = (text: string) => {
+      const results = messages.at(-1)?.content ?? []
+      return [
+        ...messages.slice(0, -1),
+        { role: 'user', content: [...results, { type: 'text', text }] as Block[] },
+      ]
+    }
+    const harness = await callMessages(url, beside('<system-reminder>Mind.</system-reminder>'), { stream })
+    expect(harness.headers.get('x-governor-iteration')).toBe('4/60')
+    const person = await callMessages(url, beside('Stop that. Look at the tests.'), { stream })
+    expect(person.headers.get('x-governor-iteration')).toBe('1/60')
+  })
+
+  it('is stopped with the fallback when every form is refused', async () => {
+    const refuse = {
+      status: 400,
+      body: { type: 'error', error: { type: 'invalid_request_error', message: 'no' } },
+    }
+    const { last } = await stoppedRun(stubborn(refuse), stream)
+    expect(last.status).toBe(200)
+    expect(last.text).toBe('(Reached max iterations: 3)')
+  })
+})
+
+describe('what is not a model call', () => {
+  it.each(['/v1/messages/count_tokens', '/v1/messages/batches', '/v1/threads/thread_1/messages'])(
+    'is relayed unread: %s',
+    async (path) => {
+      const { url, provider } = await startBoth(() => ({ body: { input_tokens: 3 } }))
+      const body = JSON.stringify({ model: 'm', messages: ASKED, tools: [{ name: 'a' }] })
+      const response = await fetch(url + path, { method: 'POST', body, headers: { 'x-api-key': 'k' } })
+      expect(await response.json()).toEqual({ input_tokens: 3 })
+      expect(response.headers.get('x-governor-verdict')).toBeNull()
+      expect(provider.requests[0]?.body.toString()).toBe(body)
+    },
+  )
+
+  it('is counted under `?beta=true` like any other', async () => {
+    const { url } = await startBoth(runawayMessages())
+    const response = await fetch(`${url}/v1/messages?beta=true`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-api-key': 'k' },
+      body: JSON.stringify({ model: 'm', messages: ASKED, tools: [{ name: 'a' }] }),
+    })
+    expect(response.headers.get('x-governor-iteration')).toBe('1/60')
+    await response.text()
+  })
+})
