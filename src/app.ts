@@ -5,10 +5,12 @@ import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { createCatalogue } from './catalogue/catalogue.ts'
-import { loopPolicyOf, modelSettingsOf, registryOf } from './config/policies.ts'
+import { budgetOf, loopPolicyOf, modelSettingsOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
+import { limitsCost } from './core/policy.ts'
 import { ops } from './ops/ops.ts'
+import { createPriceless } from './proxy/bill.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange, mayUse } from './proxy/exchange.ts'
 import { createRecall } from './proxy/recall.ts'
@@ -45,25 +47,7 @@ export interface GovernorOptions {
 }
 
 function policiesOf(config: Config): Policies {
-  const { budget, stop } = config
-  return {
-    loop: loopPolicyOf(config),
-    budget: {
-      enabled: budget.enabled,
-      maxIterations: budget.max_iterations,
-      maxToolCalls: budget.run.max_tool_calls,
-      thresholds: {
-        caution: budget.caution_threshold,
-        warning: budget.warning_threshold,
-        adaptive: budget.adaptive,
-      },
-      channel: budget.channel,
-      announce: [],
-      texts: { ...budget.texts, stop: stop.text, fallback: stop.fallback_text },
-    },
-    announce: budget.announce,
-    clientOverride: budget.client_override,
-  }
+  return { loop: loopPolicyOf(config), budget: budgetOf(config) }
 }
 
 /** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */
@@ -123,12 +107,15 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   )
   let policies = policiesOf(config)
   const registry = registryOf(config)
+  const catalogue = createCatalogue(modelSettingsOf(config))
   const context: ProxyContext = {
     upstreams,
     transport,
     store,
     policies: () => policies,
-    catalogue: createCatalogue(modelSettingsOf(config)),
+    catalogue,
+    notePriceless: createPriceless(emit),
+    windowOf: (model, upstream) => catalogue.contextWindowOf(model, upstream),
     registry,
     recall: createRecall(registry, RECALL_BYTES),
     identity: {
@@ -182,6 +169,11 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   })
   app.register(ops, { version: VERSION, isReady: () => !isDraining, metrics: () => metrics.render() })
 
+  /** A limit on cost can't wait until the first answer asks for its price. */
+  const knowPrices = async (): Promise<void> => {
+    if (limitsCost(policies.budget)) await catalogue.load()
+  }
+
   const close = async (): Promise<void> => {
     isDraining = true
     for (const socket of sockets) socket.destroy()
@@ -191,7 +183,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
 
   return {
     async listen() {
-      await app.ready()
+      await Promise.all([app.ready(), knowPrices()])
       const { host, port } = config.server
       await app.listen({ host, port })
       const address = server.address() as AddressInfo
@@ -200,6 +192,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     },
     reload(next) {
       policies = policiesOf(next)
+      knowPrices().catch(() => undefined)
     },
     async drain() {
       isDraining = true

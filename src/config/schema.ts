@@ -3,27 +3,17 @@
  * table in the README are made from this file.
  */
 import { z } from 'zod'
-import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/notice.ts'
+import { DEFAULT_TEXTS } from '../core/notice.ts'
+import { budget } from './budget.ts'
 import { models } from './models.ts'
-import { duration, size } from './units.ts'
+import { template } from './texts.ts'
+import { duration, headerName, size } from './units.ts'
 
 /** First path segments that are Governor's own, so that no upstream can be named so. */
 export const RESERVED_NAMES: readonly string[] = ['health', 'ready', 'metrics', 'governor']
 
-const text = (fallback: string, what: string) =>
-  z
-    .string()
-    .min(1)
-    .refine((template) => unknownPlaceholders(template).length === 0, {
-      error: ({ input }) => {
-        const unknown = unknownPlaceholders(String(input)).map((name) => `{${name}}`)
-        return `unknown placeholder ${unknown.join(', ')}: expected ${PLACEHOLDERS.map((name) => `{${name}}`).join(', ')}`
-      },
-    })
-    .default(fallback)
-    .describe(what)
+const text = (fallback: string, what: string) => template.default(fallback).describe(what)
 
-const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
 
 const server = z.strictObject({
@@ -56,9 +46,6 @@ const server = z.strictObject({
       'WebSocket upgrades on guarded paths. refuse: 426, upon which clients fall back to POST at once; tunnel: passed through, unguarded. Other paths are always tunnelled.',
     ),
 })
-
-/** RFC 9110 token: the characters of a header name. */
-const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name')
 
 /** What may stand in a header: no control characters, and no white space around it (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?$/
@@ -120,66 +107,6 @@ const timeouts = z.strictObject({
     ),
   idle: duration.prefault('30m').describe('Between two pieces of a response.'),
 })
-
-const budget = z
-  .strictObject({
-    enabled: z.boolean().default(true).describe('Off: no notices and no limits.'),
-    max_iterations: limit
-      .default(60)
-      .describe('Model calls per run, that is from one human message to the next; 0 is no limit.'),
-    caution_threshold: share
-      .default(0.7)
-      .describe('Share of the budget used from which the model is told to consolidate.'),
-    warning_threshold: share
-      .default(0.9)
-      .describe('Share of the budget used from which the model is told to answer now.'),
-    adaptive: z
-      .boolean()
-      .default(true)
-      .describe(
-        'At least 3 iterations left when caution starts and 2 when warning starts, and at most 30 and 10, whatever the shares say: a budget of 5 is warned in time and one of 1,000 is not nagged for 300.',
-      ),
-    channel: z
-      .enum(['auto', 'tool_result', 'system', 'user'])
-      .default('auto')
-      .describe(
-        'Where notices go. auto: after the newest tool result, else after the last user message; system, user: a last message of that role. A channel that a provider refuses is not used again for that upstream and model.',
-      ),
-    announce: z
-      .enum(['auto', 'always', 'never'])
-      .default('auto')
-      .describe(
-        'State the budget once in the system text, the same in every request of a run. auto: when the client declared the budget itself (x-governor-max-iterations).',
-      ),
-    client_override: z
-      .union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' })
-      .default(true)
-      .describe(
-        'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: always, only where they lower the limit, or never.',
-      ),
-    run: z
-      .strictObject({
-        max_tool_calls: limit
-          .default(0)
-          .describe('Tool calls per run, parallel ones counted each; 0 is no limit.'),
-      })
-      .prefault({})
-      .describe('Further limits per run.'),
-    texts: z
-      .strictObject({
-        caution: text(DEFAULT_TEXTS.caution, 'Said from the caution threshold on.'),
-        warning: text(DEFAULT_TEXTS.warning, 'Said from the warning threshold on.'),
-        announce: text(DEFAULT_TEXTS.announce, 'The announcement in the system text.'),
-      })
-      .prefault({})
-      .describe(
-        'What the model is told. Placeholders: {meter}, {unit}, {used} or {N}, {max} or {M}, {left} or {M-N}.',
-      ),
-  })
-  .refine((value) => value.caution_threshold <= value.warning_threshold, {
-    path: ['caution_threshold'],
-    error: 'above warning_threshold: expected at most as much',
-  })
 
 const stop = z.strictObject({
   text: text(DEFAULT_TEXTS.stop, 'What a stopped run is asked: its final answer, without tools.'),
@@ -292,7 +219,7 @@ const sessions = z.strictObject({
     .describe('User-role texts that your harness writes and no human said, added to those known.'),
 })
 
-export const configSchema = z.strictObject({
+const file = z.strictObject({
   server: server.prefault({}).describe('Listening.'),
   upstreams,
   timeouts: timeouts.prefault({}).describe('Upstream time limits; 0s is none.'),
@@ -316,6 +243,21 @@ export const configSchema = z.strictObject({
     .prefault({})
     .describe('Logging.'),
 })
+
+/** A name that no upstream has would match nothing, without a word. */
+export const configSchema = file.superRefine(
+  ({ upstreams: known, budget: { overrides }, models: named }, context) => {
+    const check = (list: readonly { readonly upstream?: string | undefined }[], path: readonly string[]) => {
+      for (const [at, { upstream: name }] of list.entries()) {
+        if (name === undefined || Object.hasOwn(known, name)) continue
+        const message = `no such upstream: expected one of ${Object.keys(known).join(', ')}`
+        context.addIssue({ code: 'custom', path: [...path, at, 'upstream'], message })
+      }
+    }
+    check(overrides, ['budget', 'overrides'])
+    check(named, ['models'])
+  },
+)
 
 /** A checked configuration: durations in milliseconds, sizes in bytes, every default filled in. */
 export type Config = z.output<typeof configSchema>

@@ -10,6 +10,9 @@ const MILLISECONDS: Readonly<Record<string, number>> = {
 }
 const BYTES: Readonly<Record<string, number>> = { b: 1, kb: 1_024, mb: 1_048_576, gb: 1_073_741_824 }
 
+/** RFC 9110 token: the characters of a header name. */
+export const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name')
+
 function parse(text: string, units: Readonly<Record<string, number>>): number | undefined {
   const [, digits = '', unit = ''] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? []
   const factor = units[unit.toLowerCase()]

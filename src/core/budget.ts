@@ -1,18 +1,32 @@
 /** How much of its budget a run has used, and how hard the model is told so. */
 
-/** What a limit counts. Each meter has its own words in notices and its own reason when it stops a run. */
-export type MeterName = 'iterations' | 'tool_calls'
+/** What a limit can be set on, in the order in which they are looked at. */
+export const LIMITS = ['iterations', 'tool_calls', 'tokens', 'cost', 'seconds'] as const
+
+export type LimitName = (typeof LIMITS)[number]
+
+/** What is counted. Each meter has its own words in notices, and each limit its own reason when it stops a run. */
+export type MeterName = LimitName | 'context'
+
+/** How much of each there was, or may be at most (0: no limit): tokens of prompts and answers, US dollars, seconds. */
+export type Amounts = Readonly<Record<LimitName, number>>
+
+export const NO_LIMITS: Amounts = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
 
 /** `used` of `max`, in the meter's unit. For iterations the current one is included. */
-export interface Meter {
-  readonly name: MeterName
+export interface Meter<Name extends MeterName = MeterName> {
+  readonly name: Name
   readonly used: number
   readonly max: number
 }
 
 export type Tier = 'none' | 'caution' | 'warning'
 
+/** `tiers`: by the share used. `countdown`: only when three or fewer are left. */
+export type Style = 'tiers' | 'countdown'
+
 export interface Thresholds {
+  readonly style: Style
   /** Share of the budget used from which the tier holds, 0 to 1. */
   readonly caution: number
   readonly warning: number
@@ -36,15 +50,31 @@ const FLOORS = {
   warning: { least: 2, most: 10 },
 } as const
 
+/** How many units are left when a countdown speaks, and when it speaks for the last time. */
+const COUNTDOWN = { caution: 3, warning: 1 } as const
+
+/** Shares of the context window: what is told here is not the user's budget but the model's own limit. */
+const CONTEXT = { caution: 0.8, warning: 0.92 } as const
+
 const TIERS: readonly Tier[] = ['none', 'caution', 'warning']
+
+/** Steps can be counted on; of tokens, money and time a single one more is nothing. */
+function isCounted(name: MeterName): boolean {
+  return name === 'iterations' || name === 'tool_calls'
+}
 
 /** Is tier `name` reached? Compares shares, not products: 42/60 and 0.7 are the same double. */
 function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Thresholds): boolean {
-  const left = meter.max - meter.used
-  const floor = FLOORS[name]
-  if (thresholds.adaptive && left <= floor.least) return true
-  if (thresholds.adaptive && left > floor.most) return false
-  return meter.used / meter.max >= thresholds[name]
+  const { used, max } = meter
+  if (meter.name === 'context') return used / max >= CONTEXT[name]
+  const left = max - used
+  if (isCounted(meter.name)) {
+    if (thresholds.style === 'countdown') return left <= COUNTDOWN[name]
+    const floor = FLOORS[name]
+    if (thresholds.adaptive && left <= floor.least) return true
+    if (thresholds.adaptive && left > floor.most) return false
+  }
+  return used / max >= thresholds[name]
 }
 
 /** The tier of one meter. A meter that nothing was used of yet presses nobody. */
@@ -70,12 +100,26 @@ function ranksAbove(a: Pressure, b: Pressure): boolean {
   return byTier > 0 || (byTier === 0 && a.meter.used / a.meter.max > b.meter.used / b.meter.max)
 }
 
+/** Is it used up? The context window is no budget: what does not fit is the provider's to refuse. */
+function isExhausted(meter: Meter): meter is Meter<LimitName> {
+  const { name, used, max } = meter
+  if (max <= 0 || name === 'context') return false
+  return name === 'iterations' ? used > max : used >= max
+}
+
 /**
  * The first meter that is used up, if any. Iterations 1 to max are normal and number max + 1 is one too many;
  * of the others, a model that has used them up can't be let make another call.
  */
-export function exhausted(meters: readonly Meter[]): Meter | undefined {
-  return meters.find((meter) =>
-    meter.name === 'iterations' ? meter.used > meter.max : meter.used >= meter.max,
-  )
+export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefined {
+  return meters.find(isExhausted)
+}
+
+/** The limits that are set, and how much of each is used. */
+export function metersOf(used: Amounts, limits: Amounts): Meter<LimitName>[] {
+  const meters: Meter<LimitName>[] = []
+  for (const name of LIMITS) {
+    if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name] })
+  }
+  return meters
 }

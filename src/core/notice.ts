@@ -2,11 +2,18 @@
  * Every sentence Governor says to a model. The texts are templates. `{meter}` and `{unit}` name what is counted;
  * `{used}`, `{max}` and `{left}` are its numbers, which may also be written `{N}`, `{M}` and `{M-N}`.
  */
-import type { Meter, MeterName, Tier } from './budget.ts'
+import { amountsOf, wordsOf } from './amount.ts'
+import type { Meter, Style, Tier } from './budget.ts'
 
 export interface NoticeTexts {
   readonly caution: string
   readonly warning: string
+  /** The same, of a countdown. */
+  readonly countdown: string
+  readonly countdownLast: string
+  /** The same, of a context window that is nearly full. */
+  readonly contextCaution: string
+  readonly contextWarning: string
   /** The budget stated once, in the system text. */
   readonly announce: string
   /** Asks for the final answer when a run is stopped. */
@@ -19,21 +26,23 @@ export interface NoticeTexts {
 export const PLACEHOLDERS = ['meter', 'unit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
 
 const PLACEHOLDER = /\{([\w-]+)\}/g
+const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
 
 export const DEFAULT_TEXTS: NoticeTexts = {
   caution:
     '[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. Start consolidating your work and prepare to provide a final response.]',
   warning:
     '[BUDGET: {meter} {used}/{max}. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+  countdown: '[budget: {left} of {max} {unit} left — wrap up soon]',
+  countdownLast: '[budget: {left} of {max} {unit} left — finalize now]',
+  contextCaution:
+    '[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. Start consolidating your work and prepare to provide a final response.]',
+  contextWarning:
+    '[CONTEXT: {used}/{max} tokens used. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
   announce:
     "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
   stop: "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
   fallback: '(Reached max {unit}: {max})',
-}
-
-const WORDS: Record<MeterName, { readonly meter: string; readonly unit: string }> = {
-  iterations: { meter: 'Iteration', unit: 'iterations' },
-  tool_calls: { meter: 'Tool call', unit: 'tool calls' },
 }
 
 /** The placeholders in `template` that do not exist; empty when all do. */
@@ -42,26 +51,38 @@ export function unknownPlaceholders(template: string): string[] {
   return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (known.includes(name) ? [] : [name]))
 }
 
-/** Fills a template in with one meter's numbers; what is left is never said to be less than nothing. */
-export function fill(template: string, meter: Meter): string {
-  const { meter: name, unit } = WORDS[meter.name]
-  const used = String(meter.used)
-  const max = String(meter.max)
-  const left = String(Math.max(0, meter.max - meter.used))
-  const values: Record<string, string> = { meter: name, unit, used, max, left, N: used, M: max, 'M-N': left }
-  return template.replace(PLACEHOLDER, (whole, key: string) =>
-    Object.hasOwn(values, key) ? (values[key] ?? whole) : whole,
-  )
+/** Fills a template in with one meter's numbers. Where a meter has no word for what it counts, its space goes too. */
+export function fill(template: string, { name, used, max }: Meter): string {
+  const { meter, unit } = wordsOf(name)
+  const amounts = amountsOf(name, used, max)
+  const values: Readonly<Record<string, string>> = {
+    meter,
+    unit,
+    ...amounts,
+    N: amounts.used,
+    M: amounts.max,
+    'M-N': amounts.left,
+  }
+  return template.replace(SPACED_PLACEHOLDER, (whole, space: string, key: string) => {
+    const value = Object.hasOwn(values, key) ? values[key] : undefined
+    if (value === undefined) return whole
+    return value === '' ? '' : space + value
+  })
+}
+
+function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {
+  const isLast = tier === 'warning'
+  if (name === 'context') return isLast ? texts.contextWarning : texts.contextCaution
+  if (style === 'countdown') return isLast ? texts.countdownLast : texts.countdown
+  return isLast ? texts.warning : texts.caution
 }
 
 /** What the model is told at a tier; nothing below caution. */
-export function noticeFor(tier: Tier, meter: Meter, texts: NoticeTexts): string | undefined {
-  switch (tier) {
-    case 'none':
-      return undefined
-    case 'caution':
-      return fill(texts.caution, meter)
-    case 'warning':
-      return fill(texts.warning, meter)
-  }
+export function noticeFor(
+  tier: Tier,
+  meter: Meter,
+  texts: NoticeTexts,
+  style: Style = 'tiers',
+): string | undefined {
+  return tier === 'none' ? undefined : fill(templateFor(tier, meter, style, texts), meter)
 }

@@ -5,12 +5,14 @@
  * history) or never did (limits that were reached, answers that were given). Plain data and pure functions, so
  * that any store can hold it and any replica that loses a race can run the same change again.
  */
-import { type Guarded, type Refused, UNGUARDED } from './guard.ts'
+import type { Amounts } from './budget.ts'
+import { type Guarded, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
 import type { LoopFinding } from './loop-guard.ts'
 import type { Sighting } from './sighting.ts'
+import { isStagnating } from './stagnation.ts'
 import type { FinalAnswer } from './terminal.ts'
-import { addCall, type CallUsage, NO_USAGE, type Usage } from './usage.ts'
+import type { CallUsage, Usage } from './usage.ts'
 
 /** From one human message to the next. */
 export interface Run {
@@ -23,6 +25,10 @@ export interface Run {
   readonly seen: readonly { readonly fingerprint: string; readonly iteration: number }[]
   /** What its answers took; unset before the first. */
   readonly usage?: Usage
+  /** The model was warned, and what it made of it is still to be seen. */
+  readonly isWarned?: boolean
+  /** It took no notice of the warning before. */
+  readonly wasIgnored?: boolean
   /** The answer that ended the run, once Governor has stopped it. */
   readonly ended?: FinalAnswer
 }
@@ -40,8 +46,21 @@ export interface Thread {
   readonly run: Run
   /** Ids of its newest responses that a client can go on from, oldest first. */
   readonly responses?: readonly string[]
+  /** How much of the context window its newest answer left filled. */
+  readonly context?: { readonly tokens: number; readonly requestBytes: number }
   /** Unset while nobody guards it. */
   readonly guarded?: Guarded
+}
+
+/** What all threads of a session did together, runs that are over included. */
+export interface Totals {
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number
+  readonly iterations: number
+  readonly toolCalls: number
+  /** Warnings that the model took notice of, and those it did not. */
+  readonly acknowledged: number
+  readonly ignored: number
 }
 
 export interface Session {
@@ -49,7 +68,21 @@ export interface Session {
   readonly threads: readonly Thread[]
   /** What all answers in all threads took; unset before the first. */
   readonly usage?: Usage
+  /** Unset before the first request. */
+  readonly totals?: Totals
+  /** Answers to first requests whose session has no name yet; they are kept by what was asked. */
+  readonly firsts?: readonly FirstAnswer[]
 }
+
+/** The first answer of a conversation that had no name yet. */
+export interface FirstAnswer {
+  /** When it was asked for, in milliseconds since the epoch. */
+  readonly askedAt: number
+  readonly usage: CallUsage
+}
+
+/** What a model made of a warning: it said something or called nothing, or it went on as before. */
+export type Heed = 'acknowledged' | 'ignored'
 
 /** Where a request stands in its session. */
 export interface Position {
@@ -58,6 +91,19 @@ export interface Position {
   readonly toolCalls: number
   readonly isRetry: boolean
   readonly startsRun: boolean
+  /** Nothing was known of the session before. */
+  readonly isNew: boolean
+  /** What the run and the whole session have used, this request included. */
+  readonly run: Amounts
+  readonly session: Amounts
+  /** Tokens that fill the context window before this request, as far as that is known. */
+  readonly contextTokens?: number
+  /** The last calls brought nothing new. */
+  readonly isStagnating: boolean
+  /** The newest warning was ignored. */
+  readonly wasIgnored: boolean
+  /** What the newest answer made of the warning before it; set on the first request that shows it. */
+  readonly heed?: Heed
   /** The loop that the newest step of the run closed. */
   readonly loop?: LoopFinding
   /** What the loop guard knows of the thread, this request included. */
@@ -71,7 +117,6 @@ const MAX_HUMANS = 128
 const MAX_ANCESTRY = 32
 /** Retries come right after what they repeat. An older body again is a model call like any other. */
 const MAX_SEEN = 4
-const MAX_RESPONSES = 8
 
 export const NEW_SESSION: Session = { threads: [] }
 
@@ -150,6 +195,60 @@ function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): 
   return first === undefined ? [] : [first, ...others.slice(-(bound - 1))]
 }
 
+/** What a run has used by now. */
+export function usedBy({ iteration, toolCalls, usage, startedAt }: Run, now: number): Amounts {
+  return {
+    iterations: iteration,
+    tool_calls: toolCalls,
+    tokens: usage ? usage.input + usage.output : 0,
+    cost: usage?.cost ?? 0,
+    seconds: (now - startedAt) / 1_000,
+  }
+}
+
+/** What a session has used by now. */
+export function usedIn({ totals, usage }: Session, now: number): Amounts {
+  return {
+    iterations: totals?.iterations ?? 0,
+    tool_calls: totals?.toolCalls ?? 0,
+    tokens: usage ? usage.input + usage.output : 0,
+    cost: usage?.cost ?? 0,
+    seconds: totals ? (now - totals.startedAt) / 1_000 : 0,
+  }
+}
+
+/** How full the context window is before a request; a history that got shorter takes less in proportion. */
+function filledBy(
+  thread: Thread | undefined,
+  { bytes, previous }: Sighting,
+): { readonly contextTokens?: number } {
+  const context = thread?.context
+  if (!context) return {}
+  const isShorter = bytes !== undefined && previous === undefined && bytes < context.requestBytes
+  return { contextTokens: isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens }
+}
+
+/** What the newest answer made of the warning before it; `undefined` where there was none, or it is not to be seen. */
+function heedOf(known: Thread | undefined, sighting: Sighting, isRetry: boolean): Heed | undefined {
+  if (!known?.run.isWarned || isRetry) return undefined
+  const { newest } = sighting
+  if (newest === undefined || known.ancestry.includes(newest)) return undefined
+  return sighting.speaks() ? 'acknowledged' : 'ignored'
+}
+
+const NO_TOTALS: Omit<Totals, 'startedAt'> = { iterations: 0, toolCalls: 0, acknowledged: 0, ignored: 0 }
+
+/** What a request adds to the sum of its session. Of a run that was stopped nothing counts any more. */
+function counted(session: Session, before: Run, after: Run, heed: Heed | undefined, now: number): Totals {
+  const totals = session.totals ?? { startedAt: now, ...NO_TOTALS }
+  return {
+    ...totals,
+    iterations: totals.iterations + (before.ended ? 0 : after.iteration - before.iteration),
+    toolCalls: totals.toolCalls + Math.max(0, after.toolCalls - before.toolCalls),
+    ...(heed ? { [heed]: totals[heed] + 1 } : {}),
+  }
+}
+
 function newRun(now: number): Run {
   return { startedAt: now, iteration: 0, toolCalls: 0, seen: [] }
 }
@@ -177,109 +276,50 @@ export function observe(
     before !== undefined || (sighting.newest !== undefined && known?.ancestry.includes(sighting.newest))
   const toolCalls = Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls))
   const guarded = follow?.((isOver ? undefined : known?.guarded) ?? UNGUARDED)
+  const heed = heedOf(known, sighting, before !== undefined)
+  const next: Run = {
+    ...run,
+    iteration: Math.max(run.iteration, iteration),
+    toolCalls,
+    seen: before
+      ? run.seen
+      : [...run.seen, { fingerprint: sighting.fingerprint, iteration }].slice(-MAX_SEEN),
+    ...(heed && !begins ? { isWarned: false, wasIgnored: heed === 'ignored' } : {}),
+  }
   const thread: Thread = {
     ...(guarded ? { guarded } : {}),
     ...(known?.responses ? { responses: known.responses } : {}),
+    ...(known?.context ? { context: known.context } : {}),
     name: threadName,
     system: sighting.system,
     humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),
     humanCount: sighting.humans.length,
     ancestry: merged(known?.ancestry ?? [], sighting.ancestry, MAX_ANCESTRY),
-    run: {
-      ...run,
-      iteration: Math.max(run.iteration, iteration),
-      toolCalls,
-      seen: before
-        ? run.seen
-        : [...run.seen, { fingerprint: sighting.fingerprint, iteration }].slice(-MAX_SEEN),
-    },
+    run: next,
   }
   const others = session.threads.filter((candidate) => candidate !== known)
+  const after: Session = {
+    ...session,
+    threads: [...others, thread].slice(-MAX_THREADS),
+    totals: counted(session, run, next, heed, now),
+  }
   return {
-    session: { ...session, threads: [...others, thread].slice(-MAX_THREADS) },
+    session: after,
     position: {
       iteration,
       toolCalls,
       isRetry: before !== undefined,
       startsRun: begins,
+      isNew: session.totals === undefined,
+      run: usedBy({ ...next, iteration }, now),
+      session: usedIn(after, now),
+      ...filledBy(isOver ? undefined : known, sighting),
+      isStagnating: guarded !== undefined && isStagnating(guarded.memory.trail),
+      wasIgnored: next.wasIgnored === true,
+      ...(heed ? { heed } : {}),
       ...(run.ended ? { ended: run.ended } : {}),
       ...(guarded ? { guarded } : {}),
       ...(guarded?.finding ? { loop: guarded.finding } : {}),
     },
   }
-}
-
-/** A request that was counted: its bytes, and the name of its thread. */
-export interface CountedRequest {
-  readonly fingerprint: string
-  readonly thread: string
-}
-
-function holds({ name, run }: Thread, { fingerprint, thread }: CountedRequest): boolean {
-  return name === thread && run.seen.some((seen) => seen.fingerprint === fingerprint)
-}
-
-/** Changes the thread that a request was counted in; a session that has forgotten it stays as it is. */
-function changeThread(
-  session: Session,
-  request: CountedRequest,
-  change: (thread: Thread) => Thread,
-): Session {
-  const at = session.threads.findLastIndex((thread) => holds(thread, request))
-  const thread = session.threads[at]
-  return thread ? { ...session, threads: session.threads.with(at, change(thread)) } : session
-}
-
-function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
-  return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
-}
-
-/** What the answer to a counted request brought. */
-export interface AnswerFacts {
-  readonly usage: CallUsage
-  /** Ids by which the client may go on from it. */
-  readonly ids: readonly string[]
-}
-
-/** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
-export function answered(session: Session, request: CountedRequest, { usage, ids }: AnswerFacts): Session {
-  const counted = changeThread(session, request, (thread) => ({
-    ...thread,
-    run: { ...thread.run, usage: addCall(thread.run.usage ?? NO_USAGE, usage) },
-    ...(ids.length > 0
-      ? { responses: [...new Set([...(thread.responses ?? []), ...ids])].slice(-MAX_RESPONSES) }
-      : {}),
-  }))
-  return { ...counted, usage: addCall(session.usage ?? NO_USAGE, usage) }
-}
-
-/** Nothing is refused where nothing is known. */
-const NONE: Refused = { refusals: [], endsRun: false }
-
-/** Lets `judge` see what the loop guard knows of the thread that a request was counted in, and change it. */
-export function refuseIn(
-  session: Session,
-  request: CountedRequest,
-  judge: (guarded: Guarded) => { readonly guarded: Guarded; readonly refused: Refused },
-): { session: Session; refused: Refused } {
-  const thread = session.threads.findLast((candidate) => holds(candidate, request))
-  if (!thread?.guarded) return { session, refused: NONE }
-  const { guarded, refused } = judge(thread.guarded)
-  const threads = session.threads.map((one) => (one === thread ? { ...thread, guarded } : one))
-  return { session: { ...session, threads }, refused }
-}
-
-/**
- * The provider did not answer: the iteration was not used, and whatever the agent sends next takes its number.
- */
-export function giveBack(session: Session, request: CountedRequest): Session {
-  return changeRun(session, request, (run) => {
-    const given = run.seen.find((seen) => seen.fingerprint === request.fingerprint)?.iteration
-    return given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run
-  })
-}
-
-/** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
-export function end(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
-  return changeRun(session, request, (run) => ({ ...run, ended: answer }))
 }

@@ -28,6 +28,10 @@ export interface Sighting {
   readonly hasResults: boolean
   /** The id of the response, or of the conversation, that the request goes on from without sending it. */
   readonly previous?: string
+  /** Length of the request. */
+  readonly bytes?: number
+  /** Does the newest assistant message say something, or call nothing? */
+  speaks(): boolean
   /** What the conversation began with; `undefined` before its first assistant message. */
   readonly beginning: Hash | undefined
 }
@@ -67,6 +71,11 @@ export function sight(
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     hasResults: reading.hasResults,
+    speaks() {
+      const at = reading.assistants.at(-1) ?? -1
+      if (at === -1) return false
+      return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
+    },
     beginning: reading.beginning,
   }
 }

@@ -1,8 +1,14 @@
 /** How a run ended. */
-import type { Meter, MeterName } from './budget.ts'
+import type { LimitName, Meter } from './budget.ts'
 
-export type TerminalState = 'tool_limit_reached' | 'loop_detected'
-export type TerminalReason = 'max_iterations' | 'max_tool_calls' | 'loop_guard'
+export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected'
+export type TerminalReason =
+  | 'max_iterations'
+  | 'max_tool_calls'
+  | 'max_tokens'
+  | 'max_cost'
+  | 'max_seconds'
+  | 'loop_guard'
 
 /** The object that a final response carries as `governor`; keys are part of the public contract. */
 export interface Terminal {
@@ -23,29 +29,49 @@ export interface FinalAnswer {
 
 /** The limit that stopped a run. No terminal state yet: whether there is an answer is known once there is a response. */
 export interface Limit {
-  readonly meter: Meter
+  readonly meter: Meter<LimitName>
   /** Set where it was not the meter that ended the run. */
   readonly reason?: 'loop_guard'
 }
 
-const REASONS: Record<MeterName, TerminalReason> = {
+const REASONS: Readonly<Record<LimitName, TerminalReason>> = {
   iterations: 'max_iterations',
   tool_calls: 'max_tool_calls',
+  tokens: 'max_tokens',
+  cost: 'max_cost',
+  seconds: 'max_seconds',
+}
+
+const STATES: Readonly<Record<TerminalReason, TerminalState>> = {
+  max_iterations: 'tool_limit_reached',
+  max_tool_calls: 'tool_limit_reached',
+  max_tokens: 'budget_exceeded',
+  max_cost: 'budget_exceeded',
+  max_seconds: 'budget_exceeded',
+  loop_guard: 'loop_detected',
+}
+
+/** Millionths of a dollar are the smallest prices there are; of seconds nobody needs fractions. */
+function rounded({ name, used }: Meter): number {
+  if (name === 'seconds') return Math.floor(used)
+  return Math.round(used * 1_000_000) / 1_000_000
 }
 
 /** Why a run ends when a meter is used up. */
-export function reasonOf(meter: MeterName): TerminalReason {
+export function reasonOf(meter: LimitName): TerminalReason {
   return REASONS[meter]
 }
 
 /** Completes a limit into what the client is told. A budget is never said to be used beyond its maximum. */
 export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean): Terminal {
-  const { meter, reason } = limit
+  const { meter } = limit
+  const reason = limit.reason ?? reasonOf(meter.name)
+  const used = rounded(meter)
   return {
-    terminal_state: reason === 'loop_guard' ? 'loop_detected' : 'tool_limit_reached',
-    terminal_reason: reason ?? reasonOf(meter.name),
+    terminal_state: STATES[reason],
+    terminal_reason: reason,
     has_final_answer: hasFinalAnswer,
-    budget_used: meter.max > 0 ? Math.min(meter.used, meter.max) : meter.used,
+    budget_used: meter.max > 0 ? Math.min(used, meter.max) : used,
     budget_max: meter.max,
     session,
   }

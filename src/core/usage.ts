@@ -19,14 +19,18 @@ export interface Usage {
   readonly input: number
   readonly output: number
   readonly cachedInput: number
+  /** US dollars; of calls whose price is not known, none. */
+  readonly cost: number
   /** Some of it was not stated by a provider but worked out from the bytes. */
   readonly estimated: boolean
 }
 
-export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, estimated: false }
+export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, cost: 0, estimated: false }
 
 /** What one model call took, and whether its provider said so. */
 export interface CallUsage extends TokenUsage {
+  /** US dollars; unset where the price is not known. */
+  readonly cost?: number
   readonly estimated: boolean
 }
 
@@ -35,6 +39,7 @@ export function addCall(sum: Usage, call: CallUsage): Usage {
     input: sum.input + call.input,
     output: sum.output + call.output,
     cachedInput: sum.cachedInput + (call.cachedInput ?? 0),
+    cost: sum.cost + (call.cost ?? 0),
     estimated: sum.estimated || call.estimated,
   }
 }

@@ -1,5 +1,15 @@
 /** The one decision: what becomes of a request. */
-import { exhausted, type Meter, type MeterName, pressureOf, type Thresholds, type Tier } from './budget.ts'
+import {
+  type Amounts,
+  exhausted,
+  type LimitName,
+  type Meter,
+  type MeterName,
+  metersOf,
+  pressureOf,
+  type Thresholds,
+  type Tier,
+} from './budget.ts'
 import type { LoopFinding } from './loop-guard.ts'
 import { fill, type NoticeTexts, noticeFor } from './notice.ts'
 import type { Position } from './session.ts'
@@ -10,13 +20,19 @@ export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
 
 export interface BudgetPolicy {
   readonly enabled: boolean
-  /** Per run; 0 is no limit. */
-  readonly maxIterations: number
-  readonly maxToolCalls: number
+  /** 0 is no limit. */
+  readonly run: Amounts
+  readonly session: Amounts
   readonly thresholds: Thresholds
   readonly channel: Channel
-  /** The meters whose limits are stated once in the system text. */
-  readonly announce: readonly MeterName[]
+  /** The limits of a run that are stated once in the system text. */
+  readonly announce: readonly LimitName[]
+  /** `stagnating`: a run that does something new is not cautioned. Warnings are given all the same. */
+  readonly cautionWhen: 'always' | 'stagnating'
+  /** A warning that was ignored comes back as a message of its own. */
+  readonly escalate: boolean
+  /** Globs of tools that are no longer offered once the warning tier is reached. */
+  readonly dropTools: readonly string[]
   readonly texts: NoticeTexts
 }
 
@@ -26,7 +42,12 @@ export type Verdict =
       readonly kind: 'warn'
       /** Unset where the notice is about a loop alone. */
       readonly tier?: Exclude<Tier, 'none'>
+      /** What the tier is about. */
+      readonly meter?: MeterName
       readonly notice: string
+      readonly channel: Channel
+      /** Globs of tools that the model is not offered this time. */
+      readonly dropTools: readonly string[]
       readonly announcement?: string
     }
   | {
@@ -38,41 +59,55 @@ export type Verdict =
     }
   | { readonly kind: 'repeat'; readonly answer: FinalAnswer }
 
-/** The limits in force and how much of each is used. */
-export function metersOf(position: Pick<Position, 'iteration' | 'toolCalls'>, policy: BudgetPolicy): Meter[] {
-  const meters: Meter[] = [
-    { name: 'iterations', used: position.iteration, max: policy.maxIterations },
-    { name: 'tool_calls', used: position.toolCalls, max: policy.maxToolCalls },
-  ]
-  return meters.filter((meter) => meter.max > 0)
-}
-
 /** The budget in words: the same in every request of a run, whatever becomes of it. */
-function announcementOf(meters: readonly Meter[], policy: BudgetPolicy): { readonly announcement?: string } {
-  const stated = meters.filter((meter) => policy.announce.includes(meter.name))
-  if (stated.length === 0) return {}
-  return { announcement: stated.map((meter) => fill(policy.texts.announce, meter)).join('\n') }
+function announcementOf({ announce, run, texts }: BudgetPolicy): { readonly announcement?: string } {
+  if (announce.length === 0) return {}
+  const stated = announce.filter((name) => run[name] > 0)
+  const said = stated.map((name) => fill(texts.announce, { name, used: 0, max: run[name] }))
+  return stated.length === 0 ? {} : { announcement: said.join('\n') }
 }
 
 /** Was the run ended by the limit that it has reached now? One that was raised since may be reached again. */
-function isSameLimit({ terminal }: FinalAnswer, meter: Meter): boolean {
+function isSameLimit({ terminal }: FinalAnswer, meter: Meter<LimitName>): boolean {
   return terminal.terminal_reason === reasonOf(meter.name) && terminal.budget_max === meter.max
 }
 
-/** `loop`: the one that the model is to be told about. */
-export function decide(position: Position, policy: BudgetPolicy, loop?: LoopFinding): Verdict {
+function pressureOn(
+  position: Position,
+  policy: BudgetPolicy,
+  meters: readonly Meter[],
+  contextWindow: number,
+) {
+  const { contextTokens: used = 0, isStagnating } = position
+  const context: Meter = { name: 'context', used, max: contextWindow }
+  const pressure = pressureOf([...meters, context], policy.thresholds)
+  if (!pressure || pressure.tier === 'none') return undefined
+  const { tier, meter } = pressure
+  return tier === 'caution' && policy.cautionWhen === 'stagnating' && !isStagnating
+    ? undefined
+    : { tier, meter }
+}
+
+/** `loop`: the one that the model is to be told about. `contextWindow`: in tokens; 0 where it is not known. */
+export function decide(
+  position: Position,
+  policy: BudgetPolicy,
+  loop?: LoopFinding,
+  contextWindow = 0,
+): Verdict {
   if (position.ended?.terminal.terminal_reason === 'loop_guard') {
     return { kind: 'repeat', answer: position.ended }
   }
   const told = [position.guarded?.told, loop?.notice].filter((text) => text !== undefined)
-  const warning: Verdict = told.length > 0 ? { kind: 'warn', notice: told.join('\n\n') } : { kind: 'allow' }
+  const warn = { kind: 'warn', channel: policy.channel, dropTools: [] } as const
+  const warning: Verdict = told.length > 0 ? { ...warn, notice: told.join('\n\n') } : { kind: 'allow' }
   if (!policy.enabled) return warning
-  const meters = metersOf(position, policy)
+  const meters = [...metersOf(position.run, policy.run), ...metersOf(position.session, policy.session)]
   const spent = exhausted(meters)
   if (spent && position.ended && isSameLimit(position.ended, spent)) {
     return { kind: 'repeat', answer: position.ended }
   }
-  const announcement = announcementOf(meters, policy)
+  const announcement = announcementOf(policy)
   if (spent) {
     return {
       kind: 'stop',
@@ -82,10 +117,17 @@ export function decide(position: Position, policy: BudgetPolicy, loop?: LoopFind
       ...announcement,
     }
   }
-  const pressure = pressureOf(meters, policy.thresholds)
-  if (!pressure || pressure.tier === 'none') return { ...warning, ...announcement }
-  const notice = noticeFor(pressure.tier, pressure.meter, policy.texts)
-  return notice
-    ? { kind: 'warn', tier: pressure.tier, notice: [...told, notice].join('\n\n'), ...announcement }
-    : { ...warning, ...announcement }
+  const pressure = pressureOn(position, policy, meters, contextWindow)
+  const notice = pressure && noticeFor(pressure.tier, pressure.meter, policy.texts, policy.thresholds.style)
+  if (!notice) return { ...warning, ...announcement }
+  const isLast = pressure.tier === 'warning'
+  return {
+    ...warn,
+    tier: pressure.tier,
+    meter: pressure.meter.name,
+    notice: [...told, notice].join('\n\n'),
+    ...(isLast && policy.escalate && position.wasIgnored ? { channel: 'user' } : {}),
+    ...(isLast ? { dropTools: policy.dropTools } : {}),
+    ...announcement,
+  }
 }

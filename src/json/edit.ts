@@ -114,13 +114,16 @@ export function setMember(span: Span, found: readonly Member[], key: string, jso
   return last ? insertion(last.end, `,${added}`) : insertion(span.end - 1, added)
 }
 
-/** Takes the members named in `keys` out of an object, with the commas that belonged to them. */
-export function removeMembers(found: readonly Member[], keys: ReadonlySet<string>): Edit[] {
+/** Takes items out of a list, or members out of an object, with the commas that belonged to them. */
+export function removeItems<Item extends Span>(
+  found: readonly Item[],
+  isRemoved: (item: Item) => boolean,
+): Edit[] {
   const edits: Edit[] = []
-  let lastKept: Member | undefined
+  let lastKept: Item | undefined
   let gap: { start: number; end: number } | undefined
   for (const candidate of found) {
-    if (keys.has(candidate.key)) {
+    if (isRemoved(candidate)) {
       gap = { start: lastKept ? lastKept.end : (gap?.start ?? candidate.start), end: candidate.end }
       continue
     }
@@ -130,4 +133,9 @@ export function removeMembers(found: readonly Member[], keys: ReadonlySet<string
   }
   if (gap) edits.push({ ...gap, text: '' })
   return edits
+}
+
+/** Takes the members named in `keys` out of an object. */
+export function removeMembers(found: readonly Member[], keys: ReadonlySet<string>): Edit[] {
+  return removeItems(found, ({ key }) => keys.has(key))
 }

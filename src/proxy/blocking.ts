@@ -11,6 +11,7 @@ import type { CallGate, Dialect, HeldCalls, RefusedRound } from '../dialect/dial
 import type { Edit } from '../json/edit.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import { type Ending, isEventStream, passOn, rewrittenHeaders, write } from './answer.ts'
+import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
 import { ask, type Form, terminalHeaders } from './final.ts'
 import {
@@ -19,9 +20,9 @@ import {
   blame,
   isRefused,
   mayBeRefusal,
+  noteTold,
   placesFor,
   returnIteration,
-  tapFor,
   withEdits,
 } from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
@@ -83,7 +84,7 @@ export async function guardCalls(
     }
     const { verdict } = judgement
     if (isAltered && altered?.notice && verdict.kind === 'warn') {
-      context.emit({ kind: 'notice', tier: verdict.tier ?? 'loop', channel: altered.notice.channel })
+      noteTold(context, judgement, verdict, altered.notice.channel)
     }
     const edits = isAltered ? (altered?.edits ?? []) : []
     await letThrough({ context, trip, judgement, dialect, call: plain, bytes, edits, own }, incoming)
@@ -207,7 +208,7 @@ function endRun(
   const { context, trip, judgement, dialect } = guarding
   const { position, policy } = judgement
   const limit: Limit = {
-    meter: { name: 'iterations', used: position.iteration, max: policy.enabled ? policy.maxIterations : 0 },
+    meter: { name: 'iterations', used: position.iteration, max: policy.enabled ? policy.run.iterations : 0 },
     reason: 'loop_guard',
   }
   const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)

@@ -2,10 +2,11 @@
 import type { Dispatcher } from 'undici'
 import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
+import type { BudgetSettingsByRule } from '../core/policy.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
-import type { BudgetPolicy } from '../core/verdict.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
+import type { NotePriceless } from './bill.ts'
 import type { IdentitySettings } from './identity.ts'
 import type { Recall } from './recall.ts'
 import type { Refusals } from './refusals.ts'
@@ -13,10 +14,8 @@ import type { Upstream } from './route.ts'
 
 /** What a reload may change; read once per request. */
 export interface Policies {
-  readonly budget: BudgetPolicy
+  readonly budget: BudgetSettingsByRule
   readonly loop: LoopPolicy
-  readonly announce: 'auto' | 'always' | 'never'
-  readonly clientOverride: boolean | 'lower_only'
 }
 
 export interface ProxyContext {
@@ -25,6 +24,9 @@ export interface ProxyContext {
   readonly store: Store
   readonly policies: () => Policies
   readonly catalogue: Catalogue
+  /** Tokens that a model takes, prompt and answer together; `undefined` where that is not known. */
+  readonly windowOf: (model: string, upstream: Upstream) => number | undefined
+  readonly notePriceless: NotePriceless
   readonly registry: ScaffoldRegistry
   readonly recall: Recall
   readonly identity: IdentitySettings

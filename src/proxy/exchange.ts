@@ -43,6 +43,8 @@ export async function exchange(
 function act(context: ProxyContext, trip: Trip, { judgement, call, bytes }: Judged): Promise<void> | void {
   const own = noteJudgement(trip, judgement)
   tellOfLoop(context, judgement)
+  const { heed } = judgement.position
+  if (heed) context.emit({ kind: 'warning_answered', heed })
   if (judgement.verdict.kind === 'repeat')
     return repeatAnswer(context, trip, judgement, judgement.verdict.answer, own)
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
@@ -84,7 +86,7 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
       context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
       return undefined
     }
-    const judgement = await judge(context, dialect, headers, bytes)
+    const judgement = await judge(context, trip.route.upstream, dialect, headers, bytes)
     if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
     return { judgement, call: callFor(trip, body), bytes }

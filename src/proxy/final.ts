@@ -4,6 +4,7 @@ import type { Channel } from '../core/verdict.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
 import type { Edit } from '../json/edit.ts'
 import { type BegunAnswer, createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
+import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
 import {
   announcementFor,
@@ -13,7 +14,6 @@ import {
   type PlacedNotice,
   placesFor,
   returnIteration,
-  tapFor,
   withEdits,
 } from './forward.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
@@ -54,7 +54,7 @@ export async function answerLast(
   const isStop = verdict.kind === 'stop'
   const limit: Limit = isStop
     ? verdict.limit
-    : { meter: { name: 'iterations', used: position.iteration, max: policy.maxIterations } }
+    : { meter: { name: 'iterations', used: position.iteration, max: policy.run.iterations } }
   const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)
   const ending: Ending = {
     context,

@@ -1,14 +1,17 @@
 /** Sends a request that goes on normally: as it is, or with what Governor has to say to the model. */
-import type { Channel } from '../core/verdict.ts'
+import { globMatches } from '../core/glob.ts'
+import type { Channel, Verdict } from '../core/verdict.ts'
+import { dropTools } from '../dialect/offered.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
+import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
 import { withoutFields } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import { type Alteration, channelsFor } from './refusals.ts'
 import { type OwnHeaders, relayTo } from './reply.ts'
-import { openTap, type Tap } from './tap.ts'
+import type { Tap } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
-import { type Head, lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
+import { lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
 
 /** Answers that may mean "not in this form": law 2. */
 export function mayBeRefusal(status: number): boolean {
@@ -46,9 +49,10 @@ export function placesFor(
   trip: Trip,
   judgement: Judgement,
   text: string,
+  preferred: Channel = judgement.policy.channel,
 ): PlacedNotice[] {
-  const { request, policy } = judgement
-  const channels = channelsFor(policy.channel, (channel) => isRefused(context, trip, judgement, channel))
+  const { request } = judgement
+  const channels = channelsFor(preferred, (channel) => isRefused(context, trip, judgement, channel))
   return channels.flatMap((channel) => {
     const edits = request.notice(text, channel)
     return edits ? [{ channel, edits }] : []
@@ -70,6 +74,17 @@ export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit
   return { ...call, headers: [...headers, 'content-length', String(length)], body: pieces }
 }
 
+/** Edits that no longer offer the tools that match the globs; none where that was refused. */
+function droppedFor(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  globs: readonly string[],
+): readonly Edit[] {
+  if (globs.length === 0 || isRefused(context, trip, judgement, 'drop_tools')) return []
+  return dropTools(judgement.request, (name) => globs.some((glob) => globMatches(glob, name)))
+}
+
 /** What is said to the model, and the request that says it. */
 export interface Altered {
   readonly call: UpstreamCall
@@ -88,9 +103,11 @@ function altered(
 ): Altered | undefined {
   const { verdict } = judgement
   const announcing = announcementFor(context, trip, judgement)
-  const [place] = verdict.kind === 'warn' ? placesFor(context, trip, judgement, verdict.notice) : []
-  const edits = [...announcing, ...(place?.edits ?? [])]
-  const suspect = announcing.length > 0 ? 'announce' : place?.channel
+  const isWarned = verdict.kind === 'warn'
+  const dropping = isWarned ? droppedFor(context, trip, judgement, verdict.dropTools) : []
+  const [place] = isWarned ? placesFor(context, trip, judgement, verdict.notice, verdict.channel) : []
+  const edits = [...announcing, ...dropping, ...(place?.edits ?? [])]
+  const suspect = announcing.length > 0 ? 'announce' : dropping.length > 0 ? 'drop_tools' : place?.channel
   if (!suspect) return undefined
   return {
     call: withEdits(call, bytes, edits),
@@ -125,9 +142,7 @@ export function forward(
   }
   const { verdict } = judgement
   const told = () => {
-    if (verdict.kind === 'warn' && change.notice) {
-      context.emit({ kind: 'notice', tier: verdict.tier ?? 'loop', channel: change.notice.channel })
-    }
+    if (verdict.kind === 'warn' && change.notice) noteTold(context, judgement, verdict, change.notice.channel)
   }
   const receiver = receiverOf(context, trip, judgement, change.call, own, told)
   let refusedWith = 0
@@ -149,6 +164,18 @@ export function forward(
       else receiver.fail(failure)
     },
   })
+}
+
+/** A notice has reached the model. */
+export function noteTold(
+  context: ProxyContext,
+  judgement: Judgement,
+  { tier, meter }: Extract<Verdict, { kind: 'warn' }>,
+  channel: Channel,
+): void {
+  context.emit({ kind: 'notice', tier: tier ?? 'loop', channel, ...(meter ? { meter } : {}) })
+  if (tier === 'warning')
+    judgement.warned().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
 }
 
 /**
@@ -186,30 +213,6 @@ export function blame(
   const upstream = trip.route.upstream.name
   context.refusals.remember(upstream, model, alteration)
   context.emit({ kind: 'alteration_refused', upstream, model, alteration, status })
-}
-
-/** Looks at the response to a counted request from beside; not where it is none of a model's. */
-export function tapFor(
-  context: ProxyContext,
-  { route }: Trip,
-  judgement: Judgement,
-  call: UpstreamCall,
-  head: Head,
-): Tap | undefined {
-  if (head.status !== 200 || !route.dialect) return undefined
-  const fault = (error: Error) => {
-    context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
-  }
-  return openTap({
-    dialect: route.dialect,
-    head,
-    requestBytes: lengthOf(call.body),
-    settle(answer) {
-      context.emit({ kind: 'answered', upstream: route.upstream.name, usage: answer.usage })
-      judgement.answered(answer).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
-    },
-    fault,
-  })
 }
 
 /** Relays an answer; one that is none gives the iteration back. */

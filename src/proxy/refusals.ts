@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache'
 import type { Channel } from '../core/verdict.ts'
 
 /** Something Governor changes in a request. */
-export type Alteration = Channel | 'announce' | 'tool_choice'
+export type Alteration = Channel | 'announce' | 'tool_choice' | 'drop_tools'
 
 export interface Refusals {
   isRefused(upstream: string, model: string, alteration: Alteration): boolean

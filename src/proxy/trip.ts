@@ -107,7 +107,7 @@ function verdictName(judgement: Judgement): VerdictName {
 export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
   const { position, policy, verdict, sessionId } = judgement
   const { loop } = position
-  const max = policy.enabled ? policy.maxIterations : 0
+  const max = policy.enabled ? policy.run.iterations : 0
   const iteration = max > 0 ? Math.min(position.iteration, max) : position.iteration
   const tier = verdict.kind === 'warn' && !judgement.endsItself ? verdict.tier : undefined
   trip.note({

@@ -2,8 +2,9 @@
  * Everything that happens to a request, as one union. Metrics and logs are folds over it: nobody calls them.
  * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
  */
-import type { Tier } from '../core/budget.ts'
+import type { MeterName, Tier } from '../core/budget.ts'
 import type { Pattern } from '../core/loop.ts'
+import type { Heed } from '../core/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 import type { Channel } from '../core/verdict.ts'
@@ -45,7 +46,17 @@ export interface RequestEnded {
 export type ProxyEvent =
   | { readonly kind: 'request_began' }
   | RequestEnded
-  | { readonly kind: 'notice'; readonly tier: Tier | 'loop'; readonly channel: Channel }
+  /** `meter`: what the tier is about. */
+  | {
+      readonly kind: 'notice'
+      readonly tier: Tier | 'loop'
+      readonly channel: Channel
+      readonly meter?: MeterName
+    }
+  /** A model has answered after it was warned. */
+  | { readonly kind: 'warning_answered'; readonly heed: Heed }
+  /** There is a limit on cost, and nothing is known of this model's price. */
+  | { readonly kind: 'priceless'; readonly upstream: string; readonly model: string }
   /** A loop was found; `warnings`: how often the model has been told of it, this time included. */
   | {
       readonly kind: 'loop'
@@ -73,7 +84,7 @@ export type ProxyEvent =
       readonly kind: 'alteration_refused'
       readonly upstream: string
       readonly model: string
-      readonly alteration: Channel | 'announce' | 'tool_choice'
+      readonly alteration: Channel | 'announce' | 'tool_choice' | 'drop_tools'
       readonly status: number
     }
 

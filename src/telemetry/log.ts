@@ -47,6 +47,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'asked_again':
     case 'answer_repeated':
     case 'answered':
+    case 'warning_answered':
       return
     case 'stopped':
       return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
@@ -55,6 +56,13 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
       return event.reason === 'fault'
         ? log.error(facts, 'request relayed unguarded')
         : log.warn(facts, 'request relayed unguarded')
+    }
+    case 'priceless': {
+      const facts = { upstream: event.upstream, model: event.model.slice(0, 200) }
+      return log.warn(
+        facts,
+        'price not known: no limit on cost for this model; see models in the configuration',
+      )
     }
     case 'alteration_refused': {
       const { kind: _kind, ...facts } = event

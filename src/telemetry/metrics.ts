@@ -86,9 +86,10 @@ export function createMetrics(levels: Levels): Metrics {
   const verdicts = counter('governor_verdicts_total', 'Judged requests by verdict.', 'verdict')
   const notices = counter(
     'governor_notices_total',
-    'Notices that reached the model, by tier and channel.',
+    'Notices that reached the model, by tier, channel, and what the tier is about.',
     'tier',
     'channel',
+    'meter',
   )
   const loops = counter(
     'governor_loops_total',
@@ -119,6 +120,16 @@ export function createMetrics(levels: Levels): Metrics {
     'upstream',
     'kind',
     'source',
+  )
+  const cost = counter(
+    'governor_cost_usd_total',
+    'US dollars that guarded answers cost, where the price is known, by upstream.',
+    'upstream',
+  )
+  const warnings = counter(
+    'governor_warnings_answered_total',
+    'Budget warnings by what the model made of them: acknowledged (it said something, or called nothing) or ignored.',
+    'heed',
   )
   const failedOpen = counter(
     'governor_failed_open_total',
@@ -162,6 +173,7 @@ export function createMetrics(levels: Levels): Metrics {
     const source = usage.estimated ? 'estimated' : 'provider'
     tokens.add(usage.input, name, 'input', source)
     tokens.add(usage.output, name, 'output', source)
+    if (usage.cost) cost.add(usage.cost, name)
     if (usage.cachedInput) tokens.add(usage.cachedInput, name, 'cached_input', source)
   }
 
@@ -179,11 +191,15 @@ export function createMetrics(levels: Levels): Metrics {
         case 'asked_again':
           return asked(event.outcome)
         case 'notice':
-          return notices(event.tier, event.channel)
+          return notices(event.tier, event.channel, event.meter ?? 'none')
         case 'stopped':
           return stops(event.reason, event.by)
         case 'answer_repeated':
           return repeats()
+        case 'warning_answered':
+          return warnings(event.heed)
+        case 'priceless':
+          return
         case 'answered':
           return recordUsage(event)
         case 'failed_open':

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { exhausted, type Meter, pressureOf, type Thresholds, tierOf } from '../../src/core/budget.ts'
 
-const ADAPTIVE: Thresholds = { caution: 0.7, warning: 0.9, adaptive: true }
+const ADAPTIVE: Thresholds = { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true }
 const FIXED: Thresholds = { ...ADAPTIVE, adaptive: false }
 const RANKS = ['none', 'caution', 'warning']
 
@@ -11,7 +11,12 @@ const toolCalls = (used: number, max: number): Meter => ({ name: 'tool_calls', u
 
 const anyThresholds = fc
   .tuple(fc.double({ min: 0, max: 1, noNaN: true }), fc.double({ min: 0, max: 1, noNaN: true }), fc.boolean())
-  .map(([a, b, adaptive]) => ({ caution: Math.min(a, b), warning: Math.max(a, b), adaptive }))
+  .map(([a, b, adaptive]) => ({
+    style: 'tiers' as const,
+    caution: Math.min(a, b),
+    warning: Math.max(a, b),
+    adaptive,
+  }))
 
 describe('the tier of a budget', () => {
   it.each([

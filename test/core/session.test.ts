@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { end, giveBack } from '../../src/core/session.ts'
+import { end, giveBack } from '../../src/core/counted.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import {
   called,

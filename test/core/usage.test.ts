@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { answered, NEW_SESSION, observe, type Session } from '../../src/core/session.ts'
+import { answered } from '../../src/core/counted.ts'
+import { NEW_SESSION, observe, type Session } from '../../src/core/session.ts'
 import { addCall, estimateTokens, NO_USAGE } from '../../src/core/usage.ts'
 import { type Message, sightingOf, steps, system, user } from './transcript.ts'
 
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
-const call = { input: 100, output: 10, cachedInput: 40, estimated: false }
+const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: false }
 
 /** The session after a request, and what names it there. */
 function seen(session: Session, messages: readonly Message[], thread = '') {
@@ -17,23 +18,33 @@ describe('the usage of a run', () => {
   it('adds up over its answers, and over all threads for the session', () => {
     const one = seen(NEW_SESSION, TASK, 'main')
     const other = seen(one.session, TASK, 'helper')
-    let session = answered(other.session, one.request, { usage: call, ids: [] })
-    session = answered(session, other.request, { usage: { ...call, estimated: true }, ids: [] })
+    let session = answered(other.session, one.request, { usage: call, ids: [], requestBytes: 400 })
+    session = answered(session, other.request, {
+      usage: { ...call, estimated: true },
+      ids: [],
+      requestBytes: 400,
+    })
     const next = seen(session, [...TASK, ...steps('a', 1)], 'main')
-    session = answered(next.session, next.request, { usage: call, ids: [] })
+    session = answered(next.session, next.request, { usage: call, ids: [], requestBytes: 400 })
     const usageOf = (name: string) => session.threads.find((thread) => thread.name === name)?.run.usage
-    expect(usageOf('main')).toEqual({ input: 200, output: 20, cachedInput: 80, estimated: false })
-    expect(usageOf('helper')).toEqual({ input: 100, output: 10, cachedInput: 40, estimated: true })
-    expect(session.usage).toEqual({ input: 300, output: 30, cachedInput: 120, estimated: true })
+    expect(usageOf('main')).toEqual({ input: 200, output: 20, cachedInput: 80, cost: 0.5, estimated: false })
+    expect(usageOf('helper')).toEqual({
+      input: 100,
+      output: 10,
+      cachedInput: 40,
+      cost: 0.25,
+      estimated: true,
+    })
+    expect(session.usage).toEqual({ input: 300, output: 30, cachedInput: 120, cost: 0.75, estimated: true })
   })
 
   it('begins anew with a human message; the session’s goes on', () => {
     const one = seen(NEW_SESSION, TASK)
-    const session = answered(one.session, one.request, { usage: call, ids: [] })
+    const session = answered(one.session, one.request, { usage: call, ids: [], requestBytes: 400 })
     const next = seen(session, [...TASK, ...steps('a', 1), user('And the tests.')])
     expect(next.session.threads.at(-1)?.run.usage).toBeUndefined()
     expect(next.session.usage?.input).toBe(100)
-    const late = answered(next.session, one.request, { usage: call, ids: [] })
+    const late = answered(next.session, one.request, { usage: call, ids: [], requestBytes: 400 })
     expect(late.threads.at(-1)?.run.usage).toBeUndefined()
     expect(late.usage?.input).toBe(200)
   })
@@ -43,8 +54,8 @@ describe('a response that a client goes on from', () => {
   it('leads to the thread that gave it, whatever the request shows', () => {
     const main = seen(NEW_SESSION, TASK)
     const other = seen(main.session, [system('You are a helper.'), user('Look it up.')])
-    let session = answered(other.session, main.request, { usage: call, ids: ['resp_1'] })
-    session = answered(session, other.request, { usage: call, ids: ['resp_2'] })
+    let session = answered(other.session, main.request, { usage: call, ids: ['resp_1'], requestBytes: 400 })
+    session = answered(session, other.request, { usage: call, ids: ['resp_2'], requestBytes: 400 })
     const sighting = {
       ...sightingOf([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
       previous: 'resp_1',
@@ -57,7 +68,10 @@ describe('a response that a client goes on from', () => {
   it('is one of the newest few', () => {
     const { session, request } = seen(NEW_SESSION, TASK)
     const ids = Array.from({ length: 50 }, (_, at) => `resp_${at}`)
-    const after = ids.reduce((all, id) => answered(all, request, { usage: call, ids: [id] }), session)
+    const after = ids.reduce(
+      (all, id) => answered(all, request, { usage: call, ids: [id], requestBytes: 400 }),
+      session,
+    )
     expect(after.threads[0]?.responses).toEqual(ids.slice(-8))
   })
 })

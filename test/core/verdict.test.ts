@@ -1,19 +1,35 @@
 import { describe, expect, it } from 'vitest'
+import { NO_LIMITS } from '../../src/core/budget.ts'
 import { DEFAULT_TEXTS } from '../../src/core/notice.ts'
+import type { Position } from '../../src/core/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
-import { type BudgetPolicy, decide, metersOf } from '../../src/core/verdict.ts'
+import { type BudgetPolicy, decide } from '../../src/core/verdict.ts'
 
 const POLICY: BudgetPolicy = {
   enabled: true,
-  maxIterations: 20,
-  maxToolCalls: 0,
-  thresholds: { caution: 0.7, warning: 0.9, adaptive: true },
+  run: { ...NO_LIMITS, iterations: 20 },
+  session: NO_LIMITS,
+  thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
   channel: 'auto',
   announce: [],
+  cautionWhen: 'always',
+  escalate: true,
+  dropTools: [],
   texts: DEFAULT_TEXTS,
 }
 
-const at = (iteration: number, toolCalls = 0) => ({ iteration, toolCalls, isRetry: false, startsRun: false })
+const at = (iteration: number, toolCalls = 0, more: Partial<Position> = {}): Position => ({
+  iteration,
+  toolCalls,
+  isRetry: false,
+  startsRun: false,
+  isNew: false,
+  run: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
+  session: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
+  isStagnating: false,
+  wasIgnored: false,
+  ...more,
+})
 const meter = { name: 'iterations', used: 21, max: 20 } as const
 const ended: FinalAnswer = {
   text: 'Done.',
@@ -35,6 +51,9 @@ describe('the verdict', () => {
     expect(decide(at(18), POLICY)).toEqual({
       kind: 'warn',
       tier: 'warning',
+      meter: 'iterations',
+      channel: 'auto',
+      dropTools: [],
       notice:
         '[BUDGET: Iteration 18/20. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
     })
@@ -51,19 +70,20 @@ describe('the verdict', () => {
 
   it('repeats the answer of a run that was stopped, and goes on once its budget is raised', () => {
     expect(decide({ ...at(22), ended }, POLICY)).toEqual({ kind: 'repeat', answer: ended })
-    expect(decide({ ...at(22), ended }, { ...POLICY, maxIterations: 90 }).kind).toBe('allow')
+    expect(decide({ ...at(22), ended }, { ...POLICY, run: { ...POLICY.run, iterations: 90 } }).kind).toBe(
+      'allow',
+    )
   })
 
   it('allows everything without a limit and everything when it is turned off', () => {
-    expect(decide(at(100_000, 100_000), { ...POLICY, maxIterations: 0 })).toEqual({ kind: 'allow' })
+    expect(decide(at(100_000, 100_000), { ...POLICY, run: NO_LIMITS })).toEqual({ kind: 'allow' })
     expect(decide(at(100_000), { ...POLICY, enabled: false, announce: ['iterations'] })).toEqual({
       kind: 'allow',
     })
   })
 
   it('stops at the tool calls where they are used up first, and names them', () => {
-    const both = { ...POLICY, maxToolCalls: 8 }
-    expect(metersOf(at(5, 8), both).map(({ name }) => name)).toEqual(['iterations', 'tool_calls'])
+    const both = { ...POLICY, run: { ...POLICY.run, tool_calls: 8 } }
     expect(decide(at(5, 8), both)).toMatchObject({
       kind: 'stop',
       limit: { meter: { name: 'tool_calls', max: 8 } },

@@ -254,6 +254,6 @@ describe('what is told about requests', () => {
     expect(logs.join('\n')).toContain('"iteration":2')
     expect(logs.join('\n') + metrics).not.toContain('SECRET')
     expect(metrics).toContain('governor_stops_total{reason="max_iterations",by="model"} 1')
-    expect(metrics).toContain('governor_notices_total{tier="warning",channel="auto"}')
+    expect(metrics).toContain('governor_notices_total{tier="warning",channel="auto",meter="iterations"}')
   })
 })

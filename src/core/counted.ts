@@ -1,0 +1,163 @@
+/** What becomes of a request after it was counted: an answer, none, or the last one of its run. */
+import type { Guarded, Refused } from './guard.ts'
+import {
+  type FirstAnswer,
+  type Position,
+  type Run,
+  type Session,
+  type Thread,
+  usedBy,
+  usedIn,
+} from './session.ts'
+import type { FinalAnswer } from './terminal.ts'
+import { addCall, type CallUsage, NO_USAGE, type Usage } from './usage.ts'
+
+/** How many responses of a thread are remembered by id. */
+const MAX_RESPONSES = 8
+
+/** A request that was counted: its bytes, and the name of its thread. */
+export interface CountedRequest {
+  readonly fingerprint: string
+  readonly thread: string
+}
+
+function holds({ name, run }: Thread, { fingerprint, thread }: CountedRequest): boolean {
+  return name === thread && run.seen.some((seen) => seen.fingerprint === fingerprint)
+}
+
+/** Changes the thread that a request was counted in; a session that has forgotten it stays as it is. */
+function changeThread(
+  session: Session,
+  request: CountedRequest,
+  change: (thread: Thread) => Thread,
+): Session {
+  const at = session.threads.findLastIndex((thread) => holds(thread, request))
+  const thread = session.threads[at]
+  return thread ? { ...session, threads: session.threads.with(at, change(thread)) } : session
+}
+
+function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
+  return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
+}
+
+/** What the answer to a counted request brought. */
+export interface AnswerFacts {
+  readonly usage: CallUsage
+  /** Ids by which the client may go on from it. */
+  readonly ids: readonly string[]
+  /** How long the request was. */
+  readonly requestBytes: number
+}
+
+/** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
+export function answered(
+  session: Session,
+  request: CountedRequest,
+  { usage, ids, requestBytes }: AnswerFacts,
+): Session {
+  const changed = changeThread(session, request, (thread) => ({
+    ...thread,
+    run: { ...thread.run, usage: addCall(thread.run.usage ?? NO_USAGE, usage) },
+    ...(ids.length > 0
+      ? { responses: [...new Set([...(thread.responses ?? []), ...ids])].slice(-MAX_RESPONSES) }
+      : {}),
+    // Of the window only what a provider states is said.
+    ...(usage.estimated || usage.input === 0
+      ? {}
+      : { context: { tokens: usage.input + usage.output, requestBytes } }),
+  }))
+  return { ...changed, usage: addCall(session.usage ?? NO_USAGE, usage) }
+}
+
+/** The model was told that its budget is nearly used up. */
+export function warned(session: Session, request: CountedRequest): Session {
+  return changeRun(session, request, (run) => ({ ...run, isWarned: true }))
+}
+
+/** Nothing is refused where nothing is known. */
+const NONE: Refused = { refusals: [], endsRun: false }
+
+/** Lets `judge` see what the loop guard knows of the thread that a request was counted in, and change it. */
+export function refuseIn(
+  session: Session,
+  request: CountedRequest,
+  judge: (guarded: Guarded) => { readonly guarded: Guarded; readonly refused: Refused },
+): { session: Session; refused: Refused } {
+  const thread = session.threads.findLast((candidate) => holds(candidate, request))
+  if (!thread?.guarded) return { session, refused: NONE }
+  const { guarded, refused } = judge(thread.guarded)
+  const threads = session.threads.map((one) => (one === thread ? { ...thread, guarded } : one))
+  return { session: { ...session, threads }, refused }
+}
+
+/**
+ * The provider did not answer: the iteration was not used, and whatever the agent sends next takes its number.
+ */
+export function giveBack(session: Session, request: CountedRequest): Session {
+  let isGiven = false
+  const after = changeRun(session, request, (run) => {
+    const given = run.seen.find((seen) => seen.fingerprint === request.fingerprint)?.iteration
+    isGiven = given === run.iteration && !run.ended
+    return given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run
+  })
+  return isGiven ? uncounted(after) : after
+}
+
+/** Takes one iteration out of the session's sum. */
+function uncounted(session: Session): Session {
+  const { totals } = session
+  if (!totals || totals.iterations === 0) return session
+  return { ...session, totals: { ...totals, iterations: totals.iterations - 1 } }
+}
+
+/** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
+export function end(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
+  let isFirst = false
+  const after = changeRun(session, request, (run) => {
+    isFirst = run.ended === undefined
+    return { ...run, ended: answer }
+  })
+  // The request for it was one more than there may be, and is none of the session's iterations.
+  return isFirst ? uncounted(after) : after
+}
+
+/** How many of them wait for the second request of their session. */
+const MAX_FIRSTS = 64
+
+/** Keeps a first answer until its session has a name. */
+export function keepFirst(session: Session, first: FirstAnswer): Session {
+  return { ...session, firsts: [...(session.firsts ?? []), first].slice(-MAX_FIRSTS) }
+}
+
+/** Takes the newest first answer that was kept: of several conversations that began alike, any will do. */
+export function takeFirst(session: Session): { session: Session; first: FirstAnswer | undefined } {
+  const firsts = session.firsts ?? []
+  return { session: { ...session, firsts: firsts.slice(0, -1) }, first: firsts.at(-1) }
+}
+
+function added(usage: Usage | undefined, call: CallUsage): Usage {
+  return addCall(usage ?? NO_USAGE, call)
+}
+
+/** Gives a session that has just got its name the answer that it began with. */
+export function adoptFirst(
+  session: Session,
+  request: CountedRequest,
+  position: Position,
+  { askedAt, usage }: FirstAnswer,
+  now: number,
+): { session: Session; position: Position } {
+  let { run } = position
+  const changed = changeRun(session, request, (before) => {
+    const after: Run = { ...before, startedAt: askedAt, usage: added(before.usage, usage) }
+    run = { ...usedBy(after, now), iterations: run.iterations }
+    return after
+  })
+  const { totals } = changed
+  const after: Session = {
+    ...changed,
+    usage: added(session.usage, usage),
+    ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
+  }
+  return { session: after, position: { ...position, run, session: usedIn(after, now) } }
+}

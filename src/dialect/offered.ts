@@ -1,0 +1,48 @@
+/** The tools that a request offers, in whatever dialect: they stand in a list `tools` of its own object. */
+import { type Edit, removeItems } from '../json/edit.ts'
+import { decode, elements, kindAt, member, type Span } from '../json/scan.ts'
+import type { DialectRequest } from './dialect.ts'
+import { isObject, textOf } from './shape.ts'
+
+/** What a tool is called: functions and free-form tools by their names, a provider's own by their types. */
+function nameOf(tool: unknown): string {
+  if (!isObject(tool)) return ''
+  const inner = [tool['function'], tool['custom'], tool].find(
+    (one) => isObject(one) && textOf(one['name']) !== '',
+  )
+  return isObject(inner) ? textOf(inner['name']) : textOf(tool['type'])
+}
+
+/** How deep names stand in a tool choice. */
+const MAX_DEPTH = 4
+
+/** Every name in a tool choice: a request that names a tool it does not offer is refused. */
+function namesIn(choice: unknown, depth = 0): string[] {
+  if (depth > MAX_DEPTH) return []
+  if (Array.isArray(choice)) return choice.flatMap((one) => namesIn(one, depth + 1))
+  if (!isObject(choice)) return []
+  const own = [textOf(choice['name']), textOf(choice['type'])]
+  return [...own, ...Object.values(choice).flatMap((one) => namesIn(one, depth + 1))]
+}
+
+/**
+ * Edits that no longer offer the tools that `drop` names, but for those the client insists on; none where there is
+ * nothing to drop. Where that would be all of them they stay, not to be chosen: providers refuse an empty list, and a
+ * history with calls of tools that are not there.
+ */
+export function dropTools(request: DialectRequest, drop: (name: string) => boolean): readonly Edit[] {
+  const { json, fields } = request.list
+  const list = member(fields, 'tools')?.value
+  if (!list || kindAt(json, list) !== 'array') return []
+  const insisted = new Set(namesIn(request.field('tool_choice')))
+  const tools = elements(json, list)
+  const gone = new Set<Span>(
+    tools.filter((tool) => {
+      const name = nameOf(decode(json, tool))
+      return name !== '' && !insisted.has(name) && drop(name)
+    }),
+  )
+  if (gone.size === 0) return []
+  if (gone.size === tools.length) return request.banTools('choice_none')
+  return removeItems(tools, (tool) => gone.has(tool))
+}

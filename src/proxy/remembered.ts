@@ -1,0 +1,149 @@
+/** One counted request in the store: where it stands in its session, and what becomes of it there. */
+import type { ToolCall } from '../core/conversation.ts'
+import {
+  adoptFirst,
+  answered,
+  type CountedRequest,
+  end,
+  giveBack,
+  keepFirst,
+  refuseIn,
+  takeFirst,
+  warned,
+} from '../core/counted.ts'
+import { type Guarded, type Refused, refuse } from '../core/guard.ts'
+import { hashOf } from '../core/hash.ts'
+import type { LoopPolicy } from '../core/loop-guard.ts'
+import { NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
+import type { Sighting } from '../core/sighting.ts'
+import type { FinalAnswer } from '../core/terminal.ts'
+import type { SessionKey } from '../store/store.ts'
+import type { ProxyContext } from './context.ts'
+import { presentable } from './identity.ts'
+import type { Answered } from './tap.ts'
+
+export interface Remembered {
+  readonly position: Position
+  /** The provider gave an answer, which took something and may be gone on from. */
+  answered(answer: Answered): Promise<void>
+  /** The model was told that its budget is nearly used up. */
+  warned(): Promise<void>
+  /** Judges the calls of the response; a store that fails refuses none. */
+  refuse(calls: readonly ToolCall[], policy: LoopPolicy): Promise<Refused>
+  /** The provider gave no answer: the iteration is not used up. */
+  giveBack(): Promise<void>
+  /** The run is over with this answer. */
+  end(answer: FinalAnswer): Promise<void>
+}
+
+/** A request that is to be counted. */
+export interface Counting {
+  readonly tenant: string
+  /** The session's id in the store; `undefined` where nothing names it yet. */
+  readonly id: string | undefined
+  /** The session's id as the client knows it. */
+  readonly sessionId: string | undefined
+  /** The id is made of how the conversation began. */
+  readonly isDerived: boolean
+  readonly thread: string
+  readonly sighting: Sighting
+  /** Takes the request in for the loop guard. */
+  readonly follow: ((guarded: Guarded) => Guarded) | undefined
+}
+
+const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
+
+/** Where the first answer of a conversation is kept that has no name before its second request. */
+function firstKey({ tenant, sighting }: Counting): SessionKey {
+  return { tenant, id: hashOf('first', sighting.system, sighting.humans[0] ?? '') }
+}
+
+/** A session that has just been named by its first answer gets what that took, which was kept apart. */
+async function withFirst(
+  context: ProxyContext,
+  counting: Counting,
+  key: SessionKey,
+  counted: CountedRequest,
+  position: Position,
+): Promise<Position> {
+  if (!counting.isDerived || !position.isNew || position.iteration !== 2) return position
+  const { store } = context
+  const first = await store.update(firstKey(counting), (kept) => {
+    const taken = takeFirst(kept ?? NEW_SESSION)
+    return { session: taken.session, result: taken.first }
+  })
+  if (!first) return position
+  return store.update(key, (session) => {
+    const adopted = adoptFirst(session ?? NEW_SESSION, counted, position, first, context.now())
+    return { session: adopted.session, result: adopted.position }
+  })
+}
+
+/** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
+export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
+  const { store } = context
+  const { tenant, id, sessionId, isDerived, thread, sighting, follow } = counting
+  const key = id === undefined ? undefined : { tenant, id }
+  const askedAt = context.now()
+  const counted: CountedRequest = { fingerprint: sighting.fingerprint, thread }
+  const count = (session: Session | undefined) => {
+    const next = observe(session ?? NEW_SESSION, sighting, thread, askedAt, isDerived, follow)
+    return { session: next.session, result: next.position }
+  }
+  const byTranscript = () => count(undefined).result
+  const place = async (): Promise<Position> => {
+    // Without a name there is nothing to remember it by.
+    if (!key) return byTranscript()
+    try {
+      return await withFirst(context, counting, key, counted, await store.update(key, count))
+    } catch {
+      context.emit({ kind: 'failed_open', reason: 'store' })
+      return byTranscript()
+    }
+  }
+  const change = async (by: (session: Session) => Session, name = key): Promise<void> => {
+    if (!name) return
+    await store.update(name, (session) => ({ session: by(session ?? NEW_SESSION), result: undefined }))
+  }
+  const link = async (ids: readonly string[], to: string, session: string): Promise<void> => {
+    for (const one of ids) await store.link(tenant, one, { id: to, session })
+  }
+  return {
+    position: await place(),
+    async answered({ usage, id: response, conversation }) {
+      const ids = [response, conversation].flatMap((name) => (name === undefined ? [] : [presentable(name)]))
+      const facts = { usage, ids, requestBytes: sighting.bytes ?? 0 }
+      if (id !== undefined) {
+        await change((session) => answered(session, counted, facts))
+        return link(ids, id, sessionId ?? '')
+      }
+      const [first] = ids
+      if (first === undefined)
+        return change((session) => keepFirst(session, { askedAt, usage }), firstKey(counting))
+      // A session that has no name yet is known by its first response, where a client can go on from that.
+      const began = hashOf('response', first)
+      await change((session) => answered(session.totals ? session : count(session).session, counted, facts), {
+        tenant,
+        id: began,
+      })
+      return link(ids, began, began)
+    },
+    async refuse(calls, policy) {
+      if (!key) return NOTHING_REFUSED
+      try {
+        return await store.update(key, (session) => {
+          const judged = refuseIn(session ?? NEW_SESSION, counted, (guarded) =>
+            refuse(guarded, calls, policy),
+          )
+          return { session: judged.session, result: judged.refused }
+        })
+      } catch {
+        context.emit({ kind: 'failed_open', reason: 'store' })
+        return NOTHING_REFUSED
+      }
+    },
+    warned: () => change((session) => warned(session, counted)),
+    giveBack: () => change((session) => giveBack(session, counted)),
+    end: (answer) => change((session) => end(session, counted, answer)),
+  }
+}
