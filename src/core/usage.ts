@@ -39,7 +39,8 @@ export function addCall(sum: Usage, call: CallUsage): Usage {
     input: sum.input + call.input,
     output: sum.output + call.output,
     cachedInput: sum.cachedInput + (call.cachedInput ?? 0),
-    cost: sum.cost + (call.cost ?? 0),
+    // Sums of fractions drift; a billionth of a dollar is no money.
+    cost: Math.round((sum.cost + (call.cost ?? 0)) * 1e9) / 1e9,
     estimated: sum.estimated || call.estimated,
   }
 }

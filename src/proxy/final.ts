@@ -117,7 +117,8 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
     ...(choosing ? [form(best, 'choice_none')] : []),
     ...(announcing.length > 0 ? [form(best, 'no_tools')] : []),
     ...places.map((place) => form(place, 'no_tools', [])),
-    ...(places.length === 0 ? [form(undefined, 'no_tools', [])] : []),
+    // The client's own words alone, for an upstream that takes nothing else.
+    form(undefined, 'no_tools', []),
   ]
 }
 

@@ -1,7 +1,7 @@
 /** A Governor on a free port, in front of whatever a test has. */
 import { pino } from 'pino'
 import { onTestFinished } from 'vitest'
-import { buildGovernor, type Governor } from '../../src/app.ts'
+import { buildGovernor, type Governor, type GovernorOptions } from '../../src/app.ts'
 import { checkConfig } from '../../src/config/load.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { type Provider, type Script, startProvider } from './provider.ts'
@@ -20,7 +20,11 @@ export interface Running {
 type Tree = { [key: string]: unknown }
 
 /** Starts a Governor for the current test, with `config` as a file would have it. */
-export async function startGovernor(upstream: string, config: Tree = {}): Promise<Running> {
+export async function startGovernor(
+  upstream: string,
+  config: Tree = {},
+  options: Partial<GovernorOptions> = {},
+): Promise<Running> {
   const events: ProxyEvent[] = []
   const logs: string[] = []
   const waiting = new Set<() => void>()
@@ -34,6 +38,7 @@ export async function startGovernor(upstream: string, config: Tree = {}): Promis
     'test',
   )
   const governor = buildGovernor(checked, {
+    ...options,
     log,
     onEvent(event) {
       events.push(event)
@@ -65,9 +70,10 @@ export async function startGovernor(upstream: string, config: Tree = {}): Promis
 export async function startBoth(
   script: Script,
   config: Tree = {},
+  options: Partial<GovernorOptions> = {},
 ): Promise<Running & { readonly provider: Provider }> {
   const provider = await startProvider(script)
   onTestFinished(() => provider.close())
-  const running = await startGovernor(provider.url, config)
+  const running = await startGovernor(provider.url, config, options)
   return { ...running, provider }
 }

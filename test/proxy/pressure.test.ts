@@ -1,0 +1,322 @@
+import { describe, expect, it } from 'vitest'
+import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { type ChatMessage, type Received, runaway, type Script } from '../support/provider.ts'
+
+/** Each call of the scripted model takes 110 tokens, costs ten cents and ten seconds. */
+const models = [{ model: 'gpt-test', price: { input: 1_000, output: 0 } }]
+const SECONDS = 10
+
+/** A provider on which time goes by, and the clock that shows it. */
+function takingTime(script: Script) {
+  let time = 1_760_000_000_000
+  const timed: Script = (request, number) => {
+    time += SECONDS * 1_000
+    return script(request, number)
+  }
+  return { script: timed, now: () => time }
+}
+
+interface Case {
+  readonly meter: string
+  readonly budget: Record<string, unknown>
+  /** The first request that is cautioned, the first that is warned; the one after the last is stopped. */
+  readonly caution: number
+  readonly warning: number
+  readonly says: (request: number) => { name: string; used: string; max: string; left: string; unit: string }
+  readonly reason: string
+  readonly state: string
+  readonly used: number
+}
+
+const CASES: readonly Case[] = [
+  {
+    meter: 'iterations',
+    budget: { max_iterations: 10 },
+    caution: 7,
+    warning: 9,
+    says: (n) => ({ name: 'Iteration', used: `${n}`, max: '10', left: `${10 - n}`, unit: ' iterations' }),
+    reason: 'max_iterations',
+    state: 'tool_limit_reached',
+    used: 10,
+  },
+  {
+    meter: 'tool_calls',
+    budget: { run: { max_tool_calls: 10 } },
+    caution: 8,
+    warning: 10,
+    says: (n) => ({ name: 'Tool call', used: `${n - 1}`, max: '10', left: `${11 - n}`, unit: ' tool calls' }),
+    reason: 'max_tool_calls',
+    state: 'tool_limit_reached',
+    used: 10,
+  },
+  {
+    meter: 'tokens',
+    budget: { run: { max_tokens: 1_100 } },
+    caution: 8,
+    warning: 10,
+    says: (n) => ({
+      name: 'Tokens',
+      used: `${110 * (n - 1)}`,
+      max: '1.1k',
+      left: `${110 * (11 - n)}`,
+      unit: ' tokens',
+    }),
+    reason: 'max_tokens',
+    state: 'budget_exceeded',
+    used: 1_100,
+  },
+  {
+    meter: 'cost',
+    budget: { run: { max_cost_usd: 1 } },
+    caution: 8,
+    warning: 10,
+    says: (n) => ({ name: 'Cost', used: `$0.${n - 1}0`, max: '$1.00', left: `$0.${11 - n}0`, unit: '' }),
+    reason: 'max_cost',
+    state: 'budget_exceeded',
+    used: 1,
+  },
+  {
+    meter: 'seconds',
+    budget: { run: { max_seconds: 100 } },
+    caution: 8,
+    warning: 10,
+    says: (n) => ({
+      name: 'Time',
+      used: `${10 * (n - 1)}s`,
+      max: '100s',
+      left: `${10 * (11 - n)}s`,
+      unit: '',
+    }),
+    reason: 'max_seconds',
+    state: 'budget_exceeded',
+    used: 100,
+  },
+  {
+    meter: 'session tool_calls',
+    budget: { session: { max_tool_calls: 10 } },
+    caution: 8,
+    warning: 10,
+    says: (n) => ({ name: 'Tool call', used: `${n - 1}`, max: '10', left: `${11 - n}`, unit: ' tool calls' }),
+    reason: 'max_tool_calls',
+    state: 'tool_limit_reached',
+    used: 10,
+  },
+]
+
+const STYLES = ['tiers', 'countdown'] as const
+const CHANNELS = ['auto', 'tool_result', 'system', 'user'] as const
+
+function noticeOf(style: (typeof STYLES)[number], tier: string, said: ReturnType<Case['says']>): string {
+  if (style === 'countdown') {
+    const advice = tier === 'warning' ? 'finalize now' : 'wrap up soon'
+    return `[budget: ${said.left} of ${said.max}${said.unit} left — ${advice}]`
+  }
+  const end =
+    tier === 'warning'
+      ? 'You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]'
+      : `You have ${said.left}${said.unit} left. Start consolidating your work and prepare to provide a final response.]`
+  return `[BUDGET: ${said.name} ${said.used}/${said.max}. ${end}`
+}
+
+/** What stands where the channel puts it, and whether the original messages are still before it. */
+function toldIn({ json: { messages } }: Received, channel: (typeof CHANNELS)[number]) {
+  const last = messages.at(-1)
+  const isOwn = channel === 'system' || channel === 'user'
+  return { role: last?.role, text: String(last?.content), count: messages.length - (isOwn ? 1 : 0) }
+}
+
+const TABLE = CASES.flatMap((one) =>
+  STYLES.flatMap((style) =>
+    CHANNELS.flatMap((channel) => [false, true].map((stream) => ({ ...one, style, channel, stream }))),
+  ),
+)
+
+describe.each(TABLE)('the meter $meter, style $style, channel $channel, streamed: $stream', (one) => {
+  const { caution, warning, style, channel, stream } = one
+
+  it('presses and stops at the numbers it says', async () => {
+    const { script, now } = takingTime(runaway())
+    const base = { max_iterations: 0, adaptive: false, escalate: false, style, channel }
+    const { url, provider } = await startBoth(
+      script,
+      { models, loop_guard: { enabled: false }, budget: { ...base, ...one.budget } },
+      { now },
+    )
+    const { steps } = await runAgent(url, START, { stream, max: 20 })
+    expect(steps).toHaveLength(11)
+    // In a countdown only the last three count, and of iterations the one that is under way is none of them.
+    const isCountdown = style === 'countdown' && one.meter === 'iterations'
+    const tiers = steps.slice(0, 10).map((_, at) => {
+      if (at + 1 >= (isCountdown ? 9 : warning)) return 'warning'
+      return at + 1 >= (isCountdown ? 7 : caution) ? 'caution' : null
+    })
+    expect(steps.slice(0, 10).map(({ headers }) => headers.get('x-governor-tier'))).toEqual(tiers)
+    for (const [at, tier] of tiers.entries()) {
+      const request = provider.requests[at]
+      if (!request) throw new Error('no such request')
+      if (!tier) {
+        expect(request.body.toString()).not.toMatch(/\[budget/i)
+        continue
+      }
+      const told = toldIn(request, channel)
+      const notice = noticeOf(style, tier, one.says(at + 1))
+      const isOwn = channel === 'system' || channel === 'user'
+      expect(told).toEqual({
+        role: isOwn ? channel : 'tool',
+        text: isOwn ? notice : `result of search\n\n${notice}`,
+        count: 2 + 2 * at,
+      })
+    }
+    const last = steps.at(-1)
+    expect(last?.governor).toMatchObject({
+      terminal_state: one.state,
+      terminal_reason: one.reason,
+      has_final_answer: true,
+      budget_used: one.used,
+      budget_max: one.used,
+    })
+    expect(last?.finish).toBe('stop')
+    expect(last?.headers.get('x-governor-terminal-reason')).toBe(one.reason)
+  })
+})
+
+describe('a limit of a session', () => {
+  const header = (run: string) => ({ 'x-governor-session': 's', 'thread-id': run })
+
+  it('adds up over the runs and the sub-agents in it', async () => {
+    const { url } = await startBoth(runaway(), {
+      budget: { max_iterations: 0, session: { max_iterations: 10 } },
+      loop_guard: { enabled: false },
+    })
+    const agents = await Promise.all(
+      ['a', 'b', 'c'].map((name) => runAgent(url, START, { headers: header(name), max: 20 })),
+    )
+    const counts = agents.map(({ steps }) => steps.length)
+    // Ten for all of them, and each is asked for its last answer.
+    expect(counts.reduce((sum, count) => sum + count, 0)).toBe(10 + 3)
+    for (const { steps } of agents) {
+      expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_max: 10 })
+    }
+  })
+
+  it('holds for the next run too, and each is asked for an answer once', async () => {
+    const { url, provider } = await startBoth(runaway(), {
+      budget: { max_iterations: 0, session: { max_tokens: 330 } },
+      loop_guard: { enabled: false },
+    })
+    const first = await runAgent(url, START, { headers: header('a') })
+    expect(first.steps).toHaveLength(4)
+    const more = [...first.messages, { role: 'user', content: 'Go on.' }]
+    const second = await runAgent(url, more, { headers: header('a') })
+    expect(second.steps).toHaveLength(1)
+    expect(second.steps[0]?.governor).toMatchObject({ terminal_reason: 'max_tokens', budget_max: 330 })
+    expect(provider.requests).toHaveLength(5)
+  })
+
+  it('counts no answer that never came and no request that is sent again', async () => {
+    const { url } = await startBoth(
+      (request, number) => (number % 2 === 1 ? { status: 503, body: {} } : runaway()(request, number)),
+      { budget: { max_iterations: 0, session: { max_iterations: 3 } }, loop_guard: { enabled: false } },
+    )
+    const headers = header('a')
+    let messages: readonly ChatMessage[] = START
+    for (const verdict of ['warn', 'warn', 'warn', 'stop']) {
+      const failed = await callModel(url, messages, { headers })
+      expect(failed.status).toBe(503)
+      const step = await callModel(url, messages, { headers })
+      expect(step.headers.get('x-governor-verdict')).toBe(verdict)
+      messages = afterStep(messages, step)
+    }
+  })
+})
+
+describe('a price that is not known', () => {
+  it('is no limit on cost, which is said once', async () => {
+    const { url, logs, events } = await startBoth(runaway(), {
+      budget: { max_iterations: 4, run: { max_cost_usd: 0.01 } },
+    })
+    await runAgent(url, START)
+    expect(events.filter(({ kind }) => kind === 'priceless')).toEqual([
+      { kind: 'priceless', upstream: 'openai', model: 'gpt-test' },
+    ])
+    expect(logs.filter((line) => line.includes('price not known'))).toHaveLength(1)
+  })
+
+  it('is known of models in the catalogue from the first answer on', async () => {
+    const { url } = await startBoth(runaway(), {
+      budget: { max_iterations: 0, run: { max_cost_usd: 0.0006 } },
+    })
+    // 100 tokens of prompt and 10 of answer: $0.00035.
+    const { steps } = await runAgent(url, START, { body: { model: 'gpt-4o' } })
+    expect(steps).toHaveLength(3)
+    expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_cost', budget_max: 0.0006 })
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toMatch(/governor_cost_usd_total\{upstream="openai"\} 0\.00\d+/)
+  })
+})
+
+describe('parallel tool calls', () => {
+  it('count each', async () => {
+    const calls = ['a', 'b', 'c'].map((query) => ({ name: 'search', arguments: { query } }))
+    const { url, provider } = await startBoth(
+      ({ json }) => (json.tool_choice === 'none' ? { text: 'done' } : { calls }),
+      {
+        budget: { max_iterations: 0, style: 'countdown', run: { max_tool_calls: 7 } },
+        loop_guard: { enabled: false },
+      },
+    )
+    const { steps } = await runAgent(url, START)
+    expect(steps).toHaveLength(4)
+    expect(provider.requests[2]?.body.toString()).toContain('[budget: 1 of 7 tool calls left — finalize now]')
+    expect(steps.at(-1)?.governor).toMatchObject({ budget_used: 7, budget_max: 7 })
+  })
+})
+
+describe('a context window that is nearly full', () => {
+  const stating =
+    (prompt: number): Script =>
+    ({ json }, number) => {
+      const call = {
+        id: `c${number}`,
+        type: 'function',
+        function: { name: 'search', arguments: `{"q":${number}}` },
+      }
+      return {
+        body: {
+          id: 'x',
+          model: json.model,
+          choices: [{ index: 0, message: { role: 'assistant', content: null, tool_calls: [call] } }],
+          usage: { prompt_tokens: prompt, completion_tokens: 0 },
+        },
+      }
+    }
+  const config = { models: [{ model: 'gpt-test', context_window: 10_000 }] }
+
+  it.each([
+    [7_900, undefined],
+    [
+      8_000,
+      '[CONTEXT: 8k/10k tokens used. You have 2k tokens left. Start consolidating your work and prepare to provide a final response.]',
+    ],
+    [
+      9_250,
+      '[CONTEXT: 9.2k/10k tokens used. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+    ],
+  ])('at %i of 10,000 tokens is told so: %s', async (prompt, notice) => {
+    const { url, provider } = await startBoth(stating(prompt), config)
+    await runAgent(url, START, { max: 2, headers: { 'x-governor-session': 's' } })
+    const told = String(provider.requests[1]?.json.messages.at(-1)?.content)
+    expect(told).toBe(notice ? `result of search\n\n${notice}` : 'result of search')
+  })
+
+  it('is not full any more once the history was compacted', async () => {
+    const { url, provider } = await startBoth(stating(9_500), config)
+    const headers = { 'x-governor-session': 's' }
+    const long = [...START, { role: 'user', content: 'x'.repeat(20_000) }]
+    await runAgent(url, long, { max: 2, headers })
+    expect(provider.requests[1]?.body.toString()).toContain('[CONTEXT')
+    await runAgent(url, [...START, { role: 'user', content: 'Go on.' }], { max: 1, headers })
+    expect(provider.requests[2]?.body.toString()).not.toContain('[CONTEXT')
+  })
+})
