@@ -1,9 +1,13 @@
 /** What is compared. Each subject is a command that listens on one port and proxies to another. */
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { delimiter, join, resolve } from 'node:path'
 
 const here = import.meta.dirname
 const NODE = process.execPath
+
+/** What `npm start` gives Node. */
+const { scripts } = JSON.parse(readFileSync(join(here, '..', 'package.json'), 'utf8'))
+const START_FLAGS = scripts.start.split(' ').filter((word) => word.startsWith('--'))
 
 function findInPath(name) {
   const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin']
@@ -45,7 +49,11 @@ function governor(logLevel) {
     const config = writeConfig(folder, 'governor.yaml', text)
     const flags = ['--config', config, '--port', port, '--upstream', `http://127.0.0.1:${upstreamPort}`]
     const main = join(here, '..', 'dist', 'main.js')
-    return { command: [NODE, ...nodeFlags, main, 'start', ...flags, '--log-level', logLevel].map(String) }
+    return {
+      command: [NODE, ...START_FLAGS, ...nodeFlags, main, 'start', ...flags, '--log-level', logLevel].map(
+        String,
+      ),
+    }
   }
 }
 
