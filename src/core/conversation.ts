@@ -16,6 +16,8 @@ export interface ToolCall {
   readonly id: string
   readonly name: string
   readonly arguments: string
+  /** The provider's own name for it. A call that is only referred to has nothing else: no tool, no arguments. */
+  readonly item?: string
 }
 
 /** What a tool answered to the call `callId`. */

@@ -47,16 +47,19 @@ export interface AnswerFacts {
   readonly ids: readonly string[]
   /** How long the request was. */
   readonly requestBytes: number
+  /** Takes in, for the loop guard, what it called. */
+  readonly follow?: ((guarded: Guarded) => Guarded) | undefined
 }
 
 /** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
 export function answered(
   session: Session,
   request: CountedRequest,
-  { usage, ids, requestBytes }: AnswerFacts,
+  { usage, ids, requestBytes, follow }: AnswerFacts,
 ): Session {
   const changed = changeThread(session, request, (thread) => ({
     ...thread,
+    ...(follow && thread.guarded ? { guarded: follow(thread.guarded) } : {}),
     run: { ...thread.run, usage: addCall(thread.run.usage ?? NO_USAGE, usage) },
     ...(ids.length > 0
       ? { responses: [...new Set([...(thread.responses ?? []), ...ids])].slice(-MAX_RESPONSES) }

@@ -3,7 +3,13 @@
  * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
  */
 import { callHash } from './call.ts'
-import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
+import {
+  type Conversation,
+  lastMessage,
+  startOfNewest,
+  type ToolCall,
+  type ToolResult,
+} from './conversation.ts'
 import type { Hash } from './hash.ts'
 import {
   humanSpoke,
@@ -19,6 +25,7 @@ import {
   refuseCalls,
 } from './loop-guard.ts'
 import { refusalText } from './loop-notice.ts'
+import { answeredCalls, exemptBy, type KnownCall, referredTo, withMade } from './made.ts'
 import { nameOutcome } from './outcome.ts'
 import { humanWords, type Reading, stepsOf } from './reading.ts'
 import type { ScaffoldRegistry } from './scaffolding.ts'
@@ -32,6 +39,8 @@ export interface Guarded {
   readonly at: number
   /** What was found in the newest of them. */
   readonly finding?: LoopFinding
+  /** Calls that no transcript shows, oldest first. */
+  readonly made?: readonly KnownCall[]
   /** Calls were refused that no transcript shows; the model is still to be told, */
   readonly untold?: string
   /** or is told in answer to the newest assistant message. */
@@ -48,8 +57,11 @@ const BEYOND_WINDOW = 4
 /** A request's transcript, as far as the guard needs it. Pure: it may be read more than once. */
 export interface Transcript {
   readonly conversation: Conversation
+  /** Of all messages but the last. */
   readonly reading: Reading
   readonly registry: ScaffoldRegistry
+  /** Names what the request goes on from, where that is not in it: its results belong to calls of an earlier response. */
+  readonly goesOnFrom?: Hash
 }
 
 /** The results that stand after an assistant message, by the ids of the calls. */
@@ -68,11 +80,28 @@ interface Called {
   readonly result: string | undefined
 }
 
-function callsAt(conversation: Conversation, index: number, policy: LoopPolicy): Called[] {
+function callsAt(
+  conversation: Conversation,
+  index: number,
+  policy: LoopPolicy,
+  known: readonly KnownCall[] = [],
+): Called[] {
   const results = resultsAfter(conversation, index)
-  return conversation
-    .calls(index)
-    .map((call) => ({ id: call.id, made: madeCall(call, policy), result: results.get(call.id) }))
+  return conversation.calls(index).flatMap((call) => {
+    const meant = referredTo(known, call)
+    if (meant) return [{ id: meant.id, made: exemptBy(policy, meant), result: results.get(meant.id) }]
+    // Of a reference that leads nowhere nothing can be said.
+    if (call.name === '' && call.item !== undefined) return []
+    return [{ id: call.id, made: madeCall(call, policy), result: results.get(call.id) }]
+  })
+}
+
+/** The results that an input begins with, before anything else is called. */
+function firstResults(conversation: Conversation): ToolResult[] {
+  const found: ToolResult[] = []
+  for (let at = 0; at < conversation.length && conversation.role(at) !== 'assistant'; at++)
+    found.push(...conversation.results(at))
+  return found
 }
 
 /** The newest result of a call before a message that passes `isIt`, as far back as loops are looked for. */
@@ -106,9 +135,10 @@ function observeAt(
   conversation: Conversation,
   index: number,
   policy: LoopPolicy,
+  known: readonly KnownCall[] | undefined,
 ): ReturnType<typeof observeStep> {
   let { trail } = memory
-  const calls = callsAt(conversation, index, policy).flatMap(({ id, made, result }) => {
+  const calls = callsAt(conversation, index, policy, known).flatMap(({ id, made, result }) => {
     const nameOf = (text: string): Hash => {
       const named = nameOutcome(trail, made.call, text, policy.volatile, (isIt) =>
         resultBefore(conversation, index, made.call, policy, isIt),
@@ -135,7 +165,7 @@ function firstNew({ known, at }: Guarded, steps: ReturnType<typeof stepsOf>, old
 /** Takes in what a request shows that was not known. The same request again changes nothing. */
 export function guard(
   guarded: Guarded,
-  { conversation, reading, registry }: Transcript,
+  { conversation, reading, registry, goesOnFrom }: Transcript,
   policy: LoopPolicy,
 ): Guarded {
   const steps = stepsOf(reading, conversation)
@@ -144,6 +174,14 @@ export function guard(
   let { memory, finding, untold, told } = guarded
   let { at } = guarded
   const names = [...guarded.known]
+  if (goesOnFrom !== undefined && !names.includes(goesOnFrom)) {
+    names.push(goesOnFrom)
+    at = -1
+    told = untold
+    untold = undefined
+    const calls = answeredCalls(guarded.made ?? [], firstResults(conversation), policy)
+    if (calls.length > 0) ({ memory, finding } = observeStep(memory, calls, policy))
+  }
   for (let index = from; index < conversation.length; index++) {
     const role = conversation.role(index)
     if (humanWords(conversation, index, registry) !== undefined) {
@@ -159,16 +197,22 @@ export function guard(
     at = index
     told = untold
     untold = undefined
-    ;({ memory, finding } = observeAt(memory, conversation, index, policy))
+    ;({ memory, finding } = observeAt(memory, conversation, index, policy, guarded.made))
   }
   return {
     memory,
     known: names.slice(-MAX_KNOWN),
     at,
     ...(finding ? { finding } : {}),
+    ...(guarded.made ? { made: guarded.made } : {}),
     ...(untold === undefined ? {} : { untold }),
     ...(told === undefined ? {} : { told }),
   }
+}
+
+/** Takes in what a response called whose conversation its provider keeps. */
+export function made(guarded: Guarded, calls: readonly ToolCall[], policy: LoopPolicy): Guarded {
+  return calls.length === 0 ? guarded : { ...guarded, made: withMade(guarded.made ?? [], calls, policy) }
 }
 
 /** What becomes of the calls of one response. */

@@ -8,6 +8,7 @@
 import type { Amounts } from './budget.ts'
 import { type Guarded, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
+import { branchesOff, wentOn } from './kept.ts'
 import type { LoopFinding } from './loop-guard.ts'
 import type { Sighting } from './sighting.ts'
 import { isStagnating } from './stagnation.ts'
@@ -48,6 +49,8 @@ export interface Thread {
   readonly responses?: readonly string[]
   /** How much of the context window its newest answer left filled. */
   readonly context?: { readonly tokens: number; readonly requestBytes: number }
+  /** Of these, those that a request has gone on from. */
+  readonly wentOnFrom?: readonly string[]
   /** Unset while nobody guards it. */
   readonly guarded?: Guarded
 }
@@ -131,6 +134,8 @@ function findThread(session: Session, sighting: Sighting, name: string): Thread 
   const newestFirst = session.threads.toReversed()
   if (name !== '') return newestFirst.find((thread) => thread.name === name)
   const { previous } = sighting
+  const again = previous && newestFirst.find((thread) => retryOf(thread.run, sighting))
+  if (again) return again
   const gave = previous && newestFirst.find((thread) => thread.responses?.includes(previous))
   if (gave) return gave
   const sameSystem = newestFirst.filter((thread) => thread.name === '' && thread.system === sighting.system)
@@ -157,6 +162,8 @@ function sharesHistory(thread: Thread, sighting: Sighting): boolean {
 function startsRun(thread: Thread, sighting: Sighting): boolean {
   const last = sighting.humans.at(-1)
   if (last === undefined) return false
+  // What a human says beside a history that the provider keeps is new.
+  if (sighting.previous !== undefined) return !retryOf(thread.run, sighting)
   if (!thread.humans.includes(last)) return true
   // One more than before, and nothing since: a shorter view of the same history may well have come in between.
   if (sighting.humans.length > thread.humanCount && sighting.iteration === 1) return true
@@ -265,7 +272,9 @@ export function observe(
   isDerived = false,
   follow?: (guarded: Guarded) => Guarded,
 ): { session: Session; position: Position } {
-  const known = findThread(session, sighting, threadName)
+  const found = findThread(session, sighting, threadName)
+  const isBranch = found !== undefined && branchesOff(found, sighting) && !retryOf(found.run, sighting)
+  const known = isBranch ? undefined : found
   const isOver = known !== undefined && isDerived && startsOver(known, sighting)
   const begins = !known || isOver || startsRun(known, sighting)
   const run = begins ? newRun(now) : known.run
@@ -290,6 +299,7 @@ export function observe(
     ...(guarded ? { guarded } : {}),
     ...(known?.responses ? { responses: known.responses } : {}),
     ...(known?.context ? { context: known.context } : {}),
+    ...wentOn(known, sighting),
     name: threadName,
     system: sighting.system,
     humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),

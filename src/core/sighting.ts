@@ -28,6 +28,10 @@ export interface Sighting {
   readonly hasResults: boolean
   /** The id of the response, or of the conversation, that the request goes on from without sending it. */
   readonly previous?: string
+  /** Several may go on from it, each in its own way: it is a response. A conversation has one end. */
+  readonly mayFork?: boolean
+  /** Names the results that the input begins with, whose calls are not in it. */
+  readonly step?: Hash
   /** Length of the request. */
   readonly bytes?: number
   /** Does the newest assistant message say something, or call nothing? */
@@ -77,6 +81,33 @@ export function sight(
       return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
     },
     beginning: reading.beginning,
+  }
+}
+
+/**
+ * What a request tells that goes on from what its provider keeps: its results are those of the calls before, and it is
+ * known by what it goes on from.
+ */
+export function goingOn(
+  sighting: Sighting,
+  conversation: Conversation,
+  previous: string,
+  mayFork: boolean,
+): Sighting {
+  const ids: string[] = []
+  for (let at = 0; at < conversation.length && conversation.role(at) !== 'assistant'; at++)
+    ids.push(...conversation.results(at).map(({ callId }) => callId))
+  if (ids.length === 0) return { ...sighting, previous, mayFork }
+  const step = hashOf('goes on', previous, ...ids)
+  const isSameRun = sighting.humans.length === 0 && sighting.ancestry.length === 0
+  return {
+    ...sighting,
+    previous,
+    mayFork,
+    step,
+    ancestry: [step, ...sighting.ancestry],
+    newest: sighting.newest ?? step,
+    ...(isSameRun ? { toolCalls: ids.length, newToolCalls: ids.length } : {}),
   }
 }
 

@@ -43,6 +43,12 @@ export interface DialectRequest {
   readonly preface?: Span | undefined
   /** The id of an earlier response, or of a conversation, that this request goes on from without sending it. */
   readonly previous?: string
+  /** It is a conversation's: responses are added to it one after the other. */
+  readonly isConversation?: boolean
+  /** What the first answer in the input consists of, where it is only referred to: the id of its first item. */
+  readonly firstItem?: string
+  /** The provider keeps what the model says, so that a later request need not show what it called. */
+  readonly isKept?: boolean
   /** The decoded value of a top-level field of the body; `undefined` where it has none. */
   field(name: string): unknown
   /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
@@ -124,6 +130,8 @@ export interface Tapped {
   readonly whole: Buffer | undefined
   /** It came as server-sent events. */
   readonly streams: boolean
+  /** What it calls is to be told as well; the tail is up to 1 MB long then. */
+  readonly withCalls: boolean
 }
 
 /** What a response says of itself. */
@@ -134,6 +142,10 @@ export interface Facts {
   readonly id?: string
   /** The id of a conversation that the provider keeps, which the response was added to. */
   readonly conversation?: string
+  /** What it calls, where that was asked for. */
+  readonly calls?: readonly ToolCall[]
+  /** The id of the first item it consists of. */
+  readonly item?: string
 }
 
 export interface Dialect {

@@ -1,20 +1,22 @@
 /** What a Responses response says of itself: its id, what it took, what it called. */
+import type { ToolCall } from '../core/conversation.ts'
 import type { TokenUsage } from '../core/usage.ts'
+import { decode, elements, kindAt, member, members, root } from '../json/scan.ts'
 import { chatUsage } from './chat-facts.ts'
 import type { Facts, Tapped } from './dialect.ts'
+import { callOfItem, isClientCall } from './responses-shape.ts'
+import { isObject, type Json, parseObject, textOf } from './shape.ts'
 import { firstText, lastObject } from './usage-text.ts'
 
 /** Its numbers have names of their own, and those inside them. */
-function usageOf(usage: unknown): TokenUsage | undefined {
-  const renamed =
-    typeof usage === 'object' && usage !== null
-      ? {
-          ...usage,
-          prompt_tokens_details: Reflect.get(usage, 'input_tokens_details'),
-          completion_tokens_details: Reflect.get(usage, 'output_tokens_details'),
-        }
-      : usage
-  return chatUsage(renamed)
+function usageOf(usage: Json | undefined): TokenUsage | undefined {
+  return chatUsage(
+    usage && {
+      ...usage,
+      prompt_tokens_details: usage['input_tokens_details'],
+      completion_tokens_details: usage['output_tokens_details'],
+    },
+  )
 }
 
 /** Does the response say that its provider has not kept it? */
@@ -24,12 +26,59 @@ function isForgotten({ head, tail }: Tapped): boolean {
   return (last ?? said.exec(head.toString('latin1'))?.[1]) === 'false'
 }
 
+/** Items of one response that are looked at. */
+const MAX_ITEMS = 256
+
+const ITEM_DONE = 'response.output_item.done'
+const LF = 0x0a
+
+/** The items that a stream, or its tail, tells the whole of: those of one kind of event, each on a line of its own. */
+function streamedItems(bytes: Buffer): Json[] {
+  const items: Json[] = []
+  let at = bytes.indexOf(`"${ITEM_DONE}"`)
+  while (at !== -1 && items.length < MAX_ITEMS) {
+    const start = bytes.lastIndexOf(LF, at) + 1
+    const next = bytes.indexOf(LF, at)
+    const end = next === -1 ? bytes.length : next
+    const line = bytes.toString('utf8', start, end)
+    const event = line.startsWith('data:') ? parseObject(line.slice('data:'.length)) : undefined
+    if (event?.['type'] === ITEM_DONE && isObject(event['item'])) items.push(event['item'])
+    at = bytes.indexOf(`"${ITEM_DONE}"`, end)
+  }
+  return items
+}
+
+/** The items of a whole response, each decoded by itself: what surrounds them repeats the request. */
+function wholeItems(body: Buffer): Json[] {
+  const output = member(members(body, root(body)), 'output')?.value
+  if (!output || kindAt(body, output) !== 'array') return []
+  return elements(body, output)
+    .slice(0, MAX_ITEMS)
+    .map((item) => decode(body, item))
+    .filter(isObject)
+}
+
+function callsOf({ tail, whole, streams }: Tapped): Pick<Facts, 'calls' | 'item'> {
+  const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
+  const calls = items.filter(isClientCall).map(
+    (item): ToolCall => ({
+      ...callOfItem(item),
+      ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}),
+    }),
+  )
+  const first = whole ? textOf(items[0]?.['id']) : ''
+  return { calls, ...(first === '' ? {} : { item: first }) }
+}
+
 /** The id stands at the beginning, in a stream in the first event; what it took at the end. */
 export function responsesFacts(tapped: Tapped): Facts {
   const usage = usageOf(lastObject(tapped.tail, 'usage'))
+  const conversation = textOf(lastObject(tapped.tail, 'conversation')?.['id'])
   const id = firstText(tapped.head, 'id')
   return {
     ...(usage ? { usage } : {}),
     ...(id === undefined || isForgotten(tapped) ? {} : { id }),
+    ...(conversation === '' ? {} : { conversation }),
+    ...(tapped.withCalls ? callsOf(tapped) : {}),
   }
 }

@@ -45,6 +45,8 @@ export interface InputItem extends Span {
   readonly role: Exclude<Role, 'part'>
   readonly isCall: boolean
   readonly isResult: boolean
+  /** Only the name of something that the provider keeps. */
+  readonly isReference: boolean
   /** It may stand in the middle of a response: a compaction does. */
   readonly isAside: boolean
 }
@@ -80,13 +82,14 @@ function readItem(json: Buffer, at: number): InputItem {
     role: roleOfItem(kind, nameAt(json, role)),
     isCall: kind === 'call' || (isReference && isCallReference(nameAt(json, id))),
     isResult: kind === 'result',
+    isReference,
     isAside: kind === 'aside',
   }
 }
 
 /** An input that is one text is one message of the user's. */
 function readText({ start, end }: Span): InputItem {
-  return { start, end, role: 'user', isCall: false, isResult: false, isAside: false }
+  return { start, end, role: 'user', isCall: false, isResult: false, isReference: false, isAside: false }
 }
 
 /** Indexes a body whose input is no list: a text, or nothing where the provider knows what to go on with. */
@@ -171,7 +174,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
         .map((part) => {
           const called = item(part)
           return called['type'] === 'item_reference'
-            ? { id: textOf(called['id']), name: '', arguments: '' }
+            ? { id: textOf(called['id']), item: textOf(called['id']), name: '', arguments: '' }
             : callOfItem(called)
         })
     },
@@ -243,11 +246,20 @@ function banTools({ json, object, fields }: Index, ban: ToolBan): Edit[] {
 }
 
 /** What the request goes on from without sending it: a response, or a conversation, by its id. */
-function previousOf(field: (name: string) => unknown): { readonly previous?: string } {
+function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'previous' | 'isConversation'> {
   const response = textOf(field('previous_response_id'))
+  if (response !== '') return { previous: response }
   const conversation = field('conversation')
-  const previous = response || textOf(isObject(conversation) ? conversation['id'] : conversation)
-  return previous === '' ? {} : { previous }
+  const id = textOf(isObject(conversation) ? conversation['id'] : conversation)
+  return id === '' ? {} : { previous: id, isConversation: true }
+}
+
+/** What of the input the provider knows better than the request shows. */
+function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | 'firstItem'> {
+  if (!items.some(({ isReference }) => isReference)) return {}
+  const first = items.find(({ role }) => role === 'assistant')
+  const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
+  return { isKept: true, ...(id ? { firstItem: nameAt(json, id.start) } : {}) }
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
@@ -263,6 +275,8 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     preface: member(fields, 'instructions')?.value,
     conversation,
     ...previousOf(field),
+    isKept: isKept(index, field),
+    ...referencesOf(index),
     field,
     notice(text, channel) {
       if (isKept(index, field)) {

@@ -56,6 +56,7 @@ export function tapFor(
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body),
+    withCalls: judgement.request.isKept === true,
     settle(answer) {
       const usage = priced(answer.usage, catalogue, model, upstream)
       emit({ kind: 'answered', upstream: upstream.name, usage })

@@ -1,11 +1,12 @@
 /** Reads a guarded request and decides what becomes of it. */
-import type { ToolCall } from '../core/conversation.ts'
-import { type Guarded, guard, type Refused } from '../core/guard.ts'
+import { lastMessage, type ToolCall } from '../core/conversation.ts'
+import { type Guarded, guard, made, type Refused } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
 import { type LoopPolicy, mayRefuse } from '../core/loop-guard.ts'
 import { type Declared, policyFor } from '../core/policy.ts'
+import { readOn } from '../core/reading.ts'
 import type { Position } from '../core/session.ts'
-import { derivedSessionId, isAgentic, type Sighting, sight } from '../core/sighting.ts'
+import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/sighting.ts'
 import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { Link } from '../store/store.ts'
@@ -78,15 +79,14 @@ export async function judge(
   const { conversation } = request
   const { reading, fingerprint } = recollection.read(request)
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
-  const sighting: Sighting = {
-    ...sight(reading, conversation, fingerprint, registry),
-    bytes: body.length,
-    ...(previous === undefined ? {} : { previous }),
-  }
+  const shown = { ...sight(reading, conversation, fingerprint, registry), bytes: body.length }
+  const sighting: Sighting =
+    previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
   if (!isAgentic(conversation, sighting)) return 'uncounted'
   const explicit = explicitSessionId(headers, request, identity)
+  const linked = previous ?? (request.firstItem === undefined ? undefined : presentable(request.firstItem))
   const link =
-    explicit === undefined && previous !== undefined ? await linkOf(context, tenant, previous) : undefined
+    explicit === undefined && linked !== undefined ? await linkOf(context, tenant, linked) : undefined
   const derived = explicit === undefined && !link ? derivedSessionId(tenant, sighting) : undefined
   const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
@@ -96,7 +96,9 @@ export async function judge(
   const asked = { model, upstream: upstream.name, header: (name: string) => headerOf(headers, name) }
   const policy = policyFor(budget, asked, declaredIn(headers))
   const following = followed(loop, policy)
-  const transcript = { conversation, reading, registry }
+  const { step } = sighting
+  const settled = readOn(reading, conversation, lastMessage(conversation), registry)
+  const transcript = { conversation, reading: settled, registry, ...(step ? { goesOnFrom: step } : {}) }
   const remembered = await remember(context, {
     tenant,
     id,
@@ -105,6 +107,7 @@ export async function judge(
     thread: threadNameOf(headers, identity),
     sighting,
     follow: following && ((guarded: Guarded) => guard(guarded, transcript, following)),
+    note: following && ((guarded, calls) => made(guarded, calls, following)),
   })
   const { loop: found, ...elsewhere } = remembered.position
   // Calls that are followed for the budget alone are no business of the loop guard's.

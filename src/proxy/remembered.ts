@@ -49,6 +49,8 @@ export interface Counting {
   readonly sighting: Sighting
   /** Takes the request in for the loop guard. */
   readonly follow: ((guarded: Guarded) => Guarded) | undefined
+  /** Takes in for the loop guard what a response called. */
+  readonly note: ((guarded: Guarded, calls: readonly ToolCall[]) => Guarded) | undefined
 }
 
 const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
@@ -82,7 +84,7 @@ async function withFirst(
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
 export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
   const { store } = context
-  const { tenant, id, sessionId, isDerived, thread, sighting, follow } = counting
+  const { tenant, id, sessionId, isDerived, thread, sighting, follow, note } = counting
   const key = id === undefined ? undefined : { tenant, id }
   const askedAt = context.now()
   const counted: CountedRequest = { fingerprint: sighting.fingerprint, thread }
@@ -110,9 +112,14 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
   }
   return {
     position: await place(),
-    async answered({ usage, id: response, conversation }) {
+    async answered({ usage, id: response, conversation, calls = [], item }) {
       const ids = [response, conversation].flatMap((name) => (name === undefined ? [] : [presentable(name)]))
-      const facts = { usage, ids, requestBytes: sighting.bytes ?? 0 }
+      const facts = {
+        usage,
+        ids,
+        requestBytes: sighting.bytes ?? 0,
+        follow: note && calls.length > 0 ? (guarded: Guarded) => note(guarded, calls) : undefined,
+      }
       if (id !== undefined) {
         await change((session) => answered(session, counted, facts))
         return link(ids, id, sessionId ?? '')
@@ -126,7 +133,8 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
         tenant,
         id: began,
       })
-      return link(ids, began, began)
+      // Clients that refer to what was said before begin with the first item of the first response.
+      return link(item === undefined ? ids : [...ids, presentable(item)], began, began)
     },
     async refuse(calls, policy) {
       if (!key) return NOTHING_REFUSED

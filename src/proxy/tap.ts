@@ -3,6 +3,7 @@
  * what is left of the head and the tail is asked for usage and ids. Nothing is copied or parsed before.
  */
 import zlib from 'node:zlib'
+import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens } from '../core/usage.ts'
 import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
 import { decoded } from './body.ts'
@@ -15,6 +16,9 @@ export interface Answered {
   /** The id by which the client may go on from the response, and that of the conversation the provider keeps. */
   readonly id?: string
   readonly conversation?: string
+  readonly calls?: readonly ToolCall[]
+  /** The id of the first item it consists of. */
+  readonly item?: string
 }
 
 export interface Tap {
@@ -26,6 +30,8 @@ export interface Tap {
 
 const HEAD_BYTES = 16_384
 const TAIL_BYTES = 65_536
+/** Of a response whose calls are to be told: they stand before what it says of itself, which may repeat all tools. */
+const TAIL_WITH_CALLS = 1_048_576
 
 /** Bytes of a body in a content coding that are kept, and what they may become. */
 const MAX_ENCODED = 1_048_576
@@ -85,13 +91,13 @@ function keep(tailBytes = TAIL_BYTES): Kept {
 }
 
 /** A body that is there already, as it would have been kept. */
-function kept(body: Buffer): Kept {
-  const whole = body.length <= HEAD_BYTES + TAIL_BYTES ? body : undefined
+function kept(body: Buffer, tailBytes = TAIL_BYTES): Kept {
+  const whole = body.length <= HEAD_BYTES + tailBytes ? body : undefined
   return {
     take: () => undefined,
     length: body.length,
     head: body.subarray(0, HEAD_BYTES),
-    tail: whole ?? body.subarray(-TAIL_BYTES),
+    tail: whole ?? body.subarray(-tailBytes),
     whole,
   }
 }
@@ -115,9 +121,10 @@ function estimated(body: Kept, requestBytes: number): CallUsage {
   }
 }
 
-function factsOf(dialect: Dialect, body: Kept, streams: boolean): Facts {
+function factsOf(dialect: Dialect, body: Kept, streams: boolean, withCalls: boolean): Facts {
   const tapped: Tapped = {
     streams,
+    withCalls,
     get head() {
       return body.head
     },
@@ -158,6 +165,8 @@ export interface TapTarget {
   readonly head: Head
   /** Of the request that was sent, for an estimate. */
   readonly requestBytes: number
+  /** What it calls is to be told as well. */
+  readonly withCalls?: boolean
   /** Told once, after `end`: synchronously, but for large bodies in a content coding. */
   settle(answered: Answered): void
   /** A fault of Governor's own in reading the response, which is estimated then. */
@@ -169,16 +178,17 @@ function codingOf({ headers }: Head): string {
 }
 
 /** Opens a tap on a successful response. */
-export function openTap({ dialect, head, requestBytes, settle, fault }: TapTarget): Tap {
+export function openTap({ dialect, head, requestBytes, withCalls = false, settle, fault }: TapTarget): Tap {
   const coding = codingOf(head)
   const isCoded = coding !== 'identity'
-  const body = keep(isCoded ? MAX_ENCODED : TAIL_BYTES)
+  const tailBytes = withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
+  const body = keep(isCoded ? MAX_ENCODED : tailBytes)
   let isOver = false
   const tell = (read: Kept) => {
     const streams = /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
     let facts: Facts = {}
     try {
-      facts = factsOf(dialect, read, streams)
+      facts = factsOf(dialect, read, streams, withCalls)
     } catch (error) {
       fault(error as Error)
     }
@@ -191,9 +201,9 @@ export function openTap({ dialect, head, requestBytes, settle, fault }: TapTarge
     const untold = () => tell(kept(Buffer.alloc(0)))
     if (!whole) return untold()
     if (whole.length <= MAX_DECODED_AT_ONCE)
-      return tell(kept(decodedAtOnce(whole, coding) ?? Buffer.alloc(0)))
+      return tell(kept(decodedAtOnce(whole, coding) ?? Buffer.alloc(0), tailBytes))
     decoded(whole, coding, MAX_DECODED)
-      .then((plain) => (plain ? tell(kept(plain)) : untold()))
+      .then((plain) => (plain ? tell(kept(plain, tailBytes)) : untold()))
       .catch(fault)
   }
   return {

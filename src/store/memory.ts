@@ -18,6 +18,8 @@ const BYTES_PER_THREAD = 512
 const LINKS_PER_SESSION = 4
 /** A window of calls and outcomes, and names of messages. */
 const BYTES_PER_GUARD = 8_192
+/** A call that only its response told of. */
+const BYTES_PER_CALL = 384
 
 function sizeOfRun(run: Run): number {
   return run.seen.length * BYTES_PER_HASH + (run.ended ? run.ended.text.length * 2 : 0)
@@ -28,8 +30,12 @@ function sizeOf(session: Session): number {
     (sum, thread) =>
       sum +
       BYTES_PER_THREAD +
-      (thread.humans.length + thread.ancestry.length + (thread.responses?.length ?? 0)) * BYTES_PER_HASH +
-      (thread.guarded ? BYTES_PER_GUARD : 0) +
+      (thread.humans.length +
+        thread.ancestry.length +
+        (thread.responses?.length ?? 0) +
+        (thread.wentOnFrom?.length ?? 0)) *
+        BYTES_PER_HASH +
+      (thread.guarded ? BYTES_PER_GUARD + (thread.guarded.made?.length ?? 0) * BYTES_PER_CALL : 0) +
       sizeOfRun(thread.run),
     BYTES_PER_THREAD,
   )

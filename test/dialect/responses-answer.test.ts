@@ -110,7 +110,7 @@ describe('a reply of Governor’s own', () => {
 describe('what a response says of itself', () => {
   const tapped = (text: string, streams = false) => {
     const all = Buffer.from(text)
-    return { head: all, tail: all, whole: all, streams }
+    return { head: all, tail: all, whole: all, streams, withCalls: true }
   }
 
   it('is its id and what it took', () => {

@@ -25,7 +25,8 @@ function readWith(recall: Recall, body: Buffer, owner = 'me', dialect: Dialect =
   const request = dialect.read(body, recollection.recall)
   if (!request) throw new Error('not a request')
   const { reading, fingerprint } = recollection.read(request)
-  return { items: request.list.items, sighting: sight(reading, request.conversation, fingerprint, registry) }
+  const sighting = sight(reading, request.conversation, fingerprint, registry)
+  return { items: request.list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
 }
 
 /** As if nothing had gone by before. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
-import { runaway } from '../support/provider.ts'
+import { runaway, type Script } from '../support/provider.ts'
 import { type Item, runResponses, TOOL } from '../support/responses-agent.ts'
 
 const WARNING =
@@ -47,6 +47,16 @@ describe.each([
     else expect((third?.['input'] as Item[] | undefined)?.at(-1)?.['output']).toBe(`found\n\n${WARNING}`)
     const stopped = provider.requests[3]?.json
     expect(stopped).toMatchObject({ tool_choice: 'none', tools: [TOOL] })
+  })
+
+  it('is warned of a loop once its calls have been the same three times, and again three later', async () => {
+    const same: Script = () => ({ reasoning: 'x', calls: [{ name: 'search', arguments: { query: 'it' } }] })
+    const { url } = await startBoth(same, { loop_guard: { mode: 'warn' } })
+    const agent = await runResponses(url, 'Go.', { ...options, max: 7 })
+    const loops = agent.steps.map(({ headers }) => headers.get('x-governor-loop'))
+    const found = [null, null, null, 'repetition;count=3', null, null, 'repetition;count=3']
+    expect(loops).toEqual(found)
+    expect((await agent.repeat()).headers.get('x-governor-loop')).toBe('repetition;count=3')
   })
 
   it('leaves no notice in what the client, or the provider, keeps', async () => {

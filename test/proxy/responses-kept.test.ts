@@ -1,0 +1,169 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import type { Script } from '../support/provider.ts'
+import { callResponses, type Item, type ResponseStep, runResponses } from '../support/responses-agent.ts'
+
+const search = { name: 'search', arguments: { query: 'it' } }
+const iteration = ({ headers }: ResponseStep) => headers.get('x-governor-iteration')
+const session = ({ headers }: ResponseStep) => headers.get('x-governor-session')
+const user = (content: string) => ({ role: 'user', content })
+const outputs = ({ calls }: ResponseStep, output = 'found') =>
+  calls.map((call) => ({ type: 'function_call_output', call_id: call['call_id'], output }))
+
+/** Calls `calls` for ever. */
+const always =
+  (...calls: (typeof search)[]): Script =>
+  () => ({ calls })
+
+describe.each([{ stream: false }, { stream: true }])(
+  'a conversation that the provider keeps (stream: $stream)',
+  ({ stream }) => {
+    const options = { stateful: true, stream }
+
+    it('is one session by the ids of its responses', async () => {
+      const { url } = await startBoth(always(search))
+      const { steps } = await runResponses(url, 'Go.', { ...options, max: 4 })
+      expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
+      expect(new Set(steps.slice(1).map(session)).size).toBe(1)
+    })
+
+    it('is warned of a loop though no request shows a call', async () => {
+      const { url, provider } = await startBoth(always(search), { loop_guard: { mode: 'warn' } })
+      const { steps } = await runResponses(url, 'Go.', { ...options, max: 5 })
+      const loops = steps.map(({ headers }) => headers.get('x-governor-loop'))
+      expect(loops).toEqual([null, null, null, 'repetition;count=3', null])
+      expect(provider.requests[3]?.json['instructions']).toMatch(/repeating the same action/)
+      expect(JSON.stringify(provider.requests[3]?.json['input'])).not.toMatch(/repeating/)
+    })
+
+    it('is not warned where results differ, or calls do', async () => {
+      let count = 0
+      const paging: Script = (_, number) => ({ calls: [{ name: 'page', arguments: { number } }] })
+      const { url } = await startBoth(paging)
+      const result = () => `page ${count++}`
+      const { steps } = await runResponses(url, 'Go.', { ...options, max: 8, result })
+      expect(steps.map(({ headers }) => headers.get('x-governor-loop')).filter(Boolean)).toEqual([])
+    })
+
+    it('counts parallel calls as one iteration, and each as a tool call', async () => {
+      const budget = { run: { max_tool_calls: 5 } }
+      const { url } = await startBoth(always(search, { name: 'open', arguments: { query: 'x' } }), { budget })
+      const { steps } = await runResponses(url, 'Go.', { ...options, max: 6 })
+      expect(steps.map(iteration)).toEqual(
+        ['1/60', '2/60', '3/60', '4/60', '5/60', '6/60'].slice(0, steps.length),
+      )
+      const stopped = steps.findIndex(({ headers }) => headers.get('x-governor-verdict') === 'stop')
+      expect(stopped).toBe(3)
+    })
+
+    it('begins a run with every human message, the same words included', async () => {
+      const { url } = await startBoth(({ items }) =>
+        items?.at(-1)?.['role'] === 'user' ? { calls: [search] } : { text: 'Done.' },
+      )
+      const agent = await runResponses(url, 'continue', options)
+      expect(agent.steps.map(iteration)).toEqual(['1/60', '2/60'])
+      expect(iteration(await agent.ask('continue'))).toBe('1/60')
+      expect(iteration(await agent.repeat())).toBe('1/60')
+    })
+
+    it('takes the same request again for a retry', async () => {
+      const { url } = await startBoth(always(search))
+      const agent = await runResponses(url, 'Go.', { ...options, max: 3 })
+      expect(iteration(await agent.repeat())).toBe('3/60')
+    })
+
+    it('is one run on its own for each of many that go on from one response with a task', async () => {
+      const { url } = await startBoth(always(search), { budget: { max_iterations: 4 } })
+      const first = await callResponses(url, { input: [user('Read this.')] }, { stream })
+      const tasks = Array.from({ length: 5 }, (_, at) => user(`Task ${at}`))
+      const answer = outputs(first)
+      let steps = await Promise.all(
+        tasks.map((task) =>
+          callResponses(
+            url,
+            { input: [...answer, task], previous_response_id: first.response['id'] },
+            { stream },
+          ),
+        ),
+      )
+      for (let number = 1; number <= 4; number++) {
+        expect(steps.map(iteration)).toEqual(tasks.map(() => `${number}/4`))
+        expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).not.toContain('stop')
+        steps = await Promise.all(
+          steps.map((step) =>
+            callResponses(
+              url,
+              { input: outputs(step), previous_response_id: step.response['id'] },
+              { stream },
+            ),
+          ),
+        )
+      }
+      expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual(tasks.map(() => 'stop'))
+    })
+
+    it('does not get its budget back by going back to an earlier response', async () => {
+      const { url } = await startBoth(always(search), { budget: { max_iterations: 4 } })
+      const first = await callResponses(url, { input: [user('Go.')] }, { stream })
+      const verdicts = []
+      for (let at = 0; at < 5; at++) {
+        const input = outputs(first, `try ${at}`)
+        const step = await callResponses(
+          url,
+          { input, previous_response_id: first.response['id'] },
+          { stream },
+        )
+        verdicts.push(step.headers.get('x-governor-verdict'))
+      }
+      expect(verdicts.slice(-2)).toEqual(['stop', 'stop'])
+    })
+
+    it('is counted by the id of a conversation as well', async () => {
+      const { url } = await startBoth(always(search), { loop_guard: { mode: 'warn' } })
+      const steps: ResponseStep[] = []
+      let input: Item[] = [user('Go.')]
+      for (let at = 0; at < 4; at++) {
+        const step = await callResponses(url, { input, conversation: { id: 'conv_1' } }, { stream })
+        steps.push(step)
+        input = outputs(step)
+      }
+      expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
+      expect(new Set(steps.map(session))).toEqual(new Set(['conv_1']))
+      expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
+    })
+
+    it('is followed where the client refers to what was said before', async () => {
+      const { url } = await startBoth(({ items = [] }) => ({ reasoning: `${items.length}`, calls: [search] }))
+      const steps: ResponseStep[] = []
+      const input: Item[] = [user('Go.')]
+      for (let at = 0; at < 4; at++) {
+        const step = await callResponses(url, { input }, { stream })
+        steps.push(step)
+        const output = step.response['output'] as Item[]
+        input.push(...output.map(({ id }) => ({ type: 'item_reference', id })), ...outputs(step))
+      }
+      expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
+      expect(new Set(steps.slice(1).map(session)).size).toBe(1)
+      expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
+    })
+
+    it('goes on where nothing is known of the response it goes on from', async () => {
+      const { url, provider } = await startBoth(always(search))
+      const first = await callResponses(provider.url, { input: [user('Go.')] }, { stream })
+      const second = { input: outputs(first), previous_response_id: first.response['id'] }
+      const step = await callResponses(url, second, { stream })
+      expect([step.status, iteration(step)]).toEqual([200, '1/60'])
+      const third = { input: outputs(step), previous_response_id: step.response['id'] }
+      expect(iteration(await callResponses(url, third, { stream }))).toBe('2/60')
+    })
+
+    it('is not shared with another tenant', async () => {
+      const { url } = await startBoth(always(search))
+      const first = await callResponses(url, { input: [user('Go.')] }, { stream })
+      const next = { input: outputs(first), previous_response_id: first.response['id'] }
+      const other = { authorization: 'Bearer sk-other' }
+      expect(iteration(await callResponses(url, next, { stream, headers: other }))).toBe('1/60')
+      expect(iteration(await callResponses(url, next, { stream }))).toBe('2/60')
+    })
+  },
+)
