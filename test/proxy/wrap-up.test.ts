@@ -1,0 +1,264 @@
+import { describe, expect, it } from 'vitest'
+import { callModel, runAgent, START, TOOLS } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import type { ChatBody, Script } from '../support/provider.ts'
+
+const budget = { max_iterations: 10, adaptive: false, caution_threshold: 0.4, warning_threshold: 0.7 }
+const loop_guard = { enabled: false }
+const stopped = { text: 'Done.' }
+
+/** A model that calls a tool in every answer; `says` is what it writes beside the call. */
+function calling(says: (number: number) => string | undefined = () => undefined): Script {
+  return ({ json }, number) => {
+    const text = says(number)
+    if (json.tool_choice === 'none' || !json.tools) return stopped
+    return { ...(text ? { text } : {}), calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
+  }
+}
+
+const lastRole = ({ messages }: ChatBody) => messages.at(-1)?.role
+
+describe.each([false, true])('a warning, streamed: %s', (stream) => {
+  it('that was ignored comes back as a message of its own, until it is heeded', async () => {
+    const { url, provider, events } = await startBoth(
+      calling((number) => (number === 9 ? 'I will wrap up now.' : undefined)),
+      { budget, loop_guard },
+    )
+    await runAgent(url, START, { stream })
+    // Warned at 7, ignored at 7 and 8, heeded at 9.
+    expect(provider.requests.slice(5, 10).map(({ json }) => lastRole(json))).toEqual([
+      'tool',
+      'tool',
+      'user',
+      'user',
+      'tool',
+    ])
+    expect(provider.requests[7]?.json.messages.at(-1)?.content).toMatch(
+      /^\[BUDGET: Iteration 8\/10\. You MUST/,
+    )
+    const heeds = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.heed] : []))
+    expect(heeds).toEqual(['ignored', 'ignored', 'acknowledged', 'ignored'])
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_warnings_answered_total{heed="ignored"} 3')
+    expect(metrics).toContain('governor_warnings_answered_total{heed="acknowledged"} 1')
+  })
+
+  it('stays where it is with escalate: false', async () => {
+    const { url, provider } = await startBoth(calling(), {
+      budget: { ...budget, escalate: false },
+      loop_guard,
+    })
+    await runAgent(url, START, { stream })
+    expect(provider.requests.slice(1, 10).map(({ json }) => lastRole(json))).toEqual(Array(9).fill('tool'))
+  })
+
+  it('is repeated in the same form to a client that sends its request again', async () => {
+    const { url, provider } = await startBoth(calling(), { budget, loop_guard })
+    const { messages } = await runAgent(url, START, { stream, max: 8 })
+    const headers = { 'x-governor-session': 'again' }
+    await callModel(url, messages.slice(0, -2), { stream, headers })
+    await callModel(url, messages, { stream, headers })
+    await callModel(url, messages, { stream, headers })
+    const [first, second] = provider.requests.slice(-2)
+    expect(second?.body.toString()).toBe(first?.body.toString())
+    expect(first && lastRole(first.json)).toBe('user')
+  })
+
+  it('that is answered is seen in the next run', async () => {
+    const { url, events } = await startBoth(
+      ({ json }, number) => (number === 7 ? { text: 'Here you are.' } : calling()({ json } as never, number)),
+      { budget, loop_guard },
+    )
+    const { messages } = await runAgent(url, START, { stream })
+    await callModel(url, [...messages, { role: 'user', content: 'Thanks. And now?' }], { stream })
+    expect(events).toContainEqual({ kind: 'warning_answered', heed: 'acknowledged' })
+  })
+})
+
+describe('tools that are dropped', () => {
+  const named = (...names: readonly string[]) =>
+    names.map((name) => ({ type: 'function', function: { name, parameters: { type: 'object' } } }))
+  const config = (...globs: readonly string[]) => ({
+    budget: { ...budget, wrap_up: { drop_tools: globs } },
+    loop_guard,
+  })
+  const offered = (body: ChatBody | undefined) =>
+    (body?.tools ?? []).map((tool) => (tool as { function: { name: string } }).function.name)
+  const tools = named('search', 'spawn_agent', 'web_fetch')
+
+  it('are no longer offered from the warning on', async () => {
+    const { url, provider } = await startBoth(calling(), config('web_*', 'spawn_agent'))
+    await runAgent(url, START, { max: 8, body: { tools } })
+    const all = ['search', 'spawn_agent', 'web_fetch']
+    expect(provider.requests.map(({ json }) => offered(json))).toEqual([
+      ...Array(6).fill(all),
+      ['search'],
+      ['search'],
+    ])
+    expect(provider.requests.every(({ json }) => json.tool_choice === undefined)).toBe(true)
+  })
+
+  it('stay where the client insists on them', async () => {
+    const { url, provider } = await startBoth(calling(), config('*'))
+    const choice = { type: 'function', function: { name: 'search' } }
+    await runAgent(url, START, { max: 7, body: { tools, tool_choice: choice } })
+    expect(offered(provider.requests[6]?.json)).toEqual(['search'])
+    expect(provider.requests[6]?.json.tool_choice).toEqual(choice)
+  })
+
+  it('stay, not to be chosen, where there would be none left', async () => {
+    const { url, provider } = await startBoth(calling(), config('*'))
+    const { steps } = await runAgent(url, START, { body: { tools } })
+    expect(offered(provider.requests[6]?.json)).toHaveLength(3)
+    expect(provider.requests[6]?.json.tool_choice).toBe('none')
+    expect(steps).toHaveLength(7)
+    expect(steps.at(-1)?.finish).toBe('stop')
+  })
+
+  it('come back where the provider refuses to go without, and are not dropped again', async () => {
+    const go = calling()
+    const { url, provider, events } = await startBoth(
+      (request, number) =>
+        offered(request.json).length < 3
+          ? { status: 400, body: { error: { message: 'tools must not change' } } }
+          : go(request, number),
+      config('web_*'),
+    )
+    const { steps } = await runAgent(url, START, { max: 9, body: { tools } })
+    expect(steps.every(({ status }) => status === 200)).toBe(true)
+    expect(provider.requests.filter(({ json }) => offered(json).length < 3)).toHaveLength(1)
+    expect(events).toContainEqual(
+      expect.objectContaining({ kind: 'alteration_refused', alteration: 'drop_tools' }),
+    )
+  })
+})
+
+describe('caution_when: stagnating', () => {
+  const config = { budget: { ...budget, warning_threshold: 0.9, caution_when: 'stagnating' } }
+
+  /** Calls the same two tools again and again from a request on. */
+  const turning =
+    (from: number): Script =>
+    ({ json }, number) =>
+      json.tool_choice === 'none'
+        ? stopped
+        : { calls: [{ name: 'search', arguments: { query: number < from ? `q${number}` : 'same' } }] }
+
+  it.each([{ enabled: false }, { mode: 'observe' }])(
+    'cautions a run that gets nowhere, and no other, with the loop guard %j',
+    async (guard) => {
+      const stuck = await startBoth(turning(1), { ...config, loop_guard: guard })
+      const { steps } = await runAgent(stuck.url, START)
+      // Five calls that brought nothing new, after the first one.
+      expect(steps.map(({ headers }) => headers.get('x-governor-tier'))).toEqual([
+        ...Array(6).fill(null),
+        'caution',
+        'caution',
+        'warning',
+        'warning',
+        null,
+      ])
+      expect(stuck.events.some(({ kind }) => kind === 'loop')).toBe('mode' in guard)
+
+      const working = await startBoth(turning(99), { ...config, loop_guard: guard })
+      const { steps: free } = await runAgent(working.url, START)
+      expect(free.map(({ headers }) => headers.get('x-governor-tier'))).toEqual([
+        ...Array(8).fill(null),
+        'warning',
+        'warning',
+        null,
+      ])
+    },
+  )
+})
+
+describe('overrides', () => {
+  const runs = async (
+    overrides: readonly object[],
+    headers: Record<string, string>,
+    model = 'gpt-4o-mini',
+  ) => {
+    const { url } = await startBoth(calling(), { budget: { max_iterations: 5, overrides }, loop_guard })
+    const { steps } = await runAgent(url, START, { headers, body: { model, tools: TOOLS } })
+    return steps.length - 1
+  }
+  const AGENT = { 'x-claude-code-agent-id': 'a1', 'x-governor-session': 's' }
+
+  it.each([
+    ['a model', [{ model: '*-mini', max_iterations: 3 }], {}, 3],
+    ['another model', [{ model: '*-large', max_iterations: 3 }], {}, 5],
+    ['an upstream', [{ upstream: 'openai', max_iterations: 2 }], {}, 2],
+    ['another upstream', [{ upstream: 'anthropic', max_iterations: 2 }], {}, 5],
+    ['a header', [{ header: { 'X-Team': 'r*' }, max_iterations: 4 }], { 'x-team': 'research' }, 4],
+    [
+      'a header of another value',
+      [{ header: { 'x-team': 'r*' }, max_iterations: 4 }],
+      { 'x-team': 'ops' },
+      5,
+    ],
+    ['a header that is not there', [{ header: { 'x-team': '*' }, max_iterations: 4 }], {}, 5],
+    [
+      'the first of two that match',
+      [
+        { model: 'gpt-*', max_iterations: 2 },
+        { model: '*-mini', max_iterations: 3 },
+      ],
+      {},
+      2,
+    ],
+    [
+      'all that is given',
+      [
+        { model: 'gpt-*', header: { 'x-team': '*' }, max_iterations: 2 },
+        { model: '*-mini', max_iterations: 3 },
+      ],
+      {},
+      3,
+    ],
+    [
+      'a sub-agent, by other limits',
+      [{ header: { 'x-claude-code-agent-id': '*' }, run: { max_tool_calls: 2 } }],
+      AGENT,
+      2,
+    ],
+    [
+      'nobody, where they turn the budget off',
+      [{ model: '*', max_iterations: 0 }],
+      { 'x-governor-max-iterations': '4' },
+      4,
+    ],
+  ])('hold for %s', async (_, overrides, headers, iterations) => {
+    expect(await runs(overrides, headers)).toBe(iterations)
+  })
+
+  it('leave what they do not say as it is', async () => {
+    const overrides = [{ model: '*', style: 'countdown', texts: { countdown: 'Only {left} left!' } }]
+    const { url, provider } = await startBoth(calling(), { budget: { ...budget, overrides }, loop_guard })
+    await runAgent(url, START)
+    expect(provider.requests[6]?.json.messages.at(-1)?.content).toBe('result of search\n\nOnly 3 left!')
+    expect(provider.requests).toHaveLength(11)
+  })
+})
+
+describe('client_override', () => {
+  it.each([
+    [true, '8', 8],
+    [true, '3', 3],
+    [true, '0', 5],
+    ['lower_only', '8', 5],
+    ['lower_only', '3', 3],
+    ['lower_only', '0', 5],
+    [false, '3', 5],
+    [true, 'many', 5],
+  ] as const)('%s with %s of 5 leaves %i iterations', async (mode, declared, iterations) => {
+    const max = mode === true && declared === '0' ? 12 : 20
+    const { url } = await startBoth(calling(), {
+      budget: { max_iterations: 5, client_override: mode, announce: 'never' },
+      loop_guard,
+    })
+    const headers = { 'x-governor-max-iterations': declared }
+    const { steps } = await runAgent(url, START, { headers, max })
+    const isUnlimited = mode === true && declared === '0'
+    expect(steps.length).toBe(isUnlimited ? max : iterations + 1)
+  })
+})
