@@ -1,0 +1,82 @@
+import type { Overflow } from '../../core/overflow.ts'
+import { hasCode, type Quirk } from '../quirk.ts'
+import { readOverflow } from '../reader/reader.ts'
+
+const CODES = new Set([
+  'context_length_exceeded',
+  'context_window_exceeded',
+  'context_length_exceeded_error',
+  'context_window_exceeded_error',
+  'contextwindowexceedederror',
+  'model_context_window_exceeded',
+  'context_limit_exceeded',
+  'context_too_large',
+  'context_too_long',
+  'context_overflow',
+  'max_context_length_exceeded',
+  'token_limit_exceeded',
+  'too_many_tokens_in_prompt',
+])
+
+/** A code that says more than the text keeps the limit that the text states. */
+function withLimit(stated: Overflow | undefined): Overflow | undefined {
+  return stated && 'limit' in stated && stated.limit !== undefined ? stated : undefined
+}
+
+export const contextLengthCode: Quirk = {
+  id: 'context-length-code',
+  provider: 'OpenAI and those that took its API over',
+  claims: 'Codes that say by themselves that the context is exceeded; numbers, if any, are in the message.',
+  source: 'platform.openai.com error code context_length_exceeded; the same under other names elsewhere',
+  read: (reply) => {
+    if (!hasCode(reply, CODES)) return undefined
+    const stated = readOverflow(reply.text, true)
+    return stated && stated.recovery !== 'unknown_overflow'
+      ? stated
+      : (withLimit(stated) ?? { recovery: 'compress_only' })
+  },
+  examples: [
+    {
+      status: 400,
+      body: {
+        error: {
+          message: 'Your input exceeds the context window of this model.',
+          code: 'context_length_exceeded',
+        },
+      },
+      means: 'compress_only',
+    },
+    {
+      status: 400,
+      body: {
+        error: {
+          message:
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+          code: 'context_length_exceeded',
+        },
+      },
+      means: 'shrink_context',
+      limit: 8192,
+      promptTokens: 9000,
+    },
+    {
+      status: 200,
+      body: {
+        type: 'response.failed',
+        response: { status: 'failed', error: { code: 'context_length_exceeded', message: 'Too long.' } },
+      },
+      means: 'compress_only',
+    },
+    {
+      status: 400,
+      body: {
+        error: {
+          message: 'Please reduce the length of the messages or completion.',
+          code: 'context_length_exceeded',
+          type: 'invalid_request_error',
+        },
+      },
+      means: 'compress_only',
+    },
+  ],
+}

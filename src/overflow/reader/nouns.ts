@@ -1,0 +1,92 @@
+/** What a number is a number of: the input, the output, both together, or the window. */
+import type { Sentence } from './atoms.ts'
+import { MODALS } from './phrases.ts'
+import { head, leftOf, rightOf } from './place.ts'
+import type { Role } from './roles.ts'
+import { CUES, NOUNS, type Noun } from './words.ts'
+
+const PHRASE_ENDS = new Set(['+', 'plus', ',', ')', '(', ';', 'but', 'and', 'however', '>', '<=', '<'])
+
+const LEFT_ENDS = new Set([',', ';', ')', 'but', 'however', 'while', '>', '<='])
+
+/** The nearest noun, among words that belong to the same phrase. */
+function nounAmong(words: readonly string[], stops: ReadonlySet<string>, reach: number): Noun | undefined {
+  for (const word of words.slice(0, reach)) {
+    if (stops.has(word)) return undefined
+    const noun = NOUNS.get(word)
+    if (noun) return noun
+  }
+  return undefined
+}
+
+export function nounOf(left: readonly string[], right: readonly string[], role: Role): Noun | undefined {
+  const after = nounAmong(head(right), PHRASE_ENDS, role === 'limit' ? 4 : 3)
+  if (role !== 'limit') return after === 'window' ? nounBefore(left, role) : (after ?? nounBefore(left, role))
+  return after && after !== 'window' && CUES.get(head(right)[0] ?? '') !== 'exceed'
+    ? after
+    : (nounBefore(left, role) ?? after)
+}
+
+/** What is named before a number; `context length` is a window, `input context length` one all the same. */
+function nounBefore(left: readonly string[], role: Role): Noun | undefined {
+  const phrase: string[] = []
+  for (const word of left) {
+    if (LEFT_ENDS.has(word) || (role === 'limit' && CUES.get(word) === 'exceed')) break
+    phrase.push(word)
+  }
+  const nouns = phrase.flatMap((word) => NOUNS.get(word) ?? [])
+  const isBoth = nouns.includes('input') && nouns.includes('output')
+  if (isBoth || (nouns.includes('total') && !nouns.includes('input') && !nouns.includes('output')))
+    return 'total'
+  const strong = phrase.find((word) =>
+    /^(?:context|window|n_ctx|context_length|sequence|max_model_len|max_seq_len)$/.test(word),
+  )
+  if (role === 'limit' && strong) return 'window'
+  const isTokensAsked =
+    /(?:^| )(?:max|maximum) tokens? (?:you )?(?:requested|must|is|are|value|parameter|should|cannot|[:=(])/.test(
+      phrase.toReversed().join(' '),
+    )
+  if (isTokensAsked) return 'output'
+  return nouns.find((noun) => noun !== 'window') ?? nouns[0]
+}
+
+const PLUS = new Set(['+', 'plus'])
+
+/** `A + B > C`, `input (A) + output (B)`: the summands. */
+export function isSummand(sentence: Sentence, at: number): boolean {
+  if (PLUS.has(head(rightOf(sentence, at))[0] ?? '')) return true
+  for (const word of leftOf(sentence, at).slice(0, 5)) {
+    if (PLUS.has(word)) return true
+    if (MODALS.has(word) || word === '<=' || word === '=' || CUES.get(word) === 'exceed') return false
+  }
+  return false
+}
+
+export function summandNoun(sentence: Sentence, at: number): Noun {
+  const left = leftOf(sentence, at)
+  const plus = left.findIndex((word) => PLUS.has(word))
+  const own = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
+  if (own === 'input' || own === 'output') return own
+  const isFirst = plus === -1
+  const before = sentence
+    .slice(0, at)
+    .flatMap((atom) => (atom.kind === 'word' ? (NOUNS.get(atom.word) ?? []) : []))
+  const order = before.filter((noun) => noun === 'input' || noun === 'output')
+  const outputFirst =
+    order.indexOf('output') !== -1 && order.indexOf('output') < (order.indexOf('input') + 1 || Infinity) - 1
+  return isFirst === outputFirst ? 'output' : 'input'
+}
+
+/** The noun right after a number: `1000 in the messages`, `204186 input`. */
+export function partNoun(rest: readonly string[]): Noun | undefined {
+  const noun = nounAmong(rest, PHRASE_ENDS, 3)
+  return noun === 'input' || noun === 'output' ? noun : undefined
+}
+
+export function rangeNoun(sentence: Sentence, at: number): Noun | undefined {
+  const words = sentence.slice(0, at).flatMap((atom) => (atom.kind === 'word' ? [atom.word] : []))
+  return nounBefore(
+    words.toReversed().filter((word) => word !== ','),
+    'limit',
+  )
+}

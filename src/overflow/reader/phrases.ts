@@ -1,0 +1,190 @@
+/** What the words before and after a number say about it. */
+import { head } from './place.ts'
+import { CUES, type Cue, NOUNS, type Noun, OTHER_UNITS, TOKENS } from './words.ts'
+
+const COMPARES = new Set([
+  'exceeds',
+  'exceed',
+  'exceeded',
+  'exceeding',
+  'surpasses',
+  'surpassed',
+  'overflows',
+  '>',
+  '>=',
+  'vs',
+  'versus',
+  '/',
+])
+
+export const MODALS = new Set(['must', 'should', 'cannot', 'can', 'may', 'needs'])
+
+const LIMIT_AFTER = new Set([
+  'maximum',
+  'max',
+  'limit',
+  'limits',
+  'window',
+  'context',
+  'allowed',
+  'cap',
+  'budget',
+  'capacity',
+  'or',
+])
+
+const MARKS = new Set([',', ':', '}', '{', '?', '!'])
+
+/** `N tokens exceeds …`, `(N) is greater than …`, `N must be at most …`. */
+export function isCompared(right: readonly string[]): boolean {
+  const rest = head(right).filter((word) => !MARKS.has(word))
+  const [first = '', second = '', third = ''] = rest
+  if (COMPARES.has(first) || MODALS.has(first)) return true
+  const isVerb = [
+    'is',
+    'are',
+    'was',
+    'were',
+    'has',
+    'have',
+    'would',
+    'will',
+    'which',
+    'that',
+    'and',
+    'long',
+  ].includes(first)
+  if (isVerb && (COMPARES.has(second) || CUES.get(second) === 'exceed')) return true
+  return isVerb && ['is', 'been', 'already'].includes(second) && CUES.get(third) === 'exceed'
+}
+
+/** Marks at which another phrase begins. */
+const BREAKS = new Set([',', ';', ')', 'but', 'and', 'while', 'however', ':'])
+
+/**
+ * `N maximum`, `N token limit`, `N-token context window`; `maximum` of something else does not count, nor does a phrase that leads to
+ * the next number, as it speaks of that.
+ */
+export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
+  const end = right.findIndex((word) => BREAKS.has(word))
+  if (end === -1 && leadsToNumber) return false
+  const rest = (end === -1 ? right : right.slice(0, end)).filter((word) => !TOKENS.has(word) && word !== '-')
+  const [first = '', second = ''] = rest
+  if (first === 'or') return second === 'less' || second === 'fewer'
+  if (NOUNS.get(first) === 'output' || NOUNS.get(first) === 'input') {
+    return LIMIT_AFTER.has(second) && second !== 'context'
+  }
+  return LIMIT_AFTER.has(first)
+}
+
+/** `N has been exceeded`: then it is the limit that stands before the verb. */
+export function isPassive(right: readonly string[]): boolean {
+  const [first = '', second = '', third = ''] = head(right)
+  const isVerb = ['has', 'have', 'had', 'was', 'is', 'were'].includes(first)
+  return (
+    isVerb && (second === 'exceeded' || (second === 'been' && (third === 'exceeded' || third === 'reached')))
+  )
+}
+
+const ROOM = new Set(['remain', 'remains', 'remaining', 'left', 'leaving', 'leaves', 'room'])
+
+/** What is left of a window. */
+export function isRoom(left: readonly string[], right: readonly string[]): boolean {
+  return left.slice(0, 4).some((word) => ROOM.has(word)) || ROOM.has(head(right)[0] ?? '')
+}
+
+/** Words after a number by which it was asked for: `9001 tokens received`. */
+export const ASKED = new Set([
+  'received',
+  'requested',
+  'given',
+  'provided',
+  'sent',
+  'used',
+  'submitted',
+  'needed',
+  'reçus',
+  'recibidos',
+  'erhalten',
+])
+
+/** The cue that is nearest before a number. `too large:` states what was too large, `at least` no limit. */
+export function cueBefore(left: readonly string[]): Cue | undefined {
+  for (const [at, word] of left.entries()) {
+    const before = left[at + 1] ?? ''
+    if (before === 'too') return 'value'
+    // `(prompt: 7000 tokens`: what is said before the bracket is about another number.
+    if (
+      (word === '(' || word === ',' || word === ':') &&
+      left.slice(0, at).some((near) => NOUNS.get(near) === 'input' || NOUNS.get(near) === 'output')
+    )
+      return undefined
+    if (word === 'least') return 'value'
+    const cue = CUES.get(word)
+    // `current` and the like stand before the noun that they are about, `context length` after it.
+    if (cue === 'bound' && NOUNS.get(word) === 'window') {
+      const further = cueBefore(left.slice(at + 1))
+      return further === 'value' &&
+        /^(?:current|currently|actual|actually|your|estimated|request|requested|requests)$/.test(
+          nearestValue(left.slice(at + 1)),
+        )
+        ? 'value'
+        : 'bound'
+    }
+    if (cue) return cue
+  }
+  return undefined
+}
+
+function nearestValue(left: readonly string[]): string {
+  return left.find((word) => CUES.get(word) === 'value') ?? ''
+}
+
+export function isExcess(left: readonly string[], right: readonly string[], isLast: boolean): boolean {
+  const [first = '', second = ''] = left.filter(
+    (word) => !['about', 'approximately', '~', 'roughly', 'least', 'at', ':', '(', 'around'].includes(word),
+  )
+  if (first === 'by' || first === 'excess') return true
+  if ((first === 'of' || first === 'is') && (second === 'excess' || second === 'overflow')) return true
+  const [after = '', next = ''] = head(right)
+  if (after === 'more' && next === 'than') return !isLast
+  if (after === 'too' || after === 'beyond' || after === 'above' || after === 'excess') return true
+  return after === 'over' && (isLast || next === 'limit' || next === '')
+}
+
+/** What stands before an HTTP status or an error's own number. */
+const STATUS_WORDS = new Set(['failed', 'status', 'http', 'code', 'errno'])
+
+export function hasOtherUnit(left: readonly string[], right: readonly string[]): boolean {
+  const [unit = '', next = ''] = right
+  // `<400>`
+  if (left[0] === '<' && unit === '>') return true
+  if (left[0] === '[' && unit === ']') return true
+  if (left.slice(0, 3).some((word) => STATUS_WORDS.has(word)) && !TOKENS.has(unit)) return true
+  if (OTHER_UNITS.has(unit)) return !TOKENS.has(next)
+  if (
+    (unit === 'input' || unit === 'prompt' || unit === 'total' || unit === 'text' || unit === 'output') &&
+    OTHER_UNITS.has(next)
+  )
+    return true
+  return (
+    left[0] === '$' ||
+    left[0] === '€' ||
+    left[0] === 'code' ||
+    left[0] === 'status' ||
+    left[0] === 'error' ||
+    left[0] === 'http'
+  )
+}
+
+/** Words after a number by which it is a count of tokens. */
+export function isCounted(
+  left: readonly string[],
+  right: readonly string[],
+  noun: Noun | undefined,
+): boolean {
+  if (right.slice(0, 3).some((word) => TOKENS.has(word))) return true
+  if (left.slice(0, 8).some((word) => TOKENS.has(word) || /token|context|_ctx|seq_len|model_len/.test(word)))
+    return true
+  return noun !== undefined && noun !== 'total'
+}

@@ -1,0 +1,116 @@
+/** Which number of a sentence is the limit, which the request, which a part of it, which the excess. */
+import type { Sentence } from './atoms.ts'
+import { isSummand, nounOf, partNoun, rangeNoun, summandNoun } from './nouns.ts'
+import {
+  ASKED,
+  cueBefore,
+  hasOtherUnit,
+  isCompared,
+  isCounted,
+  isExcess,
+  isLimitAfter,
+  isPassive,
+  isRoom,
+} from './phrases.ts'
+import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
+import { CUES, type Noun } from './words.ts'
+
+/** `room`: what the input leaves for the output. */
+export type Role = 'limit' | 'value' | 'excess' | 'room'
+
+/** A number of tokens, and what it says. */
+export interface Figure {
+  readonly role: Role
+  readonly value: number
+  /** What it is a number of, as far as the words beside it say. */
+  readonly noun: Noun | undefined
+  /** One of the summands of a request: `1000 in the messages`. */
+  readonly isPart: boolean
+  /** Stated with its unit, or by a word that has no other. */
+  readonly isCounted: boolean
+  /** It stands as a lower bound: `at least 1000`. */
+  readonly isAtLeast: boolean
+}
+
+/** A range `[1, 8192]` or `from 1 to 8192` states its end; where that is exclusive, one less. */
+function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: boolean; less: number } {
+  const right = rightOf(sentence, at)
+  const left = leftOf(sentence, at)
+  const glue = (words: readonly string[]) =>
+    words.every((word) =>
+      [',', 'to', '-', 'and', '(', 'inclusive', 'exclusive', ')', '~', '..'].includes(word),
+    )
+  const isStart =
+    isNumber(sentence[at + right.length + 1]) &&
+    right.length > 0 &&
+    glue(right) &&
+    ['[', 'from', 'between', '(', 'range'].some((word) => left.slice(0, 2).includes(word))
+  const before = at - left.length - 1
+  const isEnd =
+    isNumber(sentence[before]) &&
+    left.length > 0 &&
+    glue(left) &&
+    ['[', 'from', 'between', '(', 'range'].some((word) => leftOf(sentence, before).slice(0, 2).includes(word))
+  return { isStart, isEnd, less: isEnd && right.slice(0, 3).includes('exclusive') ? 1 : 0 }
+}
+
+/** `2048 - 1024` computes something that is said elsewhere. */
+function isDifference(sentence: Sentence, at: number): boolean {
+  return wordAt(sentence, at - 1) === '-' || (wordAt(sentence, at + 1) === '-' && isNumber(sentence[at + 2]))
+}
+
+function roleOf(
+  sentence: Sentence,
+  at: number,
+  left: readonly string[],
+  right: readonly string[],
+): Role | undefined {
+  const isLast = !sentence.slice(at + 1).some(isNumber)
+  if (isExcess(left, right, isLast)) return 'excess'
+  if (isSummand(sentence, at)) return 'value'
+  if (wordAt(sentence, at - 1) === '/' && isNumber(sentence[at - 2])) return 'limit'
+  if (wordAt(sentence, at - 1) === 'of' && isNumber(sentence[at - 2])) return 'limit'
+  if (isRoom(left, right)) return 'room'
+  if (isPassive(right)) return 'limit'
+  const before = cueBefore(left)
+  // `the maximum of N exceeded`, and languages whose verbs come last.
+  const endsInVerb = CUES.get(head(right).at(-1) ?? '') === 'exceed' && head(right).length === 1
+  if (endsInVerb && before === 'bound') return 'limit'
+  if (isCompared(right)) return 'value'
+  if (left[0] === '(' && ASKED.has(head(right)[0] ?? '')) return 'value'
+  const leadsToNumber = isNumber(sentence[at + right.length + 1])
+  if (isLimitAfter(right, leadsToNumber) && before !== 'value') return 'limit'
+  if (before) return before === 'value' ? 'value' : 'limit'
+  const noun = nounOf(left, right, 'value')
+  if (noun === 'window') return 'limit'
+  return noun ? 'value' : undefined
+}
+
+/** The figures of one sentence, in order. */
+export function figuresOf(sentence: Sentence): Figure[] {
+  return sentence.flatMap((atom, at): Figure[] => {
+    if (atom.kind !== 'number' || atom.isNegative) return []
+    const left = leftOf(sentence, at)
+    const right = rightOf(sentence, at)
+    if (hasOtherUnit(left, right) || isDifference(sentence, at)) return []
+    const range = rangeEnd(sentence, at)
+    if (range.isStart) return []
+    const role = range.isEnd ? 'limit' : roleOf(sentence, at, left, right)
+    if (!role || atom.value === 0) return []
+    const noun = isSummand(sentence, at)
+      ? (partNoun(head(right)) ?? summandNoun(sentence, at))
+      : range.isEnd
+        ? rangeNoun(sentence, at)
+        : nounOf(left, right, role)
+    return [
+      {
+        role,
+        value: atom.value - range.less,
+        noun,
+        isPart: role === 'value' && (isSummand(sentence, at) || partNoun(head(right)) !== undefined),
+        isCounted: isCounted(left, right, noun),
+        isAtLeast: left.slice(0, 2).includes('least'),
+      },
+    ]
+  })
+}

@@ -1,0 +1,226 @@
+/** A provider's refusal without its envelopes: what is written in it, and the fields that tell machines what it is. */
+import { bounded, normalised } from './text.ts'
+
+/** A refusal as it came. */
+export interface RawReply {
+  /** HTTP status; 0 where it is not known. */
+  readonly status: number
+  /** The body: decoded JSON, or the text where it is none. */
+  readonly body: unknown
+}
+
+export interface Reply {
+  readonly status: number
+  /** Everything the reply says, in normal form (`normalised`), one message a line. */
+  readonly text: string
+  /** What stands in fields such as `code` and `type`, lower case. */
+  readonly codes: ReadonlySet<string>
+  /** The same as it was written. */
+  readonly original: string
+  /** Whole numbers in fields, by the field's name in lower case. */
+  readonly numbers: ReadonlyMap<string, number>
+}
+
+/** Fields whose text is for people. The order is that of their weight. */
+const MESSAGES = new Set([
+  'message',
+  'error',
+  'detail',
+  'details',
+  'error_message',
+  'errormessage',
+  'error_msg',
+  'errmsg',
+  'err_msg',
+  'status_msg',
+  'msg',
+  'description',
+  'error_description',
+  'reason',
+  'raw',
+  'cause',
+  'text',
+  'title',
+  'faultstring',
+  'body',
+  'param',
+  'exception',
+  'errors',
+])
+
+/** Fields that name the kind of an error. */
+const CODES = new Set([
+  'code',
+  'type',
+  'status',
+  'error_type',
+  'errortype',
+  'error_code',
+  'errorcode',
+  'name',
+  'reason',
+  'status_code',
+  '__type',
+  'param',
+  'err_code',
+])
+
+/** Objects that hold an error, or a part of one. */
+const ENVELOPES = new Set([
+  'error',
+  'errors',
+  'metadata',
+  'response',
+  'base_resp',
+  'detail',
+  'details',
+  'innererror',
+  'inner_error',
+  'cause',
+  'fault',
+  'body',
+  'data',
+  'choices',
+  'raw',
+  'ctx',
+  'last_error',
+  'provider_error',
+  'originalerror',
+  'original_error',
+  'error_details',
+  'upstream_error',
+  'message',
+])
+
+/** Bounds of what is looked at: an error that nests deeper, or is longer, says nothing more. */
+const MAX_DEPTH = 8
+const MAX_ITEMS = 16
+const MAX_FIELDS = 64
+
+interface Collected {
+  readonly texts: string[]
+  readonly codes: Set<string>
+  readonly numbers: Map<string, number>
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** The JSON that a text holds from its first brace on: a whole number of braces, or as far as it goes. */
+function embeddedJson(text: string): unknown {
+  const start = text.search(/[[{]/)
+  if (start === -1) return undefined
+  for (const close of ['}', ']']) {
+    const end = text.lastIndexOf(close)
+    if (end > start) {
+      const value = parsed(text.slice(start, end + 1))
+      if (isRecord(value) || (Array.isArray(value) && value.some(isRecord))) return value
+    }
+  }
+  return bracedJson(text, text.indexOf('{'))
+}
+
+/** The object that begins at `start`, where something other than its end follows it. */
+function bracedJson(text: string, start: number): unknown {
+  if (start === -1) return undefined
+  let depth = 0
+  let isQuoted = false
+  for (let at = start; at < text.length; at++) {
+    const char = text[at]
+    if (isQuoted) {
+      if (char === '\\') at++
+      else if (char === '"') isQuoted = false
+    } else if (char === '"') isQuoted = true
+    else if (char === '{') depth++
+    else if (char === '}' && --depth === 0) return parsed(text.slice(start, at + 1))
+  }
+  return undefined
+}
+
+/** Data lines of server-sent events. */
+function eventData(text: string): string[] {
+  if (!/^(?:event|data|id|:)/m.test(text)) return []
+  return text.split(/\r\n|\n|\r/).flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trim()] : []))
+}
+
+/** Codes of a dictionary as Python prints it: no JSON, but as good. */
+function codesOfRepr(text: string, found: Collected): void {
+  for (const [, code = ''] of text.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g)) {
+    found.codes.add(code.toLowerCase())
+  }
+}
+
+function takeText(text: string, found: Collected, depth: number): void {
+  const cut = bounded(text)
+  if (depth >= MAX_DEPTH) {
+    found.texts.push(cut)
+    return
+  }
+  const events = eventData(cut)
+  if (events.length > 0) {
+    for (const data of events.slice(0, MAX_ITEMS)) takeText(data, found, depth + 1)
+    return
+  }
+  const inside = embeddedJson(cut)
+  if (inside === undefined) {
+    codesOfRepr(cut, found)
+    found.texts.push(cut)
+    return
+  }
+  // What stands around it names at most the layer that it went through.
+  const before = cut.slice(0, cut.search(/[[{]/))
+  if (before.trim() !== '') found.texts.push(before)
+  take(inside, found, depth + 1)
+}
+
+function take(value: unknown, found: Collected, depth: number): void {
+  if (depth > MAX_DEPTH) return
+  if (typeof value === 'string') return takeText(value, found, depth)
+  if (Array.isArray(value)) {
+    for (const item of value.slice(0, MAX_ITEMS)) take(item, found, depth + 1)
+    return
+  }
+  if (!isRecord(value)) return
+  // Validators of Python say where and what in two fields.
+  const { loc, msg } = value
+  if (Array.isArray(loc) && typeof msg === 'string') {
+    found.texts.push(`${String(loc.findLast((part) => typeof part === 'string') ?? '')}: ${bounded(msg)}`)
+    return
+  }
+  for (const [key, field] of Object.entries(value).slice(0, MAX_FIELDS)) takeField(key, field, found, depth)
+}
+
+function takeField(key: string, field: unknown, found: Collected, depth: number): void {
+  const name = key.toLowerCase()
+  if (typeof field === 'string') {
+    if (CODES.has(name) && field.length <= 64) found.codes.add(field.toLowerCase())
+    if (MESSAGES.has(name) && !(name === 'param' && field.length <= 32)) takeText(field, found, depth + 1)
+  } else if (typeof field === 'number') {
+    if (CODES.has(name)) found.codes.add(String(field))
+    if (Number.isSafeInteger(field) && field > 0 && name.length <= 64) found.numbers.set(name, field)
+  } else if (ENVELOPES.has(name)) take(field, found, depth + 1)
+}
+
+/** Takes a reply out of its envelopes: gateways put one error into another, as JSON, as text, as JSON in a text. */
+export function unwrap({ status, body }: RawReply): Reply {
+  const found: Collected = { texts: [], codes: new Set(), numbers: new Map() }
+  take(body, found, 0)
+  const text = bounded(found.texts.join('\n'))
+  const lines = text.split('\n').map(normalised)
+  return {
+    status,
+    text: lines.filter((line) => line !== '').join('\n'),
+    original: text,
+    codes: found.codes,
+    numbers: found.numbers,
+  }
+}

@@ -1,0 +1,63 @@
+/** Brings what providers write into one form: lower case, one kind of space, numbers as plain digits. */
+
+/** An error says what it has to say in its first and last words; what lies between is a stack or the prompt. */
+const HEAD = 8_192
+const TAIL = 4_096
+
+/** A text of bounded length: its beginning and its end. */
+export function bounded(text: string): string {
+  return text.length <= HEAD + TAIL ? text : `${text.slice(0, HEAD)}\n${text.slice(-TAIL)}`
+}
+
+const THOUSANDS: Readonly<Record<string, number>> = {
+  k: 1_000,
+  m: 1_000_000,
+  千: 1_000,
+  万: 10_000,
+  萬: 10_000,
+}
+
+function expanded(digits: string, unit: string): string {
+  const value = Math.round(Number(digits) * (THOUSANDS[unit] ?? 1))
+  return Number.isSafeInteger(value) ? String(value) : digits
+}
+
+/**
+ * `131,072`, `131 072`, `200_000`, `1.048.576` → digits; `128k`, `1.0M`, `12.8万` → what they stand for. Numbers that are part of a
+ * name (`gpt-4-32k`, `v1.2`) stay as they are.
+ */
+export function plainNumbers(text: string): string {
+  return (
+    text
+      .replace(
+        /(?<![\w.,-])\d{1,3}([,_'’ \u00a0\u2009\u202f])\d{3}(?:\1\d{3}){0,3}(?![\d\]]|[.,]\d)/g,
+        (written) => written.replace(/\D/g, ''),
+      )
+      .replace(/(?<![\w.,-])\d{1,3}(?:\.\d{3}){2,4}(?![\d.])/g, (written) => written.replaceAll('.', ''))
+      // Nobody counts thousandths of a token.
+      .replace(/(?<![\w.,-])(\d{1,3})\.(\d{3})(?= ?-?tokens?\b)/g, '$1$2')
+      .replace(/(?<![\w.,-])(\d{4,15})\.0+(?!\d)/g, '$1')
+      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, (_, digits, unit) =>
+        expanded(digits, unit),
+      )
+      .replace(
+        /(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|\)))/g,
+        (_, digits, unit) => expanded(digits, unit),
+      )
+      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?([千万萬])/g, (_, digits, unit) => expanded(digits, unit))
+  )
+}
+
+/** The normal form in which all patterns look for words. */
+export function normalised(text: string): string {
+  const plain = text
+    .normalize('NFKC')
+    .toLowerCase()
+    .replace(/[`"“”«»*]/g, '')
+    .replace(/[‘’´]/g, "'")
+    // Doubly escaped JSON that could not be unwrapped.
+    .replace(/\\+[nrt]/g, ' ')
+    .replace(/\\+/g, '')
+    .replace(/\s+/g, ' ')
+  return plainNumbers(plain).trim()
+}

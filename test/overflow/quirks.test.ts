@@ -1,0 +1,132 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { statedNumbers } from '../../src/core/overflow.ts'
+import { classify } from '../../src/overflow/classify.ts'
+import { QUIRKS } from '../../src/overflow/quirks/index.ts'
+import { unwrap } from '../../src/overflow/reply.ts'
+
+const examples = QUIRKS.flatMap((quirk, at) =>
+  quirk.examples.map((example, nth) => ({ quirk, at, example, title: `${quirk.id} #${nth + 1}` })),
+)
+
+describe('the registry of quirks', () => {
+  it.each(examples)('$title is claimed by its owner, and by nobody earlier', ({ quirk, at, example }) => {
+    const reply = unwrap(example)
+    const earlier = QUIRKS.slice(0, at).filter((other) => other.read(reply) !== undefined)
+    expect(earlier.map(({ id }) => id)).toEqual([])
+    expect(quirk.read(reply)).toBeDefined()
+  })
+
+  it.each(examples)('$title means what it says', ({ quirk, example }) => {
+    const { status, body, means, ...numbers } = example
+    const classified = classify({ status, body }, QUIRKS)
+    if (means === 'none') {
+      expect(classified).toBeUndefined()
+      return
+    }
+    expect(classified?.quirk).toBe(quirk.id)
+    expect(classified?.overflow.recovery).toBe(means)
+    const stated = classified && statedNumbers(classified.overflow)
+    expect(stated).toEqual({
+      limit: undefined,
+      promptTokens: undefined,
+      maxOutput: undefined,
+      overflowBy: undefined,
+      ...numbers,
+    })
+  })
+
+  it('has an example, a source and a name of its own for every quirk', () => {
+    expect(new Set(QUIRKS.map(({ id }) => id)).size).toBe(QUIRKS.length)
+    for (const quirk of QUIRKS) {
+      expect(quirk.id).toMatch(/^[a-z0-9-]{3,40}$/)
+      expect(quirk.examples.length, quirk.id).toBeGreaterThan(0)
+      expect(quirk.source, quirk.id).not.toBe('')
+    }
+  })
+
+  it('reads an example in any envelope as it reads it bare', () => {
+    const texts = examples.flatMap(({ example }) => {
+      const error = (example.body as { error?: { message?: unknown } }).error
+      return typeof error?.message === 'string' && example.means !== 'none' && example.status === 400
+        ? [{ message: error.message, example }]
+        : []
+    })
+    const envelopes: ((message: string) => unknown)[] = [
+      (message) => ({ error: { message, type: 'invalid_request_error' } }),
+      (message) => ({ message }),
+      (message) => ({ error: message }),
+      (message) => ({ detail: message }),
+      (message) => message,
+      (message) => [{ error: { code: 400, message, status: 'INVALID_ARGUMENT' } }],
+      (message) => ({
+        error: {
+          message: 'Provider returned error',
+          metadata: { raw: JSON.stringify({ error: { message } }) },
+        },
+      }),
+      (message) => ({
+        error: { message: `litellm.BadRequestError: XException - ${JSON.stringify({ error: { message } })}` },
+      }),
+      (message) => `Error code: 400 - ${JSON.stringify({ type: 'error', error: { message } })}`,
+      (message) => `event: error\ndata: ${JSON.stringify({ type: 'error', error: { message } })}\n\n`,
+    ]
+    for (const { message, example } of texts) {
+      const bare = classify({ status: 400, body: { error: { message } } }, QUIRKS)?.overflow
+      if (!bare) continue
+      for (const wrap of envelopes) {
+        const wrapped = classify({ status: 400, body: wrap(message) }, QUIRKS)?.overflow
+        expect(wrapped, `${JSON.stringify(wrap(message))} of ${example.means}`).toEqual(bare)
+      }
+    }
+  })
+
+  it('takes no number of MiniMax for a window, whatever number it is', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 99_999 }), (status) => {
+        const message = `invalid params, context window exceeds limit (${status})`
+        expect(classify({ status: 400, body: { error: { message } } }, QUIRKS)?.overflow).toEqual({
+          recovery: 'compress_only',
+        })
+      }),
+    )
+  })
+
+  it('throws on no body, whatever it is', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 599 }), fc.jsonValue(), (status, body) => {
+        classify({ status, body }, QUIRKS)
+      }),
+    )
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (body) => void classify({ status: 400, body }, QUIRKS)),
+    )
+  })
+
+  it('takes time that grows with the text and not with its square', () => {
+    const pieces = [
+      'the prompt ',
+      '9 > ',
+      'context ',
+      'maximum context length is 8192 tokens ',
+      '{"error":',
+      '[',
+      "'code': 'a' ",
+      '1,000',
+      'too ',
+      '(1 + ',
+      'requested 12 tokens ',
+      'a',
+      ' ',
+      '\\',
+      'input length exceeds the context ',
+      '上下文',
+    ]
+    for (const piece of pieces) {
+      const body = piece.repeat(Math.ceil(65_536 / piece.length))
+      const began = performance.now()
+      classify({ status: 400, body: { error: { message: body } } }, QUIRKS)
+      expect(performance.now() - began, piece).toBeLessThan(1_500)
+    }
+  })
+})

@@ -1,0 +1,91 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { readOverflow } from '../../src/overflow/reader/reader.ts'
+import { normalised, plainNumbers } from '../../src/overflow/text.ts'
+
+const read = (text: string) => readOverflow(normalised(text))
+
+describe('the general reader', () => {
+  it('brings numbers into one form, however they are written', () => {
+    expect(plainNumbers('131,072; 131 072; 131_072; 131072.0')).toBe('131072; 131072; 131072; 131072')
+    expect(plainNumbers('128k, 1.0m context, 12.8万')).toBe('128000, 1000000 context, 128000')
+    expect(plainNumbers('gpt-4-32k llama-3.3-70b 2024-08-01')).toBe('gpt-4-32k llama-3.3-70b 2024-08-01')
+    expect(plainNumbers('[1, 8192]')).toBe('[1, 8192]')
+  })
+
+  it('tells the limit from the prompt, in whatever order they come, for any two numbers', () => {
+    const sentences: ((prompt: string, limit: string) => string)[] = [
+      (prompt, limit) => `Your prompt has ${prompt} tokens but the model takes at most ${limit}`,
+      (prompt, limit) => `The maximum context is ${limit} tokens and your input contains ${prompt} tokens`,
+      (prompt, limit) => `Input of ${prompt} tokens exceeds the ${limit}-token context window`,
+      (prompt, limit) => `Prompt too long (${prompt} > ${limit})`,
+      (prompt, limit) => `Context limit exceeded: input tokens ${prompt}, limit ${limit}`,
+      (prompt, limit) => `number of prompt tokens must not exceed ${limit} (got ${prompt})`,
+      (prompt, limit) => `输入长度 ${prompt} 超过了模型的最大长度 ${limit}`,
+    ]
+    const written = fc.constantFrom(
+      (count: number) => String(count),
+      (count: number) => count.toLocaleString('en-US'),
+      (count: number) => count.toLocaleString('en-US').replaceAll(',', '_'),
+    )
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...sentences),
+        fc.integer({ min: 1_100, max: 1_000_000 }),
+        fc.integer({ min: 1, max: 900_000 }),
+        written,
+        (sentence, limit, more, write) => {
+          expect(read(sentence(write(limit + more), write(limit)))).toEqual({
+            recovery: 'shrink_context',
+            limit,
+            promptTokens: limit + more,
+          })
+        },
+      ),
+    )
+  })
+
+  it('gives the output the room that any input leaves', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1_100, max: 500_000 }),
+        fc.integer({ min: 100, max: 400_000 }),
+        fc.integer({ min: 1, max: 100_000 }),
+        (limit, share, more) => {
+          const prompt = Math.max(600, share % limit)
+          const output = limit - prompt + more
+          const text = `prompt (${prompt} tokens) + max_tokens (${output}) exceeds the context length (${limit})`
+          expect(read(text)).toEqual({
+            recovery: 'clamp_output_only',
+            limit,
+            promptTokens: prompt,
+            maxOutput: limit - prompt,
+          })
+        },
+      ),
+    )
+  })
+
+  it.each([
+    ['The prompt is 1,200 tokens over the limit', { recovery: 'compress_only', overflowBy: 1_200 }],
+    ['exceeds max context length by 1200 tokens', { recovery: 'compress_only', overflowBy: 1_200 }],
+    ['max_tokens must be less than or equal to 4096', { recovery: 'clamp_output_only', maxOutput: 4_096 }],
+    ['Total of 9001 tokens is over the maximum of 8192', { recovery: 'unknown_overflow', limit: 8_192 }],
+    ['The conversation is too long.', { recovery: 'compress_only' }],
+    ['Prompt is too long. Please keep it under your plan.', { recovery: 'compress_only' }],
+  ])('%s', (text, overflow) => {
+    expect(read(text)).toEqual(overflow)
+  })
+
+  it.each([
+    'temperature must be between 0 and 2',
+    'n must be at most 8',
+    'Maximum number of tool calls exceeded: 20 > 10',
+    'The token has exceeded its lifetime',
+    'previous_response_id not found',
+    'Please reduce the number of requests.',
+    'Internal server error',
+  ])('finds no overflow in: %s', (text) => {
+    expect(read(text)).toBeUndefined()
+  })
+})
