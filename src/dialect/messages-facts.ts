@@ -2,6 +2,7 @@
 import type { TokenUsage } from '../core/usage.ts'
 import { createFrameReader, dataOf } from '../sse/frames.ts'
 import type { Facts, Tapped } from './dialect.ts'
+import { readMessageCalls, streamedMessage } from './messages-gate.ts'
 import { laterUsage } from './messages-shape.ts'
 import { parseObject, textOf } from './shape.ts'
 import { firstText, inside, lastObject, tokens } from './usage-text.ts'
@@ -32,21 +33,28 @@ function startOf(head: Buffer): unknown {
   return undefined
 }
 
-function factsOfStream({ head, tail }: Tapped): Facts {
-  const start = startOf(head)
-  const usage = messagesUsage(laterUsage(inside(start, 'usage'), lastObject(tail, 'usage')))
-  const id = textOf(inside(start, 'id'))
-  return { ...(usage ? { usage } : {}), ...(id === '' ? {} : { id }) }
-}
-
-/** A call's input may hold anything, so that only of a long response usage is looked for in its last bytes. */
-function factsOfWhole({ head, tail, whole }: Tapped): Facts {
+function statedIn({ head, tail, whole, streams }: Tapped): { readonly usage: unknown; readonly id: string } {
+  if (streams) {
+    const start = startOf(head)
+    return {
+      usage: laterUsage(inside(start, 'usage'), lastObject(tail, 'usage')),
+      id: textOf(inside(start, 'id')),
+    }
+  }
+  // A call's input may hold anything, so that only of a long response usage is looked for in its last bytes.
   const message = whole && parseObject(whole.toString('utf8'))
-  const usage = messagesUsage(message ? message['usage'] : lastObject(tail, 'usage'))
-  const id = message ? textOf(message['id']) : firstText(head, 'id')
-  return { ...(usage ? { usage } : {}), ...(id ? { id } : {}) }
+  return message
+    ? { usage: message['usage'], id: textOf(message['id']) }
+    : { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
 }
 
+/** By its id a response can be gone on from in a message thread alone. */
 export function messagesFacts(tapped: Tapped): Facts {
-  return tapped.streams ? factsOfStream(tapped) : factsOfWhole(tapped)
+  const stated = statedIn(tapped)
+  const usage = messagesUsage(stated.usage)
+  const facts = usage ? { usage } : {}
+  if (!tapped.withCalls || stated.id === '') return facts
+  const { whole, streams } = tapped
+  const said = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
+  return { ...facts, id: stated.id, ...(said ? { calls: said.calls } : {}) }
 }

@@ -1,5 +1,5 @@
 /** Messages responses whose calls are held until it is known which of them the client gets. */
-import { terminated } from '../sse/frames.ts'
+import { createFrameReader, terminated } from '../sse/frames.ts'
 import type { CallGate, HeldCalls, RefusedRound } from './dialect.ts'
 import { callsOf, contentAt } from './messages-content.ts'
 import { changed, createBlocks, eventOf, type MessagesEvent } from './messages-events.ts'
@@ -128,6 +128,21 @@ function createAssembly() {
       return `[${written.join(',')}]`
     },
   }
+}
+
+/** What a whole streamed response says; `undefined` where it has no end. */
+export function streamedMessage(body: Buffer): HeldCalls | undefined {
+  const assembly = createAssembly()
+  let id: string | undefined
+  let hasEnd = false
+  const reader = createFrameReader()
+  for (const frame of [...reader.push(body), ...reader.end()]) {
+    const data = eventOf(frame)?.data ?? {}
+    assembly.add(data)
+    if (data['type'] === 'message_start' && isObject(data['message'])) id = textOf(data['message']['id'])
+    if (data['type'] === 'message_delta') hasEnd = true
+  }
+  return id !== undefined && hasEnd ? heldOf({ id, content: assembly.content }) : undefined
 }
 
 /** One upstream response, as far as it is not with the client. */

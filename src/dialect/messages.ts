@@ -4,7 +4,7 @@ import type { Channel } from '../core/verdict.ts'
 import { appendElement, appendParagraph, type Edit, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
 import { decode, isKey, kindAt, member, members, type Span, walkObject } from '../json/scan.ts'
-import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
+import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
 import {
   addTextPart,
   fieldReader,
@@ -25,9 +25,15 @@ import {
   textsOf,
 } from './messages-content.ts'
 import { messagesFacts } from './messages-facts.ts'
-import { openMessagesGate, readMessageCalls, roundMessages, withoutMessageCalls } from './messages-gate.ts'
+import {
+  openMessagesGate,
+  readMessageCalls,
+  roundAfter,
+  roundMessages,
+  withoutMessageCalls,
+} from './messages-gate.ts'
 import { openMessagesStream } from './messages-stream.ts'
-import { textOf } from './shape.ts'
+import { isObject, textOf } from './shape.ts'
 
 const ROLES: ReadonlyMap<string, Role> = new Map([
   ['system', 'system'],
@@ -53,6 +59,16 @@ function readItem(json: Buffer, at: number): MessageItem {
   return { start: at, end, role, content }
 }
 
+/**
+ * The response that a request goes on from: in a message thread the provider keeps system text, tools and messages, and
+ * takes what is new alone. Source: platform.claude.com/docs/en/build-with-claude/message-threads
+ */
+function previousIn(field: (name: string) => unknown): string | undefined {
+  const thread = field('thread')
+  if (!isObject(thread) || thread['type'] !== 'continue') return undefined
+  return textOf(thread['previous_message_id']) || undefined
+}
+
 interface ReadMessages extends Conversation {
   content(index: number): Content
 }
@@ -69,7 +85,8 @@ function conversationOf(index: Index, field: (name: string) => unknown): ReadMes
   return {
     model: textOf(field('model')),
     streams: field('stream') === true,
-    offersTools: tools !== undefined && holdsItems(json, tools),
+    // A thread keeps the tools it was begun with.
+    offersTools: (tools !== undefined && holdsItems(json, tools)) || previousIn(field) !== undefined,
     get systemText() {
       return systemTextOf(field('system'))
     },
@@ -141,10 +158,32 @@ function announceIn({ json, object, fields }: Index, text: string): Edit[] {
 /** Servers of tools make no sense without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
-function banTools({ object, fields }: Index, ban: ToolBan): Edit[] {
-  if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)
+function chooseNone({ object, fields }: Index): Edit {
+  return setMember(object, fields, 'tool_choice', '{"type":"none"}')
+}
+
+function banTools(index: Index, ban: ToolBan): Edit[] {
+  if (ban === 'no_tools') return removeMembers(index.fields, TOOL_FIELDS)
   // A choice without anything to choose from is refused.
-  return member(fields, 'tools') ? [setMember(object, fields, 'tool_choice', '{"type":"none"}')] : []
+  return member(index.fields, 'tools') ? [chooseNone(index)] : []
+}
+
+function goOnIn({ json, list }: Index, rounds: readonly RefusedRound[]): Edit[] {
+  return rounds.flatMap(roundMessages).map((message) => appendElement(json, list, message))
+}
+
+/** The provider has what was sent and what the model said: only the newest results are news to it. */
+function goOnInThread({ json, list, fields }: Index, rounds: readonly RefusedRound[]): Edit[] | undefined {
+  const last = rounds.at(-1)
+  const thread = member(fields, 'thread')?.value
+  const previous = thread && member(members(json, thread), 'previous_message_id')?.value
+  if (!last || !previous) return undefined
+  const { id, messages: results } = roundAfter(last)
+  if (id === '') return undefined
+  return [
+    { ...previous, text: JSON.stringify(id) },
+    { ...list, text: results },
+  ]
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
@@ -152,16 +191,19 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   if (!list) return undefined
   const field = fieldReader(list.json, list.fields)
   const conversation = conversationOf(list, field)
+  const previous = previousIn(field)
   return {
+    ...(previous === undefined ? {} : { previous }),
+    isKept: isObject(field('thread')),
     list,
     preface: member(list.fields, 'system')?.value,
     conversation,
     field,
     notice: (text, channel) => noticeIn(list, conversation, text, channel),
-    announce: (text) => announceIn(list, text),
-    banTools: (ban) => banTools(list, ban),
-    goOn: (rounds) =>
-      rounds.flatMap(roundMessages).map((message) => appendElement(list.json, list.list, message)),
+    // A thread keeps the system text and the tools it was begun with.
+    announce: (text) => (previous === undefined ? announceIn(list, text) : []),
+    banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
+    goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
   }
 }
 

@@ -32,14 +32,16 @@ function joined(edits: readonly Edit[]): readonly Edit[] {
 }
 
 /**
- * The pieces of a text with edits applied, those that stay being views of it. The edits do not overlap and come in any
- * order. Insertions at the same place apply in the order given, and before what is replaced there.
+ * The pieces of a text with edits applied, those that stay being views of it. The edits come in any order.
+ * Insertions at the same place apply in the order given, and before what is replaced there; what was to be changed
+ * inside of what is replaced as a whole is gone with it.
  */
 export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
   let kept = 0
   for (const edit of ordered) {
+    if (edit.start < kept) continue
     parts.push(json.subarray(kept, edit.start), Buffer.from(edit.text))
     kept = edit.end
   }

@@ -8,16 +8,16 @@ const ANSWER = {
   calls: [{ name: 'f', arguments: { usage: { input_tokens: 7 } } }],
 }
 
-function factsOf(text: string, streams: boolean, isWhole = true) {
+function factsOf(text: string, streams: boolean, isWhole = true, withCalls = false) {
   const body = Buffer.from(text)
   const [head, tail] = [body.subarray(0, 16_384), body.subarray(-65_536)]
-  return messages.facts({ head, tail, whole: isWhole ? body : undefined, streams, withCalls: false })
+  return messages.facts({ head, tail, whole: isWhole ? body : undefined, streams, withCalls })
 }
 
 describe('what a Messages response took', () => {
   it('is read from a whole response, and from the end of a long one', () => {
     const text = JSON.stringify(message(REQUEST, ANSWER, 3))
-    const expected = { id: 'msg_3', usage: { input: 100, output: 10, cachedInput: 0, cacheWrite: 0 } }
+    const expected = { usage: { input: 100, output: 10, cachedInput: 0, cacheWrite: 0 } }
     expect(factsOf(text, false)).toEqual(expected)
     expect(factsOf(text, false, false)).toEqual(expected)
   })
@@ -26,7 +26,6 @@ describe('what a Messages response took', () => {
     const text = events(REQUEST, ANSWER, 3).join('')
     expect(text.length).toBeGreaterThan(100_000)
     expect(factsOf(text, true, false)).toEqual({
-      id: 'msg_3',
       usage: { input: 100, output: 10, cachedInput: 0, cacheWrite: 0 },
     })
   })
@@ -61,10 +60,33 @@ describe('what a Messages response took', () => {
     const text = [start, delta]
       .map((data) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`)
       .join('')
-    expect(factsOf(text, true)).toEqual({ id: 'a', usage: { input: 12, output: 9 } })
+    expect(factsOf(text, true)).toEqual({ usage: { input: 12, output: 9 } })
   })
 
   it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])('is not known of %j', (text) => {
     expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
+  })
+})
+
+describe('a response in a message thread', () => {
+  const CALLS = [{ id: 'toolu_3_0', name: 'f', arguments: '{"usage":{"input_tokens":7}}' }]
+
+  it('tells its id and what it called', () => {
+    const whole = JSON.stringify(message(REQUEST, ANSWER, 3))
+    const stream = events(REQUEST, ANSWER, 3).join('')
+    for (const facts of [factsOf(whole, false, true, true), factsOf(stream, true, true, true)]) {
+      expect(facts).toMatchObject({ id: 'msg_3', calls: CALLS })
+    }
+  })
+
+  it('tells its id alone where not all of it is there', () => {
+    const stream = events(REQUEST, ANSWER, 3).join('')
+    for (const facts of [
+      factsOf(stream, true, false, true),
+      factsOf(stream.slice(0, -300), true, true, true),
+    ]) {
+      expect(facts.id).toBe('msg_3')
+      expect(facts.calls).toBeUndefined()
+    }
   })
 })

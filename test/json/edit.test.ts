@@ -155,6 +155,17 @@ describe('appendElement and prependElement', () => {
   })
 })
 
+describe('edits', () => {
+  it('inside of what is replaced as a whole are gone with it', () => {
+    const both = (json: Buffer) => [
+      appendElement(json, root(json), '9'),
+      { ...root(json), text: '{}' },
+      prependElement(json, root(json), '0'),
+    ]
+    expect(edited('[ 1 ] ', both)).toBe('{} ')
+  })
+})
+
 describe('appendParagraph', () => {
   it('puts any text after any string, a blank line between them where there was something', () => {
     fc.assert(

@@ -119,11 +119,45 @@ export function events(request: ChatBody, answer: Answer, number: number): strin
   ]
 }
 
+/** The error that a thread which can't be gone on with is refused with. */
+function threadError(status: number, code: string): Answer {
+  const error = { type: 'invalid_request_error', message: code, details: { error_code: code } }
+  return { status, body: { type: 'error', error } }
+}
+
+/**
+ * A provider that keeps message threads: it has the script see the whole conversation, and refuses what the API refuses.
+ * A response's id is its request's number.
+ */
+export function keepingThreads(script: Script): Script {
+  const kept = new Map<string, { readonly body: ChatBody; readonly messages: Message[]; isOver: boolean }>()
+  return async (request, number) => {
+    const body = request.json
+    const thread = body['thread'] as { type: string; previous_message_id?: string } | undefined
+    if (!thread) return script(request, number)
+    const before = thread.type === 'continue' ? kept.get(thread.previous_message_id ?? '') : undefined
+    if (thread.type === 'continue') {
+      if (!before) return threadError(404, 'thread_not_found')
+      if (before.isOver) return threadError(409, 'thread_already_continued')
+      if (body['system'] !== undefined || body.tools !== undefined)
+        return threadError(400, 'thread_unsupported_request')
+    }
+    const messages = [...(before?.messages ?? []), ...(body.messages as Message[])]
+    const whole = { ...before?.body, ...body, messages } as ChatBody
+    const answer = await script({ ...request, json: whole }, number)
+    if (answer.status !== undefined) return answer
+    if (before) before.isOver = true
+    const said = { role: 'assistant', content: blocksOf(answer, number) }
+    kept.set(`msg_${number}`, { body: whole, messages: [...messages, said], isOver: false })
+    return answer
+  }
+}
+
 /** A model that calls one tool for ever, and answers only when it is given none or told not to choose any. */
 export function runawayMessages(name = 'search', answer = 'This is what I found so far.'): Script {
   return ({ json }, number) => {
     const choice = (json.tool_choice as { type?: string } | undefined)?.type
-    const mayCall = choice !== 'none' && (json.tools !== undefined || json['thread'] !== undefined)
+    const mayCall = choice !== 'none' && json.tools !== undefined
     return mayCall ? { calls: [{ name, arguments: { query: `q${number}` } }] } : { text: answer }
   }
 }

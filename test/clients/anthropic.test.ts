@@ -1,0 +1,182 @@
+import Anthropic from '@anthropic-ai/sdk'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { keepingThreads, runawayMessages } from '../support/messages.ts'
+import { type Received, type Script, startProvider } from '../support/provider.ts'
+
+const THINKING = { type: 'thinking', thinking: 'Let me see.', signature: 'c2lnbmVk' }
+
+/** Looks three things up, two of them at once, then answers. */
+const research: Script = (_, number) =>
+  [
+    { blocks: [THINKING], calls: [{ name: 'search', arguments: { query: 'größe 9007199254740993' } }] },
+    { text: 'Two more. ', calls: [1, 2].map((n) => ({ name: 'search', arguments: { query: `part ${n}` } })) },
+    { text: 'It is — after all — 42. 🎉' },
+  ][number - 1] ?? { text: 'Nothing more.' }
+
+interface Form {
+  readonly stream: boolean
+  readonly thread: boolean
+}
+
+function client(baseURL: string, headers: Record<string, string> = {}): Anthropic {
+  return new Anthropic({ apiKey: 'sk-test', baseURL, maxRetries: 0, defaultHeaders: headers })
+}
+
+/** Runs the SDK's own tool loop and returns what an application sees of it. */
+async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is it?') {
+  const runner = sdk.beta.messages.toolRunner({
+    model: 'claude-test',
+    max_tokens: 1000,
+    system: 'You are a research agent.',
+    messages: [{ role: 'user', content }],
+    tools: [
+      {
+        name: 'search',
+        description: 'Search',
+        input_schema: { type: 'object', properties: { query: { type: 'string' } } },
+        run: (input: unknown) => `found ${(input as { query: string }).query}`,
+        parse: (input: unknown) => input,
+      },
+    ],
+    max_iterations: 40,
+    stream,
+    ...(thread ? {} : { thread: false as const }),
+  })
+  const steps: Anthropic.Beta.BetaMessage[] = []
+  let governor: unknown
+  for await (const step of runner) {
+    // What a stream's last event says besides is for those who read its events.
+    const note = (object: object) => {
+      governor = saidIn(object) ?? governor
+    }
+    if ('finalMessage' in step) step.on('streamEvent', note)
+    else note(step)
+    steps.push('finalMessage' in step ? await step.finalMessage() : step)
+  }
+  const last = steps.at(-1) as
+    | (Anthropic.Beta.BetaMessage & { governor?: Record<string, unknown> })
+    | undefined
+  return { steps, last, text: textOf(last), governor }
+}
+
+const saidIn = (object: object): unknown => Reflect.get(object, 'governor')
+
+function textOf(message: Anthropic.Beta.BetaMessage | undefined): string {
+  return (message?.content ?? []).map((block) => (block.type === 'text' ? block.text : '')).join('')
+}
+
+const FORMS: readonly Form[] = [false, true].flatMap((stream) =>
+  [false, true].map((thread) => ({ stream, thread })),
+)
+
+const bodies = (requests: readonly Received[]) => requests.map(({ body }) => body.toString())
+
+describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, thread: $thread)', (form) => {
+  it('sees the same answer by the same steps, and the provider the same bytes, as without Governor', async () => {
+    const direct = await startProvider(keepingThreads(research))
+    const behind = await startProvider(keepingThreads(research))
+    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+    const { url } = await startGovernor(behind.url)
+    const without = await run(client(direct.url), form)
+    const through = await run(client(url), form)
+    expect(through).toEqual(without)
+    expect(through.text).toBe('It is — after all — 42. 🎉')
+    expect(bodies(behind.requests)).toEqual(bodies(direct.requests))
+    expect(behind.requests).toHaveLength(3)
+    expect(behind.requests.some(({ json }) => json['thread'] !== undefined)).toBe(form.thread)
+  })
+
+  it('is told how much is left, and gets an answer and no error when its run is stopped', async () => {
+    const { url, provider, events } = await startBoth(keepingThreads(runawayMessages()), {
+      budget: { max_iterations: 5, adaptive: false },
+    })
+    const { last, text, steps, governor } = await run(client(url), form)
+    expect(text).toBe('This is what I found so far.')
+    expect(last?.stop_reason).toBe('end_turn')
+    expect(steps).toHaveLength(6)
+    expect(provider.requests).toHaveLength(6)
+    const told = provider.requests.map(
+      ({ body }) => /\[BUDGET: Iteration (\d+\/\d+)/.exec(body.toString())?.[1],
+    )
+    const asked = provider.requests.at(-1)
+    expect(told.slice(0, 5)).toEqual([undefined, undefined, undefined, '4/5', '5/5'])
+    expect(asked?.json.tool_choice).toEqual({ type: 'none' })
+    expect(asked?.body.toString()).toContain('maximum number of tool-calling iterations')
+    expect(governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
+    const sessions = events.flatMap((event) => (event.kind === 'request_ended' ? (event.session ?? []) : []))
+    expect(new Set(sessions).size).toBe(1)
+  })
+
+  it('has its calls refused that it was warned of in vain, and gets the model’s next answer', async () => {
+    const same = { text: 'Again. ', calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+    const { url, provider } = await startBoth(
+      keepingThreads(({ json }) =>
+        JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked') ? { text: 'I give up.' } : same,
+      ),
+    )
+    const { text, last, steps } = await run(client(url), form)
+    expect(text).toMatch(/^(?:Again\. )?I give up\.$/)
+    expect(last?.stop_reason).toBe('end_turn')
+    expect(steps).toHaveLength(9)
+    expect(provider.requests).toHaveLength(10)
+  })
+})
+
+describe('a message thread', () => {
+  const params = { model: 'claude-test', max_tokens: 100, system: 'You help.' }
+  const tools = [{ name: 'search', input_schema: { type: 'object' as const } }]
+  const iterations = (running: { readonly events: readonly { kind: string }[] }) =>
+    running.events.flatMap((event) => ('iteration' in event ? event.iteration : []))
+
+  it('begins a run with each thing that a human says, and with nothing else', async () => {
+    const running = await startBoth(keepingThreads((_, number) => ({ text: `Answer ${number}.` })))
+    const thread = client(running.url).beta.messages.thread({ ...params, tools })
+    for (const content of ['Go on.', 'Go on.', 'And now?']) await thread.send({ role: 'user', content })
+    expect(iterations(running)).toEqual([1, 1, 1])
+  })
+
+  it('goes on in its session where a session is named, and where the provider has lost it', async () => {
+    const keeping = keepingThreads(runawayMessages())
+    let isLost = false
+    const running = await startBoth(
+      async (request, number) => {
+        const isContinued = JSON.stringify(request.json['thread'] ?? {}).includes('continue')
+        if (number !== 4 || !isContinued) return keeping(request, number)
+        isLost = true
+        const details = { error_code: 'thread_not_found' }
+        return {
+          status: 404,
+          body: { type: 'error', error: { type: 'not_found_error', message: 'gone', details } },
+        }
+      },
+      { budget: { max_iterations: 6 } },
+    )
+    const { text } = await run(client(running.url, { 'x-governor-session': 'mine' }), {
+      stream: true,
+      thread: true,
+    })
+    expect(isLost).toBe(true)
+    expect(text).toBe('This is what I found so far.')
+    // The request that the provider refused is none; what the client sent instead takes its number.
+    expect(iterations(running)).toEqual([1, 2, 3, 4, 4, 5, 6, 6])
+  })
+
+  it('of another credential is not gone on with', async () => {
+    const running = await startBoth(() => ({ text: 'Yes.' }))
+    const send = (key: string, thread: object) =>
+      fetch(`${running.url}/v1/messages`, {
+        method: 'POST',
+        headers: { 'x-api-key': key, 'content-type': 'application/json' },
+        body: JSON.stringify({
+          ...params,
+          thread,
+          messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: 'x' }] }],
+        }),
+      }).then((response) => response.headers.get('x-governor-iteration'))
+    expect(await send('mine', { type: 'create' })).toBe('1/60')
+    const next = { type: 'continue', previous_message_id: 'msg_1' }
+    expect(await send('mine', next)).toBe('2/60')
+    expect(await send('yours', next)).toBe('1/60')
+  })
+})
