@@ -23,7 +23,8 @@ function readWith(recall: Recall, body: Buffer) {
   if (!request) throw new Error('not a Messages request')
   const { list, conversation } = request
   const { reading, fingerprint } = recollection.read(request)
-  return { items: list.items, sighting: sight(reading, conversation, fingerprint, registry) }
+  const sighting = sight(reading, conversation, fingerprint, registry)
+  return { items: list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
 }
 
 const text = (value: string): Block => ({ type: 'text', text: value })
