@@ -6,6 +6,8 @@ import { processesOf } from './rounds.mjs'
 
 const SUBJECTS = ['governor', 'pipe', 'undici', 'parse']
 const CONVERSATION = { bytes: 1_048_576, turns: 100 }
+/** Conversations before anything is measured. */
+const WARMUP = 5
 const PARSER = join(import.meta.dirname, '..', 'parser.mjs')
 
 /** Of every request the median over conversations, so that no stall of the machine counts; then the sum, in ms. */
@@ -18,7 +20,7 @@ function total(conversations) {
 async function parseTimes(rounds) {
   const { child } = await startHelper('proxy', [PARSER])
   try {
-    await ask(child, { ...CONVERSATION, conversations: 1 })
+    await ask(child, { ...CONVERSATION, conversations: WARMUP })
     return await ask(child, { ...CONVERSATION, conversations: rounds })
   } finally {
     await stop(child)
@@ -31,7 +33,7 @@ export async function run(bench) {
   const processes = await processesOf(bench, subjectsOf(bench))
   const times = { 'JSON.parse': await parseTimes(bench.rounds) }
   for (const { subject } of processes) times[subject.name] = []
-  for (let round = -1; round < bench.rounds; round++) {
+  for (let round = -WARMUP; round < bench.rounds; round++) {
     for (const process of processes) {
       const measured = await bench.fleet.load('converse', process, { ...CONVERSATION, conversations: 1 })
       if (round >= 0) times[process.subject.name].push(...measured)

@@ -1,5 +1,5 @@
 /** Changes single places of a JSON text and leaves every other byte as it was. */
-import { elements, type Member, type Span } from './scan.ts'
+import type { Member, Span } from './scan.ts'
 
 /** Replace the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
 export interface Edit extends Span {
@@ -95,16 +95,25 @@ export function addToText(
   }
 }
 
-/** Puts the value `json` (JSON text) at the end of the array at `span`. */
+const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
+
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
+}
+
+/** Puts the value `json` (JSON text) at the end of the array at `span`. What is in the array is not looked at. */
 export function appendElement(body: Buffer, span: Span, json: string): Edit {
-  const last = elements(body, span).at(-1)
-  return last ? insertion(last.end, `,${json}`) : insertion(span.end - 1, json)
+  let end = span.end - 1
+  while (isSpace(body[end - 1])) end--
+  return insertion(end, body[end - 1] === OPEN_BRACKET && end - 1 === span.start ? json : `,${json}`)
 }
 
 /** Puts the value `json` (JSON text) before the first element of the array at `span`. */
 export function prependElement(body: Buffer, span: Span, json: string): Edit {
-  const first = elements(body, span)[0]
-  return first ? insertion(first.start, `${json},`) : insertion(span.end - 1, json)
+  let start = span.start + 1
+  while (isSpace(body[start])) start++
+  return insertion(start, body[start] === CLOSE_BRACKET ? json : `${json},`)
 }
 
 /** Gives the object at `span` the member `key`: its value is replaced where it has one, else it is added last. */
