@@ -6,6 +6,7 @@ import zlib from 'node:zlib'
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens } from '../core/usage.ts'
 import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
+import { JsonScanError } from '../json/scan.ts'
 import { decoded } from './body.ts'
 import { headerOf } from './headers.ts'
 import type { Head } from './upstream.ts'
@@ -190,7 +191,9 @@ export function openTap({ dialect, head, requestBytes, withCalls = false, settle
     try {
       facts = factsOf(dialect, read, streams, withCalls)
     } catch (error) {
-      fault(error as Error)
+      // A response that is no JSON, or only the beginning of it, says nothing of itself.
+      const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
+      if (!isUnreadable) fault(error as Error)
     }
     const { usage, ...ids } = facts
     settle({ ...ids, usage: usage ? { ...usage, estimated: false } : estimated(read, requestBytes) })

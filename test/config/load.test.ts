@@ -276,3 +276,62 @@ describe('a configuration', () => {
     },
   )
 })
+
+describe('the budget', () => {
+  it.each([
+    ['budget: {run: {max_cost_usd: -1}}', 'budget.run.max_cost_usd: found -1: expected at least 0'],
+    [
+      'budget: {run: {max_iterations: 3}}',
+      'budget.run.max_iterations: unknown key: expected one of max_tool_calls',
+    ],
+    ['budget: {style: shout}', 'budget.style: found "shout": expected one of tiers, countdown'],
+    [
+      'budget: {texts: {countdown: "{remaining} left"}}',
+      'budget.texts.countdown: found "{remaining} left": unknown placeholder {remaining}: expected {meter}',
+    ],
+    [
+      'budget: {overrides: [{model: "*", texts: {warning: "{n}"}}]}',
+      'budget.overrides.0.texts.warning: found "{n}": unknown placeholder {n}',
+    ],
+    [
+      'budget: {overrides: [{max_iteration: 3}]}',
+      'budget.overrides.0.max_iteration: unknown key: expected one of model',
+    ],
+    [
+      'budget: {overrides: [{upstream: opnai, max_iterations: 3}]}',
+      'budget.overrides.0.upstream: found "opnai": no such upstream: expected one of openai, anthropic',
+    ],
+    [
+      'budget: {overrides: [{model: a, caution_threshold: 0.95}]}',
+      'budget.overrides.0.caution_threshold: found 0.95: above warning_threshold',
+    ],
+    ['budget: {overrides: [{header: {"a b": x}}]}', 'budget.overrides.0.header.a b: '],
+    [
+      'models: [{model: a}]',
+      'models.0: found keys and values: says nothing: expected a price, a context_window',
+    ],
+    [
+      'models: [{model: a, upstream: b, context_window: 5}]',
+      'models.0.upstream: found "b": no such upstream',
+    ],
+  ])('%s is refused: %s', (yaml, message) => {
+    expect(() => load(yaml)).toThrow(message)
+  })
+
+  it('may be different for some requests, by any of its keys', () => {
+    const { budget } = load(
+      'budget: {overrides: [{model: "*-mini", header: {X-Team: a}, enabled: false, style: countdown, run: {max_tokens: 5}, session: {max_iterations: 2}, wrap_up: {drop_tools: [x]}}]}',
+    )
+    expect(budget.overrides).toEqual([
+      {
+        model: '*-mini',
+        header: { 'X-Team': 'a' },
+        enabled: false,
+        style: 'countdown',
+        run: { max_tokens: 5 },
+        session: { max_iterations: 2 },
+        wrap_up: { drop_tools: ['x'] },
+      },
+    ])
+  })
+})
