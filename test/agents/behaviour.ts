@@ -1,0 +1,99 @@
+/** What every coding agent must do behind Governor: the same as without, and end well when it is warned, refused, stopped. */
+import { expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { type Answer, type Received, type Script, startProvider } from '../support/provider.ts'
+import type { Ran } from './program.ts'
+
+/** Runs the agent on a prompt against the API at `url`. */
+export type Drive = (url: string, prompt: string) => Promise<Ran>
+
+export interface Agent {
+  /** A call of its shell tool. */
+  call(command: string): { readonly name: string; readonly arguments: unknown }
+  /** Is this a step of its run, and not a title or a probe? */
+  isTurn(request: Received): boolean
+  /** The header that it names its session in. */
+  readonly session?: string
+}
+
+const PROMPT = 'Run the steps you planned, one after the other, then say that you are done.'
+const DONE = 'All done: 42.'
+const STOPPED = 'This is what I found so far.'
+
+/** Answers the steps of the run by number, and whatever else is asked with a few words. */
+function turns(agent: Agent, answer: (request: Received, turn: number) => Answer): Script {
+  let turn = 0
+  return (request) => (agent.isTurn(request) ? answer(request, ++turn) : { text: 'Steps' })
+}
+
+function choosesNone({ json }: Received): boolean {
+  const choice = json.tool_choice as { type?: string } | string | undefined
+  return choice === 'none' || (typeof choice === 'object' && choice.type === 'none')
+}
+
+/** Says that some steps are to be run, then that all is done. */
+const steps = (agent: Agent, count: number) => (_: Received, turn: number) =>
+  turn <= count ? { text: 'Working. ', calls: [agent.call(`echo step-${turn}`)] } : { text: DONE }
+
+export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
+  const stepsOf = (requests: readonly Received[]) => requests.filter((request) => agent.isTurn(request))
+  const ended = (ran: Ran, text: string) => {
+    expect(ran.code, ran.stderr + ran.stdout).toBe(0)
+    expect(ran.stdout).toContain(text)
+  }
+
+  it('says the same after the same steps as without Governor', async () => {
+    const direct = await startProvider(turns(agent, steps(agent, 3)))
+    const behind = await startProvider(turns(agent, steps(agent, 3)))
+    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+    const { url, events } = await startGovernor(behind.url)
+    const without = await drive(direct.url, PROMPT)
+    const through = await drive(url, PROMPT)
+    ended(without, DONE)
+    expect(through).toEqual(without)
+    expect(behind.requests).toHaveLength(direct.requests.length)
+    expect(stepsOf(behind.requests)).toHaveLength(4)
+    const ends = events.flatMap((event) => (event.kind === 'request_ended' && event.iteration ? [event] : []))
+    expect(ends.map(({ iteration }) => iteration)).toEqual([1, 2, 3, 4])
+    expect(ends.every(({ verdict }) => verdict === 'allow')).toBe(true)
+    const named = agent.session && behind.requests.at(-1)?.header(agent.session)
+    if (named !== undefined) expect(ends.at(-1)?.session).toBe(named)
+    expect(new Set(ends.slice(1).map(({ session }) => session)).size).toBe(1)
+  })
+
+  it('is told when its budget runs low', async () => {
+    const { url, provider } = await startBoth(turns(agent, steps(agent, 4)), {
+      budget: { max_iterations: 6, adaptive: false },
+    })
+    ended(await drive(url, PROMPT), DONE)
+    const told = stepsOf(provider.requests).map(
+      ({ body }) => /\[BUDGET: Iteration (\d)\/6/.exec(body.toString())?.[1],
+    )
+    expect(told).toEqual([undefined, undefined, undefined, undefined, '5'])
+  })
+
+  it('ends with the model’s answer when it is stopped', async () => {
+    const { url, provider, events } = await startBoth(
+      turns(agent, (request, turn) =>
+        choosesNone(request) ? { text: STOPPED } : { calls: [agent.call(`echo step-${turn}`)] },
+      ),
+      { budget: { max_iterations: 4 } },
+    )
+    ended(await drive(url, PROMPT), STOPPED)
+    expect(stepsOf(provider.requests)).toHaveLength(5)
+    expect(events).toContainEqual(
+      expect.objectContaining({ kind: 'stopped', reason: 'max_iterations', by: 'model' }),
+    )
+  })
+
+  it('goes on with the model’s next answer when its calls are refused', async () => {
+    const { url, provider, events } = await startBoth(
+      turns(agent, ({ body }) =>
+        body.includes('[LOOP GUARD] Blocked') ? { text: DONE } : { calls: [agent.call('echo the same')] },
+      ),
+    )
+    ended(await drive(url, PROMPT), DONE)
+    expect(stepsOf(provider.requests)).toHaveLength(10)
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'refused_call' }))
+  })
+}
