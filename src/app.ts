@@ -20,6 +20,7 @@ import { pathOf, upstreamOf } from './proxy/route.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createTransport } from './proxy/upstream.ts'
 import { createMemoryStore } from './store/memory.ts'
+import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
 import { logEvent } from './telemetry/log.ts'
 import { createMetrics } from './telemetry/metrics.ts'
@@ -38,6 +39,8 @@ export interface Governor {
 
 export interface GovernorOptions {
   readonly log: Logger
+  /** Where sessions are remembered, instead of this process's memory. */
+  readonly store?: Store
   /** Milliseconds since the epoch. */
   readonly now?: () => number
   /** HTTP_PROXY and the like, where upstreams are to be reached through them. */
@@ -75,11 +78,13 @@ function refuseWhileDraining(request: IncomingMessage, response: ServerResponse)
 
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const { log } = options
-  const store = createMemoryStore({
-    maxSessions: config.sessions.max,
-    ttl: config.sessions.ttl,
-    maxBytes: config.sessions.max_bytes,
-  })
+  const store =
+    options.store ??
+    createMemoryStore({
+      maxSessions: config.sessions.max,
+      ttl: config.sessions.ttl,
+      maxBytes: config.sessions.max_bytes,
+    })
   let open = 0
   let allDone: (() => void) | undefined
   const metrics = createMetrics({ sessions: () => store.size, open: () => open })

@@ -240,7 +240,9 @@ function heedOf(known: Thread | undefined, sighting: Sighting, isRetry: boolean)
   if (!known?.run.isWarned || isRetry) return undefined
   const { newest } = sighting
   if (newest === undefined || known.ancestry.includes(newest)) return undefined
-  return sighting.speaks() ? 'acknowledged' : 'ignored'
+  const speaks = sighting.speaks()
+  if (speaks === undefined) return undefined
+  return speaks ? 'acknowledged' : 'ignored'
 }
 
 const NO_TOTALS: Omit<Totals, 'startedAt'> = { iterations: 0, toolCalls: 0, acknowledged: 0, ignored: 0 }

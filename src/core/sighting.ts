@@ -34,8 +34,8 @@ export interface Sighting {
   readonly step?: Hash
   /** Length of the request. */
   readonly bytes?: number
-  /** Does the newest assistant message say something, or call nothing? */
-  speaks(): boolean
+  /** Does the newest assistant message say something, or call nothing? `undefined` where the request shows none. */
+  speaks(): boolean | undefined
   /** What the conversation began with; `undefined` before its first assistant message. */
   readonly beginning: Hash | undefined
 }
@@ -77,7 +77,7 @@ export function sight(
     hasResults: reading.hasResults,
     speaks() {
       const at = reading.assistants.at(-1) ?? -1
-      if (at === -1) return false
+      if (at === -1) return undefined
       return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
     },
     beginning: reading.beginning,

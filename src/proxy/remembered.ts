@@ -124,9 +124,10 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
         await change((session) => answered(session, counted, facts))
         return link(ids, id, sessionId ?? '')
       }
+      // Whether the client goes on by its id or sends it again, the second request shows.
+      await change((session) => keepFirst(session, { askedAt, usage }), firstKey(counting))
       const [first] = ids
-      if (first === undefined)
-        return change((session) => keepFirst(session, { askedAt, usage }), firstKey(counting))
+      if (first === undefined) return
       // A session that has no name yet is known by its first response, where a client can go on from that.
       const began = hashOf('response', first)
       await change((session) => answered(session.totals ? session : count(session).session, counted, facts), {

@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { ASKED, runawayMessages, runMessagesAgent } from '../support/messages.ts'
+import { runaway, type Script } from '../support/provider.ts'
+import { runResponses } from '../support/responses-agent.ts'
+
+interface Told {
+  readonly headers: Headers
+  readonly governor: Record<string, unknown> | undefined
+}
+
+interface Way {
+  readonly way: string
+  readonly script: Script
+  run(url: string, stream: boolean): Promise<readonly Told[]>
+}
+
+const responses =
+  (stateful: boolean, body: Record<string, unknown>) =>
+  async (url: string, stream: boolean): Promise<readonly Told[]> => {
+    const { steps } = await runResponses(url, 'Go.', { stateful, stream, body })
+    return steps.map(({ headers, response }) => ({
+      headers,
+      governor: response['governor'] as Record<string, unknown> | undefined,
+    }))
+  }
+
+/** Every way of holding a conversation; the scripted model takes 110 tokens for each answer. */
+const WAYS: readonly Way[] = [
+  {
+    way: 'chat',
+    script: runaway(),
+    run: async (url, stream) => (await runAgent(url, START, { stream })).steps,
+  },
+  {
+    way: 'messages',
+    script: runawayMessages(),
+    run: async (url, stream) => (await runMessagesAgent(url, ASKED, { stream })).steps,
+  },
+  { way: 'responses, forgotten', script: runaway(), run: responses(false, { store: false }) },
+  { way: 'responses, kept but sent again', script: runaway(), run: responses(false, { store: true }) },
+  { way: 'responses, kept', script: runaway(), run: responses(true, {}) },
+]
+
+const LIMITS = [
+  { limit: { max_tool_calls: 10 }, reason: 'max_tool_calls', state: 'tool_limit_reached' },
+  { limit: { max_tokens: 1_100 }, reason: 'max_tokens', state: 'budget_exceeded' },
+  { limit: { max_cost_usd: 1 }, reason: 'max_cost', state: 'budget_exceeded' },
+  { limit: { max_seconds: 100 }, reason: 'max_seconds', state: 'budget_exceeded' },
+]
+
+const TABLE = WAYS.flatMap((way) =>
+  LIMITS.flatMap((limit) =>
+    ['run', 'session'].flatMap((scope) =>
+      [false, true].map((stream) => ({ ...way, ...limit, scope, stream })),
+    ),
+  ),
+)
+
+describe.each(TABLE)('$way (stream: $stream), a $scope limit of $limit', (one) => {
+  it('presses from the eighth request on and ends the run at the eleventh', async () => {
+    let time = 1_760_000_000_000
+    const script: Script = (request, number) => {
+      time += 10_000
+      return one.script(request, number)
+    }
+    const config = {
+      models: [{ model: '*', price: { input: 1_000, output: 0 } }],
+      loop_guard: { enabled: false },
+      budget: { max_iterations: 0, adaptive: false, [one.scope]: one.limit },
+    }
+    const { url, provider } = await startBoth(script, config, { now: () => time })
+    const steps = await one.run(url, one.stream)
+    expect(steps.map(({ headers }) => headers.get('x-governor-tier'))).toEqual([
+      ...Array(7).fill(null),
+      'caution',
+      'caution',
+      'warning',
+      null,
+    ])
+    expect(provider.requests.map(({ body }) => body.includes('[BUDGET: '))).toEqual([
+      ...Array(7).fill(false),
+      true,
+      true,
+      true,
+      false,
+    ])
+    expect(steps.at(-1)?.governor).toMatchObject({
+      terminal_state: one.state,
+      terminal_reason: one.reason,
+      has_final_answer: true,
+    })
+  })
+})
