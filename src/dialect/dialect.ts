@@ -26,6 +26,8 @@ export interface HeldCalls {
   readonly calls: readonly ToolCall[]
   readonly text: string
   readonly message: unknown
+  /** The id by which a client may go on from the response. */
+  readonly id?: string
 }
 
 /** A response that no client gets: each of its calls was answered by Governor itself. */
@@ -61,6 +63,13 @@ export interface DialectRequest {
    * notice there; `undefined` where it can't.
    */
   goOn(rounds: readonly RefusedRound[]): Edit[] | undefined
+  /**
+   * Results, as JSON, of the calls in `refused` where the provider keeps the response that made them: it asks for each,
+   * and the client, who has not seen them, has none to send. Unset where no provider keeps anything.
+   */
+  owed?(round: RefusedRound, refused: ReadonlySet<number>): readonly string[]
+  /** Edits that send such results along, and that go on from the response `as` where another is named. */
+  repay?(owed: readonly string[], as: string | undefined): Edit[]
 }
 
 /** A whole (not streamed) model response. */

@@ -112,19 +112,34 @@ export function textOfOutputItems(output: readonly Json[]): string {
 }
 
 /**
- * What is left when the calls are gone. Reasoning that led to a call goes with it: a provider refuses reasoning that is
- * sent back without the item that followed it.
+ * What is left of a response without some of its items, by their places. Reasoning goes with what it led to: a provider
+ * refuses reasoning that is sent back without the item that followed it.
  */
-export function withoutCallItems(output: readonly Json[]): Json[] {
-  const kept: Json[] = []
-  for (const item of output) {
-    if (!isClientCall(item)) {
-      kept.push(item)
-      continue
+export function keptPlaces(items: readonly Json[], isOut: (item: Json, at: number) => boolean): number[] {
+  const kept: number[] = []
+  let reasoning: number[] = []
+  let isLost = false
+  for (const [at, item] of items.entries()) {
+    if (item['type'] === 'reasoning') {
+      // The one before led to nothing that is left.
+      if (isLost) reasoning = []
+      isLost = false
+      reasoning.push(at)
+    } else if (isOut(item, at)) isLost = true
+    else {
+      kept.push(...reasoning, at)
+      reasoning = []
+      isLost = false
     }
-    while (kept.at(-1)?.['type'] === 'reasoning') kept.pop()
   }
-  return kept
+  return isLost ? kept : [...kept, ...reasoning]
+}
+
+/** What is left when all calls are gone. */
+export function withoutCallItems(output: readonly Json[]): Json[] {
+  return keptPlaces(output, isClientCall)
+    .map((at) => output[at])
+    .filter(isObject)
 }
 
 /** A message of the model's as an item of a response. */

@@ -12,7 +12,7 @@ import { addUsage, isObject, type Json, objectsOf, parseObject, textOf } from '.
 const DONE = '[DONE]'
 
 /** An item of the output that the client gets, or may get. */
-interface Slot {
+export interface Slot {
   /** Its place in the client's output. */
   readonly index: number
   /** As it was added, then as it was done. */
@@ -29,7 +29,27 @@ interface Piece {
   readonly event: Json
 }
 
-function responseOf(event: Json): Json {
+/** What the client has of a response that was begun before. */
+export interface Begun {
+  readonly hasBegun: boolean
+  readonly slots: readonly Slot[]
+  /** The response as it was last told of. */
+  readonly response: Json
+  readonly number: number | undefined
+  readonly usage: unknown
+  readonly text: string
+}
+
+const NOT_BEGUN: Begun = {
+  hasBegun: false,
+  slots: [],
+  response: {},
+  number: undefined,
+  usage: undefined,
+  text: '',
+}
+
+export function responseOf(event: Json): Json {
   return isObject(event['response']) ? event['response'] : {}
 }
 
@@ -45,27 +65,27 @@ function addedText(event: Json): string {
  * `dropCalls` no text is held and nothing is taken out. Places in the output and sequence numbers follow from what the
  * client gets.
  */
-export function openResponsesStream(dropCalls: boolean): AnswerStream {
+export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN): AnswerStream {
   /** Upstream responses that are over. */
-  let tries = 0
+  let tries = begun.hasBegun ? 1 : 0
   let showing = !dropCalls
   let shown = ''
   let held: Piece[] = []
   let heldText = ''
   /** What the client's output consists of, and what of it is only held. */
-  let slots: Slot[] = []
+  let slots: Slot[] = [...begun.slots]
   let heldSlots = 0
   /** Of the current response, by the place its provider gives it; unset where the item is taken out. */
   let places = new Map<unknown, Slot | undefined>()
   let ending: { readonly frame: Frame; readonly event: Json } | undefined
   /** The newest state of the response as its provider told it. */
-  let told: Json = {}
-  let changed = false
-  let spent: unknown
+  let told: Json = begun.response
+  let changed = begun.hasBegun || begun.usage !== undefined
+  let spent: unknown = begun.usage
   let usage: unknown
   let done: Buffer | undefined
-  let isNumbered = false
-  let number: number | undefined
+  let isNumbered = begun.number !== undefined
+  let number: number | undefined = begun.number
 
   const numbered = (event: Json, numbering: boolean): Json => {
     if (!numbering) return event
@@ -154,7 +174,7 @@ export function openResponsesStream(dropCalls: boolean): AnswerStream {
   }
 
   const completed = (last: Json, metadata: unknown): Buffer => {
-    const total = tries > 1 ? spent : (last['usage'] ?? spent)
+    const total = tries > 1 || begun.usage !== undefined ? spent : (last['usage'] ?? spent)
     const response: Json = {
       ...told,
       ...last,
@@ -191,7 +211,7 @@ export function openResponsesStream(dropCalls: boolean): AnswerStream {
 
   return {
     get text() {
-      return shown
+      return [begun.text, shown].filter((text) => text !== '').join('\n\n')
     },
     push(frame) {
       const data = dataOf(frame)

@@ -25,6 +25,8 @@ import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 import { addTextPart, fieldReader, holdsItems, recallItems, remember } from './listed.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
 import { responsesFacts } from './responses-facts.ts'
+import { openResponsesGate, readResponseCalls, withoutResponseCalls } from './responses-gate.ts'
+import { goOn, owedResults, repay } from './responses-goon.ts'
 import {
   callOfItem,
   isCallReference,
@@ -269,12 +271,14 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const { json, object, fields, list, items } = index
   const field = fieldReader(json, fields)
   const conversation = conversationOf(index, field)
+  const previous = previousOf(field)
+  const isStored = isKept(index, field) && field('store') !== false
   const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
   return {
     list: index,
     preface: member(fields, 'instructions')?.value,
     conversation,
-    ...previousOf(field),
+    ...previous,
     isKept: isKept(index, field),
     ...referencesOf(index),
     field,
@@ -297,7 +301,10 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
         : []
     },
     banTools: (ban) => banTools(index, ban),
-    goOn: () => undefined,
+    goOn: (rounds) =>
+      goOn(index, rounds, { isKept: isStored, isConversation: previous.isConversation === true }),
+    owed: (round, refused) => (isStored ? owedResults(round, refused) : []),
+    repay: (owed, as) => repay(index, owed, as),
   }
 }
 
@@ -308,14 +315,9 @@ export const responses: Dialect = {
   facts: responsesFacts,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
-  openStream: openResponsesStream,
-  readCalls: () => undefined,
-  withoutCalls: (body) => body,
-  openGate: () => ({
-    push: (frame) => [frame.raw],
-    endTry: () => undefined,
-    release: () => [],
-    toAnswer: () => [[], openResponsesStream(true)],
-  }),
+  openStream: (dropCalls) => openResponsesStream(dropCalls),
+  readCalls: readResponseCalls,
+  withoutCalls: withoutResponseCalls,
+  openGate: openResponsesGate,
   reply: replyInResponses,
 }

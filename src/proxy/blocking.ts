@@ -28,6 +28,7 @@ import {
 import { responseHeaders, withHeaders } from './headers.ts'
 import { type Incoming, open, plainBody, readUpTo, UpstreamFailed } from './incoming.ts'
 import type { Judgement } from './judge.ts'
+import { oweResults, replaceBy } from './owed.ts'
 import { type OwnHeaders, writeHead } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
@@ -125,17 +126,27 @@ async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
   let incoming = first
   for (;;) {
     const held = await takeSafely(guarding, gate, incoming, rounds.length > 0)
-    if (!held || held.calls.length === 0) return gate.release(new Set())
+    if (!held || held.calls.length === 0) {
+      await replaceBy(context, judgement, rounds, held)
+      return gate.release(new Set())
+    }
     const { refusals, endsRun } = await judgement.refuse(held.calls)
     const refused = new Set(refusals.flatMap((refusal, at) => (refusal ? [at] : [])))
-    if (refused.size === 0) return gate.release(refused)
+    if (refused.size === 0) {
+      await replaceBy(context, judgement, rounds, held)
+      return gate.release(refused)
+    }
     tellOfRefusals(guarding, refusals)
     const isOver = endsRun || rounds.length === MAX_REASKS
-    if (!isOver && refused.size < held.calls.length) return gate.release(refused)
     const results = held.calls.map(({ name }, at) => {
       const refusal = refusals[at]
       return refusal ? refusalText(name, refusal.count) : NOT_EXECUTED
     })
+    if (!isOver && refused.size < held.calls.length) {
+      await replaceBy(context, judgement, rounds, held)
+      await oweResults(context, judgement, { held, results }, refused)
+      return gate.release(refused)
+    }
     rounds.push({ held, results })
     if (isOver) return endRun(guarding, gate, rounds, fallbackFor(refusals))
     const again = await askAgain(guarding, rounds)

@@ -6,7 +6,7 @@ import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
-import { forward } from './forward.ts'
+import { forward, withEdits } from './forward.ts'
 import { clientKeyOf, headerOf, type RawHeaders } from './headers.ts'
 import { type Judgement, judge } from './judge.ts'
 import { errorBody, relayTo, reply } from './reply.ts'
@@ -89,7 +89,11 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
     const judgement = await judge(context, trip.route.upstream, dialect, headers, bytes)
     if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
-    return { judgement, call: callFor(trip, body), bytes }
+    const call = callFor(trip, body)
+    // What goes with the client's own is plain JSON, like what it goes with.
+    if (judgement.bytes)
+      return { judgement, call: withEdits(call, judgement.bytes, []), bytes: judgement.bytes }
+    return { judgement, call, bytes }
   } catch (error) {
     // A parser's message quotes what it could not parse: only the name is safe to tell.
     const reason =

@@ -9,6 +9,7 @@ import type { Position } from '../core/session.ts'
 import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/sighting.ts'
 import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
+import { applyEdits } from '../json/edit.ts'
 import type { Link } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
@@ -18,6 +19,8 @@ import type { Upstream } from './route.ts'
 
 export interface Judgement extends Omit<Remembered, 'refuse'> {
   readonly request: DialectRequest
+  /** The body to be sent in the place of the client's own. */
+  readonly bytes?: Buffer
   /** The session's id as the client knows it; `undefined` for the first request of one that has none yet. */
   readonly sessionId: string | undefined
   readonly policy: BudgetPolicy
@@ -60,6 +63,21 @@ async function linkOf(context: ProxyContext, tenant: string, response: string): 
   }
 }
 
+/** The request, together with what the provider waits for and the client does not know of. */
+function repaid(
+  dialect: Dialect,
+  request: DialectRequest,
+  body: Buffer,
+  link: Link | undefined,
+): Pick<Judgement, 'request' | 'bytes'> {
+  if (!link?.owed && link?.as === undefined) return { request }
+  const edits = request.repay?.(link.owed ?? [], link.as) ?? []
+  if (edits.length === 0) return { request }
+  const bytes = applyEdits(body, edits)
+  const read = dialect.read(bytes)
+  return read ? { request: read, bytes } : { request }
+}
+
 /**
  * Judges a request body. `undefined`: not a conversation, or one without tools (a title, a summary), which is
  * relayed and not counted.
@@ -85,8 +103,9 @@ export async function judge(
   if (!isAgentic(conversation, sighting)) return 'uncounted'
   const explicit = explicitSessionId(headers, request, identity)
   const linked = previous ?? (request.firstItem === undefined ? undefined : presentable(request.firstItem))
-  const link =
-    explicit === undefined && linked !== undefined ? await linkOf(context, tenant, linked) : undefined
+  const found = linked === undefined ? undefined : await linkOf(context, tenant, linked)
+  const link = explicit === undefined ? found : undefined
+  const sent = repaid(dialect, request, body, found)
   const derived = explicit === undefined && !link ? derivedSessionId(tenant, sighting) : undefined
   const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
@@ -106,17 +125,18 @@ export async function judge(
     isDerived: derived !== undefined,
     thread: threadNameOf(headers, identity),
     sighting,
+    within: request.isConversation ? previous : undefined,
     follow: following && ((guarded: Guarded) => guard(guarded, transcript, following)),
     note: following && ((guarded, calls) => made(guarded, calls, following)),
   })
-  const { loop: found, ...elsewhere } = remembered.position
+  const { loop: _loop, ...elsewhere } = remembered.position
   // Calls that are followed for the budget alone are no business of the loop guard's.
   const position: Position = loop.enabled ? remembered.position : elsewhere
   const isFilled = position.contextTokens !== undefined && policy.enabled
   const contextWindow = isFilled ? context.windowOf(model, upstream) : undefined
   return {
     ...remembered,
-    request,
+    ...sent,
     sessionId,
     position,
     policy,

@@ -17,7 +17,7 @@ import type { LoopPolicy } from '../core/loop-guard.ts'
 import { NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
-import type { SessionKey } from '../store/store.ts'
+import type { Link, SessionKey } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { presentable } from './identity.ts'
 import type { Answered } from './tap.ts'
@@ -26,6 +26,8 @@ export interface Remembered {
   readonly position: Position
   /** The provider gave an answer, which took something and may be gone on from. */
   answered(answer: Answered): Promise<void>
+  /** Remembers what is to be sent along when the client goes on from a response. */
+  owe(response: string, debt: Pick<Link, 'owed' | 'as'>): Promise<void>
   /** The model was told that its budget is nearly used up. */
   warned(): Promise<void>
   /** Judges the calls of the response; a store that fails refuses none. */
@@ -47,6 +49,8 @@ export interface Counting {
   readonly isDerived: boolean
   readonly thread: string
   readonly sighting: Sighting
+  /** The conversation, by its id, that the provider adds to. */
+  readonly within: string | undefined
   /** Takes the request in for the loop guard. */
   readonly follow: ((guarded: Guarded) => Guarded) | undefined
   /** Takes in for the loop guard what a response called. */
@@ -84,7 +88,7 @@ async function withFirst(
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
 export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
   const { store } = context
-  const { tenant, id, sessionId, isDerived, thread, sighting, follow, note } = counting
+  const { tenant, id, sessionId, isDerived, thread, sighting, within, follow, note } = counting
   const key = id === undefined ? undefined : { tenant, id }
   const askedAt = context.now()
   const counted: CountedRequest = { fingerprint: sighting.fingerprint, thread }
@@ -110,32 +114,45 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
   const link = async (ids: readonly string[], to: string, session: string): Promise<void> => {
     for (const one of ids) await store.link(tenant, one, { id: to, session })
   }
+  let settled: Promise<void> = Promise.resolve()
+  const takeIn = async ({ usage, id: response, conversation, calls = [], item }: Answered): Promise<void> => {
+    const ids = [response, conversation ?? within].flatMap((name) =>
+      name === undefined ? [] : [presentable(name)],
+    )
+    const facts = {
+      usage,
+      ids,
+      requestBytes: sighting.bytes ?? 0,
+      follow: note && calls.length > 0 ? (guarded: Guarded) => note(guarded, calls) : undefined,
+    }
+    if (id !== undefined) {
+      await change((session) => answered(session, counted, facts))
+      return link(ids, id, sessionId ?? '')
+    }
+    // Whether the client goes on by its id or sends it again, the second request shows.
+    await change((session) => keepFirst(session, { askedAt, usage }), firstKey(counting))
+    const [first] = ids
+    if (first === undefined) return
+    // A session that has no name yet is known by its first response, where a client can go on from that.
+    const began = hashOf('response', first)
+    await change((session) => answered(session.totals ? session : count(session).session, counted, facts), {
+      tenant,
+      id: began,
+    })
+    // Clients that refer to what was said before begin with the first item of the first response.
+    return link(item === undefined ? ids : [...ids, presentable(item)], began, began)
+  }
   return {
     position: await place(),
-    async answered({ usage, id: response, conversation, calls = [], item }) {
-      const ids = [response, conversation].flatMap((name) => (name === undefined ? [] : [presentable(name)]))
-      const facts = {
-        usage,
-        ids,
-        requestBytes: sighting.bytes ?? 0,
-        follow: note && calls.length > 0 ? (guarded: Guarded) => note(guarded, calls) : undefined,
-      }
-      if (id !== undefined) {
-        await change((session) => answered(session, counted, facts))
-        return link(ids, id, sessionId ?? '')
-      }
-      // Whether the client goes on by its id or sends it again, the second request shows.
-      await change((session) => keepFirst(session, { askedAt, usage }), firstKey(counting))
-      const [first] = ids
-      if (first === undefined) return
-      // A session that has no name yet is known by its first response, where a client can go on from that.
-      const began = hashOf('response', first)
-      await change((session) => answered(session.totals ? session : count(session).session, counted, facts), {
-        tenant,
-        id: began,
-      })
-      // Clients that refer to what was said before begin with the first item of the first response.
-      return link(item === undefined ? ids : [...ids, presentable(item)], began, began)
+    answered(answer) {
+      settled = takeIn(answer)
+      return settled
+    },
+    async owe(response, debt) {
+      await settled
+      const name = presentable(response)
+      const known = await store.linked(tenant, name)
+      if (known) await store.link(tenant, name, { ...known, ...debt })
     },
     async refuse(calls, policy) {
       if (!key) return NOTHING_REFUSED

@@ -1,0 +1,100 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import type { Received, Script } from '../support/provider.ts'
+import { type Item, runResponses } from '../support/responses-agent.ts'
+
+const same = { name: 'search', arguments: { query: 'the same' } }
+const REFUSAL =
+  "[LOOP GUARD] Blocked: 'search' was called 8 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
+
+const isTold = ({ items = [] }: Received) =>
+  items.some(({ output }) => String(output).startsWith('[LOOP GUARD] Blocked'))
+
+/** Repeats one call until it reads that the call was refused; then answers what `after` says. */
+function stubborn(after: Script): Script {
+  return (request, number) =>
+    isTold(request) || request.json.tool_choice === 'none'
+      ? after(request, number)
+      : { reasoning: 'x', calls: [same] }
+}
+
+describe.each([
+  { stateful: false, stream: false },
+  { stateful: false, stream: true },
+  { stateful: true, stream: false },
+  { stateful: true, stream: true },
+])('a call over Responses that was warned of in vain (stateful: $stateful, stream: $stream)', (options) => {
+  const { stateful, stream } = options
+
+  it('is refused, and the model asked again, whose answer the client gets', async () => {
+    const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+    const { steps, items } = await runResponses(url, 'Go.', { ...options, max: 20 })
+    expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
+      ...['allow', 'allow', 'allow', 'warn', 'allow', 'allow', 'warn', 'allow', 'block'],
+    ])
+    const last = steps.at(-1)
+    expect([last?.text, last?.response['status']]).toEqual(['I give up.', 'completed'])
+    expect(last?.response['usage']).toMatchObject({ total_tokens: 220 })
+    expect(last?.response['governor']).toBeUndefined()
+    expect(JSON.stringify(items)).not.toContain('LOOP GUARD')
+    const shown = provider.requests.at(-1)?.items ?? []
+    const before = provider.requests.at(-2)?.items ?? []
+    expect(shown.slice(0, before.length)).toEqual(before)
+    expect(shown.slice(before.length)).toMatchObject([
+      { type: 'reasoning' },
+      { type: 'function_call', name: 'search' },
+      { type: 'function_call_output', output: REFUSAL },
+    ])
+    if (stateful) expect(provider.requests.at(-1)?.json['input']).toHaveLength(1)
+  })
+
+  it('lets the client go on from what it was answered', async () => {
+    const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+    const agent = await runResponses(url, 'Go.', { ...options, max: 20 })
+    const next = await agent.ask('Try again.')
+    expect([next.status, next.headers.get('x-governor-iteration')]).toEqual([200, '1/60'])
+    expect(provider.requests.at(-1)?.items?.at(-1)).toMatchObject({ role: 'user', content: 'Try again.' })
+  })
+
+  it('goes on with the other calls of its response, pairs complete', async () => {
+    const other = (number: number) => ({ name: 'read', arguments: { number } })
+    const { url, provider } = await startBoth((request, number) => {
+      if (request.json.tool_choice === 'none') return { text: 'Done.' }
+      return provider.requests.length < 12
+        ? { reasoning: 'x', calls: number === 9 ? [same, other(number)] : [same] }
+        : { text: 'Done.' }
+    })
+    const { steps } = await runResponses(url, 'Go.', { ...options, max: 10 })
+    const ninth = steps[8]
+    expect(ninth?.headers.get('x-governor-verdict')).toBe('block')
+    expect(ninth?.calls.map(({ name }) => name)).toEqual(['read'])
+    // The provider keeps a call that the client has never seen: it is told what became of it.
+    expect(steps[9]?.status).toBe(200)
+    const shown = provider.requests.find(({ items = [] }) => items.some(({ name }) => name === 'read'))
+    const calls = (shown?.items ?? []).filter(({ type }) => type === 'function_call')
+    const outputs = (shown?.items ?? []).filter(({ type }) => type === 'function_call_output')
+    expect(outputs).toHaveLength(calls.length)
+  })
+
+  it('ends the run after the third refusal with the model’s own answer', async () => {
+    const { url, provider } = await startBoth(({ json }) =>
+      json.tool_choice === 'none'
+        ? { text: 'I could not find it.' }
+        : { calls: [same], ...(stream ? {} : { text: 'Again. ' }) },
+    )
+    const agent = await runResponses(url, 'Go.', { ...options, max: 20 })
+    const last = agent.steps.at(-1)
+    expect(last?.response['governor']).toMatchObject({
+      terminal_state: 'loop_detected',
+      has_final_answer: true,
+    })
+    expect(last?.text).toMatch(/I could not find it\.$/)
+    expect(last?.calls).toEqual([])
+    const output = last?.response['output'] as Item[]
+    expect(output.every(({ type }) => type === 'message')).toBe(true)
+    expect(last?.headers.get('x-governor-verdict')).toBe('stop')
+    const asked = provider.requests.length
+    expect((await agent.repeat()).text).toBe(last?.text)
+    expect(provider.requests).toHaveLength(asked)
+  })
+})
