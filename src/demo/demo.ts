@@ -29,6 +29,18 @@ const SCRIPT: Script = {
     'Of those I looked at, two have a free tier that is enough for five people. I could not confirm their prices per region.',
 }
 
+/** Iterations that the agent of the second story allows itself: it is never pressed for them. */
+const ROOMY = 30
+
+const STUCK_QUESTION = 'Is the build of our main branch done?'
+
+const STUCK: Script = {
+  calls: [{ name: 'fetch_page', arguments: { url: 'https://ci.example.com/builds/latest' } }],
+  answer: 'I could not find out.',
+  whenRefused:
+    'The page gives nothing that settles it, however often I read it. Somebody has to look at the build itself.',
+}
+
 type Load = () => Promise<{ readonly default: typeof OpenAI }>
 
 /** The package is only needed here, so it is no dependency of those who never watch the demo. */
@@ -49,12 +61,13 @@ export async function demo(terminal: Terminal, load: Load = () => import('openai
     return 1
   }
   const provider = await startScriptedProvider(SCRIPT)
+  const stuck = await startScriptedProvider(STUCK)
   const upstream = { url: provider.url }
   const governor = buildGovernor(
     checkConfig(
       {
         server: { port: 0 },
-        upstreams: { openai: upstream, anthropic: upstream },
+        upstreams: { openai: upstream, anthropic: upstream, stuck: { url: stuck.url } },
         budget: { max_iterations: BUDGET },
       },
       'demo',
@@ -64,12 +77,16 @@ export async function demo(terminal: Terminal, load: Load = () => import('openai
   try {
     const url = await governor.listen()
     // Set here, so that nothing in the environment sends the agent elsewhere or makes it talk.
-    const client = new Client({ baseURL: `${url}/v1`, apiKey: 'none-needed', logLevel: 'off' })
-    await tell(client, provider, pageFor(terminal))
+    const options = { apiKey: 'none-needed', logLevel: 'off' } as const
+    const page = pageFor(terminal)
+    await tell(new Client({ ...options, baseURL: `${url}/v1` }), provider, page)
+    const defaultHeaders = { 'x-governor-max-iterations': String(ROOMY) }
+    await tellOfLoop(new Client({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, page)
     return 0
   } finally {
     await governor.close()
     await provider.close()
+    await stuck.close()
   }
 }
 
@@ -116,6 +133,22 @@ async function tell(client: OpenAI, provider: ScriptedProvider, page: Page): Pro
   const next = [...afterStep(messages, last), { role: 'user' as const, content: FOLLOW_UP }]
   page.step(await callWhole(client, next), told(provider, next))
   page.note('That response was plain JSON; the others were streams. Both are guarded alike.')
+}
+
+/** Another agent, whose model makes one call again and again. */
+async function tellOfLoop(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
+  page.title('Another agent makes the same call again and again')
+  page.said('user', STUCK_QUESTION)
+  page.columns()
+  let last: Step | undefined
+  await runAgent(client, [{ role: 'user', content: STUCK_QUESTION }], (step, sent) => {
+    last = step
+    page.step(step, told(provider, sent))
+  })
+  page.said('model', last?.message.content)
+  page.note(
+    'The ninth call never reached the agent: Governor took it out of the response and asked the model again.',
+  )
   page.note('Your own agent: npm start, then OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
@@ -147,22 +180,36 @@ interface Page {
   metadata(step: Step): void
 }
 
+const BAR = 10
 const WIDTH = 96
 const INDENT = '                          '
 
-const COLOURS = { allow: '32', CAUTION: '33', WARNING: '35', STOP: '31', title: '1', quiet: '2' } as const
+const COLOURS = {
+  allow: '32',
+  CAUTION: '33',
+  WARNING: '35',
+  LOOP: '36',
+  BLOCK: '31',
+  STOP: '31',
+  title: '1',
+  quiet: '2',
+} as const
 
-type Label = 'allow' | 'CAUTION' | 'WARNING' | 'STOP'
+type Label = Exclude<keyof typeof COLOURS, 'title' | 'quiet'>
 
 function labelOf(headers: Headers): Label {
-  if (headers.get('x-governor-verdict') === 'stop') return 'STOP'
+  const verdict = headers.get('x-governor-verdict')
+  if (verdict === 'stop') return 'STOP'
+  if (verdict === 'block') return 'BLOCK'
   const tier = headers.get('x-governor-tier')
-  return tier === 'caution' ? 'CAUTION' : tier === 'warning' ? 'WARNING' : 'allow'
+  if (tier) return tier === 'caution' ? 'CAUTION' : 'WARNING'
+  return headers.has('x-governor-loop') ? 'LOOP' : 'allow'
 }
 
 function barOf(iteration: string): string {
-  const used = Number.parseInt(iteration, 10)
-  return '█'.repeat(used) + '░'.repeat(Math.max(0, BUDGET - used))
+  const [used = 0, max = 1] = iteration.split('/').map(Number)
+  const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
+  return '█'.repeat(filled) + '░'.repeat(BAR - filled)
 }
 
 /** Breaks text at spaces so that no line is longer than the page. */

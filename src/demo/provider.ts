@@ -17,6 +17,8 @@ export interface Script {
   readonly calls: readonly ScriptedCall[]
   /** What the model answers where it is given no tools or told to choose none. */
   readonly answer: string
+  /** What it answers once it reads that its call was refused; as ever where that is unset. */
+  readonly whenRefused?: string
 }
 
 export interface ScriptedProvider {
@@ -39,7 +41,13 @@ async function read(request: IncomingMessage): Promise<Body> {
   return JSON.parse(Buffer.concat(chunks).toString()) as Body
 }
 
-function replyTo(body: Body, number: number, { calls, answer }: Script): Reply {
+function isToldOfRefusal({ messages }: Body): boolean {
+  const last = messages.at(-1)?.content
+  return typeof last === 'string' && last.startsWith('[LOOP GUARD] Blocked')
+}
+
+function replyTo(body: Body, number: number, { calls, answer, whenRefused }: Script): Reply {
+  if (whenRefused !== undefined && isToldOfRefusal(body)) return { content: whenRefused, finish: 'stop' }
   const call = calls[(number - 1) % calls.length]
   if (!body.tools || body.tool_choice === 'none' || !call) return { content: answer, finish: 'stop' }
   const { name, arguments: given } = call
