@@ -47,6 +47,13 @@ const MASKS: readonly string[] = [
 
 const VOLATILE = new RegExp(`(?<![0-9a-z])(?:${MASKS.join('|')})`, 'gi')
 
+/** What a harness puts under a result, which the tool has not said: Claude Code's count-down, and now and then advice. */
+const REMINDER = /<system-reminder>(?:[^<]|<(?!\/system-reminder>))*(?:<\/system-reminder>)?/g
+
+function withoutReminders(text: string): string {
+  return text.includes('<system-reminder>') ? text.replace(REMINDER, '').trimEnd() : text
+}
+
 /** Sorting more lines than this costs more than it tells; they are compared as they come. */
 const MAX_SORTED_LINES = 20_000
 
@@ -59,7 +66,7 @@ function sortLines(text: string): string {
 
 /** The text with everything volatile masked and its lines in order. */
 export function maskVolatile(text: string): string {
-  return sortLines(text.replace(VOLATILE, '#'))
+  return sortLines(withoutReminders(text).replace(VOLATILE, '#'))
 }
 
 /** Names what a tool answered. Notices that Governor has put under a result are not part of it. */

@@ -49,6 +49,12 @@ describe('two results', () => {
       a: 'ok\n\n<system-reminder>\n<total_tokens>14200 tokens left</total_tokens>\n</system-reminder>',
       b: 'ok\n\n<system-reminder>\n<total_tokens>9 tokens left</total_tokens>\n</system-reminder>',
     },
+    {
+      what: 'what Claude Code reminds of now and then',
+      a: 'ok\n\n<system-reminder>\n<total_tokens>9 tokens left</total_tokens>\n</system-reminder>',
+      b: 'ok\n\n<system-reminder>\nUse <the> tasks.\n</system-reminder>\n\n<system-reminder>x</system-reminder>\n',
+    },
+    { what: 'a reminder alone', a: 'ok', b: 'ok\n\n<system-reminder>\nUse the tasks.\n</system-reminder>' },
     { what: 'the order of their lines', a: 'a.ts\nb.ts\nc.ts', b: 'c.ts\na.ts\nb.ts' },
   ])('that differ in $what are equal', ({ a, b }) => {
     expect(maskVolatile(a)).toBe(maskVolatile(b))
@@ -126,6 +132,8 @@ describe('masking', () => {
     'Mar ',
     '0x',
     '<total_tokens>',
+    '<system-reminder>',
+    '<system-reminder>a</system-reminder>',
     '\n',
     '1,',
     'f:',
