@@ -124,20 +124,6 @@ export function end(session: Session, request: CountedRequest, answer: FinalAnsw
   return isFirst ? uncounted(after) : after
 }
 
-/** How many of them wait for the second request of their session. */
-const MAX_FIRSTS = 64
-
-/** Keeps a first answer until its session has a name. */
-export function keepFirst(session: Session, first: FirstAnswer): Session {
-  return { ...session, firsts: [...(session.firsts ?? []), first].slice(-MAX_FIRSTS) }
-}
-
-/** Takes the newest first answer that was kept: of several conversations that began alike, any will do. */
-export function takeFirst(session: Session): { session: Session; first: FirstAnswer | undefined } {
-  const firsts = session.firsts ?? []
-  return { session: { ...session, firsts: firsts.slice(0, -1) }, first: firsts.at(-1) }
-}
-
 function added(usage: Usage | undefined, call: CallUsage): Usage {
   return addCall(usage ?? NO_USAGE, call)
 }

@@ -73,8 +73,6 @@ export interface Session {
   readonly usage?: Usage
   /** Unset before the first request. */
   readonly totals?: Totals
-  /** Answers to first requests whose session has no name yet; they are kept by what was asked. */
-  readonly firsts?: readonly FirstAnswer[]
 }
 
 /** The first answer of a conversation that had no name yet. */

@@ -6,9 +6,7 @@ import {
   type CountedRequest,
   end,
   giveBack,
-  keepFirst,
   refuseIn,
-  takeFirst,
   warned,
 } from '../core/counted.ts'
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
@@ -74,10 +72,7 @@ async function withFirst(
 ): Promise<Position> {
   if (!counting.isDerived || !position.isNew || position.iteration !== 2) return position
   const { store } = context
-  const first = await store.update(firstKey(counting), (kept) => {
-    const taken = takeFirst(kept ?? NEW_SESSION)
-    return { session: taken.session, result: taken.first }
-  })
+  const first = await store.takeFirst(firstKey(counting))
   if (!first) return position
   return store.update(key, (session) => {
     const adopted = adoptFirst(session ?? NEW_SESSION, counted, position, first, context.now())
@@ -129,8 +124,10 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
       await change((session) => answered(session, counted, facts))
       return link(ids, id, sessionId ?? '')
     }
+    // What an answer cost may come after it; one that nobody owns yet has been put away.
+    if (usage.input + usage.output === 0) return
     // Whether the client goes on by its id or sends it again, the second request shows.
-    await change((session) => keepFirst(session, { askedAt, usage }), firstKey(counting))
+    await store.keepFirst(firstKey(counting), { askedAt, usage })
     const [first] = ids
     if (first === undefined) return
     // A session that has no name yet is known by its first response, where a client can go on from that.

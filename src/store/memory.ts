@@ -1,6 +1,6 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
 import { LRUCache } from 'lru-cache'
-import type { Run, Session } from '../core/session.ts'
+import type { FirstAnswer, Run, Session } from '../core/session.ts'
 import type { Link, SessionKey, Store } from './store.ts'
 
 export interface MemoryLimits {
@@ -10,6 +10,9 @@ export interface MemoryLimits {
   /** Bytes that all sessions together may take, roughly. */
   readonly maxBytes: number
 }
+
+/** How many conversations that began alike may wait for their second request. */
+const MAX_FIRSTS = 64
 
 /** What a hash and its place in an array take, roughly, in bytes. */
 const BYTES_PER_HASH = 96
@@ -59,6 +62,12 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     perf: { now },
     ttlResolution: 0,
   })
+  const firsts = new LRUCache<string, FirstAnswer[]>({
+    max: limits.maxSessions,
+    ttl: limits.ttl,
+    perf: { now },
+    ttlResolution: 0,
+  })
   const nameOf = ({ tenant, id }: SessionKey) => `${tenant}:${id}`
   return {
     update(key, change) {
@@ -72,6 +81,18 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       return Promise.resolve()
     },
     linked: (tenant, response) => Promise.resolve(links.get(nameOf({ tenant, id: response }))),
+    keepFirst(key, first) {
+      const name = nameOf(key)
+      firsts.set(name, [...(firsts.get(name) ?? []), first].slice(-MAX_FIRSTS))
+      return Promise.resolve()
+    },
+    takeFirst(key) {
+      const name = nameOf(key)
+      const kept = firsts.get(name)
+      const first = kept?.pop()
+      if (kept?.length === 0) firsts.delete(name)
+      return Promise.resolve(first)
+    },
     get size() {
       return sessions.size
     },

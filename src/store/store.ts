@@ -1,5 +1,5 @@
 /** Where sessions are remembered between requests. */
-import type { Session } from '../core/session.ts'
+import type { FirstAnswer, Session } from '../core/session.ts'
 
 /**
  * A session's key: the tenant (a hash of the credential, never the credential) and the session's id. Two tenants
@@ -35,6 +35,10 @@ export interface Store {
   link(tenant: string, response: string, link: Link): Promise<void>
   /** The session that a response belongs to; `undefined` where that is not known, or not any more. */
   linked(tenant: string, response: string): Promise<Link | undefined>
+  /** Keeps the first answer of a conversation that has no name yet, under a key made of what was asked. */
+  keepFirst(key: SessionKey, first: FirstAnswer): Promise<void>
+  /** Takes the newest one out that was kept there: of several conversations that began alike, any will do. */
+  takeFirst(key: SessionKey): Promise<FirstAnswer | undefined>
   /** Sessions held now. */
   readonly size: number
 }

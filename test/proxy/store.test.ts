@@ -13,6 +13,8 @@ function failing(fails: (call: number) => boolean): Store {
   return {
     update: (key, change) => (fails(++calls) ? lose() : store.update(key, change)),
     link: (...link) => (fails(++calls) ? lose() : store.link(...link)),
+    keepFirst: (...first) => (fails(++calls) ? lose() : store.keepFirst(...first)),
+    takeFirst: (...name) => (fails(++calls) ? lose() : store.takeFirst(...name)),
     linked: (...name) => (fails(++calls) ? lose() : store.linked(...name)),
     get size() {
       return store.size

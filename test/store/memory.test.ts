@@ -137,3 +137,24 @@ describe('a link', () => {
     expect(await store.linked('me', 'resp_19')).toEqual(link)
   })
 })
+
+describe('a first answer', () => {
+  const first = (askedAt: number) => ({ askedAt, usage: { input: 1, output: 1, estimated: false } })
+
+  it('is kept until it is taken, the newest first, and is no session', async () => {
+    const store = createMemoryStore(LIMITS)
+    for (const at of [1, 2, 3]) await store.keepFirst(key('asked'), first(at))
+    expect(store.size).toBe(0)
+    const taken = await Promise.all([1, 2, 3, 4].map(() => store.takeFirst(key('asked'))))
+    expect(taken.map((one) => one?.askedAt)).toEqual([3, 2, 1, undefined])
+    expect(await store.takeFirst(key('asked', 'you'))).toBeUndefined()
+  })
+
+  it('is one of so many that began alike', async () => {
+    const store = createMemoryStore(LIMITS)
+    for (let at = 0; at < 1_000; at++) await store.keepFirst(key('asked'), first(at))
+    let count = 0
+    while (await store.takeFirst(key('asked'))) count++
+    expect(count).toBe(64)
+  })
+})
