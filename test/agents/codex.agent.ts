@@ -1,0 +1,29 @@
+import { beforeAll, describe } from 'vitest'
+import { behavesBehindGovernor, type Drive } from './behaviour.ts'
+import { install, type Program, start, workspace } from './program.ts'
+
+const PROGRAM: Program = { name: '@openai/codex', version: '0.169.0', bin: 'codex' }
+
+let binary = ''
+beforeAll(async () => {
+  binary = await install(PROGRAM)
+})
+
+/** codex does not look at OPENAI_BASE_URL: its configuration says where the API is. */
+const drive: Drive = async (url, prompt) => {
+  const folder = await workspace({
+    '.codex/config.toml': `openai_base_url = "${url}/v1"\nmodel = "gpt-5"\n`,
+  })
+  const args = ['exec', '--skip-git-repo-check', '--dangerously-bypass-approvals-and-sandbox', prompt]
+  const ran = await start(binary, args, folder, { OPENAI_API_KEY: 'sk-test' })
+  // It notes its session, its folder and the time there, and what became of the WebSocket that it tries first.
+  return ran.code === 0 ? { ...ran, stderr: '' } : ran
+}
+
+describe('codex', () => {
+  behavesBehindGovernor(drive, {
+    call: (command) => ({ name: 'exec_command', arguments: { cmd: command } }),
+    isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
+    session: 'session-id',
+  })
+})

@@ -1,0 +1,90 @@
+import { createOpenAI } from '@ai-sdk/openai'
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
+
+const same = { name: 'search', arguments: { query: 'the same' } }
+const research: Script = (_, number) =>
+  number === 1
+    ? { reasoning: 'x', calls: [{ name: 'search', arguments: { query: 'it' } }, same] }
+    : { text: 'It is 42. ' }
+
+function settings(baseURL: string, store: boolean) {
+  const openai = createOpenAI({ baseURL: `${baseURL}/v1`, apiKey: 'sk-test' })
+  return {
+    model: openai('gpt-5'),
+    prompt: 'What is it?',
+    maxRetries: 0,
+    stopWhen: stepCountIs(30),
+    providerOptions: { openai: { store, include: ['reasoning.encrypted_content' as const] } },
+    tools: {
+      search: tool({
+        description: 'Search',
+        inputSchema: jsonSchema<{ query: string }>({
+          type: 'object',
+          properties: { query: { type: 'string' } },
+        }),
+        execute: ({ query }) => `found ${query}`,
+      }),
+    },
+  }
+}
+
+async function run(baseURL: string, stream: boolean, store: boolean) {
+  if (!stream) {
+    const { text, steps, finishReason, totalUsage } = await generateText(settings(baseURL, store))
+    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
+  }
+  const errors: unknown[] = []
+  const result = streamText({ ...settings(baseURL, store), onError: ({ error }) => void errors.push(error) })
+  await result.consumeStream()
+  expect(errors).toEqual([])
+  const [text, steps, finishReason, usage] = await Promise.all([
+    result.text,
+    result.steps,
+    result.finishReason,
+    result.totalUsage,
+  ])
+  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+}
+
+const isTold = ({ items = [] }: Received) =>
+  items.some(({ output }) => JSON.stringify(output ?? '').includes('[LOOP GUARD] Blocked'))
+
+describe.each([
+  { stream: false, store: false },
+  { stream: true, store: false },
+  { stream: false, store: true },
+  { stream: true, store: true },
+])('the ai package over Responses (stream: $stream, store: $store)', ({ stream, store }) => {
+  it('sees the same as without Governor, and the provider the same bytes', async () => {
+    const direct = await startProvider(research)
+    const behind = await startProvider(research)
+    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+    const { url } = await startGovernor(behind.url)
+    const without = await run(direct.url, stream, store)
+    expect(await run(url, stream, store)).toEqual(without)
+    expect(without).toMatchObject({ text: 'It is 42. ', steps: 2 })
+    expect(behind.requests.map(({ body }) => body.toString())).toEqual(
+      direct.requests.map(({ body }) => body.toString()),
+    )
+  })
+
+  it('gets an answer with a finish reason it knows when its run is stopped', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+    expect(await run(url, stream, store)).toMatchObject({
+      text: 'This is what I found so far.',
+      steps: 4,
+      finishReason: 'stop',
+    })
+  })
+
+  it('goes on with the model’s next answer when its calls are refused', async () => {
+    const { url, provider } = await startBoth((request) =>
+      isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] },
+    )
+    expect(await run(url, stream, store)).toMatchObject({ text: 'I give up.', steps: 9 })
+    expect(provider.requests).toHaveLength(10)
+  })
+})

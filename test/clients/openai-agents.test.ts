@@ -1,0 +1,96 @@
+import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool } from '@openai/agents'
+import OpenAI from 'openai'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
+
+setTracingDisabled(true)
+
+const same = { name: 'search', arguments: { query: 'the same' } }
+const research: Script = (_, number) =>
+  [
+    { reasoning: 'x', calls: [{ name: 'search', arguments: { query: 'it' } }] },
+    { text: 'Two more. ', calls: [1, 2].map((n) => ({ name: 'search', arguments: { query: `part ${n}` } })) },
+    { text: 'It is — after all — 42. 🎉' },
+  ][number - 1] ?? { text: 'Nothing more.' }
+
+type How =
+  | { readonly stream: boolean; readonly state: 'history' }
+  | { readonly stream: boolean; readonly state: 'conversation' }
+
+async function run(baseURL: string, { stream, state }: How) {
+  const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
+  const runner = new Runner({
+    modelProvider: new OpenAIProvider({ openAIClient: client, useResponses: true }),
+    tracingDisabled: true,
+  })
+  const search = tool({
+    name: 'search',
+    description: 'Search',
+    strict: false,
+    parameters: {
+      type: 'object',
+      properties: { query: { type: 'string' } },
+      required: ['query'],
+      additionalProperties: true,
+    },
+    execute: (input) => `found ${JSON.stringify(input)}`,
+  })
+  const agent = new Agent({
+    name: 'Researcher',
+    instructions: 'Be good.',
+    model: 'gpt-test',
+    tools: [search],
+  })
+  const options = { maxTurns: 20, ...(state === 'conversation' ? { conversationId: 'conv_1' } : {}) }
+  if (!stream) {
+    const result = await runner.run(agent, 'What is it?', options)
+    return { answer: result.finalOutput, turns: result.rawResponses.length, items: kindsOf(result.newItems) }
+  }
+  const result = await runner.run(agent, 'What is it?', { ...options, stream: true })
+  await result.completed
+  return { answer: result.finalOutput, turns: result.rawResponses.length, items: kindsOf(result.newItems) }
+}
+
+function kindsOf(items: readonly { readonly type: string }[]): string[] {
+  return items.map(({ type }) => type)
+}
+
+const isTold = ({ items = [] }: Received) =>
+  items.some(({ output }) => JSON.stringify(output ?? '').includes('[LOOP GUARD] Blocked'))
+
+describe.each<How>([
+  { stream: false, state: 'history' },
+  { stream: true, state: 'history' },
+  { stream: false, state: 'conversation' },
+  { stream: true, state: 'conversation' },
+])('OpenAI Agents (stream: $stream, state: $state)', (how) => {
+  it('answer the same by the same steps, and the provider gets the same bytes, as without Governor', async () => {
+    const direct = await startProvider(research)
+    const behind = await startProvider(research)
+    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+    const { url } = await startGovernor(behind.url)
+    const without = await run(direct.url, how)
+    expect(await run(url, how)).toEqual(without)
+    expect(without).toMatchObject({ answer: 'It is — after all — 42. 🎉', turns: 3 })
+    expect(behind.requests.map(({ body }) => body.toString())).toEqual(
+      direct.requests.map(({ body }) => body.toString()),
+    )
+  })
+
+  it('end with an answer, and no error, when their run is stopped', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5, adaptive: false } })
+    expect(await run(url, how)).toMatchObject({ answer: 'This is what I found so far.', turns: 6 })
+    expect(provider.requests).toHaveLength(6)
+    const warned = provider.requests.map(({ body }) => body.includes('[BUDGET: Iteration'))
+    expect(warned).toEqual([false, false, false, true, true, false])
+  })
+
+  it('go on with the model’s next answer when its calls are refused', async () => {
+    const { url, provider } = await startBoth((request) =>
+      isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] },
+    )
+    expect(await run(url, how)).toMatchObject({ answer: 'I give up.', turns: 9 })
+    expect(provider.requests).toHaveLength(10)
+  })
+})
