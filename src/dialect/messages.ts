@@ -45,18 +45,38 @@ const ROLES: ReadonlyMap<string, Role> = new Map([
 interface MessageItem extends ListedItem {
   /** Where its content starts, from the message's own start; 0 where it has none. */
   readonly content: number
+  readonly callCount: number
+  readonly resultCount: number
+  /** It says something besides: its content is a text, or some block is. */
+  readonly hasText: boolean
 }
 
 type Index = ListIndex<MessageItem>
 
+/** Reads what a message consists of in one pass, its texts, calls and results undecoded. */
 function readItem(json: Buffer, at: number): MessageItem {
-  let role: Role = 'system'
-  let content = 0
+  let role = 'system' as Role
+  let start = 0
+  let content: Content | undefined
   const end = walkObject(json, at, (keyStart, keyEnd, value) => {
     if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value, ROLES)
-    else if (isKey(json, keyStart, keyEnd, 'content')) content = value - at
+    else if (isKey(json, keyStart, keyEnd, 'content')) {
+      start = value
+      content = contentAt(json, value)
+      return content.value?.end
+    }
+    return undefined
   })
-  return { start: at, end, role, content }
+  const count = (type: string) => (content ? countOf(content, type) : 0)
+  return {
+    start: at,
+    end,
+    role,
+    content: start === 0 ? 0 : start - at,
+    callCount: role === 'assistant' ? count('tool_use') : 0,
+    resultCount: role === 'user' ? count('tool_result') : 0,
+    hasText: content?.blocks.length === 0 || count('text') > 0,
+  }
 }
 
 /**
@@ -93,11 +113,11 @@ function conversationOf(index: Index, field: (name: string) => unknown): ReadMes
     length: items.length,
     role,
     content,
-    texts: (at) => textsOf(content(at)),
-    calls: (at) => (role(at) === 'assistant' ? callsOf(content(at)) : []),
-    results: (at) => (role(at) === 'user' ? resultsOf(content(at)) : []),
-    callCount: (at) => (role(at) === 'assistant' ? countOf(content(at), 'tool_use') : 0),
-    resultCount: (at) => (role(at) === 'user' ? countOf(content(at), 'tool_result') : 0),
+    texts: (at) => (items[at]?.hasText ? textsOf(content(at)) : []),
+    calls: (at) => (items[at]?.callCount ? callsOf(content(at)) : []),
+    results: (at) => (items[at]?.resultCount ? resultsOf(content(at)) : []),
+    callCount: (at) => items[at]?.callCount ?? 0,
+    resultCount: (at) => items[at]?.resultCount ?? 0,
   }
 }
 

@@ -155,13 +155,14 @@ export function keyAt(json: Buffer, at: number): { readonly key: string; readonl
 
 /**
  * Walks the object whose opening brace is `at` and tells of each member where its value starts; returns the offset after
- * the closing brace. `keyStart` and `keyEnd` are those of the key's quotes.
+ * the closing brace. `keyStart` and `keyEnd` are those of the key's quotes. A visitor that has read a value itself
+ * returns where it ends.
  * @throws {JsonScanError}
  */
 export function walkObject(
   json: Buffer,
   at: number,
-  visit: (keyStart: number, keyEnd: number, valueStart: number) => void,
+  visit: (keyStart: number, keyEnd: number, valueStart: number) => number | undefined,
 ): number {
   if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
   let offset = skipSpace(json, at + 1)
@@ -172,8 +173,8 @@ export function walkObject(
     const colon = skipSpace(json, keyEnd)
     if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
     const start = skipSpace(json, colon + 1)
-    visit(offset, keyEnd, start)
-    offset = skipSpace(json, skipValue(json, start))
+    const end = visit(offset, keyEnd, start)
+    offset = skipSpace(json, end ?? skipValue(json, start))
     if (json[offset] === CLOSE_BRACE) return offset + 1
     if (json[offset] !== COMMA) throw new JsonScanError('a comma', offset)
     offset = skipSpace(json, offset + 1)
