@@ -85,6 +85,27 @@ interface Entry {
   readonly model: ModelInfo
 }
 
+/** The same for every prompt and at any time, as most prices are: then there is nothing to look up. */
+function fixedPrice({ prices }: ModelInfo): Price | undefined {
+  if (Array.isArray(prices)) return undefined
+  const {
+    input_mtok: input,
+    output_mtok: output,
+    cache_read_mtok: cachedInput,
+    cache_write_mtok: cacheWrite,
+  } = prices
+  const fixed = [input, output, cachedInput, cacheWrite]
+  if (typeof input !== 'number' || typeof output !== 'number') return undefined
+  if (fixed.some((one) => one !== undefined && typeof one !== 'number') || prices['requests_kcount'])
+    return undefined
+  return configuredPrice({
+    input,
+    output,
+    ...(typeof cachedInput === 'number' ? { cachedInput } : {}),
+    ...(typeof cacheWrite === 'number' ? { cacheWrite } : {}),
+  })
+}
+
 /** Prices by the package's own rules: tiers by length, times of day, from when on. */
 function catalogued({ calcPrice }: Package, { provider, model }: Entry): Price {
   // The one model, whatever it is asked by, so that the package does not go through all of them again.
@@ -175,7 +196,9 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
     const contextWindow = configured(model, upstream.name, 'contextWindow')
     const entry = loaded && model !== '' ? foundIn(loaded, model, upstream) : undefined
     const now: Known = {
-      price: price ? configuredPrice(price) : loaded && entry && catalogued(loaded, entry),
+      price: price
+        ? configuredPrice(price)
+        : loaded && entry && (fixedPrice(entry.model) ?? catalogued(loaded, entry)),
       contextWindow: contextWindow ?? entry?.model.context_window,
     }
     if (loaded) known.set(key, now)

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
+import { STAGNATION_CALLS } from '../core/stagnation.ts'
 import { budget } from './budget.ts'
 import { models } from './models.ts'
 import { template } from './texts.ts'
@@ -244,9 +245,9 @@ const file = z.strictObject({
     .describe('Logging.'),
 })
 
-/** A name that no upstream has would match nothing, without a word. */
+/** What only shows in several sections together, such as a name that no upstream has and nothing would match. */
 export const configSchema = file.superRefine(
-  ({ upstreams: known, budget: { overrides }, models: named }, context) => {
+  ({ upstreams: known, budget: { caution_when, overrides }, models: named, loop_guard: guard }, context) => {
     const check = (list: readonly { readonly upstream?: string | undefined }[], path: readonly string[]) => {
       for (const [at, { upstream: name }] of list.entries()) {
         if (name === undefined || Object.hasOwn(known, name)) continue
@@ -256,6 +257,11 @@ export const configSchema = file.superRefine(
     }
     check(overrides, ['budget', 'overrides'])
     check(named, ['models'])
+    const modes = [caution_when, ...overrides.map((override) => override.caution_when)]
+    if (modes.includes('stagnating') && guard.window_size < STAGNATION_CALLS) {
+      const message = `expected at least ${STAGNATION_CALLS} for budget.caution_when: stagnating`
+      context.addIssue({ code: 'custom', path: ['loop_guard', 'window_size'], message })
+    }
   },
 )
 

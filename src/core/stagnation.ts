@@ -2,9 +2,9 @@
 import type { Trail } from './loop.ts'
 
 /** How many calls without anything new make a run that stagnates. */
-const CALLS = 5
+export const STAGNATION_CALLS = 5
 
 /** Did none of the last calls, with what came of it, bring anything that was not known before? */
 export function isStagnating({ window }: Trail): boolean {
-  return window.length >= CALLS && window.slice(-CALLS).every((trace) => !trace.isNew)
+  return window.length >= STAGNATION_CALLS && window.slice(-STAGNATION_CALLS).every((trace) => !trace.isNew)
 }

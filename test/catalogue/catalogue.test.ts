@@ -1,3 +1,5 @@
+import { calcPrice } from '@pydantic/genai-prices'
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type CatalogueUpstream, createCatalogue, type ModelSettings } from '../../src/catalogue/catalogue.ts'
 
@@ -57,6 +59,43 @@ describe('the catalogue', () => {
     await catalogue.load()
     expect(catalogue.isLoaded).toBe(true)
     expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+  })
+})
+
+describe('a price', () => {
+  const models = [
+    'gpt-4o',
+    'gpt-5-mini',
+    'gpt-3.5-turbo',
+    'claude-sonnet-4-5',
+    'deepseek-chat',
+    'MiniMax-M2',
+    'o3',
+  ]
+  const anyUsage = fc
+    .tuple(fc.nat({ max: 400_000 }), fc.nat({ max: 100 }), fc.nat({ max: 100 }), fc.nat({ max: 50_000 }))
+    .map(([input, read, written, output]) => {
+      const cachedInput = Math.floor((input * read) / 200)
+      return { input, output, cachedInput, cacheWrite: Math.floor((input * written) / 200) }
+    })
+
+  it('is what the package itself makes of any usage', async () => {
+    const catalogue = await loaded()
+    fc.assert(
+      fc.property(fc.constantFrom(...models), anyUsage, (model, usage) => {
+        const theirs = calcPrice(
+          {
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cachedInput,
+            cache_write_tokens: usage.cacheWrite,
+          },
+          model,
+        )
+        expect(catalogue.priceOf(model, LOCAL)?.costOf(usage)).toBeCloseTo(theirs?.total_price ?? -1, 9)
+      }),
+      { numRuns: 300 },
+    )
   })
 })
 
