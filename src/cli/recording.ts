@@ -1,5 +1,6 @@
 /** Recorded conversations: one line of JSON each, in the shape of the requests that they were made with. */
 import type { ToolCall } from '../core/conversation.ts'
+import { callOfItem, kindOfItem, textOfOutput } from '../dialect/responses-shape.ts'
 
 /** What one response called, and what came of each call; `undefined` where that is not recorded. */
 export interface RecordedStep {
@@ -95,11 +96,11 @@ class Reader {
 
   read(message: Json): void {
     const { role, type, content } = message
-    if (type === 'function_call' || type === 'custom_tool_call') {
-      const text = argumentsOf(message['arguments'] ?? message['input'])
-      this.#called([{ id: textOf(message['call_id']), name: textOf(message['name']), arguments: text }], true)
-    } else if (type === 'function_call_output' || type === 'custom_tool_call_output') {
-      this.#answered(textOf(message['call_id']), message['output'])
+    const kind = type === undefined ? 'message' : kindOfItem(textOf(type), textOf(message['execution']))
+    if (kind === 'call') this.#called([callOfItem(message)], true)
+    else if (kind === 'result') {
+      const { call_id: call, approval_request_id: approval, id, output, approve } = message
+      this.#answered(textOf(call ?? approval ?? id), textOfOutput(output ?? approve))
     } else if (role === 'assistant') this.#called(callsOf(message), false)
     else if (role === 'tool' || role === 'function') {
       this.#answered(textOf(message['tool_call_id'] ?? message['name']), content)

@@ -25,6 +25,8 @@ export interface FinalAnswer {
   readonly text: string
   readonly model: string
   readonly terminal: Terminal
+  /** The provider's id of the response, where a client can go on from it. */
+  readonly id?: string
 }
 
 /** The limit that stopped a run. No terminal state yet: whether there is an answer is known once there is a response. */

@@ -76,6 +76,8 @@ export interface DialectRequest {
 export interface ReadAnswer {
   readonly text: string
   readonly callsTools: boolean
+  /** The response as its provider may keep it. */
+  readonly held?: HeldCalls | undefined
 }
 
 /** How the body of a response is changed on its way to the client. */
@@ -102,6 +104,8 @@ export interface AnswerStream {
   finish(terminal: (hasFinalAnswer: boolean) => Terminal, fallback: string | undefined): Buffer[]
   /** All the text that went to the client. */
   readonly text: string
+  /** The newest response as its provider may keep it, with the calls that were taken out. */
+  readonly held?: HeldCalls | undefined
 }
 
 /**

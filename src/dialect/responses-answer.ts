@@ -6,6 +6,7 @@ import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
 import { eventFrame, messageEvents } from './responses-events.ts'
 import {
   COMPLETED,
+  heldOf,
   isClientCall,
   messageItem,
   textOfOutputItems,
@@ -17,7 +18,11 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   const output = objectsOf(response['output'])
-  return { text: textOfOutputItems(output), callsTools: output.some(isClientCall) }
+  return {
+    text: textOfOutputItems(output),
+    callsTools: output.some(isClientCall),
+    held: heldOf(response['id'], output),
+  }
 }
 
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
@@ -75,7 +80,8 @@ export function replyInResponses(
   createdAt: number,
 ): OwnReply {
   const base: Json = {
-    id: `resp_${id}`,
+    // One that the provider knows, where there is one: the client may go on from it.
+    id: answer.id ?? `resp_${id}`,
     object: 'response',
     created_at: Math.floor(createdAt / 1000),
     status: 'completed',

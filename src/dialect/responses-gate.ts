@@ -1,24 +1,11 @@
 /** Responses whose calls are held until it is known which of them the client gets. */
 import { dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
 import type { CallGate, HeldCalls } from './dialect.ts'
-import { callOfItem, isClientCall, keptPlaces, textOfOutputItems } from './responses-shape.ts'
+import { heldOf, isClientCall, keptPlaces, textOfOutputItems } from './responses-shape.ts'
 import { openResponsesStream, responseOf, type Slot } from './responses-stream.ts'
 import { addUsage, isObject, type Json, objectsOf, parseObject } from './shape.ts'
 
 const DONE = '[DONE]'
-
-/** A response as the input of a later request can show it. */
-export interface HeldResponse {
-  readonly id: unknown
-  readonly output: readonly Json[]
-}
-
-function heldOf(id: unknown, output: readonly Json[]): HeldCalls {
-  const message: HeldResponse = { id, output }
-  const named = typeof id === 'string' ? { id } : {}
-  const calls = output.filter(isClientCall).map(callOfItem)
-  return { calls, text: textOfOutputItems(output), message, ...named }
-}
 
 export function readResponseCalls(body: Buffer): HeldCalls | undefined {
   const response = parseObject(body.toString('utf8'))

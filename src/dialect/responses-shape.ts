@@ -1,5 +1,6 @@
 /** The pieces that Responses requests, responses and events are made of. */
 import type { Role, ToolCall } from '../core/conversation.ts'
+import type { HeldCalls } from './dialect.ts'
 import { isObject, type Json, objectsOf, textOf } from './shape.ts'
 
 /** Calls that the provider makes itself, and answers within the same response. */
@@ -155,3 +156,17 @@ export function messageItem(id: string, text: string): Json {
 
 /** Members that say of a response that it is whole, and nothing is wrong with it. */
 export const COMPLETED: Json = { status: 'completed', incomplete_details: null, error: null }
+
+/** A response as the input of a later request can show it. */
+export interface HeldResponse {
+  readonly id: unknown
+  readonly output: readonly Json[]
+}
+
+/** A response with what it calls. */
+export function heldOf(id: unknown, output: readonly Json[]): HeldCalls {
+  const message: HeldResponse = { id, output }
+  const named = typeof id === 'string' ? { id } : {}
+  const calls = output.filter(isClientCall).map(callOfItem)
+  return { calls, text: textOfOutputItems(output), message, ...named }
+}

@@ -6,7 +6,14 @@ import { dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
 import type { AnswerStream } from './dialect.ts'
 import { ownId } from './responses-answer.ts'
 import { closingEvents, eventFrame, messageEvents } from './responses-events.ts'
-import { COMPLETED, isClientCall, messageItem, textOfOutputItems, textsOfContent } from './responses-shape.ts'
+import {
+  COMPLETED,
+  heldOf,
+  isClientCall,
+  messageItem,
+  textOfOutputItems,
+  textsOfContent,
+} from './responses-shape.ts'
 import { addUsage, isObject, type Json, objectsOf, parseObject, textOf } from './shape.ts'
 
 const DONE = '[DONE]'
@@ -77,6 +84,8 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
   let heldSlots = 0
   /** Of the current response, by the place its provider gives it; unset where the item is taken out. */
   let places = new Map<unknown, Slot | undefined>()
+  /** Of these, what was taken out. */
+  let dropped: Json[] = []
   let ending: { readonly frame: Frame; readonly event: Json } | undefined
   /** The newest state of the response as its provider told it. */
   let told: Json = begun.response
@@ -126,6 +135,7 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
     if (item && !places.has(place)) {
       const isOut = dropCalls && isClientCall(item)
       if (isOut) changed = true
+      if (isOut) dropped.push(item)
       const slot: Slot | undefined = isOut
         ? undefined
         : { index: slots.length, item, isDone: false, text: '' }
@@ -210,6 +220,9 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
     ending ? textOfOutputItems(objectsOf(responseOf(ending.event)['output'])) : ''
 
   return {
+    get held() {
+      return heldOf(told['id'], dropped)
+    },
     get text() {
       return [begun.text, shown].filter((text) => text !== '').join('\n\n')
     },
@@ -229,6 +242,7 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
         case 'response.queued':
         case 'response.in_progress':
           told = response
+          dropped = []
           return tries > 0 ? [] : [bytesOf({ frame, original: event, event })]
         case 'response.completed':
         case 'response.incomplete':

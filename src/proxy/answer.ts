@@ -1,13 +1,15 @@
 /** What one or two upstream responses bring for a run that is over, made into one response for the client. */
 import { once } from 'node:events'
 import { isRealAnswer } from '../core/answer.ts'
+import { NOT_EXECUTED } from '../core/loop-notice.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
-import type { AnswerStream, Dialect, ReadAnswer } from '../dialect/dialect.ts'
+import type { AnswerStream, Dialect, HeldCalls, ReadAnswer } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
 import { headerOf, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
 import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import type { Judgement } from './judge.ts'
+import { oweResults } from './owed.ts'
 import { type OwnHeaders, reply, writeHead } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { Head } from './upstream.ts'
@@ -135,7 +137,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     return !isStop || (answer !== undefined && isRealAnswer(answer.text))
   }
 
-  const record = async (text: string, hasFinalAnswer: boolean): Promise<void> => {
+  const record = async (text: string, hasFinalAnswer: boolean, held?: HeldCalls): Promise<void> => {
     const by = isStop ? (hasFinalAnswer ? 'model' : 'fallback') : 'agent'
     const { terminal_reason: reason, session } = terminal(hasFinalAnswer)
     context.emit({ kind: 'stopped', reason, by, session })
@@ -144,8 +146,12 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       text: text.slice(0, MAX_RECORDED),
       model: judgement.request.conversation.model,
       terminal: terminal(hasFinalAnswer),
+      ...(held?.id === undefined ? {} : { id: held.id }),
     }
     await judgement.end(answer).catch(() => undefined)
+    if (!held || held.calls.length === 0) return
+    const results = held.calls.map(() => NOT_EXECUTED)
+    await oweResults(context, judgement, { held, results }, new Set(results.keys()))
   }
 
   const finishStream = async (open: AnswerStream, text: string | undefined): Promise<void> => {
@@ -154,7 +160,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       hasFinalAnswer = answered
       return terminal(answered)
     }, text)
-    await record(open.text, hasFinalAnswer)
+    await record(open.text, hasFinalAnswer, open.held)
     await write(trip, last)
     trip.response.end()
   }
@@ -163,7 +169,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text)
     const said = text ?? answer?.text ?? ''
     const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
-    await record(wholeText ?? said, hasFinalAnswer)
+    await record(wholeText ?? said, hasFinalAnswer, answer?.held)
     // What is no response of this dialect can't be completed, and goes out as it came.
     const rewritten = answer
       ? dialect.writeAnswer(body, {

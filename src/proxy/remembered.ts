@@ -125,7 +125,7 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
       return link(ids, id, sessionId ?? '')
     }
     // What an answer cost may come after it; one that nobody owns yet has been put away.
-    if (usage.input + usage.output === 0) return
+    if (response === undefined && usage.input + usage.output === 0) return
     // Whether the client goes on by its id or sends it again, the second request shows.
     await store.keepFirst(firstKey(counting), { askedAt, usage })
     const [first] = ids

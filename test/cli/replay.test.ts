@@ -116,6 +116,15 @@ describe('governor replay --json', () => {
       ]),
     },
     {
+      shape: 'the tools that Responses names by their types, with reasoning between',
+      messages: [1, 2, 3].flatMap((at) => [
+        { type: 'reasoning', encrypted_content: `r${at}` },
+        { type: 'local_shell_call', call_id: `c${at}`, action: { type: 'exec', command: ['ls'] } },
+        { type: 'web_search_call', id: `w${at}` },
+        { type: 'local_shell_call_output', id: `c${at}`, output: '{"output":"a"}' },
+      ]),
+    },
+    {
       shape: 'ids that are used again and again',
       messages: times(3, LIST).flatMap((made) => chat(made, 0)),
     },

@@ -59,6 +59,21 @@ describe.each([
     expect((await agent.repeat()).headers.get('x-governor-loop')).toBe('repetition;count=3')
   })
 
+  it('can go on after a stop whose model called a tool beside its answer', async () => {
+    const chatty: Script = (_, number) => ({
+      text: 'Half done.',
+      calls: [{ name: 'search', arguments: { query: `q${number}` } }],
+    })
+    const { url, provider } = await startBoth(chatty, { budget })
+    const agent = await runResponses(url, 'Go.', options)
+    expect(agent.steps.at(-1)?.calls).toEqual([])
+    const next = await agent.ask('And now?')
+    expect(next.status).toBe(200)
+    const shown = provider.requests.at(-1)?.items ?? []
+    const of = (kind: string) => shown.filter(({ type }) => type === kind)
+    expect(of('function_call')).toHaveLength(of('function_call_output').length)
+  })
+
   it('leaves no notice in what the client, or the provider, keeps', async () => {
     const { url, provider } = await startBoth(runaway(), { budget })
     const { steps, items } = await runResponses(url, 'Find out everything.', options)
@@ -77,6 +92,8 @@ describe.each([
     expect(again.text).toBe('This is what I found so far.')
     expect(again.response['governor']).toMatchObject({ terminal_state: 'tool_limit_reached' })
     expect(provider.requests).toHaveLength(asked)
+    // The client may go on from the answer, whichever of the two it has.
+    expect(again.response['id']).toBe(first.steps.at(-1)?.response['id'])
     const more = await first.ask('And now?')
     expect(more.headers.get('x-governor-iteration')).toBe('1/3')
   })
