@@ -24,7 +24,8 @@ interface Said {
 function heldOf(said: Said): HeldCalls {
   const content = contentAt(Buffer.from(said.content), 0)
   const text = answerText(contentOf({ content: JSON.parse(said.content) }))
-  return { calls: callsOf(content), text, message: said }
+  const { id } = said
+  return { calls: callsOf(content), text, message: said, ...(id === '' ? {} : { id }) }
 }
 
 export function readMessageCalls(body: Buffer): HeldCalls | undefined {
@@ -80,6 +81,13 @@ export function roundMessages(round: RefusedRound): string[] {
     `{"role":"assistant","content":${saidIn(round).content}}`,
     JSON.stringify({ role: 'user', content: resultsOf(round) }),
   ]
+}
+
+/** The results (JSON texts) of the calls in `refused`. */
+export function refusedResults(round: RefusedRound, refused: ReadonlySet<number>): string[] {
+  return resultsOf(round)
+    .filter((_, at) => refused.has(at))
+    .map((result) => JSON.stringify(result))
 }
 
 /** What is sent after a refused round where the provider keeps what the model said, under this id. */

@@ -1,7 +1,14 @@
 /** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
 import type { Conversation, Role } from '../core/conversation.ts'
 import type { Channel } from '../core/verdict.ts'
-import { appendElement, appendParagraph, type Edit, removeMembers, setMember } from '../json/edit.ts'
+import {
+  appendElement,
+  appendParagraph,
+  type Edit,
+  prependElement,
+  removeMembers,
+  setMember,
+} from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
 import { decode, isKey, kindAt, member, members, type Span, walkObject } from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
@@ -28,6 +35,7 @@ import { messagesFacts } from './messages-facts.ts'
 import {
   openMessagesGate,
   readMessageCalls,
+  refusedResults,
   roundAfter,
   roundMessages,
   withoutMessageCalls,
@@ -192,11 +200,17 @@ function goOnIn({ json, list }: Index, rounds: readonly RefusedRound[]): Edit[] 
   return rounds.flatMap(roundMessages).map((message) => appendElement(json, list, message))
 }
 
-/** The provider has what was sent and what the model said: only the newest results are news to it. */
-function goOnInThread({ json, list, fields }: Index, rounds: readonly RefusedRound[]): Edit[] | undefined {
-  const last = rounds.at(-1)
+/** Where the id stands of the response that a request in a thread goes on from. */
+function previousMember({ json, fields }: Index): Span | undefined {
   const thread = member(fields, 'thread')?.value
-  const previous = thread && member(members(json, thread), 'previous_message_id')?.value
+  return thread && member(members(json, thread), 'previous_message_id')?.value
+}
+
+/** The provider has what was sent and what the model said: only the newest results are news to it. */
+function goOnInThread(index: Index, rounds: readonly RefusedRound[]): Edit[] | undefined {
+  const { list } = index
+  const last = rounds.at(-1)
+  const previous = previousMember(index)
   if (!last || !previous) return undefined
   const { id, messages: results } = roundAfter(last)
   if (id === '') return undefined
@@ -206,15 +220,36 @@ function goOnInThread({ json, list, fields }: Index, rounds: readonly RefusedRou
   ]
 }
 
+/** The last user message holds the results of all calls of the response before it. */
+function repayIn(
+  index: Index,
+  conversation: ReadMessages,
+  owed: readonly string[],
+  as: string | undefined,
+): Edit[] {
+  const { json, items, fields, list } = index
+  const previous = as === undefined ? undefined : previousMember(index)
+  const renamed = previous ? [{ ...previous, text: JSON.stringify(as) }] : []
+  if (owed.length === 0) return renamed
+  const at = items.findIndex((_, place) => conversation.resultCount(place) > 0)
+  const { blocks } = conversation.content(at)
+  // Results come first in a message.
+  const [first] = blocks
+  if (first) return [...renamed, { start: first.start, end: first.start, text: `${owed.join(',')},` }]
+  const message = `{"role":"user","content":[${owed.join(',')}]}`
+  return [...renamed, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
+}
+
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const list = indexList<MessageItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
   if (!list) return undefined
   const field = fieldReader(list.json, list.fields)
   const conversation = conversationOf(list, field)
   const previous = previousIn(field)
+  const isKept = isObject(field('thread'))
   return {
     ...(previous === undefined ? {} : { previous }),
-    isKept: isObject(field('thread')),
+    isKept,
     list,
     preface: member(list.fields, 'system')?.value,
     conversation,
@@ -224,6 +259,8 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     announce: (text) => (previous === undefined ? announceIn(list, text) : []),
     banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
     goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
+    owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
+    repay: (owed, as) => (previous === undefined ? [] : repayIn(list, conversation, owed, as)),
   }
 }
 

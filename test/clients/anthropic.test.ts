@@ -121,6 +121,44 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     expect(steps).toHaveLength(9)
     expect(provider.requests).toHaveLength(10)
   })
+
+  it('goes on after some of the calls of one response were refused', async () => {
+    const same = { name: 'search', arguments: { query: 'the same' } }
+    let blocked = 0
+    const { url, provider } = await startBoth(
+      keepingThreads((_, number) => {
+        if (number < 9) return { text: 'Again. ', calls: [same] }
+        if (number === 9) return { calls: [same, { name: 'search', arguments: { query: 'another' } }] }
+        return number === 10
+          ? { text: 'And a third. ', calls: [{ name: 'search', arguments: { query: 'third' } }] }
+          : { text: 'Done.' }
+      }),
+    )
+    const { text } = await run(client(url), form)
+    for (const { body } of provider.requests) if (body.includes('[LOOP GUARD] Blocked')) blocked++
+    expect(text).toBe('Done.')
+    expect(blocked).toBeGreaterThan(0)
+    expect(provider.requests).toHaveLength(11)
+  })
+
+  it('goes on after a response that took the place of a refused one', async () => {
+    const same = { text: 'Again. ', calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+    let refusals = 0
+    const { url, provider } = await startBoth(
+      keepingThreads(({ json }) => {
+        const isTold = JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
+        if (!isTold) return same
+        return refusals++ === 0
+          ? { calls: [{ name: 'search', arguments: { query: 'new' } }] }
+          : { text: 'Done.' }
+      }),
+    )
+    const { text, steps } = await run(client(url), form)
+    expect(text).toMatch(/Done\.$/)
+    expect(steps).toHaveLength(10)
+    // What a thread has been told it knows; from a client's own history it is gone.
+    expect(provider.requests).toHaveLength(form.thread ? 11 : 12)
+  })
 })
 
 describe('a message thread', () => {

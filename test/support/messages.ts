@@ -125,6 +125,13 @@ function threadError(status: number, code: string): Answer {
   return { status, body: { type: 'error', error } }
 }
 
+/** Is every call answered by the messages after it, as the API demands? */
+function answersAllCalls(messages: readonly Message[]): boolean {
+  const blocks = messages.flatMap(({ content }) => (typeof content === 'string' ? [] : content))
+  const answered = new Set(blocks.map((block) => block['tool_use_id']))
+  return blocks.every(({ type, id }) => type !== 'tool_use' || answered.has(id))
+}
+
 /**
  * A provider that keeps message threads: it has the script see the whole conversation, and refuses what the API refuses.
  * A response's id is its request's number.
@@ -143,6 +150,7 @@ export function keepingThreads(script: Script): Script {
         return threadError(400, 'thread_unsupported_request')
     }
     const messages = [...(before?.messages ?? []), ...(body.messages as Message[])]
+    if (!answersAllCalls(messages)) return threadError(400, 'tool_use_without_tool_result')
     const whole = { ...before?.body, ...body, messages } as ChatBody
     const answer = await script({ ...request, json: whole }, number)
     if (answer.status !== undefined) return answer
