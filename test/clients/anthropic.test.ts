@@ -140,25 +140,6 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     expect(blocked).toBeGreaterThan(0)
     expect(provider.requests).toHaveLength(11)
   })
-
-  it('goes on after a response that took the place of a refused one', async () => {
-    const same = { text: 'Again. ', calls: [{ name: 'search', arguments: { query: 'the same' } }] }
-    let refusals = 0
-    const { url, provider } = await startBoth(
-      keepingThreads(({ json }) => {
-        const isTold = JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
-        if (!isTold) return same
-        return refusals++ === 0
-          ? { calls: [{ name: 'search', arguments: { query: 'new' } }] }
-          : { text: 'Done.' }
-      }),
-    )
-    const { text, steps } = await run(client(url), form)
-    expect(text).toMatch(/Done\.$/)
-    expect(steps).toHaveLength(10)
-    // What a thread has been told it knows; from a client's own history it is gone.
-    expect(provider.requests).toHaveLength(form.thread ? 11 : 12)
-  })
 })
 
 describe('a message thread', () => {
@@ -199,6 +180,27 @@ describe('a message thread', () => {
     // The request that the provider refused is none; what the client sent instead takes its number.
     expect(iterations(running)).toEqual([1, 2, 3, 4, 4, 5, 6, 6])
   })
+
+  it.each([{ stream: false }, { stream: true }])(
+    'goes on after a response that took the place of a refused one (stream: $stream)',
+    async ({ stream }) => {
+      const same = { text: 'Again. ', calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+      let refusals = 0
+      const { url, provider } = await startBoth(
+        keepingThreads(({ json }) => {
+          const isTold = JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
+          if (!isTold) return same
+          return refusals++ === 0
+            ? { calls: [{ name: 'search', arguments: { query: 'new' } }] }
+            : { text: 'Done.' }
+        }),
+      )
+      const { text, steps } = await run(client(url), { stream, thread: true })
+      expect(text).toMatch(/Done\.$/)
+      expect(steps).toHaveLength(10)
+      expect(provider.requests).toHaveLength(11)
+    },
+  )
 
   it('of another credential is not gone on with', async () => {
     const running = await startBoth(() => ({ text: 'Yes.' }))
