@@ -4,8 +4,8 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
 import type { Logger } from 'pino'
-import { createCatalogue } from './catalogue/catalogue.ts'
-import { budgetOf, loopPolicyOf, modelSettingsOf, registryOf } from './config/policies.ts'
+import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
+import { budgetOf, loopPolicyOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
 import { limitsCost } from './core/policy.ts'
@@ -19,6 +19,7 @@ import { errorBody, reply } from './proxy/reply.ts'
 import { pathOf, upstreamOf } from './proxy/route.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createTransport } from './proxy/upstream.ts'
+import { createWindows } from './proxy/windows.ts'
 import { createMemoryStore } from './store/memory.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
@@ -50,7 +51,7 @@ export interface GovernorOptions {
 }
 
 function policiesOf(config: Config): Policies {
-  return { loop: loopPolicyOf(config), budget: budgetOf(config) }
+  return { loop: loopPolicyOf(config), budget: budgetOf(config), overflow: overflowPolicyOf(config) }
 }
 
 /** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */
@@ -112,7 +113,8 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   )
   let policies = policiesOf(config)
   const registry = registryOf(config)
-  const catalogue = createCatalogue(modelSettingsOf(config))
+  const models = modelSettingsOf(config)
+  const catalogue = createCatalogue(models)
   const context: ProxyContext = {
     upstreams,
     transport,
@@ -120,7 +122,11 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     policies: () => policies,
     catalogue,
     notePriceless: createPriceless(emit),
-    windowOf: (model, upstream) => catalogue.contextWindowOf(model, upstream),
+    windows: createWindows({
+      configured: ({ model, upstream }) => configuredWindow(models, model, upstream.name),
+      catalogued: ({ model, upstream }) => catalogue.contextWindowOf(model, upstream),
+      now: options.now ?? Date.now,
+    }),
     registry,
     recall: createRecall(registry, RECALL_BYTES),
     identity: {

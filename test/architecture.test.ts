@@ -63,13 +63,14 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'store/store.ts',
     'catalogue/catalogue.ts',
     'telemetry/event.ts',
+    'overflow/',
     'proxy/',
     'undici',
     'lru-cache',
     'node:',
   ],
   ops: ['telemetry/', 'store/store.ts', 'ops/', 'fastify'],
-  config: ['config/', 'core/', 'catalogue/', 'zod', 'yaml', 'node:fs'],
+  config: ['config/', 'core/', 'catalogue/', 'overflow/', 'zod', 'yaml', 'node:fs'],
 }
 
 function isAllowed(name: string, allowed: readonly string[]): boolean {

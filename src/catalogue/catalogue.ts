@@ -155,6 +155,30 @@ interface Known {
 }
 
 /** The catalogue with `settings` before it, the first that match first. */
+/** What is looked for may stand in any of the settings that match: a window in one, a price in another. */
+function configured<K extends 'price' | 'contextWindow'>(
+  settings: readonly ModelSettings[],
+  model: string,
+  upstream: string,
+  key: K,
+): ModelSettings[K] | undefined {
+  return settings.find(
+    (one) =>
+      one[key] !== undefined &&
+      (one.upstream === undefined || one.upstream === upstream) &&
+      globMatches(one.model, model),
+  )?.[key]
+}
+
+/** The context window that the configuration gives a model; `upstream` by its name. */
+export function configuredWindow(
+  settings: readonly ModelSettings[],
+  model: string,
+  upstream: string,
+): number | undefined {
+  return configured(settings, model.slice(0, MAX_NAME), upstream, 'contextWindow')
+}
+
 export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
   const known = new LRUCache<string, Known>({ max: MAX_KNOWN })
   let loaded: Package | undefined
@@ -165,19 +189,6 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
     })
     return loading
   }
-  /** What is looked for may stand in any of the settings that match: a window in one, a price in another. */
-  const configured = <K extends 'price' | 'contextWindow'>(
-    model: string,
-    upstream: string,
-    key: K,
-  ): ModelSettings[K] | undefined =>
-    settings.find(
-      (one) =>
-        one[key] !== undefined &&
-        (one.upstream === undefined || one.upstream === upstream) &&
-        globMatches(one.model, model),
-    )?.[key]
-
   const foundIn = (found: Package, model: string, upstream: CatalogueUpstream): Entry | undefined => {
     try {
       return find(found, model, upstream)
@@ -192,8 +203,8 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
     const key = `${upstream.name} ${model}`
     const before = known.get(key)
     if (before) return before
-    const price = configured(model, upstream.name, 'price')
-    const contextWindow = configured(model, upstream.name, 'contextWindow')
+    const price = configured(settings, model, upstream.name, 'price')
+    const contextWindow = configuredWindow(settings, model, upstream.name)
     const entry = loaded && model !== '' ? foundIn(loaded, model, upstream) : undefined
     const now: Known = {
       price: price

@@ -5,6 +5,8 @@ import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { BudgetRule, BudgetSettings, BudgetSettingsByRule } from '../core/policy.ts'
 import { buildRegistry, type ScaffoldRegistry } from '../core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../core/scaffolds.ts'
+import { customQuirk } from '../overflow/custom.ts'
+import { QUIRKS } from '../overflow/quirks/index.ts'
 import type { BudgetConfig, BudgetOverride } from './budget.ts'
 import type { Config } from './schema.ts'
 
@@ -134,4 +136,28 @@ export function budgetOf({ budget, stop }: Config): BudgetSettingsByRule {
     }),
   )
   return { ...settingsOf(budget, stop), rules }
+}
+
+/** The user's own quirks come before the built-in ones. */
+export function overflowPolicyOf({ overflow }: Config) {
+  const own = overflow.quirks.map(({ id, match: { status, code, text }, recovery, limit_from: limitFrom }) =>
+    customQuirk({
+      id,
+      match: {
+        ...(status === undefined ? {} : { status }),
+        ...(code === undefined ? {} : { code }),
+        ...(text === undefined ? {} : { text }),
+      },
+      recovery,
+      ...(limitFrom === undefined ? {} : { limitFrom }),
+    }),
+  )
+  return {
+    enabled: overflow.enabled,
+    quirks: [...own, ...QUIRKS],
+    canonical: overflow.canonical,
+    retriesClamped: overflow.clamp_output_only === 'retry',
+    retriesWithoutBeta: overflow.tier_downgrade === 'retry_without_beta',
+    effectiveTtl: overflow.effective_ttl,
+  }
 }

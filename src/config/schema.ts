@@ -7,6 +7,7 @@ import { DEFAULT_TEXTS } from '../core/notice.ts'
 import { STAGNATION_CALLS } from '../core/stagnation.ts'
 import { budget } from './budget.ts'
 import { models } from './models.ts'
+import { overflow } from './overflow.ts'
 import { template } from './texts.ts'
 import { duration, headerName, size } from './units.ts'
 
@@ -232,6 +233,9 @@ const file = z.strictObject({
     .prefault({})
     .describe('What becomes of runs that go round in circles. Reloaded on SIGHUP.'),
   models,
+  overflow: overflow
+    .prefault({})
+    .describe('What becomes of requests that are too large for the model. Reloaded on SIGHUP.'),
   sessions: sessions.prefault({}).describe('How conversations are told apart and remembered.'),
   store: z.enum(['memory']).default('memory').describe('Where sessions are remembered.'),
   log: z

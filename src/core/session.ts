@@ -5,7 +5,9 @@
  * history) or never did (limits that were reached, answers that were given). Plain data and pure functions, so
  * that any store can hold it and any replica that loses a race can run the same change again.
  */
+
 import type { Amounts } from './budget.ts'
+import type { Reduction, SessionContexts } from './context.ts'
 import { type Guarded, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
 import { branchesOff, wentOn } from './kept.ts'
@@ -73,6 +75,8 @@ export interface Session {
   readonly usage?: Usage
   /** Unset before the first request. */
   readonly totals?: Totals
+  /** What is believed of the windows of its models; unset where nothing overflowed. */
+  readonly contexts?: SessionContexts
 }
 
 /** The first answer of a conversation that had no name yet. */
@@ -109,6 +113,8 @@ export interface Position {
   readonly loop?: LoopFinding
   /** What the loop guard knows of the thread, this request included. */
   readonly guarded?: Guarded
+  /** Windows of models that are smaller for this session, for a while. */
+  readonly reductions?: readonly Reduction[]
   readonly ended?: FinalAnswer
 }
 
@@ -327,6 +333,7 @@ export function observe(
       isStagnating: guarded !== undefined && isStagnating(guarded.memory.trail),
       wasIgnored: next.wasIgnored === true,
       ...(heed ? { heed } : {}),
+      ...(session.contexts ? { reductions: session.contexts.reductions } : {}),
       ...(run.ended ? { ended: run.ended } : {}),
       ...(guarded ? { guarded } : {}),
       ...(guarded?.finding ? { loop: guarded.finding } : {}),

@@ -1,4 +1,5 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
+
 import type { Conversation, Role } from '../core/conversation.ts'
 import {
   appendElement,
@@ -35,6 +36,7 @@ import {
   remember,
   roleAt,
 } from './listed.ts'
+import { openaiOverflow } from './overflow-error.ts'
 import { isObject, textOf } from './shape.ts'
 
 const ROLES: ReadonlyMap<string, Role> = new Map([
@@ -208,6 +210,8 @@ export const chat: Dialect = {
   openStream: (dropCalls) => openChatStream(dropCalls),
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
+  overflowError: openaiOverflow,
+  errorReply: (error) => ({ error }),
   openGate: openChatGate,
   reply: replyInChat,
 }

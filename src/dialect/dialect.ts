@@ -180,6 +180,10 @@ export interface Dialect {
   /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */
   withoutCalls(body: Buffer, refused: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
   openGate(): CallGate
+  /** The error object by which the API's own clients know that their input is too large; numbers are tokens. */
+  overflowError(limit: number | undefined, promptTokens: number | undefined): object
+  /** A whole error reply with a given error object. */
+  errorReply(error: object): object
   /** A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch. */
   reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): OwnReply
 }

@@ -1,4 +1,5 @@
 /** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
+
 import type { Conversation, Role } from '../core/conversation.ts'
 import type { Channel } from '../core/verdict.ts'
 import {
@@ -41,6 +42,7 @@ import {
   withoutMessageCalls,
 } from './messages-gate.ts'
 import { openMessagesStream } from './messages-stream.ts'
+import { anthropicOverflow } from './overflow-error.ts'
 import { isObject, textOf } from './shape.ts'
 
 const ROLES: ReadonlyMap<string, Role> = new Map([
@@ -275,6 +277,8 @@ export const messages: Dialect = {
   openStream: (dropCalls) => openMessagesStream(dropCalls),
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
+  overflowError: anthropicOverflow,
+  errorReply: (error) => ({ type: 'error', error }),
   openGate: openMessagesGate,
   reply: replyInMessages,
 }

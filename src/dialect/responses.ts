@@ -1,4 +1,5 @@
 /** OpenAI's Responses, with the history in the request or kept by the provider. */
+
 import type { Conversation, Role, ToolCall } from '../core/conversation.ts'
 import {
   addToText,
@@ -23,6 +24,7 @@ import {
 } from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 import { addTextPart, fieldReader, holdsItems, recallItems, remember } from './listed.ts'
+import { openaiOverflow } from './overflow-error.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
 import { responsesFacts } from './responses-facts.ts'
 import { openResponsesGate, readResponseCalls, withoutResponseCalls } from './responses-gate.ts'
@@ -319,5 +321,7 @@ export const responses: Dialect = {
   readCalls: readResponseCalls,
   withoutCalls: withoutResponseCalls,
   openGate: openResponsesGate,
+  overflowError: openaiOverflow,
+  errorReply: (error) => ({ error }),
   reply: replyInResponses,
 }

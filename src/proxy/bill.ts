@@ -5,6 +5,7 @@ import type { Emit } from '../telemetry/event.ts'
 import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'
 import type { Upstream } from './route.ts'
+import { noteSuccess } from './success.ts'
 import { openTap, type Tap } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
 import { type Head, lengthOf, type UpstreamCall } from './upstream.ts'
@@ -61,6 +62,7 @@ export function tapFor(
       const usage = priced(answer.usage, catalogue, model, upstream)
       emit({ kind: 'answered', upstream: upstream.name, usage })
       judgement.answered({ ...answer, usage }).catch(forget)
+      if (!usage.estimated) noteSuccess(context, judgement, { upstream, model }, usage.input, call)
       if (usage.cost !== undefined) return
       if (!catalogue.isLoaded) catalogue.load().then(() => addCost(answer.usage), forget)
       else if (run.cost > 0 || session.cost > 0) context.notePriceless(model, upstream)

@@ -109,7 +109,7 @@ async function openFirst(
     open(trip, one, (head) => tapFor(context, trip, judgement, one, head))
   if (!altered) return { incoming: await openTapped(call), isAltered: false }
   const incoming = await openTapped(altered.call)
-  if (!mayBeRefusal(incoming.head.status)) return { incoming, isAltered: true }
+  if (!mayBeRefusal(incoming.head)) return { incoming, isAltered: true }
   incoming.body.resume()
   const own = await openTapped(call)
   if (own.head.status < 400) blame(context, trip, judgement, altered.suspect, incoming.head.status)

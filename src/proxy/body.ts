@@ -121,3 +121,24 @@ export async function decoded(
     return undefined
   }
 }
+
+/** A body without its content coding, at once, at most `max` bytes of it; what broke off is undone as far as it came. */
+export function decodedAtOnce(bytes: Buffer, encoding: string, max: number): Buffer | undefined {
+  const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants
+  const options = { maxOutputLength: max, finishFlush: Z_SYNC_FLUSH }
+  try {
+    switch (encoding) {
+      case 'gzip':
+      case 'x-gzip':
+        return zlib.gunzipSync(bytes, options)
+      case 'deflate':
+        return zlib.inflateSync(bytes, options)
+      case 'br':
+        return zlib.brotliDecompressSync(bytes, { ...options, finishFlush: BROTLI_OPERATION_FLUSH })
+      default:
+        return undefined
+    }
+  } catch {
+    return undefined
+  }
+}

@@ -4,6 +4,7 @@ import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { BudgetSettingsByRule } from '../core/policy.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
+import type { Quirk } from '../overflow/quirk.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { NotePriceless } from './bill.ts'
@@ -11,11 +12,28 @@ import type { IdentitySettings } from './identity.ts'
 import type { Recall } from './recall.ts'
 import type { Refusals } from './refusals.ts'
 import type { Upstream } from './route.ts'
+import type { Windows } from './windows.ts'
 
 /** What a reload may change; read once per request. */
 export interface Policies {
   readonly budget: BudgetSettingsByRule
   readonly loop: LoopPolicy
+  readonly overflow: OverflowPolicy
+}
+
+/** What becomes of overflows. */
+export interface OverflowPolicy {
+  readonly enabled: boolean
+  /** The user's own first. */
+  readonly quirks: readonly Quirk[]
+  /** Rewrite them into the one error that the clients of a dialect understand. */
+  readonly canonical: boolean
+  /** Ask again with a lower output cap. */
+  readonly retriesClamped: boolean
+  /** Ask again without the beta of long context. */
+  readonly retriesWithoutBeta: boolean
+  /** Milliseconds for which a session's reduced context holds. */
+  readonly effectiveTtl: number
 }
 
 export interface ProxyContext {
@@ -24,8 +42,7 @@ export interface ProxyContext {
   readonly store: Store
   readonly policies: () => Policies
   readonly catalogue: Catalogue
-  /** Tokens that a model takes, prompt and answer together; `undefined` where that is not known. */
-  readonly windowOf: (model: string, upstream: Upstream) => number | undefined
+  readonly windows: Windows
   readonly notePriceless: NotePriceless
   readonly registry: ScaffoldRegistry
   readonly recall: Recall

@@ -9,6 +9,8 @@ import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
 import { clientKeyOf, headerOf, type RawHeaders } from './headers.ts'
 import { type Judgement, judge } from './judge.ts'
+import { asksForModels, createListingWatch } from './listing-watch.ts'
+import { createOverflowWatch } from './overflow-watch.ts'
 import { errorBody, relayTo, reply } from './reply.ts'
 import { type Route, routeOf, upstreamHeaders } from './route.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
@@ -21,7 +23,11 @@ export async function exchange(
   response: ServerResponse,
 ): Promise<void> {
   const route = routeOf(request.method ?? 'GET', request.url ?? '/', request.rawHeaders, context.upstreams)
-  const trip = beginTrip(context.transport, context.emit, request, response, route)
+  const overflow = route.dialect && createOverflowWatch(context, route)
+  const watch =
+    overflow ??
+    (asksForModels(request.method ?? '', route.path) ? createListingWatch(context, route) : undefined)
+  const trip = beginTrip(context.transport, context.emit, request, response, route, watch)
   try {
     if (!mayUse(context, route, request.rawHeaders)) return refuse(trip)
     if (!route.dialect) return relay(trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
@@ -33,6 +39,7 @@ export async function exchange(
     trip.bodyRead()
     const judged = await judgeSafely(context, trip, body.bytes)
     if (!judged) return relay(trip, body.bytes)
+    if (overflow) overflow.judgement = judged.judgement
     return await act(context, trip, judged)
   } catch (error) {
     if (error instanceof ClientGone) return

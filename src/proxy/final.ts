@@ -141,7 +141,7 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
     const incoming = await openNext(ending, form, answer.hasBegun)
     if (!incoming) break
     const { status } = incoming.head
-    if (mayBeRefusal(status) && (ending.isStop || form !== forms.at(-1))) {
+    if (mayBeRefusal(incoming.head) && (ending.isStop || form !== forms.at(-1))) {
       refused = { form, status }
       incoming.body.resume()
       continue

@@ -11,10 +11,11 @@ import { type Alteration, channelsFor } from './refusals.ts'
 import { type OwnHeaders, relayTo } from './reply.ts'
 import type { Tap } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
-import { lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
+import { type Head, lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
 
-/** Answers that may mean "not in this form": law 2. */
-export function mayBeRefusal(status: number): boolean {
+/** Answers that may mean "not in this form": law 2. One that is too large is so in any form. */
+export function mayBeRefusal({ status, overflow }: Head): boolean {
+  if (overflow) return false
   return status === 400 || status === 422 || status === 500
 }
 
@@ -149,7 +150,7 @@ export function forward(
   trip.call(change.call, {
     ...receiver,
     start(head, flow) {
-      if (!mayBeRefusal(head.status)) return receiver.start(head, flow)
+      if (!mayBeRefusal(head)) return receiver.start(head, flow)
       refusedWith = head.status
     },
     data: (chunk) => (refusedWith ? undefined : receiver.data(chunk)),

@@ -133,7 +133,9 @@ export async function judge(
   // Calls that are followed for the budget alone are no business of the loop guard's.
   const position: Position = loop.enabled ? remembered.position : elsewhere
   const isFilled = position.contextTokens !== undefined && policy.enabled
-  const contextWindow = isFilled ? context.windowOf(model, upstream) : undefined
+  const contextWindow = isFilled
+    ? context.windows.effective({ upstream, model }, position.reductions ?? []).tokens
+    : undefined
   return {
     ...remembered,
     ...sent,

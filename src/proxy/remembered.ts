@@ -1,4 +1,5 @@
 /** One counted request in the store: where it stands in its session, and what becomes of it there. */
+import { NO_CONTEXTS, type SessionContexts } from '../core/context.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import {
   adoptFirst,
@@ -32,6 +33,8 @@ export interface Remembered {
   refuse(calls: readonly ToolCall[], policy: LoopPolicy): Promise<Refused>
   /** The provider gave no answer: the iteration is not used up. */
   giveBack(): Promise<void>
+  /** Something became known of the windows of the session's models. */
+  contexts(change: (contexts: SessionContexts) => SessionContexts): Promise<void>
   /** The run is over with this answer. */
   end(answer: FinalAnswer): Promise<void>
 }
@@ -165,6 +168,7 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
         return NOTHING_REFUSED
       }
     },
+    contexts: (by) => change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
     warned: () => change((session) => warned(session, counted)),
     giveBack: () => change((session) => giveBack(session, counted)),
     end: (answer) => change((session) => end(session, counted, answer)),

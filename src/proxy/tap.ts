@@ -2,12 +2,11 @@
  * Looks at successful responses from beside: their chunks go to the client as they come, and when the last one has gone,
  * what is left of the head and the tail is asked for usage and ids. Nothing is copied or parsed before.
  */
-import zlib from 'node:zlib'
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens } from '../core/usage.ts'
 import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
 import { JsonScanError } from '../json/scan.ts'
-import { decoded } from './body.ts'
+import { decoded, decodedAtOnce } from './body.ts'
 import { headerOf } from './headers.ts'
 import type { Head } from './upstream.ts'
 
@@ -139,27 +138,6 @@ function factsOf(dialect: Dialect, body: Kept, streams: boolean, withCalls: bool
   return dialect.facts(tapped)
 }
 
-/** A body without its content coding, at once; what broke off is undone as far as it came. */
-function decodedAtOnce(bytes: Buffer, encoding: string): Buffer | undefined {
-  const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants
-  const options = { maxOutputLength: MAX_DECODED, finishFlush: Z_SYNC_FLUSH }
-  try {
-    switch (encoding) {
-      case 'gzip':
-      case 'x-gzip':
-        return zlib.gunzipSync(bytes, options)
-      case 'deflate':
-        return zlib.inflateSync(bytes, options)
-      case 'br':
-        return zlib.brotliDecompressSync(bytes, { ...options, finishFlush: BROTLI_OPERATION_FLUSH })
-      default:
-        return undefined
-    }
-  } catch {
-    return undefined
-  }
-}
-
 /** One response to be looked at. */
 export interface TapTarget {
   readonly dialect: Dialect
@@ -204,7 +182,7 @@ export function openTap({ dialect, head, requestBytes, withCalls = false, settle
     const untold = () => tell(kept(Buffer.alloc(0)))
     if (!whole) return untold()
     if (whole.length <= MAX_DECODED_AT_ONCE)
-      return tell(kept(decodedAtOnce(whole, coding) ?? Buffer.alloc(0), tailBytes))
+      return tell(kept(decodedAtOnce(whole, coding, MAX_DECODED) ?? Buffer.alloc(0), tailBytes))
     decoded(whole, coding, MAX_DECODED)
       .then((plain) => (plain ? tell(kept(plain, tailBytes)) : untold()))
       .catch(fault)

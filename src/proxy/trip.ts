@@ -23,12 +23,23 @@ export interface Trip {
   fail(failure: Failure, own?: OwnHeaders): void
 }
 
+/** Stands before whatever takes the responses of the upstream. */
+export interface Watch {
+  /** Puts itself before a receiver. `send` calls the upstream again. */
+  watch(
+    call: UpstreamCall,
+    receiver: Receiver,
+    send: (call: UpstreamCall, receiver: Receiver) => void,
+  ): Receiver
+}
+
 export function beginTrip(
   transport: Dispatcher,
   emit: Emit,
   request: IncomingMessage,
   response: ServerResponse,
   route: Route,
+  watch?: Watch,
 ): Trip {
   const began = performance.now()
   let isClientGone = false
@@ -75,16 +86,20 @@ export function beginTrip(
       if (calledAt === undefined && bodyReadAt !== undefined) note({ overheadMs: now - bodyReadAt })
       calledAt ??= now
       const since = calledAt
-      const off = send(transport, call, {
-        ...receiver,
-        start(head, flow) {
-          note({ upstreamMs: performance.now() - since })
-          receiver.start(head, flow)
-        },
-      })
-      callOff = off
-      if (isClientGone) off()
-      return off
+      let off = () => {}
+      const sendTo = (one: UpstreamCall, to: Receiver): void => {
+        off = send(transport, one, {
+          ...to,
+          start(head, flow) {
+            note({ upstreamMs: performance.now() - since })
+            to.start(head, flow)
+          },
+        })
+        callOff = off
+        if (isClientGone) off()
+      }
+      sendTo(call, watch ? watch.watch(call, receiver, sendTo) : receiver)
+      return () => off()
     },
     fail(failure, own) {
       if (isClientGone) return

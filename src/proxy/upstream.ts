@@ -1,6 +1,7 @@
 /** One call to an upstream over undici, and what can go wrong with it. */
 import type { Readable } from 'node:stream'
 import { Agent, type Dispatcher, EnvHttpProxyAgent, errors } from 'undici'
+import type { Recovery } from '../core/overflow.ts'
 import type { RawHeaders } from './headers.ts'
 import type { Upstream } from './route.ts'
 
@@ -24,6 +25,8 @@ export interface Head {
   readonly status: number
   readonly reason: string
   readonly headers: RawHeaders
+  /** Set on a refusal that says that something is too large. */
+  readonly overflow?: Recovery
 }
 
 /** Lets a receiver hold the upstream back while its own reader is slow. */

@@ -4,6 +4,7 @@
  */
 import type { MeterName, Tier } from '../core/budget.ts'
 import type { Pattern } from '../core/loop.ts'
+import type { Recovery } from '../core/overflow.ts'
 import type { Heed } from '../core/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
@@ -76,6 +77,17 @@ export type ProxyEvent =
       readonly by: 'model' | 'fallback' | 'agent'
       readonly session: string
     }
+  /** A provider said that something was too large. */
+  | {
+      readonly kind: 'overflow'
+      readonly upstream: string
+      readonly recovery: Recovery
+      readonly quirk: string
+    }
+  /** What was too large was asked for again; `refused`: in vain. */
+  | { readonly kind: 'recovered'; readonly recovery: Recovery; readonly outcome: 'answered' | 'refused' }
+  /** A provider answered a prompt of which it had read far less than was sent. */
+  | { readonly kind: 'silent_overflow'; readonly upstream: string }
   | { readonly kind: 'answer_repeated' }
   /** A model's answer has gone to the client. */
   | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }

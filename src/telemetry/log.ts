@@ -45,10 +45,19 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'notice':
     case 'refused_call':
     case 'asked_again':
+    case 'silent_overflow':
     case 'answer_repeated':
     case 'answered':
     case 'warning_answered':
       return
+    case 'overflow': {
+      const { kind: _kind, ...facts } = event
+      return log.info(facts, 'overflow')
+    }
+    case 'recovered': {
+      const { kind: _kind, ...facts } = event
+      return log.info(facts, 'asked again with what fits')
+    }
     case 'stopped':
       return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
     case 'failed_open': {

@@ -17,6 +17,8 @@ const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIO
 
 /** Names come from clients: so many of them become labels, the others one. */
 const MAX_TOOLS = 100
+/** More than there are built in: those of the configuration have names too. */
+const MAX_QUIRKS = 200
 const OTHER = 'other'
 
 /** Lets the first names through, as they come, and only such as a label can well be. */
@@ -110,6 +112,24 @@ export function createMetrics(levels: Levels): Metrics {
     'reason',
     'by',
   )
+  const overflows = counter(
+    'governor_overflow_total',
+    'Refusals and errors that say that something is too large, by what to do about it and by what recognised it.',
+    'recovery',
+    'quirk',
+  )
+  const quirkLabel = createLabels(MAX_QUIRKS)
+  const recoveries = counter(
+    'governor_overflow_recoveries_total',
+    'Requests that were too large and were asked again in a form that fits, by outcome.',
+    'recovery',
+    'outcome',
+  )
+  const silentOverflows = counter(
+    'governor_silent_overflow_total',
+    'Answers to a prompt of which the provider had read far less than was sent.',
+    'upstream',
+  )
   const repeats = counter(
     'governor_answers_repeated_total',
     'Requests of a stopped run that got its recorded answer again.',
@@ -194,6 +214,12 @@ export function createMetrics(levels: Levels): Metrics {
           return notices(event.tier, event.channel, event.meter ?? 'none')
         case 'stopped':
           return stops(event.reason, event.by)
+        case 'overflow':
+          return overflows(event.recovery, quirkLabel(event.quirk))
+        case 'recovered':
+          return recoveries(event.recovery, event.outcome)
+        case 'silent_overflow':
+          return silentOverflows(event.upstream)
         case 'answer_repeated':
           return repeats()
         case 'warning_answered':

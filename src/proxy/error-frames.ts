@@ -1,0 +1,129 @@
+/**
+ * Finds error events in a stream that goes by. Chunks pass as they come; all that is looked for is the one word that an
+ * error event holds. Where a frame has it, the rest of that frame, which no client can read before it is whole, waits for
+ * its end and is given to `change`; what came before it has gone.
+ */
+
+/** What becomes of an error frame: its bytes from `sent` on. */
+export type FrameChange = (frame: Buffer, sent: number) => Buffer
+
+export interface ErrorFrames {
+  /** Takes a chunk; returns what goes to the client now. */
+  push(chunk: Buffer): readonly Buffer[]
+  /** What is left at the end of the stream. */
+  end(): readonly Buffer[]
+}
+
+const WORD = Buffer.from('"error"')
+const COLON = 0x3a
+const LF = 0x0a
+const CR = 0x0d
+
+/** An error frame is small; of a longer one, and of its beginning, no more is kept. */
+const MAX_FRAME = 65_536
+
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x09 || byte === LF || byte === CR
+}
+
+/** The offset after the last blank line, or 0. */
+function lastBoundary(bytes: Buffer): number {
+  const plain = bytes.lastIndexOf('\n\n')
+  const windows = bytes.lastIndexOf('\n\r\n')
+  return Math.max(plain === -1 ? 0 : plain + 2, windows === -1 ? 0 : windows + 3)
+}
+
+/** The offset after the first blank line at or after `from`, or -1. */
+function nextBoundary(bytes: Buffer, from: number): number {
+  const plain = bytes.indexOf('\n\n', from)
+  const windows = bytes.indexOf('\n\r\n', from)
+  if (plain === -1) return windows === -1 ? -1 : windows + 3
+  return windows === -1 || plain < windows ? plain + 2 : windows + 3
+}
+
+/** Where the word stands for an error: `"error": null` says that there is none. A stream that is cut there may yet. */
+function errorWord(bytes: Buffer, from: number): number {
+  for (let at = bytes.indexOf(WORD, from); at !== -1; at = bytes.indexOf(WORD, at + 1)) {
+    let next = at + WORD.length
+    while (isSpace(bytes[next])) next++
+    if (bytes[next] !== COLON) return at
+    next++
+    while (isSpace(bytes[next])) next++
+    if (bytes[next] !== 0x6e) return at
+  }
+  return -1
+}
+
+/** Where the word may have been cut in two. */
+function seam(before: Buffer, after: Buffer): Buffer {
+  if (before.length === 0) return before
+  const reach = WORD.length - 1
+  return Buffer.concat([before.subarray(-reach), after.subarray(0, reach)])
+}
+
+export function watchErrorFrames(change: FrameChange): ErrorFrames {
+  /** The beginning of the frame that is under way; all of it has gone but for what is `held`. */
+  let open: Buffer = Buffer.alloc(0)
+  let isHeld = false
+  let sent = 0
+  let isTooLong = false
+
+  /** Remembers the beginning of the frame that the stream is in, after `chunk` has gone. */
+  const remember = (chunk: Buffer): void => {
+    const at = lastBoundary(chunk)
+    if (at > 0) isTooLong = false
+    const rest = at > 0 || open.length === 0 ? chunk.subarray(at) : Buffer.concat([open, chunk])
+    isTooLong ||= rest.length > MAX_FRAME
+    open = isTooLong ? rest.subarray(rest.length - 3) : rest
+  }
+
+  /** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. */
+  const take = (bytes: Buffer, gone: number): readonly Buffer[] => {
+    // What was gone through before can only end in a part of the word.
+    const word = isTooLong ? -1 : errorWord(bytes, Math.max(0, gone - WORD.length))
+    if (word === -1) {
+      open = Buffer.alloc(0)
+      remember(bytes)
+      return gone < bytes.length ? [bytes.subarray(gone)] : []
+    }
+    const start = lastBoundary(bytes.subarray(0, word))
+    const before = gone < start ? [bytes.subarray(gone, start)] : []
+    const end = nextBoundary(bytes, word)
+    const frame = bytes.subarray(start, end === -1 ? bytes.length : end)
+    const frameGone = Math.max(0, gone - start)
+    if (end === -1 && frame.length <= MAX_FRAME) {
+      open = frame
+      isHeld = true
+      sent = frameGone
+      return before
+    }
+    const passed = end === -1 ? frame.subarray(frameGone) : change(frame, frameGone)
+    if (end === -1) {
+      isTooLong = true
+      open = frame.subarray(frame.length - 3)
+      return [...before, passed]
+    }
+    open = Buffer.alloc(0)
+    return [...before, passed, ...take(bytes.subarray(end), 0)]
+  }
+
+  return {
+    push(chunk) {
+      const isPlain = !isHeld && errorWord(chunk, 0) === -1 && !seam(open, chunk).includes(WORD)
+      if (isPlain) {
+        remember(chunk)
+        return [chunk]
+      }
+      if (open.length === 0) return take(chunk, 0)
+      const gone = isHeld ? sent : open.length
+      isHeld = false
+      // The frame's beginning is copied with each chunk that it comes in: most come in one.
+      return take(Buffer.concat([open, chunk]), gone)
+    },
+    end() {
+      if (!isHeld) return []
+      isHeld = false
+      return [change(open, sent)]
+    },
+  }
+}

@@ -1,0 +1,112 @@
+/** A refusal that was held until it was whole: what it means, and how the client is told. */
+import type { Dialect } from '../dialect/dialect.ts'
+import { type Classified, classify } from '../overflow/classify.ts'
+import type { Quirk } from '../overflow/quirk.ts'
+import { type Annotation, annotated, canonicalReply, isInputTooLarge } from './annotation.ts'
+import { decodedAtOnce } from './body.ts'
+import { headerOf, withHeaders, withoutFields } from './headers.ts'
+import type { Flow, Head, Receiver } from './upstream.ts'
+
+/** What it may become without its content coding. */
+const MAX_DECODED = 1_048_576
+
+/** Headers that no longer hold for a changed body. */
+const STALE = new Set([
+  'content-length',
+  'content-encoding',
+  'content-md5',
+  'digest',
+  'content-digest',
+  'repr-digest',
+  'etag',
+  'x-governor-overflow',
+])
+
+export function codingOf(head: Head): string {
+  return headerOf(head.headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+}
+
+export function typeOf(head: Head): string {
+  return headerOf(head.headers, 'content-type')?.toLowerCase() ?? ''
+}
+
+/** Fields by which a body says that it is an error, whatever its status; in strings their quotes would be escaped. */
+const ERROR_FIELDS = ['"error"', '"errors"', '"base_resp"']
+const ERROR_FIELD = /"(?:error|errors|base_resp)"\s{0,8}:\s{0,8}[^\sn]/
+/** An error says so at once. */
+const FIRST_BYTES = 4_096
+
+export function mayBeError(chunk: Buffer): boolean {
+  const first = chunk.subarray(0, FIRST_BYTES)
+  return ERROR_FIELDS.some((field) => first.includes(field)) && ERROR_FIELD.test(first.toString('latin1'))
+}
+
+/** A response that is held until it is whole. */
+export interface Held {
+  readonly head: Head
+  readonly flow: Flow
+  readonly chunks: Buffer[]
+  length: number
+}
+
+export function replay(held: Held, receiver: Receiver): void {
+  receiver.start(held.head, held.flow)
+  for (const chunk of held.chunks) receiver.data(chunk)
+}
+
+/** The body as JSON, or as the text that it is. */
+export function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>>): Head {
+  const headers = withoutFields(head.headers, (lower) => STALE.has(lower))
+  return { ...head, headers: [...withHeaders(headers, own), 'content-length', String(body.length)] }
+}
+
+/** What a refusal means, if something is too large, and its body without its content coding. */
+export function meaningOf(
+  held: Held,
+  quirks: readonly Quirk[],
+): { readonly plain: Buffer; readonly classified: Classified } | undefined {
+  const whole = Buffer.concat(held.chunks, held.length)
+  const coding = codingOf(held.head)
+  const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_DECODED)
+  if (!plain) return undefined
+  const classified = classify({ status: held.head.status, body: parsed(plain.toString()) }, quirks)
+  return classified && { plain, classified }
+}
+
+/** The refusal as the client gets it: the same, and what it means; with `canonical`, in the words of that dialect. */
+export function explained(
+  held: Held,
+  plain: Buffer,
+  annotation: Annotation,
+  canonical: Dialect | undefined,
+): { readonly head: Head; readonly body: Buffer } {
+  const overflow = annotation.classified.overflow.recovery
+  const own = { 'x-governor-overflow': overflow }
+  if (canonical && isInputTooLarge(annotation)) {
+    const body = canonicalReply(plain.toString(), canonical, annotation)
+    const status = held.head.status >= 400 ? 400 : held.head.status
+    const head = withBody(held.head, body, { ...own, 'content-type': 'application/json' })
+    // What the provider calls its status is not what this one is called.
+    return {
+      head: { ...head, status, reason: status === held.head.status ? head.reason : '', overflow },
+      body,
+    }
+  }
+  let body: Buffer | undefined
+  try {
+    body = annotated(plain, annotation)
+  } catch {
+    // No JSON: what it means is said in the header alone.
+  }
+  if (body) return { head: { ...withBody(held.head, body, own), overflow }, body }
+  const headers = withHeaders(held.head.headers, own)
+  return { head: { ...held.head, headers, overflow }, body: Buffer.concat(held.chunks) }
+}

@@ -1,0 +1,173 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { watchErrorFrames } from '../../src/proxy/error-frames.ts'
+import { TOOLS } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+
+const delta = (content: string) =>
+  `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
+const ERROR = {
+  error: { message: 'Your input exceeds the context window of this model.', code: 'context_length_exceeded' },
+}
+const errorEvent = `data: ${JSON.stringify(ERROR)}\n\n`
+
+const ask = async (body: string, config = {}, path = '/v1/chat/completions') => {
+  const { url, events } = await startBoth(
+    () => ({ status: 200, body, headers: { 'content-type': 'text/event-stream' } }),
+    config,
+  )
+  const response = await fetch(`${url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      model: 'm',
+      stream: true,
+      max_tokens: 10,
+      tools: TOOLS,
+      messages: [{ role: 'user', content: 'hi' }],
+      input: [{ role: 'user', content: 'hi' }],
+    }),
+  })
+  return { text: await response.text(), events }
+}
+
+const dataOf = (text: string, at: number) =>
+  JSON.parse(
+    text
+      .split('\n\n')
+      .at(at)
+      ?.replace(/^(?:event: \S+\n)?data: /, '') ?? '',
+  )
+
+describe('an error event in a stream', () => {
+  it('gains what it means, in the frame that is there anyway', async () => {
+    const { text, events } = await ask(`${delta('so')}${errorEvent}`)
+    expect(text.startsWith(delta('so'))).toBe(true)
+    expect(dataOf(text, 1)).toEqual({
+      error: { ...ERROR.error, governor: expect.objectContaining({ recovery: 'compress_only' }) },
+    })
+    expect(text.split('\n\n').length).toBe(3)
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'overflow' }))
+  })
+
+  it('gains it in the response of a failed event of Responses', async () => {
+    const failed = { type: 'response.failed', response: { id: 'r', status: 'failed', error: ERROR.error } }
+    const created = `event: response.created\ndata: {"type":"response.created","response":{"id":"r","error": null}}\n\n`
+    const { text } = await ask(
+      `${created}event: response.failed\ndata: ${JSON.stringify(failed)}\n\n`,
+      {},
+      '/v1/responses',
+    )
+    expect(text.startsWith(created)).toBe(true)
+    expect(dataOf(text, 1).response.error.governor).toMatchObject({ recovery: 'compress_only' })
+  })
+
+  it('of Anthropic keeps the name of its event', async () => {
+    const error = {
+      type: 'error',
+      error: { type: 'invalid_request_error', message: 'prompt is too long: 9 tokens > 8 maximum' },
+    }
+    const { text } = await ask(`event: error\ndata: ${JSON.stringify(error)}\n\n`, {}, '/v1/messages')
+    expect(text).toMatch(
+      /^event: error\ndata: \{"type":"error","error":\{.*"governor":\{"recovery":"shrink_context"/,
+    )
+  })
+
+  it('is put into the canonical form in its place', async () => {
+    const { text } = await ask(`${delta('so')}${errorEvent}`, { overflow: { canonical: true } })
+    expect(dataOf(text, 1).error).toMatchObject({
+      type: 'invalid_request_error',
+      code: 'context_length_exceeded',
+      governor: { original: ERROR.error },
+    })
+  })
+
+  it.each([
+    [
+      'is about something else',
+      `${delta('a')}data: {"error":{"message":"Overloaded","type":"overloaded_error"}}\n\n`,
+    ],
+    ['is quoted by the model', `${delta('{"error": {"message": "prompt is too long"}}')}data: [DONE]\n\n`],
+    ['is none', `data: {"error": null, "choices": []}\n\ndata: [DONE]\n\n`],
+    ['is no JSON', 'data: {"error": prompt is too long\n\n'],
+  ])('stays as it is where it %s', async (_, body) => {
+    expect((await ask(body)).text).toBe(body)
+  })
+})
+
+describe('watching for error events', () => {
+  const frames = fc.array(
+    fc.constantFrom(
+      delta('text'),
+      errorEvent,
+      ': ping\n\n',
+      'event: x\r\ndata: {"error": null}\r\n\r\n',
+      'data: {"a":"\\"error\\""}\n\n',
+      'data: é\n\n',
+      'data: {"type":"error","message":"m"}\n\n',
+    ),
+    { maxLength: 8 },
+  )
+
+  /** Feeds a text cut at the given places. */
+  function fed(text: string, cuts: readonly number[], change: (frame: Buffer, sent: number) => Buffer) {
+    const bytes = Buffer.from(text)
+    const places = [...new Set(cuts.map((cut) => cut % (bytes.length + 1)))].sort((a, b) => a - b)
+    const watch = watchErrorFrames(change)
+    const out: Buffer[] = []
+    const pending: number[] = []
+    let fedBytes = 0
+    let from = 0
+    for (const to of [...places, bytes.length]) {
+      out.push(...watch.push(bytes.subarray(from, to)))
+      fedBytes = to
+      pending.push(fedBytes - out.reduce((sum, piece) => sum + piece.length, 0))
+      from = to
+    }
+    out.push(...watch.end())
+    return { out: Buffer.concat(out).toString(), pending }
+  }
+
+  it('changes no byte by itself, for any cuts of any stream', () => {
+    fc.assert(
+      fc.property(frames, fc.array(fc.nat()), fc.boolean(), (parts, cuts, isUnfinished) => {
+        const text = parts.join('').slice(0, isUnfinished ? -1 : undefined)
+        expect(fed(text, cuts, (frame, sent) => frame.subarray(sent)).out).toBe(text)
+      }),
+    )
+  })
+
+  it('shows every error event whole, and nothing else, for any cuts', () => {
+    fc.assert(
+      fc.property(frames, fc.array(fc.nat()), (parts, cuts) => {
+        const seen: string[] = []
+        fed(parts.join(''), cuts, (frame, sent) => {
+          seen.push(frame.toString())
+          return frame.subarray(sent)
+        })
+        const errors = parts.filter((part) => /"error"(?!: null)/.test(part) && !part.includes('\\"error'))
+        expect(seen.filter((frame) => !frame.includes('"error": null'))).toEqual(errors)
+      }),
+    )
+  })
+
+  it('holds nothing back but an error event that is not whole', () => {
+    fc.assert(
+      fc.property(frames, fc.array(fc.nat()), (parts, cuts) => {
+        const { pending } = fed(parts.join(''), cuts, (frame, sent) => frame.subarray(sent))
+        expect(Math.max(...pending)).toBeLessThan(errorEvent.length)
+        if (!parts.some((part) => part.includes('"error"'))) expect(Math.max(...pending)).toBe(0)
+      }),
+    )
+  })
+
+  it('gives up on a frame of any length without keeping it', () => {
+    const watch = watchErrorFrames(() => Buffer.from('changed'))
+    const long = Buffer.concat([Buffer.from('data: {"error": {"pad":"'), Buffer.alloc(300_000, 0x61)])
+    expect(Buffer.concat(watch.push(long)).equals(long)).toBe(true)
+    expect(Buffer.concat(watch.push(Buffer.from('"error":"more"}}\n\n'))).toString()).toBe(
+      '"error":"more"}}\n\n',
+    )
+    expect(Buffer.concat(watch.push(Buffer.from(errorEvent))).toString()).toBe('changed')
+  })
+})
