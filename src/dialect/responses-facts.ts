@@ -19,10 +19,14 @@ function usageOf(usage: Json | undefined): TokenUsage | undefined {
   )
 }
 
+/** What a response says of itself after its output, in bytes; it may repeat all tools. */
+const AFTER_OUTPUT = 65_536
+
 /** Does the response say that its provider has not kept it? */
 function isForgotten({ head, tail }: Tapped): boolean {
   const said = /"store"\s{0,4}:\s{0,4}(true|false)/g
-  const [, last] = [...tail.toString('latin1').matchAll(said)].at(-1) ?? []
+  const end = tail.subarray(-AFTER_OUTPUT).toString('latin1')
+  const [, last] = [...end.matchAll(said)].at(-1) ?? []
   return (last ?? said.exec(head.toString('latin1'))?.[1]) === 'false'
 }
 
