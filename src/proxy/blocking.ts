@@ -6,6 +6,7 @@
  * Governor's own word as the result of each call, and what it answers then goes on in the same response.
  */
 import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
+import { fill } from '../core/notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
 import type { CallGate, Dialect, HeldCalls, RefusedRound } from '../dialect/dialect.ts'
 import type { Edit } from '../json/edit.ts'
@@ -48,6 +49,8 @@ interface Guarding {
   readonly call: UpstreamCall
   readonly bytes: Buffer
   readonly edits: readonly Edit[]
+  /** Of these, those that touch no tool. */
+  readonly said: readonly Edit[]
   /** Headers of the reply; once a call was refused they say so. */
   own: OwnHeaders
 }
@@ -87,8 +90,8 @@ export async function guardCalls(
     if (isAltered && altered?.notice && verdict.kind === 'warn') {
       noteTold(context, judgement, verdict, altered.notice.channel)
     }
-    const edits = isAltered ? (altered?.edits ?? []) : []
-    await letThrough({ context, trip, judgement, dialect, call: plain, bytes, edits, own }, incoming)
+    const { edits = [], said = [] } = isAltered && altered ? altered : {}
+    await letThrough({ context, trip, judgement, dialect, call: plain, bytes, edits, said, own }, incoming)
   } catch (error) {
     if (trip.isClientGone) return
     if (!(error instanceof UpstreamFailed)) throw error
@@ -241,9 +244,10 @@ function endRun(
 
 /** The ways to ask for the last answer, best first: after all that was said, or as if the last response had not been. */
 function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] {
-  const { context, trip, judgement, call, bytes, edits } = guarding
-  const { request, policy } = judgement
-  const notice = policy.texts.stop
+  const { context, trip, judgement, call, bytes, said } = guarding
+  const { request, policy, position } = judgement
+  const meter = { name: 'iterations', used: position.iteration, max: policy.run.iterations } as const
+  const notice = fill(policy.texts.stop, meter)
   const last = rounds.at(-1)
   const told = last && {
     ...last,
@@ -257,8 +261,8 @@ function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] 
   const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
   const [place] = placesFor(context, trip, judgement, notice)
   return [
-    ...(goingOn && choosing ? [form('choice_none', [...edits, ...goingOn])] : []),
-    ...(goingOn ? [form('no_tools', [...edits, ...goingOn])] : []),
+    ...(goingOn && choosing ? [form('choice_none', [...said, ...goingOn])] : []),
+    ...(goingOn ? [form('no_tools', [...said, ...goingOn])] : []),
     form('no_tools', place?.edits ?? []),
   ]
 }

@@ -93,6 +93,8 @@ export interface Altered {
   readonly suspect: Alteration
   readonly notice?: PlacedNotice
   readonly edits: readonly Edit[]
+  /** Of these, those that add to what is said, and touch no tool. */
+  readonly said: readonly Edit[]
 }
 
 function altered(
@@ -107,13 +109,15 @@ function altered(
   const isWarned = verdict.kind === 'warn'
   const dropping = isWarned ? droppedFor(context, trip, judgement, verdict.dropTools) : []
   const [place] = isWarned ? placesFor(context, trip, judgement, verdict.notice, verdict.channel) : []
-  const edits = [...announcing, ...dropping, ...(place?.edits ?? [])]
+  const said = [...announcing, ...(place?.edits ?? [])]
+  const edits = [...said, ...dropping]
   const suspect = announcing.length > 0 ? 'announce' : dropping.length > 0 ? 'drop_tools' : place?.channel
   if (!suspect) return undefined
   return {
     call: withEdits(call, bytes, edits),
     suspect,
     edits,
+    said,
     ...(place ? { notice: place } : {}),
   }
 }

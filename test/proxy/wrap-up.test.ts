@@ -115,6 +115,40 @@ describe('tools that are dropped', () => {
     expect(steps.at(-1)?.finish).toBe('stop')
   })
 
+  it.each([
+    ['no_tools', ['web_*']],
+    ['no_tools', ['*']],
+    ['choice_none', ['web_*']],
+  ])(
+    'do not get in the way of the end of a run that goes round in circles: %s after %j',
+    async (ban, globs) => {
+      const same = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+      const { url } = await startBoth(
+        ({ json }) => {
+          // With the tools left to choose from it calls; told not to, it only answers where it is given none.
+          if (ban === 'choice_none' && json.tool_choice === 'none') return stopped
+          return json.tools ? same : stopped
+        },
+        {
+          budget: {
+            max_iterations: 100,
+            adaptive: false,
+            warning_threshold: 0,
+            caution_threshold: 0,
+            wrap_up: { drop_tools: globs },
+          },
+        },
+      )
+      const { steps } = await runAgent(url, START, { body: { tools }, max: 20 })
+      expect(steps.every(({ status }) => status === 200)).toBe(true)
+      expect(steps.at(-1)?.message.content).toBe('Done.')
+      expect(steps.at(-1)?.governor).toMatchObject({
+        terminal_state: 'loop_detected',
+        has_final_answer: true,
+      })
+    },
+  )
+
   it('come back where the provider refuses to go without, and are not dropped again', async () => {
     const go = calling()
     const { url, provider, events } = await startBoth(
