@@ -106,7 +106,17 @@ export function canonicalEvent(json: Buffer, dialect: Dialect, annotation: Annot
   if (!found) return undefined
   const { whole, error } = found
   const original = decoded(json.toString('utf8', error.object.start, error.object.end))
-  const replacement = JSON.stringify(errorOf(dialect, annotation, original))
+  const canonical = errorOf(dialect, annotation, original)
+  const replacement = JSON.stringify(canonical)
   if (error !== whole) return applyEdits(json, [{ ...error.object, text: replacement }])
+  // An event that is the error itself (`{"type":"error","code":…,"message":…}`) is read by these members.
+  const own = ['code', 'message'].filter((key) => member(whole.fields, key) && Object.hasOwn(canonical, key))
+  if (own.length > 0) {
+    const said = new Map<string, unknown>(Object.entries(canonical))
+    const edits = [...own, 'governor'].map((key) =>
+      setMember(whole.object, whole.fields, key, JSON.stringify(said.get(key))),
+    )
+    return applyEdits(json, edits)
+  }
   return applyEdits(json, [setMember(whole.object, whole.fields, 'error', replacement)])
 }

@@ -226,4 +226,37 @@ describe('a conversation after refused calls', () => {
     expect(ask({ type: 'mcp_approval_request', id: '1' })).toMatchObject({ approve: false, reason: 'no' })
     expect(ask({ type: 'computer_call', call_id: '1' })).toBeUndefined()
   })
+
+  it('sends along what is owed, before what the client says, and goes on from another response', () => {
+    const owed = [JSON.stringify(results[0])]
+    const repaid = (body: object, as?: string) => {
+      const bytes = Buffer.from(JSON.stringify(body))
+      const edits = responses.read(bytes)?.repay?.(owed, as) ?? []
+      return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
+    }
+    const previous_response_id = 'resp_1'
+    const said = { role: 'user', content: 'Go on.' }
+    expect(repaid({ previous_response_id, input: [said] })).toEqual({
+      previous_response_id,
+      input: [results[0], said],
+    })
+    expect(repaid({ previous_response_id, input: 'Go on.' })).toEqual({
+      previous_response_id,
+      input: [results[0], said],
+    })
+    expect(repaid({ input: [], previous_response_id }, 'resp_2')).toEqual({
+      previous_response_id: 'resp_2',
+      input: [results[0]],
+    })
+    expect(repaid({ previous_response_id })).toEqual({ previous_response_id, input: [results[0]] })
+  })
+
+  it('owes nothing where the client sends its own history', () => {
+    const of = (body: object) => {
+      const request = responses.read(Buffer.from(JSON.stringify(body)))
+      return request?.owed?.(round(answer), new Set([1]))
+    }
+    expect(of({ store: false, input: history })).toEqual([])
+    expect(of({ previous_response_id: 'resp_1', input: [] })).toEqual([JSON.stringify(results[1])])
+  })
 })

@@ -82,6 +82,22 @@ describe('an error event in a stream', () => {
     })
   })
 
+  it('that is an event of its own is put into the canonical form as one', async () => {
+    const event = {
+      type: 'error',
+      code: null,
+      message: ERROR.error.message,
+      param: null,
+      sequence_number: 2,
+    }
+    const body = `event: error\ndata: ${JSON.stringify(event)}\n\n`
+    const { text } = await ask(body, { overflow: { canonical: true } }, '/v1/responses')
+    const after = dataOf(text, 0)
+    expect(after).toMatchObject({ type: 'error', code: 'context_length_exceeded', sequence_number: 2 })
+    expect(after.governor.original).toEqual(event)
+    expect(after.error).toBeUndefined()
+  })
+
   it.each([
     [
       'is about something else',
