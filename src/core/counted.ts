@@ -77,6 +77,16 @@ export function warned(session: Session, request: CountedRequest): Session {
   return changeRun(session, request, (run) => ({ ...run, isWarned: true }))
 }
 
+/** Governor has said or taken out something that the client's history does not show. */
+export function said(session: Session, request: CountedRequest): Session {
+  return changeThread(session, request, (thread) => ({ ...thread, hasSaid: true }))
+}
+
+/** From here on the provider is to leave out reasoning that was made for another prompt. */
+export function loosen(session: Session, request: CountedRequest): Session {
+  return changeThread(session, request, (thread) => ({ ...thread, isLoose: true }))
+}
+
 /** Nothing is refused where nothing is known. */
 const NONE: Refused = { refusals: [], endsRun: false }
 

@@ -6,6 +6,7 @@
  * that any store can hold it and any replica that loses a race can run the same change again.
  */
 
+import { type Bound, boundOf } from './bound.ts'
 import type { Amounts } from './budget.ts'
 import type { Reduction, SessionContexts } from './context.ts'
 import { type Guarded, UNGUARDED } from './guard.ts'
@@ -37,7 +38,7 @@ export interface Run {
 }
 
 /** One conversation of a session: sub-agents run side by side under their parent's id. */
-export interface Thread {
+export interface Thread extends Bound {
   /** The client's own name for it, where it sends one. */
   readonly name: string
   readonly system: Hash
@@ -90,7 +91,7 @@ export interface FirstAnswer {
 export type Heed = 'acknowledged' | 'ignored'
 
 /** Where a request stands in its session. */
-export interface Position {
+export interface Position extends Bound {
   /** Iteration number of this request, from 1. */
   readonly iteration: number
   readonly toolCalls: number
@@ -306,6 +307,7 @@ export function observe(
     ...(known?.responses ? { responses: known.responses } : {}),
     ...(known?.context ? { context: known.context } : {}),
     ...wentOn(known, sighting),
+    ...boundOf(known),
     name: threadName,
     system: sighting.system,
     humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),
@@ -332,6 +334,7 @@ export function observe(
       ...filledBy(isOver ? undefined : known, sighting),
       isStagnating: guarded !== undefined && isStagnating(guarded.memory.trail),
       wasIgnored: next.wasIgnored === true,
+      ...boundOf(known),
       ...(heed ? { heed } : {}),
       ...(session.contexts ? { reductions: session.contexts.reductions } : {}),
       ...(run.ended ? { ended: run.ended } : {}),

@@ -70,6 +70,15 @@ export interface DialectRequest {
   owed?(round: RefusedRound, refused: ReadonlySet<number>): readonly string[]
   /** Edits that send such results along, and that go on from the response `as` where another is named. */
   repay?(owed: readonly string[], as: string | undefined): Edit[]
+  /** Unset where reasoning is bound to nothing; `undefined` where the request says itself what becomes of it. */
+  loosen?(): Loosening | undefined
+}
+
+/** How a provider is told to leave out reasoning that was made for another prompt. */
+export interface Loosening {
+  readonly edits: readonly Edit[]
+  /** A part of the API that the request asks for in addition. */
+  readonly beta: string
 }
 
 /** A whole (not streamed) model response. */
@@ -169,6 +178,8 @@ export interface Dialect {
   read(body: Buffer, recall?: Recall): DialectRequest | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */
   facts(tapped: Tapped): Facts
+  /** Does an error of status 400 say that reasoning in the history was made for another prompt? */
+  isBound?(error: Buffer): boolean
   /** Reads a whole response; `undefined` when it is none of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */

@@ -23,6 +23,7 @@ import {
   roleAt,
 } from './listed.ts'
 import { readMessage, replyInMessages, writeMessage } from './messages-answer.ts'
+import { loosenIn, saysBound } from './messages-bound.ts'
 import {
   type Content,
   callsOf,
@@ -262,6 +263,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
     goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
     owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
+    loosen: () => loosenIn(list),
     repay: (owed, as) => (previous === undefined ? [] : repayIn(list, conversation, owed, as)),
   }
 }
@@ -272,6 +274,7 @@ export const messages: Dialect = {
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   facts: messagesFacts,
+  isBound: saysBound,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
   openStream: (dropCalls) => openMessagesStream(dropCalls),

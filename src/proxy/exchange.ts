@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
+import { forwardBound, loosened, noteSaid, type Sent } from './bound.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
@@ -40,25 +41,32 @@ export async function exchange(
     const judged = await judgeSafely(context, trip, body.bytes)
     if (!judged) return relay(trip, body.bytes)
     if (overflow) overflow.judgement = judged.judgement
-    return await act(context, trip, judged)
+    const isLoose = judged.judgement.position.isLoose && route.dialect
+    return await act(context, trip, (isLoose && loosened(isLoose, judged)) || judged)
   } catch (error) {
     if (error instanceof ClientGone) return
     giveUp(context, trip, error as Error)
   }
 }
 
-function act(context: ProxyContext, trip: Trip, { judgement, call, bytes }: Judged): Promise<void> | void {
+function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | void {
+  const { judgement, call, bytes } = judged
+  const { dialect } = trip.route
   const own = noteJudgement(trip, judgement)
   tellOfLoop(context, judgement)
   const { heed } = judgement.position
   if (heed) context.emit({ kind: 'warning_answered', heed })
   if (judgement.verdict.kind === 'repeat')
     return repeatAnswer(context, trip, judgement, judgement.verdict.answer, own)
+  const mayChange = judgement.verdict.kind === 'stop' || judgement.mayRefuse
+  if (mayChange && dialect?.isBound) noteSaid(context, judgement)
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
     return answerLast(context, trip, judgement, call, bytes, own)
   }
   if (judgement.mayRefuse) return guardCalls(context, trip, judgement, call, bytes, own)
-  return forward(context, trip, judgement, call, bytes, own)
+  return dialect?.isBound
+    ? forwardBound(context, trip, dialect, judged, own)
+    : forward(context, trip, judgement, call, bytes, own)
 }
 
 /** A request that is sent again closes no loop again. */
@@ -75,16 +83,8 @@ function tellOfLoop(context: ProxyContext, { position, verdict }: Judgement): vo
   })
 }
 
-/** A judged request, and how it would be sent as it is. */
-interface Judged {
-  readonly judgement: Judgement
-  readonly call: UpstreamCall
-  /** The body as JSON text: the client's bytes, but for a content coding. */
-  readonly bytes: Buffer
-}
-
 /** Law 2: a fault of Governor's own never costs a request. */
-async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Promise<Judged | undefined> {
+async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Promise<Sent | undefined> {
   const { dialect } = trip.route
   const headers = trip.request.rawHeaders
   try {

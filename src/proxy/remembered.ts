@@ -7,7 +7,9 @@ import {
   type CountedRequest,
   end,
   giveBack,
+  loosen,
   refuseIn,
+  said,
   warned,
 } from '../core/counted.ts'
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
@@ -29,6 +31,10 @@ export interface Remembered {
   owe(response: string, debt: Pick<Link, 'owed' | 'as'>): Promise<void>
   /** The model was told that its budget is nearly used up. */
   warned(): Promise<void>
+  /** The model was shown, or the client denied, what the client's history will not tell. */
+  said(): Promise<void>
+  /** Reasoning in this conversation is bound to what Governor said. */
+  loosen(): Promise<void>
   /** Judges the calls of the response; a store that fails refuses none. */
   refuse(calls: readonly ToolCall[], policy: LoopPolicy): Promise<Refused>
   /** The provider gave no answer: the iteration is not used up. */
@@ -142,8 +148,9 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
     // Clients that refer to what was said before begin with the first item of the first response.
     return link(item === undefined ? ids : [...ids, presentable(item)], began, began)
   }
+  const position = await place()
   return {
-    position: await place(),
+    position,
     answered(answer) {
       settled = takeIn(answer)
       return settled
@@ -169,6 +176,8 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
       }
     },
     contexts: (by) => change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
+    said: () => (position.hasSaid ? Promise.resolve() : change((session) => said(session, counted))),
+    loosen: () => change((session) => loosen(session, counted)),
     warned: () => change((session) => warned(session, counted)),
     giveBack: () => change((session) => giveBack(session, counted)),
     end: (answer) => change((session) => end(session, counted, answer)),

@@ -152,7 +152,8 @@ export interface TapTarget {
   fault(error: Error): void
 }
 
-function codingOf({ headers }: Head): string {
+/** The content coding of a body, in lower case. */
+export function codingOf({ headers }: Head): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
 }
 

@@ -163,7 +163,8 @@ function sendSuccess(
 
 function send(response: ServerResponse, received: Received, answer: Answer, number: number): void {
   if (answer.status !== undefined || answer.body !== undefined) {
-    const body = typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body ?? {})
+    const isText = typeof answer.body === 'string' || Buffer.isBuffer(answer.body)
+    const body = isText ? answer.body : JSON.stringify(answer.body ?? {})
     response.writeHead(answer.status ?? 200, { 'content-type': 'application/json', ...answer.headers })
     response.end(body)
     return

@@ -1,0 +1,20 @@
+/**
+ * Reasoning that is bound to the prompt it was made for. Some models check it when it is sent back, and refuse a history
+ * in which something before it was another: Governor's words, say, which no client has in its history.
+ */
+
+/** What is remembered of a conversation for its reasoning's sake. */
+export interface Bound {
+  /** Governor has said or taken out something that the client's history does not show. */
+  readonly hasSaid?: true
+  /** Its provider is told to leave out reasoning that was made for another prompt. */
+  readonly isLoose?: true
+}
+
+/** Of all that is known of a conversation, this. */
+export function boundOf(known: Bound | undefined): Bound {
+  return {
+    ...(known?.hasSaid ? { hasSaid: true } : {}),
+    ...(known?.isLoose ? { isLoose: true } : {}),
+  }
+}
