@@ -145,7 +145,7 @@ describe('a refusal for what is bound', () => {
   it('is no other error of status 400', async () => {
     const error = {
       type: 'error',
-      error: { type: 'invalid_request_error', message: 'max_tokens: too large' },
+      error: { type: 'invalid_request_error', message: 'messages: text content blocks must be non-empty' },
     }
     const { url, provider } = await startBoth(
       ({ json }, number) =>
