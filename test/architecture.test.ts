@@ -48,6 +48,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   'overflow/quirks': [
     'core/overflow.ts',
     'overflow/quirk.ts',
+    'overflow/fields.ts',
     'overflow/reader/reader.ts',
     'overflow/quirks/',
   ],

@@ -21,21 +21,19 @@ export interface Reply {
   readonly numbers: ReadonlyMap<string, number>
 }
 
-/** Fields whose text is for people. The order is that of their weight. */
+/** Fields whose text is for people; names of fields without their case and what joins their words. */
 const MESSAGES = new Set([
   'message',
   'error',
   'detail',
   'details',
-  'error_message',
   'errormessage',
-  'error_msg',
+  'errormsg',
   'errmsg',
-  'err_msg',
-  'status_msg',
+  'statusmsg',
   'msg',
   'description',
-  'error_description',
+  'errordescription',
   'reason',
   'raw',
   'cause',
@@ -46,6 +44,8 @@ const MESSAGES = new Set([
   'param',
   'exception',
   'errors',
+  'statusmessage',
+  'errortext',
 ])
 
 /** Fields that name the kind of an error. */
@@ -53,16 +53,13 @@ const CODES = new Set([
   'code',
   'type',
   'status',
-  'error_type',
   'errortype',
-  'error_code',
   'errorcode',
   'name',
   'reason',
-  'status_code',
-  '__type',
+  'statuscode',
   'param',
-  'err_code',
+  'errcode',
 ])
 
 /** Objects that hold an error, or a part of one. */
@@ -71,11 +68,10 @@ const ENVELOPES = new Set([
   'errors',
   'metadata',
   'response',
-  'base_resp',
+  'baseresp',
   'detail',
   'details',
   'innererror',
-  'inner_error',
   'cause',
   'fault',
   'body',
@@ -83,12 +79,11 @@ const ENVELOPES = new Set([
   'choices',
   'raw',
   'ctx',
-  'last_error',
-  'provider_error',
+  'lasterror',
+  'providererror',
   'originalerror',
-  'original_error',
-  'error_details',
-  'upstream_error',
+  'errordetails',
+  'upstreamerror',
   'message',
 ])
 
@@ -160,6 +155,8 @@ function codesOfRepr(text: string, found: Collected): void {
 }
 
 function takeText(text: string, found: Collected, depth: number): void {
+  // A message may be nothing but a code.
+  if (/^\w{3,64}$/.test(text)) found.codes.add(text.toLowerCase())
   const cut = bounded(text)
   if (depth >= MAX_DEPTH) {
     found.texts.push(cut)
@@ -200,13 +197,14 @@ function take(value: unknown, found: Collected, depth: number): void {
 }
 
 function takeField(key: string, field: unknown, found: Collected, depth: number): void {
-  const name = key.toLowerCase()
+  const name = key.toLowerCase().replace(/[_-]/g, '')
   if (typeof field === 'string') {
     if (CODES.has(name) && field.length <= 64) found.codes.add(field.toLowerCase())
     if (MESSAGES.has(name) && !(name === 'param' && field.length <= 32)) takeText(field, found, depth + 1)
   } else if (typeof field === 'number') {
     if (CODES.has(name)) found.codes.add(String(field))
-    if (Number.isSafeInteger(field) && field > 0 && name.length <= 64) found.numbers.set(name, field)
+    if (Number.isSafeInteger(field) && field > 0 && key.length <= 64)
+      found.numbers.set(key.toLowerCase(), field)
   } else if (ENVELOPES.has(name)) take(field, found, depth + 1)
 }
 

@@ -14,7 +14,7 @@ export interface Annotation {
 }
 
 /** The annotation as it stands in a reply; `null` where nothing is known. */
-function told({ classified, base, effective }: Annotation) {
+export function told({ classified, base, effective }: Annotation) {
   const { limit, promptTokens, maxOutput, overflowBy } = statedNumbers(classified.overflow)
   return {
     recovery: classified.overflow.recovery,

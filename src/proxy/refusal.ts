@@ -2,7 +2,7 @@
 import type { Dialect } from '../dialect/dialect.ts'
 import { type Classified, classify } from '../overflow/classify.ts'
 import type { Quirk } from '../overflow/quirk.ts'
-import { type Annotation, annotated, canonicalReply, isInputTooLarge } from './annotation.ts'
+import { type Annotation, annotated, canonicalReply, isInputTooLarge, told } from './annotation.ts'
 import { decodedAtOnce } from './body.ts'
 import { headerOf, withHeaders, withoutFields } from './headers.ts'
 import type { Flow, Head, Receiver } from './upstream.ts'
@@ -104,9 +104,10 @@ export function explained(
   try {
     body = annotated(plain, annotation)
   } catch {
-    // No JSON: what it means is said in the header alone.
+    // No JSON: what it means is said in headers alone.
   }
   if (body) return { head: { ...withBody(held.head, body, own), overflow }, body }
-  const headers = withHeaders(held.head.headers, own)
+  const detail = { 'x-governor-overflow-detail': JSON.stringify(told(annotation)) }
+  const headers = withHeaders(held.head.headers, { ...own, ...detail })
   return { head: { ...held.head, headers, overflow }, body: Buffer.concat(held.chunks) }
 }

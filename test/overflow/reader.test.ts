@@ -70,6 +70,18 @@ describe('the general reader', () => {
     ['The prompt is 1,200 tokens over the limit', { recovery: 'compress_only', overflowBy: 1_200 }],
     ['exceeds max context length by 1200 tokens', { recovery: 'compress_only', overflowBy: 1_200 }],
     ['max_tokens must be less than or equal to 4096', { recovery: 'clamp_output_only', maxOutput: 4_096 }],
+    [
+      'requested max_tokens=4000 with prompt of 7000 tokens exceeds the context of 8192',
+      { recovery: 'clamp_output_only', limit: 8_192, promptTokens: 7_000, maxOutput: 1_192 },
+    ],
+    [
+      'Prompt tokens + max tokens exceeds context: 7000 + 2000 = 9000 > 8192',
+      { recovery: 'clamp_output_only', limit: 8_192, promptTokens: 7_000, maxOutput: 1_192 },
+    ],
+    [
+      'only 1192 tokens remain in the context, max_tokens is 2000',
+      { recovery: 'clamp_output_only', maxOutput: 1_192 },
+    ],
     ['Total of 9001 tokens is over the maximum of 8192', { recovery: 'unknown_overflow', limit: 8_192 }],
     ['The conversation is too long.', { recovery: 'compress_only' }],
     ['Prompt is too long. Please keep it under your plan.', { recovery: 'compress_only' }],

@@ -96,10 +96,13 @@ describe('a refusal that says that something is too large', () => {
       { status: 500, body: 'the context window is full', headers: { 'content-type': 'text/plain' } },
       undefined,
     ],
-  ])('is told in the header alone where the body is %s', async (_, answer) => {
+  ])('is told in headers alone where the body is %s', async (_, answer) => {
     const { url } = await startBoth(() => answer)
     const response = await ask(url)
     expect(response.headers.get('x-governor-overflow')).toMatch(/^(?:compress_only|unknown_overflow)$/)
+    expect(JSON.parse(response.headers.get('x-governor-overflow-detail') ?? '')).toMatchObject({
+      limit: null,
+    })
     expect(await response.text()).toBe(answer.body)
   })
 

@@ -6,7 +6,7 @@ export const anthropicLongContext: Quirk = {
   claims: 'Long context is not part of the subscription, the tier or the beta.',
   source: 'anthropics/claude-code#6871, #53607',
   read: says(
-    /(?:long|1m|1000000|extended)[ -](?:token )?context[^.\n]{0,60}(?:not (?:yet )?(?:available|enabled|supported|included)|only available|requires?|\bbeta\b)|(?:extra usage|usage credits?|credits?)[^.\n]{0,30}required[^.\n]{0,30}(?:long|1m|1000000)[ -](?:token )?context/,
+    /context-\d*(?:1m|000)[^.\n]{0,60}not |(?:long|1m|1000000|extended)[ -](?:token )?context[^.\n]{0,60}(?:not (?:yet )?(?:available|enabled|supported|included)|only available|requires?|\bbeta\b)|(?:extra usage|usage credits?|credits?)[^.\n]{0,30}required[^.\n]{0,30}(?:long|1m|1000000)[ -](?:token )?context/,
     () => ({ recovery: 'tier_downgrade' }),
   ),
   examples: [

@@ -1,4 +1,4 @@
-import type { Overflow } from '../../core/overflow.ts'
+import { withFields } from '../fields.ts'
 import { hasCode, type Quirk } from '../quirk.ts'
 import { readOverflow } from '../reader/reader.ts'
 
@@ -8,6 +8,10 @@ const CODES = new Set([
   'context_length_exceeded_error',
   'context_window_exceeded_error',
   'contextwindowexceedederror',
+  'contextwindowexceeded',
+  'contextlengthexceeded',
+  'contextlengthexceedederror',
+  'promptlengthexceeded',
   'model_context_window_exceeded',
   'context_limit_exceeded',
   'context_too_large',
@@ -18,11 +22,6 @@ const CODES = new Set([
   'too_many_tokens_in_prompt',
 ])
 
-/** A code that says more than the text keeps the limit that the text states. */
-function withLimit(stated: Overflow | undefined): Overflow | undefined {
-  return stated && 'limit' in stated && stated.limit !== undefined ? stated : undefined
-}
-
 export const contextLengthCode: Quirk = {
   id: 'context-length-code',
   provider: 'OpenAI and those that took its API over',
@@ -31,9 +30,8 @@ export const contextLengthCode: Quirk = {
   read: (reply) => {
     if (!hasCode(reply, CODES)) return undefined
     const stated = readOverflow(reply.text, true)
-    return stated && stated.recovery !== 'unknown_overflow'
-      ? stated
-      : (withLimit(stated) ?? { recovery: 'compress_only' })
+    const isTold = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
+    return withFields(reply, isTold ? stated : { recovery: 'compress_only' })
   },
   examples: [
     {

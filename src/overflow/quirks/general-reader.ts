@@ -1,3 +1,4 @@
+import { withFields } from '../fields.ts'
 import type { Quirk } from '../quirk.ts'
 import { readOverflow } from '../reader/reader.ts'
 
@@ -6,7 +7,10 @@ export const generalReader: Quirk = {
   provider: 'anybody',
   claims: 'Any sentence that says that a context, an input or an output is too much.',
   source: 'tables of the words by which providers say so',
-  read: ({ text }) => readOverflow(text),
+  read: (reply) => {
+    const overflow = readOverflow(reply.text)
+    return overflow && withFields(reply, overflow)
+  },
   examples: [
     {
       status: 400,

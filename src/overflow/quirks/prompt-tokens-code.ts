@@ -8,6 +8,8 @@ const CODES = new Set([
   'prompt_too_long',
   'input_too_long',
   'prompt_too_large',
+  'prompttoolong',
+  'inputtoolong',
 ])
 
 export const promptTokensCode: Quirk = {

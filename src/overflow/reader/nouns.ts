@@ -3,9 +3,23 @@ import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { head, leftOf, rightOf } from './place.ts'
 import type { Role } from './roles.ts'
-import { CUES, NOUNS, type Noun } from './words.ts'
+import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
 
-const PHRASE_ENDS = new Set(['+', 'plus', ',', ')', '(', ';', 'but', 'and', 'however', '>', '<=', '<'])
+const PHRASE_ENDS = new Set([
+  'with',
+  '+',
+  'plus',
+  ',',
+  ')',
+  '(',
+  ';',
+  'but',
+  'and',
+  'however',
+  '>',
+  '<=',
+  '<',
+])
 
 const LEFT_ENDS = new Set([',', ';', ')', 'but', 'however', 'while', '>', '<='])
 
@@ -13,7 +27,7 @@ const LEFT_ENDS = new Set([',', ';', ')', 'but', 'however', 'while', '>', '<='])
 function nounAmong(words: readonly string[], stops: ReadonlySet<string>, reach: number): Noun | undefined {
   for (const word of words.slice(0, reach)) {
     if (stops.has(word)) return undefined
-    const noun = NOUNS.get(word)
+    const noun = nounOfWord(word)
     if (noun) return noun
   }
   return undefined
@@ -22,7 +36,7 @@ function nounAmong(words: readonly string[], stops: ReadonlySet<string>, reach: 
 export function nounOf(left: readonly string[], right: readonly string[], role: Role): Noun | undefined {
   const after = nounAmong(head(right), PHRASE_ENDS, role === 'limit' ? 4 : 3)
   if (role !== 'limit') return after === 'window' ? nounBefore(left, role) : (after ?? nounBefore(left, role))
-  return after && after !== 'window' && CUES.get(head(right)[0] ?? '') !== 'exceed'
+  return after && after !== 'window' && cueOf(head(right)[0] ?? '') !== 'exceed'
     ? after
     : (nounBefore(left, role) ?? after)
 }
@@ -31,10 +45,10 @@ export function nounOf(left: readonly string[], right: readonly string[], role: 
 function nounBefore(left: readonly string[], role: Role): Noun | undefined {
   const phrase: string[] = []
   for (const word of left) {
-    if (LEFT_ENDS.has(word) || (role === 'limit' && CUES.get(word) === 'exceed')) break
+    if (LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed')) break
     phrase.push(word)
   }
-  const nouns = phrase.flatMap((word) => NOUNS.get(word) ?? [])
+  const nouns = phrase.flatMap((word) => nounOfWord(word) ?? [])
   const isBoth = nouns.includes('input') && nouns.includes('output')
   if (isBoth || (nouns.includes('total') && !nouns.includes('input') && !nouns.includes('output')))
     return 'total'
@@ -46,7 +60,8 @@ function nounBefore(left: readonly string[], role: Role): Noun | undefined {
     /(?:^| )(?:max|maximum) tokens? (?:you )?(?:requested|must|is|are|value|parameter|should|cannot|[:=(])/.test(
       phrase.toReversed().join(' '),
     )
-  if (isTokensAsked) return 'output'
+  const asks = /(?:^| )(?:max|maximum) tokens?(?: of| is)?(?: [:=(])?$/.test(phrase.toReversed().join(' '))
+  if (isTokensAsked || (role === 'value' && asks)) return 'output'
   return nouns.find((noun) => noun !== 'window') ?? nouns[0]
 }
 
@@ -57,20 +72,23 @@ export function isSummand(sentence: Sentence, at: number): boolean {
   if (PLUS.has(head(rightOf(sentence, at))[0] ?? '')) return true
   for (const word of leftOf(sentence, at).slice(0, 5)) {
     if (PLUS.has(word)) return true
-    if (MODALS.has(word) || word === '<=' || word === '=' || CUES.get(word) === 'exceed') return false
+    // `(input + output) N`
+    if (word === ')') return false
+    if (MODALS.has(word) || word === '<=' || word === '=' || cueOf(word) === 'exceed') return false
   }
   return false
 }
 
 export function summandNoun(sentence: Sentence, at: number): Noun {
   const left = leftOf(sentence, at)
-  const plus = left.findIndex((word) => PLUS.has(word))
+  const isFollowed = PLUS.has(head(rightOf(sentence, at))[0] ?? '')
+  const plus = isFollowed ? -1 : left.findIndex((word) => PLUS.has(word))
   const own = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
   if (own === 'input' || own === 'output') return own
   const isFirst = plus === -1
   const before = sentence
     .slice(0, at)
-    .flatMap((atom) => (atom.kind === 'word' ? (NOUNS.get(atom.word) ?? []) : []))
+    .flatMap((atom) => (atom.kind === 'word' ? (nounOfWord(atom.word) ?? []) : []))
   const order = before.filter((noun) => noun === 'input' || noun === 'output')
   const outputFirst =
     order.indexOf('output') !== -1 && order.indexOf('output') < (order.indexOf('input') + 1 || Infinity) - 1

@@ -1,6 +1,6 @@
 /** What the words before and after a number say about it. */
 import { head } from './place.ts'
-import { CUES, type Cue, NOUNS, type Noun, OTHER_UNITS, TOKENS } from './words.ts'
+import { type Cue, cueOf, type Noun, nounOf, OTHER_UNITS, TOKENS } from './words.ts'
 
 const COMPARES = new Set([
   'exceeds',
@@ -14,6 +14,9 @@ const COMPARES = new Set([
   '>=',
   'vs',
   'versus',
+  'over',
+  'above',
+  'beyond',
   '/',
 ])
 
@@ -54,8 +57,8 @@ export function isCompared(right: readonly string[]): boolean {
     'and',
     'long',
   ].includes(first)
-  if (isVerb && (COMPARES.has(second) || CUES.get(second) === 'exceed')) return true
-  return isVerb && ['is', 'been', 'already'].includes(second) && CUES.get(third) === 'exceed'
+  if (isVerb && (COMPARES.has(second) || cueOf(second) === 'exceed')) return true
+  return isVerb && ['is', 'been', 'already'].includes(second) && cueOf(third) === 'exceed'
 }
 
 /** Marks at which another phrase begins. */
@@ -71,7 +74,7 @@ export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): 
   const rest = (end === -1 ? right : right.slice(0, end)).filter((word) => !TOKENS.has(word) && word !== '-')
   const [first = '', second = ''] = rest
   if (first === 'or') return second === 'less' || second === 'fewer'
-  if (NOUNS.get(first) === 'output' || NOUNS.get(first) === 'input') {
+  if (nounOf(first) === 'output' || nounOf(first) === 'input') {
     return LIMIT_AFTER.has(second) && second !== 'context'
   }
   return LIMIT_AFTER.has(first)
@@ -116,13 +119,13 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
     // `(prompt: 7000 tokens`: what is said before the bracket is about another number.
     if (
       (word === '(' || word === ',' || word === ':') &&
-      left.slice(0, at).some((near) => NOUNS.get(near) === 'input' || NOUNS.get(near) === 'output')
+      left.slice(0, at).some((near) => nounOf(near) === 'input' || nounOf(near) === 'output')
     )
       return undefined
     if (word === 'least') return 'value'
-    const cue = CUES.get(word)
+    const cue = cueOf(word)
     // `current` and the like stand before the noun that they are about, `context length` after it.
-    if (cue === 'bound' && NOUNS.get(word) === 'window') {
+    if (cue === 'bound' && nounOf(word) === 'window') {
       const further = cueBefore(left.slice(at + 1))
       return further === 'value' &&
         /^(?:current|currently|actual|actually|your|estimated|request|requested|requests)$/.test(
@@ -137,20 +140,27 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
 }
 
 function nearestValue(left: readonly string[]): string {
-  return left.find((word) => CUES.get(word) === 'value') ?? ''
+  return left.find((word) => cueOf(word) === 'value') ?? ''
 }
 
-export function isExcess(left: readonly string[], right: readonly string[], isLast: boolean): boolean {
-  const [first = '', second = ''] = left.filter(
-    (word) => !['about', 'approximately', '~', 'roughly', 'least', 'at', ':', '(', 'around'].includes(word),
-  )
+const MORE = new Set(['over', 'above', 'beyond', 'more', 'longer', 'larger', 'greater', 'bigger'])
+
+/** `next`: the number after `value`, if there is one. */
+export function isExcess(
+  left: readonly string[],
+  right: readonly string[],
+  value: number,
+  next: number | undefined,
+): boolean {
+  const [first = '', second = ''] = left.filter((word) => !ABOUT.has(word))
   if (first === 'by' || first === 'excess') return true
   if ((first === 'of' || first === 'is') && (second === 'excess' || second === 'overflow')) return true
-  const [after = '', next = ''] = head(right)
-  if (after === 'more' && next === 'than') return !isLast
-  if (after === 'too' || after === 'beyond' || after === 'above' || after === 'excess') return true
-  return after === 'over' && (isLast || next === 'limit' || next === '')
+  const [after = ''] = head(right)
+  if (after === 'too' || after === 'excess') return true
+  return MORE.has(after) && (next === undefined || value < next)
 }
+
+const ABOUT = new Set(['about', 'approximately', '~', 'roughly', 'least', 'at', ':', '(', 'around'])
 
 /** What stands before an HTTP status or an error's own number. */
 const STATUS_WORDS = new Set(['failed', 'status', 'http', 'code', 'errno'])

@@ -5,7 +5,7 @@
 import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../../core/overflow.ts'
 import { type Atom, type Sentence, sentencesOf } from './atoms.ts'
 import { type Figure, figuresOf } from './roles.ts'
-import { ADVICE, CUES, FULL, glossed, NOUNS, type Noun, SIZES, TOKENS } from './words.ts'
+import { ADVICE, cueOf, FULL, glossed, type Noun, nounOf, SIZES, TOKENS } from './words.ts'
 
 const wordsOf = (sentence: Sentence): string[] =>
   sentence.flatMap((atom: Atom) => (atom.kind === 'word' ? [atom.word] : []))
@@ -41,13 +41,15 @@ function isLongMessage(words: readonly string[]): boolean {
   return /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/.test(words.join(' '))
 }
 
+const OVER_WHAT = new Set(['the', 'limit', 'maximum', 'budget', 'model', 'max', 'its', 'our', 'this', 'your'])
+
 function saysTooMuch(words: readonly string[]): boolean {
   return words.some((word, at) => {
     const next = words[at + 1] ?? ''
     const after = words[at + 2] ?? ''
     if (word === 'too' || word === 'zu' || word === 'trop' || word === 'demasiado' || word === 'слишком')
       return SIZES.has(next) || SIZES.has(after)
-    if (word === 'over') return next === 'the' || next === 'limit' || next === 'maximum' || next === 'budget'
+    if (word === 'over') return OVER_WHAT.has(next)
     if (word === 'more' || word === 'fewer') return next === 'than' && word === 'more'
     if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
     if (word === 'fit')
@@ -55,7 +57,7 @@ function saysTooMuch(words: readonly string[]): boolean {
         .slice(Math.max(0, at - 3), at)
         .some((before) => /^(?:not|n't|doesn't|don't|cannot|can't|won't|didn't)$/.test(before))
     if (word === 'length_exceeded' || word === 'context_length_exceeded') return true
-    return CUES.get(word) === 'exceed'
+    return cueOf(word) === 'exceed'
   })
 }
 
@@ -139,7 +141,7 @@ interface Read {
 function subjectsOf(words: readonly string[]): Noun[] {
   const verb = words.findIndex(
     (word, at) =>
-      CUES.get(word) === 'exceed' || word === 'too' || (word === 'must' && at > 0) || word === 'cannot',
+      cueOf(word) === 'exceed' || word === 'too' || (word === 'must' && at > 0) || word === 'cannot',
   )
   const before = verb <= 0 ? words : words.slice(0, verb)
   const phrase = before.join(' ')
@@ -149,10 +151,10 @@ function subjectsOf(words: readonly string[]): Noun[] {
   )
     return ['output']
   const nouns = before.flatMap((word): Noun[] => {
-    const noun = NOUNS.get(word)
+    const noun = nounOf(word)
     return noun ? [noun] : TOKENS.has(word) ? [] : []
   })
-  return nouns.length > 0 || verb <= 0 ? nouns : words.flatMap((word) => NOUNS.get(word) ?? [])
+  return nouns.length > 0 || verb <= 0 ? nouns : words.flatMap((word) => nounOf(word) ?? [])
 }
 
 const sum = (figures: readonly Figure[]): number | undefined =>

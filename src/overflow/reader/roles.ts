@@ -13,7 +13,7 @@ import {
   isRoom,
 } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
-import { CUES, type Noun } from './words.ts'
+import { cueOf, type Noun } from './words.ts'
 
 /** `room`: what the input leaves for the output. */
 export type Role = 'limit' | 'value' | 'excess' | 'room'
@@ -54,9 +54,19 @@ function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: bo
   return { isStart, isEnd, less: isEnd && right.slice(0, 3).includes('exclusive') ? 1 : 0 }
 }
 
+/** `1024 + 2048 = 3072` says nothing that its summands do not. */
+function isSum(sentence: Sentence, at: number, left: readonly string[]): boolean {
+  return left.length === 1 && left[0] === '=' && isNumber(sentence[at - 2]) && isSummand(sentence, at - 2)
+}
+
 /** `2048 - 1024` computes something that is said elsewhere. */
 function isDifference(sentence: Sentence, at: number): boolean {
   return wordAt(sentence, at - 1) === '-' || (wordAt(sentence, at + 1) === '-' && isNumber(sentence[at + 2]))
+}
+
+const valueAt = (sentence: Sentence, at: number): number | undefined => {
+  const atom = sentence[at]
+  return atom?.kind === 'number' ? atom.value : undefined
 }
 
 function roleOf(
@@ -65,8 +75,9 @@ function roleOf(
   left: readonly string[],
   right: readonly string[],
 ): Role | undefined {
-  const isLast = !sentence.slice(at + 1).some(isNumber)
-  if (isExcess(left, right, isLast)) return 'excess'
+  const number = valueAt(sentence, at) ?? 0
+  const next = sentence.slice(at + 1).find(isNumber)
+  if (isExcess(left, right, number, next?.kind === 'number' ? next.value : undefined)) return 'excess'
   if (isSummand(sentence, at)) return 'value'
   if (wordAt(sentence, at - 1) === '/' && isNumber(sentence[at - 2])) return 'limit'
   if (wordAt(sentence, at - 1) === 'of' && isNumber(sentence[at - 2])) return 'limit'
@@ -74,11 +85,12 @@ function roleOf(
   if (isPassive(right)) return 'limit'
   const before = cueBefore(left)
   // `the maximum of N exceeded`, and languages whose verbs come last.
-  const endsInVerb = CUES.get(head(right).at(-1) ?? '') === 'exceed' && head(right).length === 1
+  const leadsToNumber = isNumber(sentence[at + right.length + 1])
+  const endsInVerb =
+    !leadsToNumber && cueOf(head(right).at(-1) ?? '') === 'exceed' && head(right).length === 1
   if (endsInVerb && before === 'bound') return 'limit'
   if (isCompared(right)) return 'value'
   if (left[0] === '(' && ASKED.has(head(right)[0] ?? '')) return 'value'
-  const leadsToNumber = isNumber(sentence[at + right.length + 1])
   if (isLimitAfter(right, leadsToNumber) && before !== 'value') return 'limit'
   if (before) return before === 'value' ? 'value' : 'limit'
   const noun = nounOf(left, right, 'value')
@@ -92,7 +104,7 @@ export function figuresOf(sentence: Sentence): Figure[] {
     if (atom.kind !== 'number' || atom.isNegative) return []
     const left = leftOf(sentence, at)
     const right = rightOf(sentence, at)
-    if (hasOtherUnit(left, right) || isDifference(sentence, at)) return []
+    if (hasOtherUnit(left, right) || isDifference(sentence, at) || isSum(sentence, at, left)) return []
     const range = rangeEnd(sentence, at)
     if (range.isStart) return []
     const role = range.isEnd ? 'limit' : roleOf(sentence, at, left, right)

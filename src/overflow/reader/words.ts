@@ -19,7 +19,7 @@ const table = <Meaning extends string>(
   )
 
 /** English, and what is nearest to it in the languages that providers answer in. */
-export const CUES: ReadonlyMap<string, Cue> = table<Cue>({
+const CUES: ReadonlyMap<string, Cue> = table<Cue>({
   exceed: `exceed exceeds exceeded exceeding exceeed surpass surpasses surpassed overflow overflows overflowed overflowing overrun
     overruns greater larger longer bigger beyond > >> outgrown outgrows overshoots
     dépasse dépassent dépassé excède excede exceden excedido supera superan superado überschreitet überschritten übersteigt
@@ -30,7 +30,7 @@ export const CUES: ReadonlyMap<string, Cue> = table<Cue>({
     max_position_embeddings max_input_tokens max_prompt_tokens max_num_tokens max_total_tokens context_window context_size
     max_sequence_length max_input_length just restricted budget size
     höchstens maximalen maximum-limit grenze limites максимум максимальная максимальный максимальной лимит лимита`,
-  value: `requested requests request requesting resulted results resulting contains contain containing contained has have had
+  value: `max_tokens max_completion_tokens max_new_tokens max_output_tokens num_predict n_predict requested requests request requesting resulted results resulting contains contain containing contained has have had
     having given give got get received receive provided provide passed sent submitted supplied used uses use using consumed
     consumes currently current actual actually needs need needed requires require required was were asked ask asks generated
     produces comes came holds counted count counts estimated approximately reached keep plus was: found saw measured totals totaling totalling
@@ -38,7 +38,7 @@ export const CUES: ReadonlyMap<string, Cue> = table<Cue>({
     demandé reçu solicitado angefordert enthält hat запрошено получено`,
 })
 
-export const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
+const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
   input: `prompt prompts input inputs message messages conversation history text texts document documents query content contents
     transcript chat dialog dialogue input_tokens prompt_tokens prompt_token_ids n_prompt_tokens instruction instructions functions
     definitions question max_input_tokens max_prompt_tokens max_input_length
@@ -51,6 +51,40 @@ export const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
     контекста контекстного fenster ventana fenêtre context_length context_window max_context_length max_total_tokens`,
   total: 'total sum combined altogether together overall both total_tokens max_total_tokens',
 })
+
+/** Names of fields that no table has: `max_prompt_len`, `requested_output`. */
+const PARTS = /[_.]/
+
+const CUE_PARTS: ReadonlyMap<string, Cue> = table<Cue>({
+  exceed: 'exceeds exceeded overflow',
+  bound: 'max maximum limit allowed cap budget',
+  value: 'requested used current actual received total num count',
+})
+
+const NOUN_PARTS: ReadonlyMap<string, Noun> = table<Noun>({
+  input: 'prompt input inputs message messages',
+  output: 'output completion new gen generated response',
+  window: 'context ctx seq window sequence',
+  total: 'total',
+})
+
+/** What the first known part of a field's name says. */
+function byParts<Meaning>(word: string, parts: ReadonlyMap<string, Meaning>): Meaning | undefined {
+  if (!PARTS.test(word)) return undefined
+  for (const part of word.split(PARTS)) {
+    const meaning = parts.get(part)
+    if (meaning !== undefined) return meaning
+  }
+  return undefined
+}
+
+export function cueOf(word: string): Cue | undefined {
+  return CUES.get(word) ?? byParts(word, CUE_PARTS)
+}
+
+export function nounOf(word: string): Noun | undefined {
+  return NOUNS.get(word) ?? byParts(word, NOUN_PARTS)
+}
 
 /** The unit that can be a context's. */
 export const TOKENS: ReadonlySet<string> = new Set(
@@ -88,6 +122,8 @@ export const FULL: ReadonlySet<string> = new Set(
 /** Chinese, Japanese and Korean have no spaces between words: their words are replaced by the English ones, longest first. */
 const GLOSSARY: readonly (readonly [string, string])[] = [
   ['每分钟', 'per minute'],
+  ['取值范围', 'range should be'],
+  ['范围', 'range'],
   ['频率限制', 'rate limit'],
   ['速率限制', 'rate limit'],
   ['请求过于频繁', 'too many requests'],
