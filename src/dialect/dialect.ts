@@ -68,6 +68,14 @@ export interface DialectRequest {
    * and the client, who has not seen them, has none to send. Unset where no provider keeps anything.
    */
   owed?(round: RefusedRound, refused: ReadonlySet<number>): readonly string[]
+  /**
+   * What the provider does not learn from this request where Governor answers it alone: the results in it, as JSON, and
+   * the response it went on from, which the client will not name again; and an id for the answer, made of `unique`.
+   * Unset where no provider keeps anything.
+   */
+  unsent?(
+    unique: string,
+  ): { readonly id: string; readonly owed: readonly string[]; readonly as?: string } | undefined
   /** Edits that send such results along, and that go on from the response `as` where another is named. */
   repay?(owed: readonly string[], as: string | undefined): Edit[]
   /** Unset where reasoning is bound to nothing; `undefined` where the request says itself what becomes of it. */

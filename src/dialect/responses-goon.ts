@@ -112,3 +112,22 @@ export function repay(
   const said = json.toString('utf8', list.start, list.end)
   return [...previous, { ...list, text: `[${items},{"role":"user","content":${said}}]` }]
 }
+
+/** Longer results, in bytes together, are not kept: the model is told that they got lost. */
+const MAX_UNSENT = 65_536
+
+/** The results in an input, as JSON; those of calls that the provider waits for. */
+export function resultsIn({
+  json,
+  items,
+}: ListIndex<Span & { readonly isResult: boolean }>): readonly string[] {
+  const results = items.filter(({ isResult }) => isResult)
+  const texts = results.map(({ start, end }) => json.toString('utf8', start, end))
+  if (texts.reduce((sum, text) => sum + text.length, 0) <= MAX_UNSENT) return texts
+  return texts.map((text) => {
+    const item = JSON.parse(text) as Json
+    return JSON.stringify(typeof item['output'] === 'string' ? { ...item, output: LOST } : item)
+  })
+}
+
+const LOST = '(This result is not available any more.)'

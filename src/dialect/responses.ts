@@ -28,7 +28,7 @@ import { openaiOverflow } from './overflow-error.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
 import { responsesFacts } from './responses-facts.ts'
 import { openResponsesGate, readResponseCalls, withoutResponseCalls } from './responses-gate.ts'
-import { goOn, owedResults, repay } from './responses-goon.ts'
+import { goOn, owedResults, repay, resultsIn } from './responses-goon.ts'
 import {
   callOfItem,
   isCallReference,
@@ -306,6 +306,12 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     goOn: (rounds) =>
       goOn(index, rounds, { isKept: isStored, isConversation: previous.isConversation === true }),
     owed: (round, refused) => (isStored ? owedResults(round, refused) : []),
+    unsent(unique) {
+      if (!isStored || previous.previous === undefined) return undefined
+      const owed = resultsIn(index)
+      const id = `resp_${unique}`
+      return previous.isConversation ? { id, owed } : { id, owed, as: previous.previous }
+    },
     repay: (owed, as) => repay(index, owed, as),
   }
 }

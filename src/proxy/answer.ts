@@ -9,7 +9,7 @@ import type { ProxyContext } from './context.ts'
 import { headerOf, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
 import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import type { Judgement } from './judge.ts'
-import { oweResults } from './owed.ts'
+import { oweResults, standIn } from './owed.ts'
 import { type OwnHeaders, reply, writeHead } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { Head } from './upstream.ts'
@@ -137,7 +137,12 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     return !isStop || (answer !== undefined && isRealAnswer(answer.text))
   }
 
-  const record = async (text: string, hasFinalAnswer: boolean, held?: HeldCalls): Promise<void> => {
+  const record = async (
+    text: string,
+    hasFinalAnswer: boolean,
+    id?: string,
+    held?: HeldCalls,
+  ): Promise<void> => {
     const by = isStop ? (hasFinalAnswer ? 'model' : 'fallback') : 'agent'
     const { terminal_reason: reason, session } = terminal(hasFinalAnswer)
     context.emit({ kind: 'stopped', reason, by, session })
@@ -146,7 +151,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       text: text.slice(0, MAX_RECORDED),
       model: judgement.request.conversation.model,
       terminal: terminal(hasFinalAnswer),
-      ...(held?.id === undefined ? {} : { id: held.id }),
+      ...(id === undefined ? {} : { id }),
     }
     await judgement.end(answer).catch(() => undefined)
     if (!held || held.calls.length === 0) return
@@ -160,7 +165,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       hasFinalAnswer = answered
       return terminal(answered)
     }, text)
-    await record(open.text, hasFinalAnswer, open.held)
+    await record(open.text, hasFinalAnswer, open.held?.id, open.held)
     await write(trip, last)
     trip.response.end()
   }
@@ -169,7 +174,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text)
     const said = text ?? answer?.text ?? ''
     const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
-    await record(wholeText ?? said, hasFinalAnswer, answer?.held)
+    await record(wholeText ?? said, hasFinalAnswer, answer?.held?.id, answer?.held)
     // What is no response of this dialect can't be completed, and goes out as it came.
     const rewritten = answer
       ? dialect.writeAnswer(body, {
@@ -212,24 +217,22 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     async giveFallback() {
       if (stream) return finishStream(stream, fallback)
       if (whole?.answer) return finishWhole(whole, fallback)
-      await record(fallback, false)
-      sendFallback(ending)
+      const id = await standIn(context, judgement)
+      await record(fallback, false, id)
+      sendFallback(ending, id)
     },
   }
 }
 
 /** Sends the fallback text as the whole response. */
-export function sendFallback({
-  context,
-  trip,
-  dialect,
-  judgement,
-  ownAtEnd,
-  fallback,
-  terminal,
-}: Ending): void {
+export function sendFallback(
+  { context, trip, dialect, judgement, ownAtEnd, fallback, terminal }: Ending,
+  id?: string,
+): void {
   const { model, streams } = judgement.request.conversation
-  sendOwn(context, trip, dialect, { text: fallback, model, terminal: terminal(false) }, streams, ownAtEnd)
+  const named = id === undefined ? {} : { id }
+  const answer: FinalAnswer = { text: fallback, model, terminal: terminal(false), ...named }
+  sendOwn(context, trip, dialect, answer, streams, ownAtEnd)
 }
 
 /** Sends a reply that Governor makes itself, in the form the client asked for. */

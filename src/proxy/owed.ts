@@ -31,3 +31,18 @@ export async function replaceBy(
     await judgement.owe(before.id, { as }).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   }
 }
+
+/**
+ * An answer of Governor's own to a request that the provider has not seen: returns the id it must have, by which the
+ * client can go on, and the provider then gets what it missed. `undefined` where no provider keeps anything.
+ */
+export async function standIn(context: ProxyContext, judgement: Judgement): Promise<string | undefined> {
+  const { request } = judgement
+  const unsent = request.unsent?.(context.newId())
+  if (!unsent) return undefined
+  const { id, ...debt } = unsent
+  const place = request.isConversation ? request.previous : id
+  if (place === undefined) return undefined
+  await judgement.owe(place, debt).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+  return id
+}

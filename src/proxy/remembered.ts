@@ -158,7 +158,8 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
     async owe(response, debt) {
       await settled
       const name = presentable(response)
-      const known = await store.linked(tenant, name)
+      const own = id === undefined ? undefined : { id, session: sessionId ?? '' }
+      const known = (await store.linked(tenant, name)) ?? own
       if (known) await store.link(tenant, name, { ...known, ...debt })
     },
     async refuse(calls, policy) {

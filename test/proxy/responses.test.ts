@@ -74,6 +74,28 @@ describe.each([
     expect(of('function_call')).toHaveLength(of('function_call_output').length)
   })
 
+  it('can go on from the fallback text, which no provider knows of', async () => {
+    let isDown = false
+    const { url, provider } = await startBoth(
+      (_, number) =>
+        isDown && provider.requests.length > 3
+          ? { status: 500, body: { error: { message: 'down' } } }
+          : { calls: [{ name: 'search', arguments: { query: `q${number}` } }] },
+      { budget },
+    )
+    isDown = true
+    const agent = await runResponses(url, 'Go.', options)
+    const last = agent.steps.at(-1)
+    expect(last?.text).toBe('(Reached max iterations: 3)')
+    if (stateful) expect((await agent.repeat()).response['id']).toBe(last?.response['id'])
+    isDown = false
+    const next = await agent.ask('And now?')
+    expect(next.status).toBe(200)
+    const shown = provider.requests.at(-1)?.items ?? []
+    expect(shown.filter(({ type }) => type === 'function_call_output')).toHaveLength(3)
+    expect(shown.at(-1)).toMatchObject({ content: 'And now?' })
+  })
+
   it('leaves no notice in what the client, or the provider, keeps', async () => {
     const { url, provider } = await startBoth(runaway(), { budget })
     const { steps, items } = await runResponses(url, 'Find out everything.', options)
