@@ -87,6 +87,13 @@ export function loosen(session: Session, request: CountedRequest): Session {
   return changeThread(session, request, (thread) => ({ ...thread, isLoose: true }))
 }
 
+/** The model called nothing after it was warned; the next request need not be looked at for it. */
+export function acknowledged(session: Session, request: CountedRequest): Session {
+  const after = changeRun(session, request, (run) => ({ ...run, isWarned: false, wasIgnored: false }))
+  const { totals } = after
+  return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
+}
+
 /** Nothing is refused where nothing is known. */
 const NONE: Refused = { refusals: [], endsRun: false }
 

@@ -1,7 +1,7 @@
 /** What a Chat Completions response says it took. */
 import type { TokenUsage } from '../core/usage.ts'
 import type { Facts, Tapped } from './dialect.ts'
-import { inside, lastObject, tokens } from './usage-text.ts'
+import { inside, lastObject, lastText, tokens } from './usage-text.ts'
 
 /** Reads a `usage` object, in OpenAI's words or in those of the providers that have their own. */
 export function chatUsage(usage: unknown): TokenUsage | undefined {
@@ -25,4 +25,14 @@ export function chatUsage(usage: unknown): TokenUsage | undefined {
 export function chatFacts({ tail }: Tapped): Facts {
   const usage = chatUsage(lastObject(tail, 'usage'))
   return usage ? { usage } : {}
+}
+
+/** A list of calls that is not empty; in what the model wrote its quotes would be escaped. */
+const CALLS = /"(?:tool_calls"\s{0,4}:\s{0,4}\[\s{0,4}\{|function_call"\s{0,4}:\s{0,4}\{)/
+
+/** Some providers say `stop` beside calls, so that both are looked at. */
+export function chatCallsNothing({ tail }: Tapped): boolean {
+  const reason = lastText(tail, 'finish_reason')
+  if (reason === undefined || reason === 'tool_calls' || reason === 'function_call') return false
+  return !CALLS.test(tail.toString('latin1'))
 }

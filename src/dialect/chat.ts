@@ -23,7 +23,7 @@ import {
 } from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
 import { type ChatMessage, callsOf } from './chat-calls.ts'
-import { chatFacts } from './chat-facts.ts'
+import { chatCallsNothing, chatFacts } from './chat-facts.ts'
 import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
@@ -205,6 +205,7 @@ export const chat: Dialect = {
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
   read,
   facts: chatFacts,
+  callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
   openStream: (dropCalls) => openChatStream(dropCalls),

@@ -188,6 +188,8 @@ export interface Dialect {
   facts(tapped: Tapped): Facts
   /** Does an error of status 400 say that reasoning in the history was made for another prompt? */
   isBound?(error: Buffer): boolean
+  /** Does a response surely ask the client to do nothing? Of what is not all there it need not be known. */
+  callsNothing(tapped: Tapped): boolean
   /** Reads a whole response; `undefined` when it is none of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */

@@ -5,7 +5,7 @@ import type { Facts, Tapped } from './dialect.ts'
 import { readMessageCalls, streamedMessage } from './messages-gate.ts'
 import { laterUsage } from './messages-shape.ts'
 import { parseObject, textOf } from './shape.ts'
-import { firstText, inside, lastObject, tokens } from './usage-text.ts'
+import { firstText, inside, lastObject, lastText, tokens } from './usage-text.ts'
 
 /** Tokens read from a cache and written to one are counted beside `input_tokens`, not in it. */
 export function messagesUsage(usage: unknown): TokenUsage | undefined {
@@ -57,4 +57,9 @@ export function messagesFacts(tapped: Tapped): Facts {
   const { whole, streams } = tapped
   const said = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
   return { ...facts, id: stated.id, ...(said ? { calls: said.calls } : {}) }
+}
+
+export function messagesCallsNothing({ tail }: Tapped): boolean {
+  const reason = lastText(tail, 'stop_reason')
+  return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
 }

@@ -33,7 +33,7 @@ import {
   systemTextOf,
   textsOf,
 } from './messages-content.ts'
-import { messagesFacts } from './messages-facts.ts'
+import { messagesCallsNothing, messagesFacts } from './messages-facts.ts'
 import {
   openMessagesGate,
   readMessageCalls,
@@ -275,6 +275,7 @@ export const messages: Dialect = {
   read,
   facts: messagesFacts,
   isBound: saysBound,
+  callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
   openStream: (dropCalls) => openMessagesStream(dropCalls),

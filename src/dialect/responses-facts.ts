@@ -86,3 +86,14 @@ export function responsesFacts(tapped: Tapped): Facts {
     ...(tapped.withCalls ? callsOf(tapped) : {}),
   }
 }
+
+/** What asks the client to do something. */
+const CALLS =
+  /"type"\s{0,4}:\s{0,4}"(?:function_call|custom_tool_call|local_shell_call|shell_call|apply_patch_call|computer_call|mcp_approval_request)"/
+
+/** The last event of a stream has all that was said; of a whole response all of it must be there. */
+export function responsesCallsNothing({ tail, whole, streams }: Tapped): boolean {
+  if (!streams) return whole !== undefined && !CALLS.test(whole.toString('latin1'))
+  const last = tail.lastIndexOf('"response.completed"')
+  return last !== -1 && !CALLS.test(tail.toString('latin1', last))
+}

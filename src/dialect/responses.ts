@@ -26,7 +26,7 @@ import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 import { addTextPart, fieldReader, holdsItems, recallItems, remember } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
-import { responsesFacts } from './responses-facts.ts'
+import { responsesCallsNothing, responsesFacts } from './responses-facts.ts'
 import { openResponsesGate, readResponseCalls, withoutResponseCalls } from './responses-gate.ts'
 import { goOn, owedResults, repay, resultsIn } from './responses-goon.ts'
 import {
@@ -321,6 +321,7 @@ export const responses: Dialect = {
   claims: (segments) => segments.at(-1) === 'responses',
   read,
   facts: responsesFacts,
+  callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
   openStream: (dropCalls) => openResponsesStream(dropCalls),

@@ -54,6 +54,20 @@ export function firstText(bytes: Buffer, key: string): string | undefined {
   return undefined
 }
 
+/** The last text that is the value of a member `key`, at whatever depth. */
+export function lastText(bytes: Buffer, key: string): string | undefined {
+  const quoted = `"${key}"`
+  let at = bytes.lastIndexOf(quoted)
+  for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
+    const start = valueStart(bytes, at, quoted.length)
+    const value = start !== -1 && bytes[start] === QUOTE ? decodedAt(bytes, start) : undefined
+    if (typeof value === 'string') return value
+    if (at === 0) break
+    at = bytes.lastIndexOf(quoted, at - 1)
+  }
+  return undefined
+}
+
 /** No call takes more: what is larger is no count. */
 const MAX_TOKENS = 1e10
 

@@ -44,6 +44,7 @@ export function tapFor(
   const { upstream } = route
   const { model } = judgement.request.conversation
   const { run, session } = judgement.policy
+  const isWarned = judgement.verdict.kind === 'warn' && judgement.verdict.tier === 'warning'
   const forget = () => emit({ kind: 'failed_open', reason: 'store' })
   /** Before the catalogue is there the tokens count at once, and what they cost as soon as it is known. */
   const addCost = (usage: CallUsage) => {
@@ -58,11 +59,16 @@ export function tapFor(
     head,
     requestBytes: lengthOf(call.body),
     withCalls: judgement.request.isKept === true,
+    withEnd: isWarned,
     settle(answer) {
       const usage = priced(answer.usage, catalogue, model, upstream)
       emit({ kind: 'answered', upstream: upstream.name, usage })
       judgement.answered({ ...answer, usage }).catch(forget)
       if (!usage.estimated) noteSuccess(context, judgement, { upstream, model }, usage.input, call)
+      if (answer.callsNothing && judgement.wasWarned()) {
+        emit({ kind: 'warning_answered', heed: 'acknowledged' })
+        judgement.acknowledged().catch(forget)
+      }
       if (usage.cost !== undefined) return
       if (!catalogue.isLoaded) catalogue.load().then(() => addCost(answer.usage), forget)
       else if (run.cost > 0 || session.cost > 0) context.notePriceless(model, upstream)

@@ -2,6 +2,7 @@
 import { NO_CONTEXTS, type SessionContexts } from '../core/context.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import {
+  acknowledged,
   adoptFirst,
   answered,
   type CountedRequest,
@@ -35,6 +36,10 @@ export interface Remembered {
   said(): Promise<void>
   /** Reasoning in this conversation is bound to what Governor said. */
   loosen(): Promise<void>
+  /** Was it, in this request? */
+  wasWarned(): boolean
+  /** The answer to a warning called nothing. */
+  acknowledged(): Promise<void>
   /** Judges the calls of the response; a store that fails refuses none. */
   refuse(calls: readonly ToolCall[], policy: LoopPolicy): Promise<Refused>
   /** The provider gave no answer: the iteration is not used up. */
@@ -118,6 +123,7 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
   const link = async (ids: readonly string[], to: string, session: string): Promise<void> => {
     for (const one of ids) await store.link(tenant, one, { id: to, session })
   }
+  let isWarned = false
   let settled: Promise<void> = Promise.resolve()
   const takeIn = async ({ usage, id: response, conversation, calls = [], item }: Answered): Promise<void> => {
     const ids = [response, conversation ?? within].flatMap((name) =>
@@ -179,7 +185,12 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
     contexts: (by) => change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
     said: () => (position.hasSaid ? Promise.resolve() : change((session) => said(session, counted))),
     loosen: () => change((session) => loosen(session, counted)),
-    warned: () => change((session) => warned(session, counted)),
+    acknowledged: () => change((session) => acknowledged(session, counted)),
+    warned() {
+      isWarned = true
+      return change((session) => warned(session, counted))
+    },
+    wasWarned: () => isWarned,
     giveBack: () => change((session) => giveBack(session, counted)),
     end: (answer) => change((session) => end(session, counted, answer)),
   }

@@ -17,6 +17,8 @@ export interface Answered {
   readonly id?: string
   readonly conversation?: string
   readonly calls?: readonly ToolCall[]
+  /** It surely calls nothing, where that was asked for. */
+  readonly callsNothing?: boolean
   /** The id of the first item it consists of. */
   readonly item?: string
 }
@@ -121,8 +123,8 @@ function estimated(body: Kept, requestBytes: number): CallUsage {
   }
 }
 
-function factsOf(dialect: Dialect, body: Kept, streams: boolean, withCalls: boolean): Facts {
-  const tapped: Tapped = {
+function tappedOf(body: Kept, streams: boolean, withCalls: boolean): Tapped {
+  return {
     streams,
     withCalls,
     get head() {
@@ -135,7 +137,6 @@ function factsOf(dialect: Dialect, body: Kept, streams: boolean, withCalls: bool
       return body.whole
     },
   }
-  return dialect.facts(tapped)
 }
 
 /** One response to be looked at. */
@@ -146,6 +147,8 @@ export interface TapTarget {
   readonly requestBytes: number
   /** What it calls is to be told as well. */
   readonly withCalls?: boolean
+  /** Whether it calls anything is to be told as well. */
+  readonly withEnd?: boolean
   /** Told once, after `end`: synchronously, but for large bodies in a content coding. */
   settle(answered: Answered): void
   /** A fault of Governor's own in reading the response, which is estimated then. */
@@ -158,7 +161,8 @@ export function codingOf({ headers }: Head): string {
 }
 
 /** Opens a tap on a successful response. */
-export function openTap({ dialect, head, requestBytes, withCalls = false, settle, fault }: TapTarget): Tap {
+export function openTap(target: TapTarget): Tap {
+  const { dialect, head, requestBytes, withCalls = false, withEnd = false, settle, fault } = target
   const coding = codingOf(head)
   const isCoded = coding !== 'identity'
   const tailBytes = withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
@@ -166,16 +170,23 @@ export function openTap({ dialect, head, requestBytes, withCalls = false, settle
   let isOver = false
   const tell = (read: Kept) => {
     const streams = /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
+    const tapped = tappedOf(read, streams, withCalls)
     let facts: Facts = {}
+    let callsNothing = false
     try {
-      facts = factsOf(dialect, read, streams, withCalls)
+      facts = dialect.facts(tapped)
+      callsNothing = withEnd && dialect.callsNothing(tapped)
     } catch (error) {
       // A response that is no JSON, or only the beginning of it, says nothing of itself.
       const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
       if (!isUnreadable) fault(error as Error)
     }
     const { usage, ...ids } = facts
-    settle({ ...ids, usage: usage ? { ...usage, estimated: false } : estimated(read, requestBytes) })
+    settle({
+      ...ids,
+      callsNothing,
+      usage: usage ? { ...usage, estimated: false } : estimated(read, requestBytes),
+    })
   }
   const tellCoded = () => {
     const { whole } = body

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { ASKED, runawayMessages, runMessagesAgent } from '../support/messages.ts'
@@ -93,3 +94,31 @@ describe.each(TABLE)('$way (stream: $stream), a $scope limit of $limit', (one) =
     })
   })
 })
+
+describe.each(WAYS.flatMap((way) => [false, true].map((stream) => ({ ...way, stream }))))(
+  'a warning over $way (stream: $stream)',
+  (one) => {
+    const config = {
+      loop_guard: { enabled: false },
+      budget: { max_iterations: 10, adaptive: false, caution_threshold: 0.5, warning_threshold: 0.5 },
+    }
+    const heeds = (events: readonly ProxyEvent[]) =>
+      events.flatMap((event) => (event.kind === 'warning_answered' ? [event.heed] : []))
+
+    it('is heeded by an answer that calls nothing', async () => {
+      const script: Script = (request, number) =>
+        number < 5 ? one.script(request, number) : { text: 'It is "tool_calls": [{ you need.' }
+      const { url, events, until } = await startBoth(script, config)
+      await one.run(url, one.stream)
+      await until(({ kind }) => kind === 'warning_answered')
+      expect(heeds(events)).toEqual(['acknowledged'])
+    })
+
+    it('is not heeded by one that goes on, as far as that is shown', async () => {
+      const { url, events } = await startBoth(one.script, config)
+      await one.run(url, one.stream)
+      const isShown = one.way !== 'responses, kept'
+      expect(heeds(events)).toEqual(isShown ? Array(6).fill('ignored') : [])
+    })
+  },
+)

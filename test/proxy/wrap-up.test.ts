@@ -64,14 +64,16 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     expect(first && lastRole(first.json)).toBe('user')
   })
 
-  it('that is answered is seen in the next run', async () => {
-    const { url, events } = await startBoth(
+  it('that is answered without a call is heeded at once, and counted once', async () => {
+    const { url, events, until } = await startBoth(
       ({ json }, number) => (number === 7 ? { text: 'Here you are.' } : calling()({ json } as never, number)),
       { budget, loop_guard },
     )
     const { messages } = await runAgent(url, START, { stream })
+    await until(({ kind }) => kind === 'warning_answered')
     await callModel(url, [...messages, { role: 'user', content: 'Thanks. And now?' }], { stream })
-    expect(events).toContainEqual({ kind: 'warning_answered', heed: 'acknowledged' })
+    const heeds = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.heed] : []))
+    expect(heeds).toEqual(['acknowledged'])
   })
 })
 
