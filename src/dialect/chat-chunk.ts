@@ -2,6 +2,25 @@
 import { choicesOf, contentText } from './chat-shape.ts'
 import { isObject, type Json } from './shape.ts'
 
+export const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
+
+/** The chunk with other deltas. */
+export function withDeltas(chunk: Json, change: (delta: Json) => Json): Json {
+  return {
+    ...chunk,
+    choices: choicesOf(chunk).map((choice) => ({ ...choice, delta: change(deltaOf(choice)) })),
+  }
+}
+
+export function withoutRole({ role: _role, ...delta }: Json): Json {
+  return delta
+}
+
+/** Does the chunk tell whose message it is? */
+export function saysRole(chunk: Json): boolean {
+  return choicesOf(chunk).some((choice) => Boolean(deltaOf(choice)['role']))
+}
+
 /** Does the chunk give the reason why the response ends? */
 export function finishes(chunk: Json): boolean {
   return choicesOf(chunk).some(({ finish_reason: reason }) => typeof reason === 'string' && reason !== '')
@@ -15,12 +34,13 @@ export function addedText(chunk: Json): string {
     .join('')
 }
 
+const isNothing = (value: unknown): boolean =>
+  value === null || value === '' || (Array.isArray(value) && value.length === 0)
+
 /** Does a chunk that something was taken out of still say anything? */
 export function saysNothing(chunk: Json): boolean {
   if (isObject(chunk['usage']) || finishes(chunk)) return false
-  return choicesOf(chunk).every(({ delta }) =>
-    Object.values(isObject(delta) ? delta : {}).every((value) => value === null || value === ''),
-  )
+  return choicesOf(chunk).every(({ delta }) => Object.values(isObject(delta) ? delta : {}).every(isNothing))
 }
 
 /** What all chunks of one stream share, so that a second response can go on in the first one's name. */

@@ -1,11 +1,21 @@
 /** Chat Completions responses whose calls are held until it is known which of them the client gets. */
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
+import { callPieces, callsIn, createAssembly } from './chat-assembly.ts'
 import { callsOf } from './chat-calls.ts'
-import { addedText, envelopeOf, finishes, saysNothing } from './chat-chunk.ts'
+import {
+  addedText,
+  deltaOf,
+  envelopeOf,
+  finishes,
+  saysNothing,
+  saysRole,
+  withDeltas,
+  withoutRole,
+} from './chat-chunk.ts'
 import { choicesOf, contentText, DONE, withoutCalls } from './chat-shape.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { CallGate, HeldCalls, RefusedRound } from './dialect.ts'
-import { addUsage, isObject, type Json, parseObject } from './shape.ts'
+import { addUsage, isObject, type Json, parseObject, textOf } from './shape.ts'
 
 function heldOf(message: Json): HeldCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
@@ -23,9 +33,11 @@ function joined(texts: readonly string[]): string {
   return texts.filter((text) => text !== '').join('\n\n')
 }
 
-/** What is left of a list of calls. */
+/** What is left of a list of calls, by their place among those that can be read. */
 function keptCalls(calls: unknown, refused: ReadonlySet<number>): unknown[] {
-  return Array.isArray(calls) ? calls.filter((_, at) => !refused.has(at)) : []
+  let place = 0
+  const isKept = (call: unknown) => callsOf({ tool_calls: [call] }).length === 0 || !refused.has(place++)
+  return Array.isArray(calls) ? calls.filter(isKept) : []
 }
 
 export function withoutChatCalls(
@@ -53,12 +65,21 @@ export function withoutChatCalls(
   return Buffer.from(JSON.stringify({ ...answer, choices, ...summed }))
 }
 
+/** A call as providers take it in the input, where its arguments are to be JSON. */
+function sentBack(call: unknown): unknown {
+  if (!isObject(call) || !isObject(call['function'])) return call
+  const { arguments: text } = call['function']
+  return textOf(text).trim() === '' ? { ...call, function: { ...call['function'], arguments: '{}' } } : call
+}
+
 /** The messages that stand after a refused round: what the model said, and what became of each call. */
 export function roundMessages({ held, results }: RefusedRound): Json[] {
   const message = isObject(held.message) ? held.message : {}
-  const isOldKind = !Array.isArray(message['tool_calls'])
+  const { tool_calls: listed, ...others } = message
+  const calls = Array.isArray(listed) ? listed : []
+  const isOldKind = calls.length === 0
   return [
-    message,
+    isOldKind ? others : { ...others, tool_calls: calls.map(sentBack) },
     ...held.calls.map(({ id, name }, at) =>
       isOldKind
         ? { role: 'function', name, content: results[at] ?? '' }
@@ -67,87 +88,78 @@ export function roundMessages({ held, results }: RefusedRound): Json[] {
   ]
 }
 
-/** Puts a piece of a streamed value onto what came of it before. */
-function grown(before: unknown, piece: unknown): unknown {
-  if (piece === null || piece === undefined) return before ?? piece
-  if (typeof before === 'string' && typeof piece === 'string') return before + piece
-  if (Array.isArray(before) && Array.isArray(piece)) return [...before, ...piece]
-  return piece
-}
-
-/** Fields that are said again in every piece, or once. */
-const WHOLE = new Set(['id', 'type', 'role', 'index'])
-
-function grow(target: Map<string, unknown>, piece: Json, except: readonly string[]): void {
-  for (const [key, value] of Object.entries(piece)) {
-    if (except.includes(key)) continue
-    target.set(key, WHOLE.has(key) ? (value ?? target.get(key)) : grown(target.get(key), value))
-  }
-}
-
-/** A message put together from the deltas of a stream. */
-function createAssembly() {
-  const message = new Map<string, unknown>([['role', 'assistant']])
-  const calls = new Map<number, { call: Map<string, unknown>; called: Map<string, unknown>; kind: string }>()
-  const single = new Map<string, unknown>()
-  const callAt = (index: number) => {
-    const known = calls.get(index)
-    if (known) return known
-    const added = { call: new Map(), called: new Map(), kind: 'function' }
-    calls.set(index, added)
-    return added
-  }
-  return {
-    add(delta: Json): void {
-      grow(message, delta, ['tool_calls', 'function_call'])
-      if (isObject(delta['function_call'])) grow(single, delta['function_call'], [])
-      const listed = Array.isArray(delta['tool_calls']) ? delta['tool_calls'].filter(isObject) : []
-      for (const piece of listed) {
-        const entry = callAt(typeof piece['index'] === 'number' ? piece['index'] : 0)
-        if (isObject(piece['custom'])) entry.kind = 'custom'
-        grow(entry.call, piece, ['index', 'function', 'custom'])
-        const called = piece[entry.kind]
-        if (isObject(called)) grow(entry.called, called, [])
-      }
-    },
-    /** Indexes of the calls, in the order in which `message` lists them. */
-    get indexes(): number[] {
-      return [...calls.keys()]
-    },
-    get message(): Json {
-      const listed = [...calls.values()].map(({ call, called, kind }) => ({
-        ...Object.fromEntries(call),
-        [kind]: Object.fromEntries(called),
-      }))
-      return {
-        content: null,
-        ...Object.fromEntries(message),
-        ...(listed.length > 0 ? { tool_calls: listed } : {}),
-        ...(single.size > 0 ? { function_call: Object.fromEntries(single) } : {}),
-      }
-    },
-  }
+/** A frame that is held, and the places of the calls in it. */
+interface HeldFrame {
+  readonly frame: Frame
+  readonly chunk?: Json
+  readonly places: readonly number[]
 }
 
 /** One upstream response, as far as it is not with the client. */
 interface Try {
   readonly assembly: ReturnType<typeof createAssembly>
-  held: { readonly frame: Frame; readonly chunk: Json | undefined }[]
+  held: HeldFrame[]
   usage: unknown
-  done: Buffer | undefined
+  /** It has said something, and not that it failed. */
+  hasChoices: boolean
+  hasFailed: boolean
+  /** What is held of it besides calls went to the client; `undefined` while nobody has looked. */
+  isSaid: boolean | undefined
 }
 
-const newTry = (): Try => ({ assembly: createAssembly(), held: [], usage: undefined, done: undefined })
+const newTry = (): Try => ({
+  assembly: createAssembly(),
+  held: [],
+  usage: undefined,
+  hasChoices: false,
+  hasFailed: false,
+  isSaid: undefined,
+})
+
+/** What a chunk says besides calling something; neither its end nor its usage is in it. */
+function besideCalls({ usage: _usage, ...chunk }: Json): Json {
+  const choices = choicesOf(chunk).map((choice) => ({
+    ...choice,
+    delta: withoutRole(withoutCalls(deltaOf(choice))),
+    finish_reason: null,
+  }))
+  return { ...chunk, choices }
+}
+
+/** The chunk with only what it calls, and its end. */
+function onlyCalls(chunk: Json): Json {
+  return withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
+    ...(calls === undefined ? {} : { tool_calls: calls }),
+    ...(call === undefined ? {} : { function_call: call }),
+  }))
+}
+
+/** The chunk without the calls in `refused`; those that are left are numbered from nought. */
+function keptChunk(chunk: Json, places: readonly number[], refused: ReadonlySet<number>): Json {
+  return withDeltas(chunk, (delta) => {
+    if (!Array.isArray(delta['tool_calls'])) return delta
+    const { tool_calls: _calls, ...rest } = delta
+    const kept = callPieces(delta).flatMap((piece, at) => {
+      const place = places[at] ?? 0
+      if (refused.has(place)) return []
+      return [{ ...piece, index: place - [...refused].filter((other) => other < place).length }]
+    })
+    return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
+  })
+}
 
 export function openChatGate(): CallGate {
   let envelope: Json | undefined
   let current = newTry()
   let ended: Try | undefined
   let tries = 0
-  /** Usage of the responses before the current one. */
+  /** Usage of the responses before the one that ended last. */
   let spent: unknown
   let shown = ''
+  /** The newest response has shown some text of its own. */
   let hasShown = false
+  /** The client was told whose message it is. */
+  let hasRole = false
   /** What the first response begins with before it says anything. */
   let opening: Buffer[] = []
   /** Several choices side by side are none of the gate's business. */
@@ -159,8 +171,14 @@ export function openChatGate(): CallGate {
     return bytes
   }
 
-  const renamed = (frame: Frame, chunk: Json): Buffer =>
-    withData(frame, JSON.stringify(Array.isArray(chunk['choices']) ? { ...chunk, ...envelope } : chunk))
+  /** A chunk of a later response as one of the first: the role is said once. */
+  const renamed = (frame: Frame, chunk: Json): Buffer => {
+    if (!Array.isArray(chunk['choices'])) return withData(frame, JSON.stringify(chunk))
+    const role = hasRole ? {} : { role: 'assistant' }
+    hasRole ||= chunk['choices'].length > 0
+    const told = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
+    return withData(frame, JSON.stringify({ ...told, ...envelope }))
+  }
 
   const separator = (): Buffer =>
     dataFrame(
@@ -170,15 +188,8 @@ export function openChatGate(): CallGate {
       }),
     )
 
-  /** Shows a chunk without calls. What a later response begins with goes without saying. */
-  const show = (frame: Frame, chunk: Json): Buffer[] => {
-    const isEmpty = saysNothing({ ...chunk, choices: choicesOf(chunk).map(withoutRole) })
-    if (tries === 0) {
-      shown += addedText(chunk)
-      opening.push(frame.raw)
-      return isEmpty && shown === '' ? [] : opened()
-    }
-    if (isEmpty) return []
+  /** Shows what a later response says, in the first one's name. */
+  const showLater = (frame: Frame, chunk: Json): Buffer[] => {
     const text = addedText(chunk)
     const isSecondText = !hasShown && text !== '' && shown !== ''
     if (text !== '') hasShown = true
@@ -186,83 +197,94 @@ export function openChatGate(): CallGate {
     return [...opened(), ...(isSecondText ? [separator()] : []), renamed(frame, chunk)]
   }
 
-  const keptChunk = (chunk: Json, refused: ReadonlySet<number>, indexes: readonly number[]): Json => {
-    const places = new Map(indexes.filter((_, at) => !refused.has(at)).map((index, at) => [index, at]))
-    const choices = choicesOf(chunk).map((choice) => {
-      const delta = isObject(choice['delta']) ? choice['delta'] : {}
-      if (!Array.isArray(delta['tool_calls'])) return choice
-      const calls = delta['tool_calls'].filter(isObject).flatMap((call) => {
-        const place = places.get(typeof call['index'] === 'number' ? call['index'] : 0)
-        return place === undefined ? [] : [{ ...call, index: place }]
-      })
-      const { tool_calls: _calls, ...rest } = delta
-      return { ...choice, delta: calls.length > 0 ? { ...rest, tool_calls: calls } : rest }
+  /** Shows a chunk without calls. What a later response begins with goes without saying. */
+  const show = (frame: Frame, chunk: Json): Buffer[] => {
+    const choices = choicesOf(withDeltas(chunk, withoutRole))
+    const isEmpty = !chunk['error'] && saysNothing(choices.length > 0 ? { choices } : chunk)
+    if (tries > 0) return isEmpty ? [] : showLater(frame, chunk)
+    shown += addedText(chunk)
+    hasRole ||= saysRole(chunk)
+    opening.push(frame.raw)
+    return isEmpty && shown === '' ? [] : opened()
+  }
+
+  /** What the response that ended last said with its calls, or after them, and is to be seen though they are not. */
+  const saidBeside = (): Buffer[] => {
+    if (!ended || ended.isSaid !== undefined || isOpen) return []
+    hasShown = tries === 1 || hasShown
+    const out = ended.held.flatMap(({ frame, chunk }) => {
+      const said = chunk && besideCalls(chunk)
+      return said && choicesOf(said).length > 0 && !saysNothing(said) ? showLater(frame, said) : []
     })
-    return { ...chunk, choices }
+    hasShown = false
+    ended.isSaid = out.length > 0
+    return out
+  }
+
+  const take = (frame: Frame): Buffer[] => {
+    const data = dataOf(frame)
+    const isDone = data?.trim() === DONE
+    const chunk = data === undefined || isDone ? undefined : parseObject(data)
+    if (!chunk || isOpen) {
+      // A comment, or what is no chunk: it keeps its place. The end is held.
+      if ((!isDone || isOpen) && current.held.length === 0) return [...opened(), frame.raw]
+      current.held.push({ frame, places: [] })
+      return []
+    }
+    const choices = choicesOf(chunk)
+    if (choices.length > 0) envelope ??= envelopeOf(chunk)
+    if (isObject(chunk['usage'])) current.usage = chunk['usage']
+    current.hasChoices ||= choices.length > 0
+    current.hasFailed ||= Boolean(chunk['error'])
+    if (tries > 0 && current.hasFailed) return []
+    if (tries === 0 && choices.some((choice) => (choice['index'] ?? 0) !== 0)) {
+      isOpen = true
+      const held = current.held.map((one) => one.frame.raw)
+      current.held = []
+      return [...opened(), ...held, frame.raw]
+    }
+    const deltas = choices.map(deltaOf)
+    const places = deltas.flatMap((delta) => current.assembly.add(delta))
+    if (!deltas.some(callsIn) && !finishes(chunk) && current.held.length === 0) return show(frame, chunk)
+    current.held.push({ frame, chunk, places })
+    return []
   }
 
   return {
     push(frame) {
-      const data = dataOf(frame)
-      if (data?.trim() === DONE) {
-        current.done = terminated(frame)
-        return []
-      }
-      const chunk = data === undefined ? undefined : parseObject(data)
-      // A comment, or what is no chunk: it keeps its place.
-      if (!chunk || isOpen) {
-        if (current.held.length === 0) return [...opened(), frame.raw]
-        current.held.push({ frame, chunk })
-        return []
-      }
-      const choices = choicesOf(chunk)
-      if (choices.length > 0) envelope ??= envelopeOf(chunk)
-      if (isObject(chunk['usage'])) current.usage = chunk['usage']
-      if (tries === 0 && choices.some((choice) => (choice['index'] ?? 0) !== 0)) {
-        isOpen = true
-        const held = current.held.map((one) => one.frame.raw)
-        current.held = []
-        return [...opened(), ...held, frame.raw]
-      }
-      for (const { delta } of choices) if (isObject(delta)) current.assembly.add(delta)
-      const calls = choices.some(
-        ({ delta }) => isObject(delta) && ('tool_calls' in delta || 'function_call' in delta),
-      )
-      if (!calls && !finishes(chunk) && current.held.length === 0) return show(frame, chunk)
-      current.held.push({ frame, chunk })
-      return []
+      return [...saidBeside(), ...take(frame)]
     },
     endTry() {
-      if (ended) spent = addUsage(spent, ended.usage)
-      ended = current
+      const next = current
       current = newTry()
+      // The one before it is what there is.
+      if (tries > 0 && (next.hasFailed || !next.hasChoices)) return undefined
+      if (ended) spent = addUsage(spent, ended.usage)
+      ended = next
       tries++
-      hasShown = false
       return isOpen ? undefined : heldOf(ended.assembly.message)
     },
     release(refused) {
       if (!ended) return []
-      const { held, assembly, usage, done } = ended
+      const { held, usage, isSaid } = ended
       const isFirst = tries === 1
-      const indexes = assembly.indexes
+      if (isFirst && refused.size === 0 && !isSaid)
+        return [...opened(), ...held.map(({ frame }) => frame.raw)]
       const total = addUsage(spent, usage)
-      const out = held.flatMap(({ frame, chunk }) => {
-        if (!chunk || (isFirst && refused.size === 0)) return [terminated(frame)]
-        const kept = refused.size > 0 ? keptChunk(chunk, refused, indexes) : chunk
-        if (refused.size > 0 && saysNothing(kept)) return []
+      const out = held.flatMap(({ frame, chunk, places }) => {
+        if (!chunk) return [terminated(frame)]
+        const left = isSaid ? onlyCalls(chunk) : chunk
+        const kept = refused.size > 0 ? keptChunk(left, places, refused) : left
+        if ((refused.size > 0 || isSaid) && saysNothing(kept)) return []
         const summed = !isFirst && isObject(kept['usage']) ? { ...kept, usage: total } : kept
         return [isFirst ? withData(frame, JSON.stringify(summed)) : renamed(frame, summed)]
       })
-      return [...opened(), ...out, ...(done ? [done] : [])]
+      return [...opened(), ...out]
     },
     toAnswer() {
+      const said = saidBeside()
       const total = addUsage(spent, ended?.usage)
-      return [opened(), openChatStream(true, { envelope, usage: total, text: shown })]
+      return [[...opened(), ...said], openChatStream(true, { envelope, usage: total, text: shown, hasRole })]
     },
   }
-}
-
-function withoutRole(choice: Json): Json {
-  const { role: _role, ...delta } = isObject(choice['delta']) ? choice['delta'] : {}
-  return { ...choice, delta }
 }

@@ -1,7 +1,15 @@
 /** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
-import { addedText, envelopeOf, finishes, saysNothing } from './chat-chunk.ts'
+import {
+  addedText,
+  envelopeOf,
+  finishes,
+  saysNothing,
+  saysRole,
+  withDeltas,
+  withoutRole,
+} from './chat-chunk.ts'
 import { choicesOf, DONE, finishWithoutCalls, withoutCalls } from './chat-shape.ts'
 import type { AnswerStream } from './dialect.ts'
 import { addUsage, isObject, type Json, parseObject } from './shape.ts'
@@ -26,6 +34,8 @@ export interface Begun {
   /** Of the upstream responses it came from. */
   readonly usage: unknown
   readonly text: string
+  /** The client was told whose message it is. */
+  readonly hasRole: boolean
 }
 
 /**
@@ -39,6 +49,7 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
   let tries = begun ? 1 : 0
   let current = tries
   let showing = !dropCalls
+  let hasRole = begun?.hasRole === true
   let shown = ''
   let held: Buffer[] = []
   let heldText = ''
@@ -50,8 +61,10 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
 
   const bytesOf = (frame: Frame, original: Json, chunk: Json): Buffer => {
     const isRenamed = current > 0 && Array.isArray(chunk['choices'])
+    const said = isRenamed && hasRole ? withDeltas(chunk, withoutRole) : chunk
+    hasRole ||= saysRole(chunk)
     if (!isRenamed && chunk === original) return terminated(frame)
-    return withData(frame, JSON.stringify(isRenamed ? { ...chunk, ...envelope } : chunk))
+    return withData(frame, JSON.stringify(isRenamed ? { ...said, ...envelope } : chunk))
   }
 
   const dropHeld = () => {
