@@ -45,6 +45,8 @@ export interface Guarded {
   readonly untold?: string
   /** or is told in answer to the newest assistant message. */
   readonly told?: string
+  /** The request whose response had calls refused last, and how many responses had before it. */
+  readonly refusedIn?: { readonly request: string; readonly blocks: number }
 }
 
 export const UNGUARDED: Guarded = { memory: NO_LOOP, known: [], at: -1 }
@@ -205,6 +207,7 @@ export function guard(
     at,
     ...(finding ? { finding } : {}),
     ...(guarded.made ? { made: guarded.made } : {}),
+    ...(guarded.refusedIn ? { refusedIn: guarded.refusedIn } : {}),
     ...(untold === undefined ? {} : { untold }),
     ...(told === undefined ? {} : { told }),
   }
@@ -223,14 +226,22 @@ export interface Refused {
   readonly endsRun: boolean
 }
 
-/** Judges the calls of a response that is on its way to the client, and remembers what was refused. */
+/**
+ * Judges the calls of a response that is on its way to the client, and remembers what was refused. `request` names what
+ * it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as it was before.
+ */
 export function refuse(
   guarded: Guarded,
   calls: readonly ToolCall[],
   policy: LoopPolicy,
+  request: string,
+  isAgain: boolean,
 ): { readonly guarded: Guarded; readonly refused: Refused } {
+  const { refusedIn } = guarded
+  const isSentAgain = !isAgain && refusedIn?.request === request
+  const before = isSentAgain ? { ...guarded.memory, blocks: refusedIn.blocks } : guarded.memory
   const made = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, refusals, endsRun } = refuseCalls(guarded.memory, made, policy)
+  const { memory, refusals, endsRun } = refuseCalls(before, made, policy)
   // A model whose calls are all refused is asked again, and sees why. One that keeps some learns of the others later.
   const isPart = refusals.some((refusal) => !refusal)
   const texts = refusals.flatMap((refusal) => (refusal ? [refusalText(refusal.tool, refusal.count)] : []))
@@ -238,6 +249,7 @@ export function refuse(
     guarded: {
       ...guarded,
       memory,
+      ...(isAgain || memory === before ? {} : { refusedIn: { request, blocks: before.blocks } }),
       ...(isPart && texts.length > 0 ? { untold: [...new Set(texts)].join('\n\n') } : {}),
     },
     refused: { refusals, endsRun },

@@ -94,6 +94,8 @@ interface Answer {
 /** What the client has got, or is to get, of responses before: a stream that is open, or whole bodies. */
 export interface BegunAnswer {
   readonly stream?: AnswerStream
+  /** The newest whole body, and those before it. */
+  readonly whole?: { readonly head: Head; readonly body: Buffer }
   readonly earlier: readonly Buffer[]
   readonly text: string
 }
@@ -102,7 +104,10 @@ export interface BegunAnswer {
 export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
   const { trip, dialect, judgement, ownAtEnd: own, isStop, fallback, terminal, context } = ending
   let { stream } = begun
-  let whole: Whole | undefined
+  let whole: Whole | undefined = begun.whole && {
+    ...begun.whole,
+    answer: dialect.readAnswer(begun.whole.body),
+  }
   let earlier = [...begun.earlier]
 
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {

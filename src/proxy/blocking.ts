@@ -8,13 +8,12 @@
 import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
 import { fill } from '../core/notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
-import type { CallGate, Dialect, HeldCalls, RefusedRound } from '../dialect/dialect.ts'
+import type { HeldCalls, RefusedRound } from '../dialect/dialect.ts'
 import type { Edit } from '../json/edit.ts'
-import { createFrameReader } from '../sse/frames.ts'
-import { type Ending, isEventStream, passOn, rewrittenHeaders, write } from './answer.ts'
+import { type Ending, isEventStream, passOn } from './answer.ts'
 import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
-import { ask, type Form, terminalHeaders } from './final.ts'
+import { type Form, terminalHeaders } from './final.ts'
 import {
   type Altered,
   alteredSafely,
@@ -26,11 +25,12 @@ import {
   returnIteration,
   withEdits,
 } from './forward.ts'
+import { type Gate, type Gated, streamGate, wholeGate } from './gate.ts'
 import { responseHeaders, withHeaders } from './headers.ts'
-import { type Incoming, open, plainBody, readUpTo, UpstreamFailed } from './incoming.ts'
+import { type Incoming, open, UpstreamFailed } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import { oweResults, replaceBy } from './owed.ts'
-import { type OwnHeaders, writeHead } from './reply.ts'
+import type { OwnHeaders } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
@@ -40,29 +40,14 @@ type Refusals = Awaited<ReturnType<Judgement['refuse']>>['refusals']
 const MAX_REASKS = 2
 
 /** Everything that the steps of one guarded response share. */
-interface Guarding {
-  readonly context: ProxyContext
-  readonly trip: Trip
+interface Guarding extends Gated {
   readonly judgement: Judgement
-  readonly dialect: Dialect
   /** The client's request, and what was changed in it. */
   readonly call: UpstreamCall
   readonly bytes: Buffer
   readonly edits: readonly Edit[]
   /** Of these, those that touch no tool. */
   readonly said: readonly Edit[]
-  /** Headers of the reply; once a call was refused they say so. */
-  own: OwnHeaders
-}
-
-/** What the client gets, from one upstream response or from several. */
-interface Gate {
-  /** Takes one response in; `undefined` where nothing in it can be refused. @throws {UpstreamFailed} */
-  take(incoming: Incoming): Promise<HeldCalls | undefined>
-  /** Gives the client the response that came last, without some of its calls. */
-  release(refused: ReadonlySet<number>): Promise<void>
-  /** Has the model's next response, told not to call anything, end the run. */
-  end(ending: Ending, forms: readonly Form[]): Promise<void>
 }
 
 /** Gives the client a response whose calls were judged. */
@@ -121,14 +106,10 @@ async function openFirst(
 
 async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
   const { context, judgement } = guarding
-  const plain = plainBody(first)
-  if (!plain)
-    return passOn(guarding.trip, first.head, responseHeaders(first.head.headers), guarding.own, first.body)
   const gate = isEventStream(first.head) ? streamGate(guarding, first) : wholeGate(guarding)
   const rounds: RefusedRound[] = []
-  let incoming = first
+  let held = await gate.take(first)
   for (;;) {
-    const held = await takeSafely(guarding, gate, incoming, rounds.length > 0)
     if (!held || held.calls.length === 0) {
       await replaceBy(context, judgement, rounds, held)
       return gate.release(new Set())
@@ -139,52 +120,63 @@ async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
       await replaceBy(context, judgement, rounds, held)
       return gate.release(refused)
     }
-    tellOfRefusals(guarding, refusals)
+    const { own } = guarding
+    guarding.own = { ...own, ...blockHeaders(refusals) }
     const isOver = endsRun || rounds.length === MAX_REASKS
     const results = held.calls.map(({ name }, at) => {
       const refusal = refusals[at]
       return refusal ? refusalText(name, refusal.count) : NOT_EXECUTED
     })
     if (!isOver && refused.size < held.calls.length) {
+      tellOfRefusals(guarding, refusals)
       await replaceBy(context, judgement, rounds, held)
       await oweResults(context, judgement, { held, results }, refused)
       return gate.release(refused)
     }
     rounds.push({ held, results })
-    if (isOver) return endRun(guarding, gate, rounds, fallbackFor(refusals))
+    if (isOver) {
+      tellOfRefusals(guarding, refusals)
+      return endRun(guarding, gate, rounds, fallbackFor(refusals))
+    }
     const again = await askAgain(guarding, rounds)
-    context.emit({ kind: 'asked_again', outcome: again ? 'answered' : 'failed' })
-    if (!again) return gate.release(new Set())
-    incoming = again
+    const next = again && (await takeAgain(guarding, gate, again))
+    context.emit({ kind: 'asked_again', outcome: next ? 'answered' : 'failed' })
+    if (!next) {
+      // Nothing of this response is refused after all.
+      guarding.own = own
+      await replaceBy(context, judgement, rounds.slice(0, -1), held)
+      return gate.release(new Set())
+    }
+    tellOfRefusals(guarding, refusals)
+    held = next
   }
 }
 
-function tellOfRefusals(guarding: Guarding, refusals: Refusals): void {
-  const { context, trip } = guarding
+/** Says in the headers what was refused; the last that was, where there are several. */
+function blockHeaders(refusals: Refusals): OwnHeaders {
+  const refusal = refusals.findLast((one) => one !== undefined)
+  if (!refusal) return {}
+  return {
+    'x-governor-verdict': 'block',
+    'x-governor-loop': `${refusal.pattern};count=${refusal.count}`,
+  }
+}
+
+function tellOfRefusals({ context, trip }: Guarding, refusals: Refusals): void {
   for (const refusal of refusals) {
     if (!refusal) continue
-    const { pattern, tool, count } = refusal
+    const { pattern, tool } = refusal
     context.emit({ kind: 'refused_call', pattern, tool })
     trip.note({ verdict: 'block', loop: pattern })
-    guarding.own = {
-      ...guarding.own,
-      'x-governor-verdict': 'block',
-      'x-governor-loop': `${pattern};count=${count}`,
-    }
   }
 }
 
-/** A second response that breaks off is none: the one before it is still there to be given to the client. */
-async function takeSafely(
-  { trip }: Guarding,
-  gate: Gate,
-  incoming: Incoming,
-  isAgain: boolean,
-): Promise<HeldCalls | undefined> {
+/** A later response that breaks off, or can't be read, is none: the one before it is still there for the client. */
+async function takeAgain({ trip }: Guarding, gate: Gate, incoming: Incoming): Promise<HeldCalls | undefined> {
   try {
     return await gate.take(incoming)
   } catch (error) {
-    if (!isAgain || trip.isClientGone || !(error instanceof UpstreamFailed)) throw error
+    if (trip.isClientGone) throw error
     return undefined
   }
 }
@@ -265,84 +257,4 @@ function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] 
     ...(goingOn ? [form('no_tools', [...said, ...goingOn])] : []),
     form('no_tools', place?.edits ?? []),
   ]
-}
-
-function streamGate(guarding: Guarding, { head }: Incoming): Gate {
-  const { trip } = guarding
-  const stream: CallGate = guarding.dialect.openGate()
-  let hasHead = false
-  // Until there is something to show, what the headers say may still change.
-  const show = async (chunks: readonly Buffer[], own: OwnHeaders = guarding.own): Promise<void> => {
-    if (chunks.length === 0) return
-    if (!hasHead) writeHead(trip.response, head, rewrittenHeaders(head), own)
-    hasHead = true
-    await write(trip, chunks)
-  }
-  return {
-    async take(incoming) {
-      const plain = plainBody(incoming)
-      if (!plain || !isEventStream(incoming.head)) {
-        incoming.body.destroy()
-        return undefined
-      }
-      const reader = createFrameReader()
-      for await (const chunk of plain) {
-        for (const frame of reader.push(chunk)) await show(stream.push(frame))
-      }
-      for (const frame of reader.end()) await show(stream.push(frame))
-      return stream.endTry()
-    },
-    async release(refused) {
-      await show(stream.release(refused))
-      trip.response.end()
-    },
-    async end(ending, forms) {
-      const [opening, answer] = stream.toAnswer()
-      await show(opening, ending.ownAtEnd)
-      if (!hasHead) writeHead(trip.response, head, rewrittenHeaders(head), ending.ownAtEnd)
-      await ask(ending, forms, { stream: answer, earlier: [], text: '' })
-    },
-  }
-}
-
-function wholeGate(guarding: Guarding): Gate {
-  const { context, trip, dialect } = guarding
-  const bodies: Buffer[] = []
-  const texts: string[] = []
-  let last:
-    | { readonly incoming: Incoming; readonly body: Buffer; readonly rest: AsyncIterable<Buffer> | undefined }
-    | undefined
-  return {
-    async take(incoming) {
-      const plain = plainBody(incoming)
-      if (!plain) return undefined
-      const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody)
-      if (last && rest) {
-        incoming.body.destroy()
-        return undefined
-      }
-      const held = rest ? undefined : dialect.readCalls(body)
-      // What can't be read is nothing to go on from.
-      if (last && !held) return undefined
-      if (last) bodies.push(last.body)
-      last = { incoming, body, rest }
-      if (held) texts.push(held.text)
-      return held
-    },
-    async release(refused) {
-      if (!last) return
-      const { incoming, body, rest } = last
-      if (rest)
-        return passOn(trip, incoming.head, rewrittenHeaders(incoming.head), guarding.own, rest, [body])
-      const isWhole = refused.size === 0 && bodies.length === 0
-      const bytes = isWhole ? body : dialect.withoutCalls(body, refused, bodies)
-      const headers = [...rewrittenHeaders(incoming.head), 'content-length', String(bytes.length)]
-      writeHead(trip.response, incoming.head, headers, guarding.own)
-      trip.response.end(bytes)
-    },
-    end(ending, forms) {
-      const text = texts.filter((one) => one !== '').join('\n\n')
-      return ask(ending, forms, { earlier: last ? [...bodies, last.body] : bodies, text })
-    },
-  }
 }

@@ -79,9 +79,14 @@ function decoderFor(encoding: string): NodeJS.ReadWriteStream | undefined {
   }
 }
 
-/** The body without its content coding; `undefined` where that is one Governor does not know. */
+/** The content coding of a body, `identity` where it has none. */
+export function codingOf({ headers }: Head): string {
+  return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+}
+
+/** The body without its content coding, to be called once; `undefined` where that is one Governor does not know. */
 export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | undefined {
-  const encoding = headerOf(head.headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+  const encoding = codingOf(head)
   if (encoding === 'identity') return body
   const decoder = decoderFor(encoding)
   if (!decoder) return undefined

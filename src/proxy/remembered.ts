@@ -155,6 +155,8 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
     return link(item === undefined ? ids : [...ids, presentable(item)], began, began)
   }
   const position = await place()
+  /** The calls of a response to this request were judged. */
+  let wasJudged = false
   return {
     position,
     answered(answer) {
@@ -170,10 +172,12 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
     },
     async refuse(calls, policy) {
       if (!key) return NOTHING_REFUSED
+      const isAgain = wasJudged
+      wasJudged = true
       try {
         return await store.update(key, (session) => {
           const judged = refuseIn(session ?? NEW_SESSION, counted, (guarded) =>
-            refuse(guarded, calls, policy),
+            refuse(guarded, calls, policy, counted.fingerprint, isAgain),
           )
           return { session: judged.session, result: judged.refused }
         })

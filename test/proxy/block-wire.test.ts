@@ -1,0 +1,280 @@
+/** What stands on the wire on either side while a run's responses are read for calls to be refused. */
+import { gzipSync } from 'node:zlib'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import {
+  closeRaw,
+  connect,
+  endToEnd,
+  fieldOf,
+  listenRaw,
+  type Message,
+  openGovernor,
+  type RawUpstream,
+  type Wire,
+} from '../support/raw.ts'
+
+let upstream: RawUpstream
+let governor: { url: string; close(): Promise<void> }
+
+beforeAll(async () => {
+  upstream = await listenRaw()
+  governor = await openGovernor(upstream.url, {
+    loop_guard: { max_warnings_before_block: 0 },
+    timeouts: { idle: '400ms', first_byte: '2s' },
+  })
+})
+afterAll(() => closeRaw(governor, upstream))
+
+const SEARCH = { name: 'search', arguments: '{"query":"x"}' }
+const call = (id: string, called: object = SEARCH) => ({ id, type: 'function', function: called })
+const step = (id: string) => [
+  { role: 'assistant', content: null, tool_calls: [call(id)] },
+  { role: 'tool', tool_call_id: id, content: 'nothing' },
+]
+
+let sessions = 0
+/** Asks, in a session of its own, after two equal calls: a third is to be refused. */
+async function ask(
+  stream: boolean,
+  session = `session-${sessions++}`,
+): Promise<{ client: Wire; wire: Wire; request: string }> {
+  const body = JSON.stringify({
+    model: 'm',
+    ...(stream ? { stream } : {}),
+    messages: [{ role: 'user', content: 'hi' }, ...step('one'), ...step('two')],
+    tools: [{ type: 'function', function: { name: 'search' } }],
+  })
+  const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nx-governor-session: ${session}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+  return { ...(await send(request)), request }
+}
+
+async function send(request: string) {
+  const client = connect(governor.url)
+  client.write(request)
+  return { client, wire: await asked() }
+}
+
+async function asked(): Promise<Wire> {
+  const wire = await upstream.accept()
+  expect((await wire.message()).isComplete).toBe(true)
+  return wire
+}
+
+const answerOf = (message: object, finish: string) =>
+  JSON.stringify({
+    id: 'x',
+    choices: [{ index: 0, message: { role: 'assistant', content: null, ...message }, finish_reason: finish }],
+  })
+const REFUSED = answerOf({ tool_calls: [call('three')] }, 'tool_calls')
+const OTHER = answerOf(
+  { tool_calls: [call('three', { name: 'read', arguments: '{ "n": 1.0 }' })] },
+  'tool_calls',
+)
+const TEXT = answerOf({ content: 'I give up.' }, 'stop')
+
+const JSON_HEAD =
+  'HTTP/1.1 200 OK\r\nConnection: close\r\nX-Request-Id: 7\r\nContent-Type: application/json\r\nETag: "e"\r\nDigest: d\r\n'
+const whole = (body: string | Buffer, more = '') =>
+  Buffer.concat([
+    Buffer.from(`${JSON_HEAD}${more}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n`),
+    Buffer.from(body),
+  ])
+
+const event = (delta: object, finish: string | null = null) =>
+  `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
+const calling = (called: object) => event({ role: 'assistant', tool_calls: [{ index: 0, ...called }] })
+const STREAM_HEAD =
+  'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\nX-Request-Id: 7\r\n'
+const streamed = (...events: string[]) => {
+  const body = events.join('')
+  return `${STREAM_HEAD}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+}
+const begun = (...events: string[]) => {
+  const body = events.join('')
+  return `${STREAM_HEAD}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n`
+}
+const REFUSED_STREAM = [calling(call('three')), event({}, 'tool_calls'), 'data: [DONE]\n\n']
+
+const withoutOwn = (message: Message) => endToEnd(message).filter((field) => !/^x-governor-/i.test(field))
+const verdictOf = (message: Message) => fieldOf(message, 'x-governor-verdict')
+
+describe('a response of which nothing is refused', () => {
+  it.each([
+    ['JSON', false, () => whole(OTHER)],
+    [
+      'JSON in gzip, though none was asked for',
+      false,
+      () => whole(gzipSync(OTHER), 'Content-Encoding: gzip\r\n'),
+    ],
+    ['JSON in a coding that nobody knows', false, () => whole(OTHER, 'Content-Encoding: other\r\n')],
+    ['JSON that is broken', false, () => whole('{"choices":')],
+    ['an answer', false, () => whole(TEXT)],
+    ['JSON where events were asked for', true, () => whole(OTHER)],
+    [
+      'events',
+      true,
+      () =>
+        streamed(
+          calling(call('three', { name: 'read', arguments: '{}' })),
+          event({}, 'tool_calls'),
+          'data: [DONE]\n\n',
+        ),
+    ],
+    [
+      'events with more after their end',
+      true,
+      () => streamed(event({ content: 'Hi' }), event({}, 'stop'), 'data: [DONE]\n\n', ': bye\n\n'),
+    ],
+    [
+      'events without a last blank line',
+      true,
+      () =>
+        streamed(
+          calling(call('three', { name: 'read', arguments: '{}' })),
+          event({}, 'tool_calls'),
+          'data: [DONE]\n',
+        ),
+    ],
+    [
+      'events where JSON was asked for',
+      false,
+      () => streamed(calling(call('three', { name: 'read', arguments: '{}' })), 'data: [DONE]\n\n'),
+    ],
+    [
+      'events in a coding that nobody knows',
+      true,
+      () => streamed('xyz').replace('X-Request-Id', 'Content-Encoding: other\r\nX-Request-Id'),
+    ],
+    ['no event', true, () => streamed()],
+  ])('is the one the provider gave: %s', async (_, stream, reply) => {
+    const bytes = Buffer.from(reply())
+    const { client, wire } = await ask(stream)
+    wire.write(bytes)
+    const got = await client.message()
+    const end = bytes.indexOf('\r\n\r\n')
+    expect(got.line).toBe('HTTP/1.1 200 OK')
+    expect(got.body).toEqual(bytes.subarray(end + 4))
+    const fields = bytes.subarray(0, end).toString('latin1').split('\r\n').slice(1)
+    expect(withoutOwn(got)).toEqual(fields.filter((field) => !/^(?:Content-Length|Connection)/.test(field)))
+    expect(verdictOf(got)).toBe('allow')
+  })
+})
+
+describe('a response in gzip, though none was asked for', () => {
+  it('is read, however large it is', async () => {
+    const large = answerOf(
+      {
+        content: Array.from({ length: 40_000 }, (_, at) => `${at * 7919}`).join(' '),
+        tool_calls: [call('three')],
+      },
+      'tool_calls',
+    )
+    const { client, wire } = await ask(false)
+    wire.write(whole(gzipSync(large), 'Content-Encoding: gzip\r\n'))
+    ;(await asked()).write(whole(TEXT))
+    const got = await client.message()
+    expect(fieldOf(got, 'content-encoding')).toBeUndefined()
+    expect(got.body.toString()).toContain('I give up.')
+    expect(got.body.toString()).not.toContain('tool_calls')
+    expect(verdictOf(got)).toBe('block')
+  })
+
+  it('is read as a stream, however large it is', async () => {
+    const { client, wire } = await ask(true)
+    const words = Array.from({ length: 400 }, (_, at) => `${at * 7919}`).join(' ')
+    const texts = Array.from({ length: 60 }, (_, at) => event({ content: `${at} ${words}` }))
+    const body = gzipSync([event({ role: 'assistant', content: '' }), ...texts, ...REFUSED_STREAM].join(''))
+    wire.write(
+      Buffer.concat([
+        Buffer.from(`${STREAM_HEAD}Content-Encoding: gzip\r\nContent-Length: ${body.length}\r\n\r\n`),
+        body,
+      ]),
+    )
+    ;(await asked()).write(streamed(event({ content: 'I give up.' }), event({}, 'stop'), 'data: [DONE]\n\n'))
+    const got = await client.message()
+    expect(fieldOf(got, 'content-encoding')).toBeUndefined()
+    expect(got.isComplete).toBe(true)
+    expect(got.body.toString()).toContain('I give up.')
+  })
+})
+
+describe('a response that breaks off', () => {
+  it.each([
+    ['JSON', false, () => `${JSON_HEAD}Content-Length: 900\r\n\r\n${REFUSED}`],
+    ['events', true, () => begun(...REFUSED_STREAM)],
+  ])('before anything was shown is an error: %s', async (_, stream, reply) => {
+    const { client, wire } = await ask(stream)
+    wire.write(reply())
+    wire.socket.end()
+    expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+  })
+
+  it('after some text was shown breaks off for the client as well', async () => {
+    const { client, wire } = await ask(true)
+    wire.write(begun(event({ role: 'assistant', content: 'Let me' })))
+    expect((await client.until('Let me')).toString()).toContain('200 OK')
+    wire.socket.end()
+    expect((await client.message()).isComplete).toBe(false)
+  })
+
+  it.each([
+    ['breaks off', (wire: Wire) => wire.socket.end()],
+    ['stays silent', () => undefined],
+  ])('when the model is asked again leaves the first one as it was, where it %s', async (_, act) => {
+    for (const stream of [false, true]) {
+      const { client, wire } = await ask(stream)
+      wire.write(stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
+      const again = await asked()
+      again.write(
+        stream
+          ? begun(event({ role: 'assistant', content: '' }))
+          : `${JSON_HEAD}Content-Length: 900\r\n\r\n{`,
+      )
+      act(again)
+      const got = await client.message()
+      expect(got.isComplete).toBe(true)
+      expect(got.body.toString()).toBe(stream ? REFUSED_STREAM.join('') : REFUSED)
+      expect(verdictOf(got)).toBe('allow')
+      again.socket.destroy()
+    }
+  })
+
+  it('is no error where the run ends with it', async () => {
+    for (const stream of [false, true]) {
+      const { client, wire } = await ask(stream)
+      const refused = () => (stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
+      wire.write(refused())
+      ;(await asked()).write(refused())
+      ;(await asked()).write(refused())
+      ;(await asked()).socket.end()
+      const got = await client.message()
+      expect(got.line).toBe('HTTP/1.1 200 OK')
+      expect(got.body.toString()).toContain(
+        "(Stopped: 'search' was called 2 times with identical arguments and results)",
+      )
+      expect(got.body.toString()).toContain('"terminal_state":"loop_detected"')
+      expect(got.body.toString()).toContain('"has_final_answer":false')
+    }
+  })
+})
+
+describe('a client', () => {
+  it('that leaves while the model is asked again ends that as well, and may come back', async () => {
+    const { client, wire, request } = await ask(true)
+    wire.write(streamed(...REFUSED_STREAM))
+    const again = await asked()
+    client.socket.destroy()
+    expect(await again.rest()).toHaveLength(0)
+    again.socket.destroy()
+    // Coming back is no further refusal: twice the model is asked again before the run ends.
+    const back = await send(request)
+    back.wire.write(streamed(...REFUSED_STREAM))
+    ;(await asked()).write(streamed(...REFUSED_STREAM))
+    ;(await asked()).write(
+      streamed(event({ role: 'assistant', content: 'I give up.' }), event({}, 'stop'), 'data: [DONE]\n\n'),
+    )
+    const got = await back.client.message()
+    expect(got.body.toString()).toContain('I give up.')
+    expect(got.body.toString()).not.toContain('loop_detected')
+  })
+})
