@@ -2,6 +2,7 @@
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
 import { event, textEvents } from './messages-events.ts'
+import { readMessageCalls } from './messages-held.ts'
 import { answerText, contentOf, isCall, stopWithoutCalls, withMembers } from './messages-shape.ts'
 import { addUsage, isObject, type Json, parseObject } from './shape.ts'
 
@@ -9,7 +10,11 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
   const content = contentOf(answer)
-  return { text: answerText(content), callsTools: content.some(isCall) }
+  return {
+    text: answerText(content),
+    callsTools: content.some(isCall),
+    held: readMessageCalls(body),
+  }
 }
 
 /** `text` takes the place of what the model said; its reasoning and what the provider ran for it stay. */
@@ -49,7 +54,7 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
 export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): OwnReply {
   const { text, model, terminal: governor } = answer
   const message = {
-    id: `msg_${id}`,
+    id: answer.id ?? `msg_${id}`,
     type: 'message',
     role: 'assistant',
     model,

@@ -2,7 +2,7 @@
 import type { TokenUsage } from '../core/usage.ts'
 import { createFrameReader, dataOf } from '../sse/frames.ts'
 import type { Facts, Tapped } from './dialect.ts'
-import { readMessageCalls, streamedMessage } from './messages-gate.ts'
+import { readMessageCalls, streamedMessage } from './messages-held.ts'
 import { laterUsage } from './messages-shape.ts'
 import { parseObject, textOf } from './shape.ts'
 import { firstText, inside, lastObject, lastText, tokens } from './usage-text.ts'

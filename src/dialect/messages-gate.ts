@@ -1,38 +1,11 @@
 /** Messages responses whose calls are held until it is known which of them the client gets. */
-import { createFrameReader, terminated } from '../sse/frames.ts'
-import type { CallGate, HeldCalls, RefusedRound } from './dialect.ts'
-import { callsOf, contentAt } from './messages-content.ts'
+import { terminated } from '../sse/frames.ts'
+import type { CallGate } from './dialect.ts'
 import { changed, createBlocks, eventOf, type MessagesEvent } from './messages-events.ts'
-import {
-  answerText,
-  contentOf,
-  isCall,
-  laterUsage,
-  memberText,
-  stopWithoutCalls,
-  withMembers,
-} from './messages-shape.ts'
+import { assembled, createAssembly } from './messages-held.ts'
+import { contentOf, isCall, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
 import { openMessagesStream } from './messages-stream.ts'
 import { addUsage, isObject, type Json, parseObject, textOf } from './shape.ts'
-
-/** A response as the input shows it: its id, and its content as JSON text, every digit as it was. */
-interface Said {
-  readonly id: string
-  readonly content: string
-}
-
-function heldOf(said: Said): HeldCalls {
-  const content = contentAt(Buffer.from(said.content), 0)
-  const text = answerText(contentOf({ content: JSON.parse(said.content) }))
-  const { id } = said
-  return { calls: callsOf(content), text, message: said, ...(id === '' ? {} : { id }) }
-}
-
-export function readMessageCalls(body: Buffer): HeldCalls | undefined {
-  const message = parseObject(body.toString('utf8'))
-  if (!message || !Array.isArray(message['content'])) return undefined
-  return heldOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
-}
 
 /** Content without the calls in `refused`, by their place among the calls. */
 function keptContent(content: readonly Json[], refused: ReadonlySet<number>): Json[] {
@@ -59,99 +32,8 @@ export function withoutMessageCalls(
   )
 }
 
-/** The results of a refused round, as a user message holds them. */
-function resultsOf({ held, results }: RefusedRound): Json[] {
-  return held.calls.map(({ id }, at) => ({
-    type: 'tool_result',
-    tool_use_id: id,
-    content: results[at] ?? '',
-  }))
-}
-
-function saidIn({ held }: RefusedRound): Said {
-  const { message } = held
-  return isObject(message)
-    ? { id: textOf(message['id']), content: textOf(message['content']) || '[]' }
-    : { id: '', content: '[]' }
-}
-
-/** The messages (JSON texts) that stand after a refused round: what the model said, and what became of each call. */
-export function roundMessages(round: RefusedRound): string[] {
-  return [
-    `{"role":"assistant","content":${saidIn(round).content}}`,
-    JSON.stringify({ role: 'user', content: resultsOf(round) }),
-  ]
-}
-
-/** The results (JSON texts) of the calls in `refused`. */
-export function refusedResults(round: RefusedRound, refused: ReadonlySet<number>): string[] {
-  return resultsOf(round)
-    .filter((_, at) => refused.has(at))
-    .map((result) => JSON.stringify(result))
-}
-
-/** What is sent after a refused round where the provider keeps what the model said, under this id. */
-export function roundAfter(round: RefusedRound): { readonly id: string; readonly messages: string } {
-  return { id: saidIn(round).id, messages: JSON.stringify([{ role: 'user', content: resultsOf(round) }]) }
-}
-
 const isCallStart = ({ type, content_block: block }: Json): boolean =>
   type === 'content_block_start' && isCall(block)
-
-/** The content of a message put together from the events of a stream. */
-function createAssembly() {
-  const blocks: { readonly start: Json; readonly grown: Map<string, string>; json: string }[] = []
-  const places = new Map<unknown, (typeof blocks)[number]>()
-  return {
-    add({ type, index, content_block: start, delta }: Json): void {
-      if (type === 'content_block_start' && isObject(start)) {
-        const block = { start, grown: new Map<string, string>(), json: '' }
-        blocks.push(block)
-        places.set(index, block)
-        return
-      }
-      const block = places.get(index)
-      if (type !== 'content_block_delta' || !block || !isObject(delta)) return
-      if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
-      for (const key of ['text', 'thinking', 'signature']) {
-        const piece = delta[key]
-        if (typeof piece === 'string')
-          block.grown.set(key, (block.grown.get(key) ?? textOf(block.start[key])) + piece)
-      }
-    },
-    /** As JSON text. @throws {SyntaxError} where a call's input is not complete. */
-    get content(): string {
-      const written = blocks
-        // A text without a letter can't be sent back.
-        .filter(
-          ({ start, grown }) =>
-            start['type'] !== 'text' || (grown.get('text') ?? textOf(start['text'])) !== '',
-        )
-        .map(({ start, grown, json }) => {
-          const whole = Buffer.from(JSON.stringify({ ...start, ...Object.fromEntries(grown) }))
-          if (json === '') return whole.toString()
-          JSON.parse(json)
-          return withMembers(whole, { input: json }).toString()
-        })
-      return `[${written.join(',')}]`
-    },
-  }
-}
-
-/** What a whole streamed response says; `undefined` where it has no end. */
-export function streamedMessage(body: Buffer): HeldCalls | undefined {
-  const assembly = createAssembly()
-  let id: string | undefined
-  let hasEnd = false
-  const reader = createFrameReader()
-  for (const frame of [...reader.push(body), ...reader.end()]) {
-    const data = eventOf(frame)?.data ?? {}
-    assembly.add(data)
-    if (data['type'] === 'message_start' && isObject(data['message'])) id = textOf(data['message']['id'])
-    if (data['type'] === 'message_delta') hasEnd = true
-  }
-  return id !== undefined && hasEnd ? heldOf({ id, content: assembly.content }) : undefined
-}
 
 /** One upstream response, as far as it is not with the client. */
 interface Try {
@@ -233,13 +115,7 @@ export function openMessagesGate(): CallGate {
       ended = current
       current = newTry()
       tries++
-      if (ended.id === undefined) return undefined
-      try {
-        return heldOf({ id: ended.id, content: ended.assembly.content })
-      } catch {
-        // It broke off in the middle of a call.
-        return undefined
-      }
+      return assembled(ended.id, ended.assembly)
     },
     release(refused) {
       if (!ended) return []

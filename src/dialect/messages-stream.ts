@@ -3,6 +3,7 @@ import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
 import { terminated } from '../sse/frames.ts'
 import type { AnswerStream } from './dialect.ts'
 import { type Blocks, changed, createBlocks, event, eventOf, type MessagesEvent } from './messages-events.ts'
+import { assembled, createAssembly } from './messages-held.ts'
 import { isCall, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
 import { addUsage, isObject, type Json, textOf } from './shape.ts'
 
@@ -39,6 +40,8 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
   let ending: MessagesEvent[] = []
   /** Calls of the current response, by their numbers in it. */
   const dropped = new Set<unknown>()
+  /** The newest response, with its calls. */
+  let newest: { readonly id: string; readonly assembly: ReturnType<typeof createAssembly> } | undefined
   /** Of the tries that are over, and of the current one. */
   let spent = begun?.usage
   let usage: unknown
@@ -80,9 +83,12 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
 
   const take = (entry: MessagesEvent): Buffer[] => {
     const { data, frame } = entry
+    newest?.assembly.add(data)
     switch (data['type']) {
       case 'message_start': {
-        usage = isObject(data['message']) ? data['message']['usage'] : undefined
+        const message = isObject(data['message']) ? data['message'] : {}
+        usage = message['usage']
+        newest = { id: textOf(message['id']), assembly: createAssembly() }
         if (hasBegun) return blocks.close()
         hasBegun = true
         return [terminated(frame)]
@@ -149,6 +155,9 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
   return {
     get text() {
       return shown
+    },
+    get held() {
+      return newest && assembled(newest.id, newest.assembly)
     },
     push(frame) {
       const entry = eventOf(frame)

@@ -34,14 +34,8 @@ import {
   textsOf,
 } from './messages-content.ts'
 import { messagesCallsNothing, messagesFacts } from './messages-facts.ts'
-import {
-  openMessagesGate,
-  readMessageCalls,
-  refusedResults,
-  roundAfter,
-  roundMessages,
-  withoutMessageCalls,
-} from './messages-gate.ts'
+import { openMessagesGate, withoutMessageCalls } from './messages-gate.ts'
+import { readMessageCalls, refusedResults, roundAfter, roundMessages } from './messages-held.ts'
 import { openMessagesStream } from './messages-stream.ts'
 import { anthropicOverflow } from './overflow-error.ts'
 import { isObject, textOf } from './shape.ts'
@@ -243,6 +237,17 @@ function repayIn(
   return [...renamed, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
 }
 
+/** The results in a request that Governor answers alone, for the one that comes after it. */
+function unsentIn({ json, items }: Index, conversation: ReadMessages, as: string, unique: string) {
+  const owed = items.flatMap((_, at) =>
+    conversation
+      .content(at)
+      .blocks.filter(({ type }) => type === 'tool_result')
+      .map(({ start, end }) => json.toString('utf8', start, end)),
+  )
+  return { id: `msg_${unique}`, owed, as }
+}
+
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const list = indexList<MessageItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
   if (!list) return undefined
@@ -263,6 +268,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
     goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
     owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
+    unsent: (unique) => (previous === undefined ? undefined : unsentIn(list, conversation, previous, unique)),
     loosen: () => loosenIn(list),
     repay: (owed, as) => (previous === undefined ? [] : repayIn(list, conversation, owed, as)),
   }

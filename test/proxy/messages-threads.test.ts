@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import {
+  callMessages,
+  keepingThreads,
+  type Message,
+  type MessagesStep,
+  resultsFor,
+} from '../support/messages.ts'
+import type { Script } from '../support/provider.ts'
+
+const call = { name: 'search', arguments: { query: 'more' } }
+const budget = { max_iterations: 2, adaptive: false, caution_threshold: 1, warning_threshold: 1 }
+
+/** An agent that lets the provider keep its conversation. */
+function createThread(url: string, stream: boolean) {
+  let previous: string | undefined
+  return async (...messages: readonly Message[]): Promise<MessagesStep> => {
+    const body = previous
+      ? { thread: { type: 'continue', previous_message_id: previous }, system: undefined, tools: undefined }
+      : { thread: { type: 'create' } }
+    const step = await callMessages(url, messages, { stream, body })
+    if (step.status === 200) previous = step.message.id
+    return step
+  }
+}
+
+const says = (content: string): Message => ({ role: 'user', content })
+
+/** Calls a tool in every response, and when it is stopped answers as well. */
+const stubborn: Script = ({ json }) => ({
+  calls: [call],
+  ...(JSON.stringify(json.messages.at(-1)).includes('maximum number') ? { text: 'So far.' } : {}),
+})
+
+describe.each([{ stream: false }, { stream: true }])('a message thread (stream: $stream)', ({ stream }) => {
+  it('goes on after a last answer whose calls were taken out', async () => {
+    const { url, provider } = await startBoth(keepingThreads(stubborn), { budget })
+    const send = createThread(url, stream)
+    const one = await send(says('Find out.'))
+    const two = await send(resultsFor(one.message.content))
+    const last = await send(resultsFor(two.message.content))
+    expect(last).toMatchObject({ status: 200, text: 'So far.', stop: 'end_turn' })
+    const next = await send(says('And now?'))
+    expect(next.status).toBe(200)
+    expect(next.headers.get('x-governor-iteration')).toBe('1/2')
+    const [results, asked] = provider.requests.at(-1)?.json.messages ?? []
+    expect(results?.content).toMatchObject([{ type: 'tool_result' }])
+    expect(asked).toEqual(says('And now?'))
+  })
+
+  it('goes on after an answer that was given again', async () => {
+    const { url } = await startBoth(keepingThreads(stubborn), { budget })
+    const send = createThread(url, stream)
+    const one = await send(says('Find out.'))
+    const two = await send(resultsFor(one.message.content))
+    const last = await send(resultsFor(two.message.content))
+    const thread = { type: 'continue', previous_message_id: two.message.id }
+    const again = await callMessages(url, [resultsFor(two.message.content)], {
+      stream,
+      body: { thread, system: undefined, tools: undefined },
+    })
+    expect([again.text, again.message.id]).toEqual(['So far.', last.message.id])
+    expect((await send(says('And now?'))).status).toBe(200)
+  })
+
+  it('goes on after an answer that its provider does not know', async () => {
+    const script: Script = ({ json }) => ({
+      ...(JSON.stringify(json.messages.at(-1)).includes('maximum number')
+        ? { status: 500 }
+        : { calls: [call] }),
+    })
+    const { url, provider } = await startBoth(keepingThreads(script), { budget })
+    const send = createThread(url, stream)
+    const one = await send(says('Find out.'))
+    const two = await send(resultsFor(one.message.content))
+    const last = await send(resultsFor(two.message.content))
+    expect(last.text).toBe('(Reached max iterations: 2)')
+    const next = await send(says('And now?'))
+    expect(next.status).toBe(200)
+    expect(provider.requests.at(-1)?.json['thread']).toEqual({
+      type: 'continue',
+      previous_message_id: two.message.id,
+    })
+  })
+
+  it('is announced its budget once, at its beginning', async () => {
+    const { url, provider } = await startBoth(keepingThreads(stubborn), { budget: { announce: 'always' } })
+    const send = createThread(url, stream)
+    const one = await send(says('Find out.'))
+    await send(resultsFor(one.message.content))
+    const announced = provider.requests.map(({ body }) => body.includes('Tool budget: you have'))
+    expect(announced).toEqual([true, false])
+  })
+})
