@@ -9,6 +9,8 @@ interface ShrinkContext {
   readonly recovery: 'shrink_context'
   readonly limit: number
   readonly promptTokens?: number
+  /** By how many tokens the input is too large, where that is stated too. */
+  readonly overflowBy?: number
 }
 
 /** The input is too large and no usable limit is stated: compress, but go on believing in the window. */

@@ -11,9 +11,23 @@ export const cohereTooMany: Quirk = {
     says(/tokens in the prompt cannot exceed (\d+) - received (\d+)/, (limit, prompt) =>
       overInput(limit, prompt),
     ),
+    says(
+      /size limit exceeded by (\d+) tokens[^\n]{0,160}limit for this model is (\d+) tokens/,
+      (overflowBy = 0, limit = 0) => ({ recovery: 'shrink_context', limit, overflowBy }),
+    ),
     says(/size limit exceeded by (\d+) tokens/, (by = 0) => ({ recovery: 'compress_only', overflowBy: by })),
   ),
   examples: [
+    {
+      status: 400,
+      body: {
+        message:
+          'too many tokens: size limit exceeded by 900 tokens. Try using shorter inputs. The limit for this model is 4096 tokens.',
+      },
+      means: 'shrink_context',
+      limit: 4096,
+      overflowBy: 900,
+    },
     {
       status: 400,
       body: {

@@ -24,6 +24,7 @@ export const generalReader: Quirk = {
       body: { detail: 'Conversation exceeds the 32k context window by 1,200 tokens' },
       means: 'shrink_context',
       limit: 32000,
+      overflowBy: 1200,
     },
     {
       status: 400,

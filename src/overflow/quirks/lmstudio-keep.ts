@@ -11,6 +11,7 @@ export const lmstudioKeep: Quirk = {
       /keep the first (\d+) tokens when context the overflows\. however, the model is loaded with context length of only (\d+) tokens/,
       (prompt, limit) => overInput(limit, prompt),
     ),
+    says(/n_keep[: (]{1,3}(\d+)\)? ?>= ?n_ctx[: (]{1,3}(\d+)/, (prompt, limit) => overInput(limit, prompt)),
     says(/tokens to keep from the initial prompt is greater than the context length/, () => ({
       recovery: 'compress_only',
     })),
@@ -25,6 +26,16 @@ export const lmstudioKeep: Quirk = {
       means: 'shrink_context',
       limit: 4096,
       promptTokens: 9001,
+    },
+    {
+      status: 400,
+      body: {
+        error:
+          'The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 5000>= n_ctx: 4096).',
+      },
+      means: 'shrink_context',
+      limit: 4096,
+      promptTokens: 5000,
     },
     {
       status: 400,

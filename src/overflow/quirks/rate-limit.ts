@@ -14,6 +14,9 @@ const CODES = new Set([
   'insufficient_quota',
   'exceeded_current_quota_error',
   'quota_exceeded',
+  // MiniMax: requests and tokens per minute.
+  '1002',
+  '1039',
 ])
 
 const WORDS =

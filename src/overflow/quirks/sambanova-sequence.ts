@@ -1,4 +1,4 @@
-import { overInput } from '../../core/overflow.ts'
+import { overWindow } from '../../core/overflow.ts'
 import { type Quirk, says } from '../quirk.ts'
 
 export const sambanovaSequence: Quirk = {
@@ -8,7 +8,7 @@ export const sambanovaSequence: Quirk = {
   source: 'community.sambanova.ai',
   read: says(
     /prompt is (\d+) tokens long[^\n]{0,120}maximum supported sequence length is just (\d+)/,
-    (prompt, limit) => overInput(limit, prompt),
+    (prompt = 0, limit = 0) => overWindow(prompt, limit),
   ),
   examples: [
     {

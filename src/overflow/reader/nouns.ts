@@ -1,7 +1,7 @@
 /** What a number is a number of: the input, the output, both together, or the window. */
 import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { head, leftOf, rightOf } from './place.ts'
+import { head, isNumber, leftOf, rightOf } from './place.ts'
 import type { Role } from './roles.ts'
 import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
 
@@ -69,19 +69,36 @@ const PLUS = new Set(['+', 'plus'])
 
 /** `A + B > C`, `input (A) + output (B)`: the summands. */
 export function isSummand(sentence: Sentence, at: number): boolean {
-  if (PLUS.has(head(rightOf(sentence, at))[0] ?? '')) return true
-  for (const word of leftOf(sentence, at).slice(0, 5)) {
+  const right = rightOf(sentence, at)
+  const plus = head(right)
+    .slice(0, 4)
+    .findIndex((word) => PLUS.has(word))
+  if (plus !== -1 && isNumber(sentence[at + right.length + 1]) && !endsBefore(right)) return true
+  const left = leftOf(sentence, at)
+  // What is added to is a number too, and not what one number is the sum of.
+  if (!isNumber(sentence[at - left.length - 1])) return false
+  for (const word of left.slice(0, 6)) {
     if (PLUS.has(word)) return true
-    // `(input + output) N`
-    if (word === ')') return false
+    if (word === ')' && left[0] === ')') return false
     if (MODALS.has(word) || word === '<=' || word === '=' || cueOf(word) === 'exceed') return false
+  }
+  return false
+}
+
+/** Another phrase begins before the plus. */
+function endsBefore(right: readonly string[]): boolean {
+  for (const word of right) {
+    if (PLUS.has(word)) return false
+    if (word === ',' || MODALS.has(word) || cueOf(word) === 'exceed') return true
   }
   return false
 }
 
 export function summandNoun(sentence: Sentence, at: number): Noun {
   const left = leftOf(sentence, at)
-  const isFollowed = PLUS.has(head(rightOf(sentence, at))[0] ?? '')
+  const isFollowed = head(rightOf(sentence, at))
+    .slice(0, 4)
+    .some((word) => PLUS.has(word))
   const plus = isFollowed ? -1 : left.findIndex((word) => PLUS.has(word))
   const own = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
   if (own === 'input' || own === 'output') return own

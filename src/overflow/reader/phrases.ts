@@ -57,7 +57,7 @@ export function isCompared(right: readonly string[]): boolean {
     'and',
     'long',
   ].includes(first)
-  if (isVerb && (COMPARES.has(second) || cueOf(second) === 'exceed')) return true
+  if (isVerb && (COMPARES.has(second) || MORE.has(second) || cueOf(second) === 'exceed')) return true
   return isVerb && ['is', 'been', 'already'].includes(second) && cueOf(third) === 'exceed'
 }
 
@@ -123,6 +123,8 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
     )
       return undefined
     if (word === 'least') return 'value'
+    // `more than N`, whatever the comparative.
+    if (word === 'than') return before === 'smaller' && left[at + 2] !== 'be' ? 'value' : 'bound'
     const cue = cueOf(word)
     // `current` and the like stand before the noun that they are about, `context length` after it.
     if (cue === 'bound' && nounOf(word) === 'window') {

@@ -33,7 +33,7 @@ function isStrong(word: string, next: string): boolean {
   if (OUTPUT_FIELD.test(word)) return true
   if (word === 'message' || word === 'text') return false
   if (word === 'token') return /^(?:limit|count|length|budget|window|size|limits|quota)$/.test(next)
-  return STRONG.has(word)
+  return STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)
 }
 
 /** `the message is too long`: what else a text may be too much in is no matter of context. */
@@ -49,7 +49,7 @@ function saysTooMuch(words: readonly string[]): boolean {
     const after = words[at + 2] ?? ''
     if (word === 'too' || word === 'zu' || word === 'trop' || word === 'demasiado' || word === 'слишком')
       return SIZES.has(next) || SIZES.has(after)
-    if (word === 'over') return OVER_WHAT.has(next)
+    if (word === 'over' || word === 'above' || word === 'beyond') return OVER_WHAT.has(next)
     if (word === 'more' || word === 'fewer') return next === 'than' && word === 'more'
     if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
     if (word === 'fit')
@@ -207,6 +207,7 @@ function interpret({ figures, subjects, saysRequest }: Read): Overflow {
       return other.noun === undefined && saysRequest && !isAbout('input')
         ? overTotal(limit)
         : overInput(limit, other.value)
+    if (excess !== undefined) return { recovery: 'shrink_context', limit, overflowBy: excess }
     return isBoth ? overTotal(limit) : overInput(limit, undefined)
   }
   if (excess !== undefined) return { recovery: 'compress_only', overflowBy: excess }

@@ -81,6 +81,7 @@ function roleOf(
   if (isSummand(sentence, at)) return 'value'
   if (wordAt(sentence, at - 1) === '/' && isNumber(sentence[at - 2])) return 'limit'
   if (wordAt(sentence, at - 1) === 'of' && isNumber(sentence[at - 2])) return 'limit'
+  if (wordAt(sentence, at + 1) === 'of' && isNumber(sentence[at + 2])) return 'value'
   if (isRoom(left, right)) return 'room'
   if (isPassive(right)) return 'limit'
   const before = cueBefore(left)
@@ -98,12 +99,19 @@ function roleOf(
   return noun ? 'value' : undefined
 }
 
+/** The words after a number; in `input=7000 output=2000` those before the next number are about that. */
+function ownRight(sentence: Sentence, at: number): string[] {
+  const right = rightOf(sentence, at)
+  const names = (right.at(-1) === '=' || right.at(-1) === ':') && right.length <= 3
+  return names && isNumber(sentence[at + right.length + 1]) ? [] : right
+}
+
 /** The figures of one sentence, in order. */
 export function figuresOf(sentence: Sentence): Figure[] {
   return sentence.flatMap((atom, at): Figure[] => {
     if (atom.kind !== 'number' || atom.isNegative) return []
     const left = leftOf(sentence, at)
-    const right = rightOf(sentence, at)
+    const right = ownRight(sentence, at)
     if (hasOtherUnit(left, right) || isDifference(sentence, at) || isSum(sentence, at, left)) return []
     const range = rangeEnd(sentence, at)
     if (range.isStart) return []

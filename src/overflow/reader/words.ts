@@ -26,7 +26,7 @@ const CUES: ReadonlyMap<string, Cue> = table<Cue>({
     überschreiten превышает превышают превышен превышено превышена ultrapassa ultrapassou`,
   bound: `max maximum maximal maximale máximo máxima máximum limit limits limited limite límite limita lim most only allowed allows allow permitted
     permits supports supported support capacity cap caps capped <= =< < ≤ less fewer below under within window ceiling threshold available up
-    configured accepts accept accepted handle handles n_ctx ctx context context_length max_model_len max_seq_len max_context_length
+    bound configured accepts accept accepted handle handles n_ctx ctx context context_length max_model_len max_seq_len max_context_length
     max_position_embeddings max_input_tokens max_prompt_tokens max_num_tokens max_total_tokens context_window context_size
     max_sequence_length max_input_length just restricted budget size
     höchstens maximalen maximum-limit grenze limites максимум максимальная максимальный максимальной лимит лимита`,
@@ -42,7 +42,7 @@ const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
   input: `prompt prompts input inputs message messages conversation history text texts document documents query content contents
     transcript chat dialog dialogue input_tokens prompt_tokens prompt_token_ids n_prompt_tokens instruction instructions functions
     definitions question max_input_tokens max_prompt_tokens max_input_length
-    eingabe entrada invite entrée saisie запрос промпт ввод`,
+    eingabe entrada invite entrée saisie запрос запроса промпт промпта ввод`,
   output: `output outputs completion completions response responses generation generations generate generated generating answer
     max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens max-tokens max_gen_tokens max_length
     maxtokens num_predict n_predict max_tokens_to_sample new_tokens max_generated_tokens max_output_length maxtokencount
