@@ -19,6 +19,9 @@ const BYTES_PER_HASH = 96
 const BYTES_PER_THREAD = 512
 /** How many responses are remembered by id, for each session that there may be. */
 const LINKS_PER_SESSION = 4
+/** They may hold results that are to be sent along: what all of them take, beside the sessions. */
+const SHARE_OF_LINKS = 0.25
+const BYTES_PER_LINK = 256
 /** A window of calls and outcomes, and names of messages. */
 const BYTES_PER_GUARD = 8_192
 /** A call that only its response told of. */
@@ -57,6 +60,8 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   })
   const links = new LRUCache<string, Link>({
     max: limits.maxSessions * LINKS_PER_SESSION,
+    maxSize: Math.max(1, Math.floor(limits.maxBytes * SHARE_OF_LINKS)),
+    sizeCalculation: ({ owed = [] }) => owed.reduce((sum, text) => sum + text.length * 2, BYTES_PER_LINK),
     ttl: limits.ttl,
     updateAgeOnGet: true,
     perf: { now },

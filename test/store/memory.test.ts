@@ -136,6 +136,14 @@ describe('a link', () => {
     expect(await store.linked('me', 'resp_0')).toBeUndefined()
     expect(await store.linked('me', 'resp_19')).toEqual(link)
   })
+
+  it('is forgotten as well where what it holds takes too much room', async () => {
+    const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 40_000 })
+    const owed = ['x'.repeat(2_000)]
+    for (let at = 0; at < 4; at++) await store.link('me', `resp_${at}`, { ...link, owed })
+    expect(await store.linked('me', 'resp_0')).toBeUndefined()
+    expect(await store.linked('me', 'resp_3')).toEqual({ ...link, owed })
+  })
 })
 
 describe('a first answer', () => {
