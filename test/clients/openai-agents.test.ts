@@ -7,6 +7,15 @@ import { type Received, runaway, type Script, startProvider } from '../support/p
 setTracingDisabled(true)
 
 const same = { name: 'search', arguments: { query: 'the same' } }
+/** What was said before the run. */
+const isBefore = ({ json }: Received) => json['input'] === 'Remember 42.'
+
+/** Answers the requests of the run by number, and what came before it with a word. */
+const inRun = (script: Script): Script => {
+  let number = 0
+  return (request) => (isBefore(request) ? { text: 'Yes.' } : script(request, ++number))
+}
+
 const research: Script = (_, number) =>
   [
     { reasoning: 'x', calls: [{ name: 'search', arguments: { query: 'it' } }] },
@@ -14,9 +23,11 @@ const research: Script = (_, number) =>
     { text: 'It is — after all — 42. 🎉' },
   ][number - 1] ?? { text: 'Nothing more.' }
 
-type How =
-  | { readonly stream: boolean; readonly state: 'history' }
-  | { readonly stream: boolean; readonly state: 'conversation' }
+interface How {
+  readonly stream: boolean
+  /** Who keeps what was said: the agent, the provider in a conversation, or by the response before. */
+  readonly state: 'history' | 'conversation' | 'response'
+}
 
 async function run(baseURL: string, { stream, state }: How) {
   const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
@@ -42,7 +53,13 @@ async function run(baseURL: string, { stream, state }: How) {
     model: 'gpt-test',
     tools: [search],
   })
-  const options = { maxTurns: 20, ...(state === 'conversation' ? { conversationId: 'conv_1' } : {}) }
+  const before =
+    state === 'response' ? await client.responses.create({ model: 'm', input: 'Remember 42.' }) : null
+  const options = {
+    maxTurns: 20,
+    ...(state === 'conversation' ? { conversationId: 'conv_1' } : {}),
+    ...(before ? { previousResponseId: before.id } : {}),
+  }
   if (!stream) {
     const result = await runner.run(agent, 'What is it?', options)
     return { answer: result.finalOutput, turns: result.rawResponses.length, items: kindsOf(result.newItems) }
@@ -64,10 +81,12 @@ describe.each<How>([
   { stream: true, state: 'history' },
   { stream: false, state: 'conversation' },
   { stream: true, state: 'conversation' },
+  { stream: false, state: 'response' },
+  { stream: true, state: 'response' },
 ])('OpenAI Agents (stream: $stream, state: $state)', (how) => {
   it('answer the same by the same steps, and the provider gets the same bytes, as without Governor', async () => {
-    const direct = await startProvider(research)
-    const behind = await startProvider(research)
+    const direct = await startProvider(inRun(research))
+    const behind = await startProvider(inRun(research))
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
     const { url } = await startGovernor(behind.url)
     const without = await run(direct.url, how)
@@ -79,18 +98,21 @@ describe.each<How>([
   })
 
   it('end with an answer, and no error, when their run is stopped', async () => {
-    const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5, adaptive: false } })
+    const { url, provider } = await startBoth(inRun(runaway()), {
+      budget: { max_iterations: 5, adaptive: false },
+    })
     expect(await run(url, how)).toMatchObject({ answer: 'This is what I found so far.', turns: 6 })
-    expect(provider.requests).toHaveLength(6)
-    const warned = provider.requests.map(({ body }) => body.includes('[BUDGET: Iteration'))
+    const steps = provider.requests.filter((request) => !isBefore(request))
+    expect(steps).toHaveLength(6)
+    const warned = steps.map(({ body }) => body.includes('[BUDGET: Iteration'))
     expect(warned).toEqual([false, false, false, true, true, false])
   })
 
   it('go on with the model’s next answer when its calls are refused', async () => {
-    const { url, provider } = await startBoth((request) =>
-      isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] },
+    const { url, provider } = await startBoth(
+      inRun((request) => (isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] })),
     )
     expect(await run(url, how)).toMatchObject({ answer: 'I give up.', turns: 9 })
-    expect(provider.requests).toHaveLength(10)
+    expect(provider.requests.filter((request) => !isBefore(request))).toHaveLength(10)
   })
 })
