@@ -111,8 +111,9 @@ export function goingOn(
   }
 }
 
-/** Does the request take part in a tool loop? Titles and summaries offer no tools and hold no results. */
+/** Does the request take part in a tool loop? Titles and summaries offer no tools and hold no results, or say what they are. */
 export function isAgentic(conversation: Conversation, sighting: Sighting): boolean {
+  if (conversation.isUpkeep) return false
   return conversation.offersTools || sighting.hasResults
 }
 

@@ -152,6 +152,10 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
       // A prompt that is kept by the provider may come with tools of its own.
       return tools ? holdsItems(json, tools) : isObject(field('prompt'))
     },
+    get isUpkeep() {
+      const last = items.at(-1)
+      return last?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger'
+    },
     get systemText() {
       const leading = items.findIndex((one) => one.role !== 'system')
       const all = items.slice(0, leading === -1 ? items.length : leading)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script } from '../support/provider.ts'
-import { type Item, runResponses, TOOL } from '../support/responses-agent.ts'
+import { callResponses, type Item, runResponses, TOOL } from '../support/responses-agent.ts'
 
 const WARNING =
   '[BUDGET: Iteration 3/3. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]'
@@ -118,5 +118,35 @@ describe.each([
     expect(again.response['id']).toBe(first.steps.at(-1)?.response['id'])
     const more = await first.ask('And now?')
     expect(more.headers.get('x-governor-iteration')).toBe('1/3')
+  })
+})
+
+describe('a request that asks for a compaction', () => {
+  it('is relayed and not counted, also when the budget is used up', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 2 } })
+    const headers = { 'x-governor-session': 's' }
+    const agent = await runResponses(url, 'Go.', { headers, max: 2 })
+    const outputs = (agent.steps.at(-1)?.calls ?? []).map(({ call_id }) => ({
+      type: 'function_call_output',
+      call_id,
+      output: 'found',
+    }))
+    const asked = { store: false, input: [...agent.items, ...outputs, { type: 'compaction_trigger' }] }
+    for (let times = 0; times < 3; times++) {
+      const { status, headers: got } = await callResponses(url, asked, { headers })
+      expect([status, got.get('x-governor-iteration'), got.get('x-governor-verdict')]).toEqual([
+        200,
+        null,
+        null,
+      ])
+    }
+    expect(provider.requests.at(-1)?.json).toMatchObject(asked)
+    const compacted = [
+      { type: 'compaction', encrypted_content: 'x' },
+      { role: 'user', content: 'Go.' },
+    ]
+    const next = await callResponses(url, { store: false, input: compacted }, { headers })
+    expect(next.headers.get('x-governor-iteration')).toBe('2/2')
+    expect(next.response['governor']).toMatchObject({ terminal_state: 'tool_limit_reached' })
   })
 })
