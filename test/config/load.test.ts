@@ -37,6 +37,18 @@ describe('a wrong configuration', () => {
       'upstreams: {x: {url: http://x, uri: 1}}',
       'upstreams.x.uri: unknown key: expected one of url, api_key, headers',
     ],
+    [
+      "overflow: {quirks: [{id: q, match: {text: '(a)\\1'}, recovery: compress_only}]}",
+      'overflow.quirks.0.match.text: found "(a)\\\\1": no pattern of RE2\'s syntax:',
+    ],
+    [
+      'overflow: {quirks: [{id: q, match: {}, recovery: compress_only}]}',
+      'overflow.quirks.0.match: found keys and values: matches everything',
+    ],
+    [
+      'overflow: {quirks: [{id: q, match: {status: 400}, recovery: shrink}]}',
+      'overflow.quirks.0.recovery: found "shrink": expected one of shrink_context',
+    ],
     ['budget: {run: {max_token: 1}}', 'budget.run.max_token: unknown key: expected one of max_tool_calls'],
     ['budget: {max_iterations: "5"}', 'budget.max_iterations: found "5": expected a number'],
     ['budget: {max_iterations: 5.5}', 'budget.max_iterations: found 5.5: expected a whole number'],

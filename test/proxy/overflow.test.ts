@@ -1,6 +1,7 @@
 import { gzipSync } from 'node:zlib'
 import OpenAI, { type APIError, BadRequestError } from 'openai'
 import { describe, expect, it } from 'vitest'
+import { checkConfig } from '../../src/config/load.ts'
 import { TOOLS } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Answer, serve } from '../support/provider.ts'
@@ -277,13 +278,19 @@ describe('a quirk of the user', () => {
         limit_from: 'size',
       },
     ]
-    const { url } = await startBoth(
+    const { url, governor } = await startBoth(
       () => ({ status: 418, body: { error: { message: 'more than a cup of 4096' } } }),
       {
         overflow: { quirks },
       },
     )
     expect(await governorOf(await ask(url))).toMatchObject({ quirk: 'house', limit: 4096 })
+    const renamed = quirks.map((quirk) => ({ ...quirk, id: 'house-two' }))
+    governor.reload(checkConfig({ overflow: { quirks: renamed } }, 'test'))
+    expect(await governorOf(await ask(url))).toMatchObject({ quirk: 'house-two', limit: 4096 })
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_overflow_total{recovery="shrink_context",quirk="house"} 1')
+    expect(metrics).toContain('governor_overflow_total{recovery="shrink_context",quirk="house-two"} 1')
   })
 })
 
