@@ -1,5 +1,6 @@
 /** Recorded conversations: one line of JSON each, in the shape of the requests that they were made with. */
 import type { ToolCall } from '../core/conversation.ts'
+import { resultText } from '../dialect/messages-content.ts'
 import { callOfItem, kindOfItem, textOfOutput } from '../dialect/responses-shape.ts'
 
 /** What one response called, and what came of each call; `undefined` where that is not recorded. */
@@ -136,9 +137,13 @@ class Reader {
   #said(content: unknown): void {
     const parts = partsOf(content)
     const answers = parts.filter(({ type }) => type === 'tool_result')
-    for (const answer of answers) this.#answered(textOf(answer['tool_use_id']), answer['content'])
-    if (answers.length > 0) return
+    for (const answer of answers) this.#answered(textOf(answer['tool_use_id']), resultText(answer['content']))
     const texts = textsOf(content)
+    if (answers.length > 0) {
+      // Words beside results may be a person's, or the harness's: whose, the registry knows.
+      if (texts.length > 0) this.events.push({ kind: 'words', texts })
+      return
+    }
     // A message without any text, a picture say: a person's, unless it follows what a tool gave and shows that.
     const isOfTools = texts.length === 0 && this.#followsResult
     this.#isOpen = false

@@ -6,6 +6,7 @@ import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
+import { documentsOf, type Line } from './documents.ts'
 import { type Judged, judge } from './judge.ts'
 import { readRecording } from './recording.ts'
 
@@ -25,13 +26,6 @@ const READ_SIZE = 1_048_576
 /** Work that is done before a bar could be read gets none. */
 const LONG_WORK = 8_388_608
 const BAR_WIDTH = 30
-
-interface Line {
-  readonly text: string
-  readonly number: number
-  /** Bytes read of the file so far. */
-  readonly offset: number
-}
 
 /** The bytes of a file, piece by piece. Each piece is only good until the next one is asked for. */
 async function* bytesOf(file: string): AsyncGenerator<Uint8Array> {
@@ -208,7 +202,7 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
     let end = 0
     try {
       const input = file === '-' ? terminal.input() : bytesOf(file)
-      for await (const { text, number, offset } of linesOf(input)) {
+      for await (const { text, number, offset } of documentsOf(linesOf(input))) {
         end = offset
         if (text.trim() === '') continue
         const found = judgeLine(text, `${name}:${number}`, policy, registry, count)

@@ -111,7 +111,8 @@ function likenessOf({ cache_control: _cached, ...part }: Json): string {
   return `[${textOf(part['type'])} ${letters.join('')}]`
 }
 
-function resultText(content: unknown): string {
+/** What a result says, decoded, with something that stands for what is no text. */
+export function resultText(content: unknown): string {
   if (typeof content === 'string') return content
   return objectsOf(content)
     .map((part) => (part['type'] === 'text' ? textOf(part['text']) : likenessOf(part)))

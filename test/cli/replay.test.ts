@@ -58,6 +58,49 @@ async function judged(text: string, ...args: readonly string[]): Promise<string[
 }
 
 describe('governor replay --json', () => {
+  const blocks = (results: readonly unknown[], beside: readonly Json[] = []): Json[] => [
+    user('Go.'),
+    ...results.flatMap((content, at) => [
+      { role: 'assistant', content: [{ type: 'tool_use', id: `t${at}`, name: 'shot', input: {} }] },
+      { role: 'user', content: [{ type: 'tool_result', tool_use_id: `t${at}`, content }, ...beside] },
+    ]),
+  ]
+  const image = (data: string) => [{ type: 'image', source: { type: 'base64', data } }]
+
+  it('tells one picture that a tool gave from another', async () => {
+    const same = ['AA', 'AA', 'AA'].map(image)
+    expect(await judged(lineOf('a', blocks(same)))).toEqual(['2:warn:repetition:shot'])
+    expect(await judged(lineOf('a', blocks(['AA', 'AB', 'AC'].map(image))))).toEqual([])
+  })
+
+  it('takes words beside results for a person’s, but for those that a harness is known to write', async () => {
+    const results = Array(12).fill('ok')
+    const text = (value: string) => [{ type: 'text', text: value }]
+    const reminded = await judged(
+      lineOf('a', blocks(results, text('<system-reminder>Mind.</system-reminder>'))),
+    )
+    expect(reminded.some((found) => found.includes('block'))).toBe(true)
+    const asked = await judged(lineOf('a', blocks(results, text('Look again, please.'))))
+    expect(asked.some((found) => found.includes('block'))).toBe(false)
+  })
+
+  it.each([2, undefined])(
+    'reads a whole request body in a file of its own (indented by %s)',
+    async (space) => {
+      const body = { model: 'm', system: 'You help.', messages: blocks(['ok', 'ok', 'ok']) }
+      expect(await judged(JSON.stringify({ url: '/v1/messages', body }, null, space))).toEqual([
+        '2:warn:repetition:shot',
+      ])
+    },
+  )
+
+  it('says of every line that it is no JSON where the file as a whole is none', async () => {
+    const { err, code } = await governor(['replay', '--json', fileWith('{\n"messages": [\n')])
+    expect(code).toBe(0)
+    expect(err).toContain('line 1: not JSON')
+    expect(err).toContain('line 2: not JSON')
+  })
+
   it('says for each finding which conversation, call, verdict, pattern and tool', async () => {
     const file = fileWith(talk('fine', [LIST]) + talk('stuck', times(3, LIST)))
     const { code, out, err } = await governor(['replay', '--json', file])
