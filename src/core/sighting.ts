@@ -33,7 +33,7 @@ export interface Sighting {
   /** Names the results that the input begins with, whose calls are not in it. */
   readonly step?: Hash
   /** Length of the request. */
-  readonly bytes?: number
+  readonly bytes: number | undefined
   /** Does the newest assistant message say something, or call nothing? `undefined` where the request shows none. */
   speaks(): boolean | undefined
   /** What the conversation began with; `undefined` before its first assistant message. */
@@ -57,6 +57,7 @@ export function sight(
   conversation: Conversation,
   fingerprint: string,
   registry: ScaffoldRegistry,
+  bytes?: number,
 ): Sighting {
   const last = lastMessage(conversation)
   const end = endsInPrefill(conversation, last) ? last : conversation.length
@@ -64,6 +65,7 @@ export function sight(
   const ancestry = ancestryOf(reading, conversation)
   return {
     fingerprint,
+    bytes,
     system: reading.system,
     humans: reading.humans,
     iteration: reading.steps + 1,

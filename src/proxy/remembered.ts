@@ -41,7 +41,7 @@ export interface Remembered {
   /** The answer to a warning called nothing. */
   acknowledged(): Promise<void>
   /** Judges the calls of the response; a store that fails refuses none. */
-  refuse(calls: readonly ToolCall[], policy: LoopPolicy): Promise<Refused>
+  refuse(calls: readonly ToolCall[]): Promise<Refused>
   /** The provider gave no answer: the iteration is not used up. */
   giveBack(): Promise<void>
   /** Something became known of the windows of the session's models. */
@@ -63,6 +63,7 @@ export interface Counting {
   readonly sighting: Sighting
   /** The conversation, by its id, that the provider adds to. */
   readonly within: string | undefined
+  readonly loop: LoopPolicy
   /** Takes the request in for the loop guard. */
   readonly follow: ((guarded: Guarded) => Guarded) | undefined
   /** Takes in for the loop guard what a response called. */
@@ -97,7 +98,7 @@ async function withFirst(
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
 export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
   const { store } = context
-  const { tenant, id, sessionId, isDerived, thread, sighting, within, follow, note } = counting
+  const { tenant, id, sessionId, isDerived, thread, sighting, loop, within, follow, note } = counting
   const key = id === undefined ? undefined : { tenant, id }
   const askedAt = context.now()
   const counted: CountedRequest = { fingerprint: sighting.fingerprint, thread }
@@ -170,14 +171,14 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
       const known = (await store.linked(tenant, name)) ?? own
       if (known) await store.link(tenant, name, { ...known, ...debt })
     },
-    async refuse(calls, policy) {
+    async refuse(calls) {
       if (!key) return NOTHING_REFUSED
       const isAgain = wasJudged
       wasJudged = true
       try {
         return await store.update(key, (session) => {
           const judged = refuseIn(session ?? NEW_SESSION, counted, (guarded) =>
-            refuse(guarded, calls, policy, counted.fingerprint, isAgain),
+            refuse(guarded, calls, loop, counted.fingerprint, isAgain),
           )
           return { session: judged.session, result: judged.refused }
         })

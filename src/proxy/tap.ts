@@ -181,9 +181,9 @@ export function openTap(target: TapTarget): Tap {
       const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
       if (!isUnreadable) fault(error as Error)
     }
-    const { usage, ...ids } = facts
+    const { usage } = facts
     settle({
-      ...ids,
+      ...facts,
       callsNothing,
       usage: usage ? { ...usage, estimated: false } : estimated(read, requestBytes),
     })
