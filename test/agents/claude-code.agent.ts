@@ -1,4 +1,6 @@
-import { beforeAll, describe } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { type Running, startBoth } from '../support/governor.ts'
+import type { Received } from '../support/provider.ts'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
 import { install, type Program, start, workspace } from './program.ts'
 
@@ -9,9 +11,10 @@ beforeAll(async () => {
   binary = await install(PROGRAM)
 })
 
-const drive: Drive = async (url, prompt) => {
-  const folder = await workspace()
-  const args = ['-p', prompt, '--model', 'claude-sonnet-4-5', '--allowedTools', 'Bash']
+const PROMPT = 'Run the steps you planned, then say that you are done.'
+
+const runIn = (folder: string, url: string, prompt: string, more: readonly string[] = []) => {
+  const args = ['-p', prompt, '--model', 'claude-sonnet-4-5', '--allowedTools', 'Bash,Agent', ...more]
   return start(binary, args, folder, {
     ANTHROPIC_BASE_URL: url,
     ANTHROPIC_API_KEY: 'sk-ant-test',
@@ -22,10 +25,59 @@ const drive: Drive = async (url, prompt) => {
   })
 }
 
+const drive: Drive = async (url, prompt) => runIn(await workspace(), url, prompt)
+
+const ends = ({ events }: Running) =>
+  events.flatMap((event) => (event.kind === 'request_ended' && event.iteration ? [event] : []))
+
+const choosesNone = ({ json }: Received) =>
+  (json.tool_choice as { type?: string } | undefined)?.type === 'none'
+
 describe('Claude Code', () => {
   behavesBehindGovernor(drive, {
     call: (command) => ({ name: 'Bash', arguments: { command, description: 'step' } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
     session: 'x-claude-code-session-id',
+  })
+
+  it('goes on in its session when it is resumed, and begins a run', async () => {
+    const running = await startBoth(({ json }) =>
+      JSON.stringify(json.messages.at(-1)).includes('tool_result')
+        ? { text: 'All done.' }
+        : { calls: [{ name: 'Bash', arguments: { command: 'echo a', description: 'step' } }] },
+    )
+    const folder = await workspace()
+    expect((await runIn(folder, running.url, PROMPT)).code).toBe(0)
+    const { code, stdout } = await runIn(folder, running.url, 'Once more, please.', ['--continue'])
+    expect([code, stdout.trim()]).toEqual([0, 'All done.'])
+    expect(ends(running).map(({ iteration }) => iteration)).toEqual([1, 2, 1, 2])
+    expect(new Set(ends(running).map(({ session }) => session)).size).toBe(1)
+  })
+
+  it('can give its sub-agents less than itself', async () => {
+    const isSub = ({ header }: Received) => header('x-claude-code-agent-id') !== undefined
+    let isAsked = false
+    const running = await startBoth(
+      (request) => {
+        if (isSub(request)) {
+          if (choosesNone(request)) return { text: 'What the helper found.' }
+          return { calls: [{ name: 'Bash', arguments: { command: 'ls', description: 'look' } }] }
+        }
+        if (isAsked) return { text: 'All done.' }
+        isAsked = true
+        const input = { description: 'look', prompt: 'Look around.', subagent_type: 'general-purpose' }
+        return { calls: [{ name: 'Agent', arguments: input }] }
+      },
+      {
+        loop_guard: { enabled: false },
+        budget: { overrides: [{ header: { 'x-claude-code-agent-id': '*' }, max_iterations: 3 }] },
+      },
+    )
+    const { code, stdout, stderr } = await runIn(await workspace(), running.url, PROMPT)
+    expect(code, stderr).toBe(0)
+    expect(stdout).toContain('All done.')
+    await running.until((event) => event.kind === 'stopped')
+    expect(running.provider.requests.filter(isSub)).toHaveLength(4)
+    expect(new Set(ends(running).map(({ session }) => session)).size).toBe(1)
   })
 })
