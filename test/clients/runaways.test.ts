@@ -1,0 +1,112 @@
+/** Agents of the official package that go round in circles: told, refused, and ended by the model's own answer. */
+import OpenAI from 'openai'
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import type { Answer, Script } from '../support/provider.ts'
+
+/** What the model calls at each of its steps, whatever it is told, until it may call nothing. */
+function stubborn(callAt: (step: number) => Answer): Script {
+  let step = 0
+  return ({ json }) => (json.tool_choice === 'none' ? { text: 'I could not find it.' } : callAt(step++))
+}
+
+const search = (query: string): Answer => ({
+  calls: [{ name: 'search', arguments: JSON.stringify({ query }) }],
+})
+const fixed = () => 'nothing'
+
+interface Outcome {
+  readonly executed: number
+  readonly answer: string | null
+  readonly requests: number
+  readonly verdicts: (string | null)[]
+  readonly metrics: string
+}
+
+async function run(script: Script, result: (at: number) => string, stream: boolean): Promise<Outcome> {
+  const { url, provider } = await startBoth(script)
+  const verdicts: (string | null)[] = []
+  const client = new OpenAI({
+    apiKey: 'sk-test',
+    baseURL: `${url}/v1`,
+    fetch: async (...request) => {
+      const response = await fetch(...request)
+      verdicts.push(response.headers.get('x-governor-verdict'))
+      return response
+    },
+  })
+  let executed = 0
+  const tool = {
+    type: 'function' as const,
+    function: {
+      name: 'search',
+      description: 'Searches.',
+      parameters: { type: 'object', properties: {} },
+      parse: JSON.parse,
+      function: () => result(executed++),
+    },
+  }
+  const body = {
+    model: 'gpt-test',
+    messages: [{ role: 'user' as const, content: 'Find it.' }],
+    tools: [tool],
+  }
+  const options = { maxChatCompletions: 40 }
+  const runner = stream
+    ? client.chat.completions.runTools({ ...body, stream: true }, options)
+    : client.chat.completions.runTools(body, options)
+  const answer = await runner.finalContent()
+  const metrics = await (await fetch(`${url}/metrics`)).text()
+  return { executed, answer, requests: provider.requests.length, verdicts, metrics }
+}
+
+describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)', ({ stream }) => {
+  it.each<[string, (step: number) => Answer, (at: number) => string, string]>([
+    ['repeats one call', () => search('x'), fixed, 'repetition'],
+    ['alternates two', (step) => search(step % 2 ? 'x' : 'y'), fixed, 'ping_pong'],
+    ['goes round three', (step) => search(['x', 'y', 'z'][step % 3] ?? ''), fixed, 'cycle'],
+    [
+      'changes only the order of keys',
+      (step) => ({
+        calls: [{ name: 'search', arguments: step % 2 ? '{"a":1,"b":2}' : '{ "b": 2, "a": 1 }' }],
+      }),
+      fixed,
+      'repetition',
+    ],
+    [
+      'gets results that differ in times and ids',
+      () => search('x'),
+      (at) => `2026-01-02T03:04:${String(at % 60).padStart(2, '0')}Z pid ${4000 + at} took ${at}ms: nothing`,
+      'repetition',
+    ],
+  ])(
+    'that %s is warned, refused, and ended by its model’s own answer',
+    async (_, callAt, result, pattern) => {
+      const { executed, answer, requests, verdicts, metrics } = await run(stubborn(callAt), result, stream)
+      expect(answer).toBe('I could not find it.')
+      expect(verdicts.filter((verdict) => verdict === 'warn')).toHaveLength(2)
+      expect(verdicts.at(-1)).toBe('stop')
+      expect(executed).toBe(verdicts.length - 1)
+      // The refused response, two more, and the answer.
+      expect(requests).toBe(verdicts.length + 3)
+      expect(metrics).toContain(`governor_loops_total{pattern="${pattern}",tool="search",action="blocked"} 3`)
+    },
+  )
+
+  it.each<[string, (step: number) => Answer, (at: number) => string]>([
+    ['pages', (step) => ({ calls: [{ name: 'search', arguments: JSON.stringify({ page: step }) }] }), fixed],
+    ['works off a list with one result', (step) => search(`item ${step}`), fixed],
+    [
+      'polls',
+      () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }),
+      (at) => `${at} of 30 done`,
+    ],
+  ])('that %s is left alone', async (_, callAt, result) => {
+    const script: Script = stubborn((step) => (step === 30 ? { text: 'All done.' } : callAt(step)))
+    const { answer, verdicts, metrics } = await run(script, result, stream)
+    expect(answer).toBe('All done.')
+    expect(verdicts).not.toContain('block')
+    expect(verdicts).not.toContain('stop')
+    expect(metrics).not.toContain('action="blocked"')
+  })
+})
