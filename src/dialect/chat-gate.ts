@@ -72,9 +72,20 @@ function sentBack(call: unknown): unknown {
   return textOf(text).trim() === '' ? { ...call, function: { ...call['function'], arguments: '{}' } } : call
 }
 
-/** The messages that stand after a refused round: what the model said, and what became of each call. */
-export function roundMessages({ held, results }: RefusedRound): Json[] {
+/** What the API takes in an assistant message; providers say more than that, and not all take it back. */
+const OWN_FIELDS = new Set(['role', 'content', 'refusal', 'name', 'audio', 'tool_calls', 'function_call'])
+
+/** A message as it is sent back; `isBare`: without what is not the API's own. */
+function messageOf({ held }: RefusedRound, isBare: boolean): Json {
   const message = isObject(held.message) ? held.message : {}
+  if (!isBare) return message
+  return Object.fromEntries(Object.entries(message).filter(([key]) => OWN_FIELDS.has(key)))
+}
+
+/** The messages that stand after a refused round: what the model said, and what became of each call. */
+export function roundMessages(round: RefusedRound, isBare: boolean): Json[] {
+  const { held, results } = round
+  const message = messageOf(round, isBare)
   const { tool_calls: listed, ...others } = message
   const calls = Array.isArray(listed) ? listed : []
   const isOldKind = calls.length === 0

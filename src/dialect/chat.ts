@@ -195,8 +195,10 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
       return [edit ?? prependElement(json, messages, messageJson('system', text))]
     },
     banTools: (ban) => banTools(list, ban),
-    goOn: (rounds) =>
-      rounds.flatMap(roundMessages).map((message) => appendElement(json, messages, JSON.stringify(message))),
+    goOn: (rounds, isBare = false) =>
+      rounds
+        .flatMap((round) => roundMessages(round, isBare))
+        .map((message) => appendElement(json, messages, JSON.stringify(message))),
   }
 }
 

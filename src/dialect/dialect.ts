@@ -60,9 +60,10 @@ export interface DialectRequest {
   banTools(ban: ToolBan): Edit[]
   /**
    * Edits that let the conversation go on after refused rounds, oldest first, at the end of the input and after any
-   * notice there; `undefined` where it can't.
+   * notice there; `undefined` where it can't. `isBare`: for providers that do not take back all that they say in a
+   * message, such as its reasoning; the same where all of it is the API's own.
    */
-  goOn(rounds: readonly RefusedRound[]): Edit[] | undefined
+  goOn(rounds: readonly RefusedRound[], isBare?: boolean): Edit[] | undefined
   /**
    * Results, as JSON, of the calls in `refused` where the provider keeps the response that made them: it asks for each,
    * and the client, who has not seen them, has none to send. Unset where no provider keeps anything.

@@ -187,16 +187,26 @@ function fallbackFor(refusals: Refusals): string {
   return loopFallback(refusal?.tool ?? '', refusal?.count ?? 0)
 }
 
+/** With all that the model said; where that is more than the API knows, with what it knows alone. */
+function waysToGoOn({ request }: Judgement, rounds: readonly RefusedRound[]): (readonly Edit[])[] {
+  const textOf = (edits: readonly Edit[] | undefined) => edits?.map(({ text }) => text).join('')
+  const all = request.goOn(rounds)
+  const bare = request.goOn(rounds, true)
+  if (!all) return []
+  return bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
+}
+
 /** The model's next response; `undefined` where there is none, or it is no success. */
 async function askAgain(guarding: Guarding, rounds: readonly RefusedRound[]): Promise<Incoming | undefined> {
   const { context, trip, judgement, bytes, edits } = guarding
-  const goingOn = judgement.request.goOn(rounds)
-  if (!goingOn) return undefined
-  const call = withEdits(guarding.call, bytes, [...edits, ...goingOn])
   try {
-    const incoming = await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
-    if (incoming.head.status === 200) return incoming
-    incoming.body.resume()
+    for (const goingOn of waysToGoOn(judgement, rounds)) {
+      const call = withEdits(guarding.call, bytes, [...edits, ...goingOn])
+      const incoming = await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
+      if (incoming.head.status === 200) return incoming
+      incoming.body.resume()
+      if (!mayBeRefusal(incoming.head)) return undefined
+    }
     return undefined
   } catch (error) {
     if (trip.isClientGone || !(error instanceof UpstreamFailed)) throw error

@@ -207,6 +207,34 @@ describe('the text of a response whose call is refused', () => {
   })
 })
 
+describe('a provider that does not take back all it says', () => {
+  it('is asked again without what is not the API’s own', async () => {
+    const said = stream(
+      delta({ role: 'assistant', reasoning_content: 'Hm.' }),
+      calling({ index: 0, ...CALL }),
+      end,
+      DONE,
+    )
+    let asked = 0
+    const { url, provider } = await startBoth(
+      ({ json }, number) => {
+        if (number < 3) return SAME
+        if (number === 3) return said
+        asked++
+        const isStrange = json.messages.some((message) => 'reasoning_content' in message)
+        return isStrange
+          ? { status: 400, body: { error: { message: 'extra field' } } }
+          : { text: 'I give up.' }
+      },
+      { loop_guard: { max_warnings_before_block: 0 } },
+    )
+    const { steps } = await runAgent(url, START, { stream: true, max: 3 })
+    expect(steps.at(-1)?.message.content).toBe('I give up.')
+    expect(asked).toBe(2)
+    expect(provider.requests.at(-1)?.json.messages.at(-2)?.tool_calls).toEqual([CALL])
+  })
+})
+
 describe('a second response that is none', () => {
   const failed = `data: ${JSON.stringify({ error: { message: 'overloaded', code: 502 } })}\n\n`
   it.each<[string, Answer]>([
