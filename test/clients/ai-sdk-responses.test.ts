@@ -80,11 +80,16 @@ describe.each([
     })
   })
 
-  it('goes on with the model’s next answer when its calls are refused', async () => {
-    const { url, provider } = await startBoth((request) =>
-      isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] },
-    )
-    expect(await run(url, stream, store)).toMatchObject({ text: 'I give up.', steps: 9 })
-    expect(provider.requests).toHaveLength(10)
-  })
+  it.each([undefined, 'Once more. '])(
+    'goes on when its calls are refused, after the text %s',
+    async (text) => {
+      const { url, provider } = await startBoth((request) =>
+        isTold(request)
+          ? { text: 'I give up.' }
+          : { reasoning: 'x', calls: [same], ...(text === undefined ? {} : { text }) },
+      )
+      expect(await run(url, stream, store)).toMatchObject({ text: `${text ?? ''}I give up.`, steps: 9 })
+      expect(provider.requests).toHaveLength(10)
+    },
+  )
 })

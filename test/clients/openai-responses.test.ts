@@ -2,7 +2,7 @@ import { LLMock } from '@copilotkit/aimock'
 import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
-import { runaway, type Script, startProvider } from '../support/provider.ts'
+import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
 
 type Input = OpenAI.Responses.ResponseInputItem
 type Params = OpenAI.Responses.ResponseCreateParamsNonStreaming
@@ -96,6 +96,23 @@ describe.each([
     })
     expect(provider.requests).toHaveLength(6)
   })
+
+  it.each([undefined, 'Once more. '])(
+    'goes on when its calls are refused, after the text %s',
+    async (text) => {
+      const same = { name: 'search', arguments: { query: 'the same' } }
+      const isTold = ({ items = [] }: Received) =>
+        items.some(({ output }) => String(output).startsWith('[LOOP GUARD] Blocked'))
+      const { url, provider } = await startBoth((request) =>
+        isTold(request)
+          ? { text: 'I give up.' }
+          : { reasoning: 'x', calls: [same], ...(text === undefined ? {} : { text }) },
+      )
+      const { answer, calls, status } = await run(url, how)
+      expect([answer, calls, status]).toEqual([`${text ?? ''}I give up.`, 9, 'completed'])
+      expect(provider.requests).toHaveLength(10)
+    },
+  )
 
   it('gets an answer from a model that calls tools whatever it is told', async () => {
     const stubborn: Script = ({ json }, number) =>

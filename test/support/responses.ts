@@ -136,13 +136,9 @@ function faultOf(items: readonly Item[]): string | undefined {
   if (open !== undefined) return `No tool output found for function call ${open}.`
   const stray = outputs.find((id) => !calls.includes(id))
   if (stray !== undefined) return `No tool call found for function call output with call_id ${stray}.`
-  const lonely = items.find((item, at) => {
-    const next = items[at + 1]
-    return (
-      item['type'] === 'reasoning' &&
-      !['reasoning', 'message', 'function_call'].includes(String(next?.['type']))
-    )
-  })
+  const isOfModel = (item: Item | undefined) =>
+    item?.['role'] === 'assistant' || ['reasoning', 'function_call'].includes(String(item?.['type']))
+  const lonely = items.find((item, at) => item['type'] === 'reasoning' && !isOfModel(items[at + 1]))
   if (lonely)
     return `Item '${String(lonely['id'])}' of type 'reasoning' was provided without its required following item.`
   return undefined
