@@ -1,0 +1,89 @@
+import { createAnthropic } from '@ai-sdk/anthropic'
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { runawayMessages } from '../support/messages.ts'
+import { type Script, startProvider } from '../support/provider.ts'
+
+const THINKING = { type: 'thinking', thinking: 'Let me see.', signature: 'c2lnbmVk' }
+const same = { name: 'search', arguments: { query: 'the same' } }
+const research: Script = (_, number) =>
+  number === 1
+    ? { blocks: [THINKING], calls: [{ name: 'search', arguments: { query: 'it' } }, same] }
+    : { text: 'It is 42. ' }
+
+function settings(baseURL: string) {
+  const anthropic = createAnthropic({ baseURL: `${baseURL}/v1`, apiKey: 'sk-test' })
+  return {
+    model: anthropic('claude-test'),
+    prompt: 'What is it?',
+    maxRetries: 0,
+    stopWhen: stepCountIs(30),
+    providerOptions: { anthropic: { thinking: { type: 'enabled' as const, budgetTokens: 1024 } } },
+    tools: {
+      search: tool({
+        description: 'Search',
+        inputSchema: jsonSchema<{ query: string }>({
+          type: 'object',
+          properties: { query: { type: 'string' } },
+        }),
+        execute: ({ query }) => `found ${query}`,
+      }),
+    },
+  }
+}
+
+async function run(baseURL: string, stream: boolean) {
+  if (!stream) {
+    const { text, steps, finishReason, totalUsage } = await generateText(settings(baseURL))
+    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
+  }
+  const errors: unknown[] = []
+  const result = streamText({ ...settings(baseURL), onError: ({ error }) => void errors.push(error) })
+  await result.consumeStream()
+  expect(errors).toEqual([])
+  const [text, steps, finishReason, usage] = await Promise.all([
+    result.text,
+    result.steps,
+    result.finishReason,
+    result.totalUsage,
+  ])
+  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+}
+
+describe.each([{ stream: false }, { stream: true }])(
+  'the ai package over Messages (stream: $stream)',
+  ({ stream }) => {
+    it('sees the same as without Governor, and the provider the same bytes', async () => {
+      const direct = await startProvider(research)
+      const behind = await startProvider(research)
+      onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+      const { url } = await startGovernor(behind.url)
+      const without = await run(direct.url, stream)
+      expect(await run(url, stream)).toEqual(without)
+      expect(without).toMatchObject({ text: 'It is 42. ', steps: 2 })
+      expect(behind.requests.map(({ body }) => body.toString())).toEqual(
+        direct.requests.map(({ body }) => body.toString()),
+      )
+    })
+
+    it('gets an answer with a finish reason it knows when its run is stopped', async () => {
+      const { url } = await startBoth(runawayMessages(), { budget: { max_iterations: 3 } })
+      expect(await run(url, stream)).toMatchObject({
+        text: 'This is what I found so far.',
+        steps: 4,
+        finishReason: 'stop',
+      })
+    })
+
+    it('goes on with the model’s next answer when its calls are refused', async () => {
+      const { url, provider } = await startBoth(({ body }) =>
+        body.includes('[LOOP GUARD] Blocked')
+          ? { text: 'I give up.' }
+          : { blocks: [THINKING], calls: [same] },
+      )
+      expect(await run(url, stream)).toMatchObject({ text: 'I give up.', steps: 9 })
+      expect(provider.requests).toHaveLength(10)
+    })
+  },
+)
