@@ -7,10 +7,10 @@ import { lengthOf, type UpstreamCall } from './upstream.ts'
 import type { ModelAt } from './windows.ts'
 
 /** Shorter requests fit everywhere. */
-const LEAST_BYTES = 32_768
+const LEAST_BYTES = 16_384
 
-/** No text has so many bytes to a token. */
-const BYTES_PER_TOKEN = 16
+/** No text has so many bytes to a token, not even Chinese written in escapes. */
+const BYTES_PER_TOKEN = 12
 
 /** Media are many bytes and few tokens. */
 const MEDIA = [';base64,', '"base64"', 'image_url', 'input_audio', 'file_data']

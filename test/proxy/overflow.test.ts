@@ -1,5 +1,6 @@
 import { gzipSync } from 'node:zlib'
-import OpenAI, { type APIError, BadRequestError } from 'openai'
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI, { APIError, BadRequestError } from 'openai'
 import { describe, expect, it } from 'vitest'
 import { checkConfig } from '../../src/config/load.ts'
 import { TOOLS } from '../support/agent.ts'
@@ -140,6 +141,41 @@ describe('a refusal that says that something is too large', () => {
     expect(code).toBe('context_length_exceeded')
     expect(error).toMatchObject({ governor: { recovery: 'shrink_context', limit: 8192 } })
     expect(headers?.get('x-governor-overflow')).toBe('shrink_context')
+  })
+
+  it('reaches users of the OpenAI SDK within a stream', async () => {
+    const { url } = await startBoth(() => ({
+      status: 200,
+      body: `data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"so"}}]}\n\ndata: ${JSON.stringify(TOO_LONG)}\n\n`,
+      headers: { 'content-type': 'text/event-stream' },
+    }))
+    const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
+    const read = async () => {
+      const stream = await client.chat.completions.create({
+        model: 'm',
+        stream: true,
+        messages: [{ role: 'user', content: 'x' }],
+      })
+      for await (const chunk of stream) expect(chunk.choices[0]?.delta.content).toBe('so')
+    }
+    const failed = (await read().catch((error: unknown) => error)) as APIError & { error: unknown }
+    expect(failed).toBeInstanceOf(APIError)
+    expect(failed.error).toMatchObject({ governor: { recovery: 'shrink_context', limit: 8192 } })
+  })
+
+  it('reaches users of the Anthropic SDK as the error they know', async () => {
+    const message = 'prompt is too long: 205000 tokens > 200000 maximum'
+    const body = { type: 'error', error: { type: 'invalid_request_error', message }, request_id: 'req_1' }
+    const { url } = await startBoth(() => ({ status: 400, body }))
+    const client = new Anthropic({ apiKey: 'k', baseURL: url, maxRetries: 0 })
+    const failed = (await client.messages
+      .create({ model: 'claude', max_tokens: 10, messages: [{ role: 'user', content: 'x' }] })
+      .catch((error: unknown) => error)) as InstanceType<typeof Anthropic.BadRequestError>
+    expect(failed).toBeInstanceOf(Anthropic.BadRequestError)
+    expect(failed.error).toMatchObject({
+      error: { message, governor: { recovery: 'shrink_context', limit: 200_000, prompt_tokens: 205_000 } },
+      request_id: 'req_1',
+    })
   })
 
   it('is not healed by leaving out what Governor had to say', async () => {

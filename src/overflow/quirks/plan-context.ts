@@ -6,7 +6,7 @@ export const planContext: Quirk = {
   claims: 'The plan takes less context than the request asks for, and another one would take it.',
   source: 'wordings of coding plans and gateways',
   read: says(
-    /(?:context|prompts?|requests?)[^.\n]{0,50}(?:over|above|beyond|larger than|longer than|more than|exceed(?:s|ing)?) \d+(?: tokens)?[^.\n]{0,40}(?:(?:your|this|current|the current) (?:plan|tier|subscription)|usage tier|(?:pro|max|paid|enterprise) (?:plan|tier|subscribers))|(?:plan|tier|subscription) (?:does not|doesn't|do not) (?:include|support|allow|cover|have access to)[^.\n]{0,30}(?:long|1m|1000000|extended|larger)[ -](?:token )?context|(?:upgrade|higher tier)[^.\n]{0,40}(?:long|1m|1000000|extended|larger)[ -](?:token )?context/,
+    /(?:context|prompts?|requests?)[^.\n]{0,50}(?:over|above|beyond|larger than|longer than|more than|exceed(?:s|ing)?) \d{4,9}(?! ?(?:tokens? )?(?:per|\/|requests?))(?: tokens)?[^.\n]{0,40}(?:(?:your|this|current|the current) (?:plan|tier|subscription)|usage tier|(?:pro|max|paid|enterprise) (?:plan|tier|subscribers))|(?:plan|tier|subscription) (?:does not|doesn't|do not) (?:include|support|allow|cover|have access to)[^.\n]{0,30}(?:long|1m|1000000|extended|larger)[ -](?:token )?context|(?:upgrade|higher tier)[^.\n]{0,40}(?:long|1m|1000000)[ -](?:token )?context/,
     () => ({ recovery: 'tier_downgrade' }),
   ),
   examples: [
