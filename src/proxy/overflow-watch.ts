@@ -215,14 +215,16 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
       return {
         ...receiver,
         start(head, flow) {
-          const isJson = typeOf(head).includes('json')
-          isUndecided = head.status === 200 && isJson && codingOf(head) === 'identity'
+          const type = typeOf(head)
+          // No model's answer is plain text: that is what proxies make of an error.
+          const mayTell = type.includes('json') || type.startsWith('text/plain')
+          isUndecided = head.status === 200 && mayTell && codingOf(head) === 'identity'
           if (head.status >= 400 || isUndecided) {
             held = { head, flow, chunks: [], length: 0 }
             patience = setTimeout(letGo, MAX_HELD_MS)
             return
           }
-          const isStream = typeOf(head).startsWith('text/event-stream') && codingOf(head) === 'identity'
+          const isStream = type.startsWith('text/event-stream') && codingOf(head) === 'identity'
           if (isStream) stream = watchStream(call, receiver)
           receiver.start(head, flow)
         },
@@ -231,7 +233,7 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
           if (!held) return receiver.data(chunk)
           held.chunks.push(chunk)
           held.length += chunk.length
-          const isAnswer = isUndecided && !mayBeError(chunk)
+          const isAnswer = isUndecided && !mayBeError(held.head, chunk)
           isUndecided = false
           if (isAnswer || held.length > MAX_REFUSAL) letGo()
         },

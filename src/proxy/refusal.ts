@@ -36,8 +36,11 @@ const ERROR_FIELD = /"(?:error|errors|base_resp)"\s{0,8}:\s{0,8}[^\sn]/
 /** An error says so at once. */
 const FIRST_BYTES = 4_096
 
-export function mayBeError(chunk: Buffer): boolean {
+/** Does an answer of status 200 begin as an error would? Some servers call their events plain text. */
+export function mayBeError(head: Head, chunk: Buffer): boolean {
   const first = chunk.subarray(0, FIRST_BYTES)
+  if (typeOf(head).startsWith('text/plain'))
+    return !/^(?:data|event|id|retry)?:/.test(first.toString('latin1', 0, 16))
   return ERROR_FIELDS.some((field) => first.includes(field)) && ERROR_FIELD.test(first.toString('latin1'))
 }
 

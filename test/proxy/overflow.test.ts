@@ -130,6 +130,22 @@ describe('a refusal that says that something is too large', () => {
     expect(response.headers.get('x-governor-overflow')).toBe('shrink_context')
   })
 
+  it('is found in a plain text of status 200, where events are none', async () => {
+    const headers = { 'content-type': 'text/plain' }
+    const text = 'Input is too long for requested model.'
+    const { url } = await startBoth(({ json }) => ({
+      status: 200,
+      body: json.stream ? `data: ${text}\n\n` : text,
+      headers,
+    }))
+    const whole = await ask(url)
+    expect(whole.headers.get('x-governor-overflow')).toBe('compress_only')
+    expect(await whole.text()).toBe(text)
+    const events = await ask(url, { stream: true })
+    expect(events.headers.get('x-governor-overflow')).toBeNull()
+    expect(await events.text()).toBe(`data: ${text}\n\n`)
+  })
+
   it('reaches users of the OpenAI SDK as the error they know, with what to do', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: TOO_LONG }))
     const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
