@@ -138,6 +138,63 @@ describe('a Messages stream whose calls are held', () => {
   })
 })
 
+describe('any streamed responses whose calls are held', () => {
+  const block = fc.constantFrom<{
+    readonly blocks?: object[]
+    readonly text?: string
+    readonly calls?: typeof CALLS
+  }>(
+    {},
+    { text: 'One two.' },
+    { calls: CALLS.slice(0, 1) },
+    { calls: CALLS },
+    { text: 'And. ', calls: CALLS },
+    { blocks: [THINKING], calls: CALLS },
+    { blocks: [THINKING, SERVER, THINKING], text: 'So. ', calls: CALLS.slice(1) },
+  )
+  const round = fc.record({ answer: block, isWhole: fc.boolean(), cut: fc.nat() })
+
+  it('are one message that keeps to the grammar, whichever calls are refused in them', () => {
+    fc.assert(
+      fc.property(
+        fc.array(round, { minLength: 1, maxLength: 3 }),
+        fc.subarray([0, 1, 2]),
+        fc.boolean(),
+        (rounds, refused, endsRun) => {
+          const gate = messages.openGate()
+          let out = ''
+          let calls = 0
+          for (const [at, { answer, isWhole, cut }] of rounds.entries()) {
+            const all = events(REQUEST, answer, at + 1)
+            // A first response that breaks off is the provider's own to end.
+            const isCut = at > 0 && !isWhole
+            out += feed(gate, (isCut ? all.slice(0, 1 + (cut % all.length)) : all).join(''))
+            // A later one that breaks off leaves the client the one before.
+            if (isCut) break
+            calls = gate.endTry()?.calls.length ?? 0
+          }
+          const places = refused.filter((place) => place < calls)
+          if (endsRun) {
+            const [opening, answer] = gate.toAnswer()
+            const frames = createFrameReader().push(Buffer.from(streamOf({ text: 'Enough.' }, 9)))
+            const bytes = [...opening, ...frames.flatMap((frame) => answer.push(frame))]
+            answer.endTry()
+            bytes.push(...answer.finish(() => ({}) as never, 'Nothing.'))
+            const { content, stop_reason: stop } = assembleMessage(out + Buffer.concat(bytes).toString())
+            expect([content.some(({ type }) => type === 'tool_use'), stop]).toEqual([false, 'end_turn'])
+            return
+          }
+          const { content, stop_reason: stop } = assembleMessage(out + released(gate, places))
+          const kept = content.filter(({ type }) => type === 'tool_use').length
+          expect(kept).toBe(calls - places.length)
+          expect(stop).toBe(kept > 0 ? 'tool_use' : 'end_turn')
+        },
+      ),
+      { numRuns: 300 },
+    )
+  })
+})
+
 describe('a whole Messages response', () => {
   it('loses the calls that are refused, and keeps what was said before', () => {
     const [earlier, last] = [{ text: 'One.', calls: CALLS.slice(1) }, ANSWER].map((answer, at) =>
