@@ -126,6 +126,7 @@ export async function judge(
     id,
     sessionId,
     isDerived: derived !== undefined,
+    begun: link?.begun,
     thread: threadNameOf(headers, identity),
     sighting,
     within: request.isConversation ? previous : undefined,

@@ -60,6 +60,8 @@ export interface Counting {
   /** The id is made of how the conversation began. */
   readonly isDerived: boolean
   readonly thread: string
+  /** What the session began with, where that is known and the session is not there yet. */
+  readonly begun: Session | undefined
   readonly sighting: Sighting
   /** The conversation, by its id, that the provider adds to. */
   readonly within: string | undefined
@@ -103,7 +105,14 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
   const askedAt = context.now()
   const counted: CountedRequest = { fingerprint: sighting.fingerprint, thread }
   const count = (session: Session | undefined) => {
-    const next = observe(session ?? NEW_SESSION, sighting, thread, askedAt, isDerived, follow)
+    const next = observe(
+      session ?? counting.begun ?? NEW_SESSION,
+      sighting,
+      thread,
+      askedAt,
+      isDerived,
+      follow,
+    )
     return { session: next.session, result: next.position }
   }
   const byTranscript = () => count(undefined).result
@@ -146,14 +155,12 @@ export async function remember(context: ProxyContext, counting: Counting): Promi
     await store.keepFirst(firstKey(counting), { askedAt, usage })
     const [first] = ids
     if (first === undefined) return
-    // A session that has no name yet is known by its first response, where a client can go on from that.
+    // A session that has no name yet is known by its first response, and begins when a client goes on from that.
     const began = hashOf('response', first)
-    await change((session) => answered(session.totals ? session : count(session).session, counted, facts), {
-      tenant,
-      id: began,
-    })
+    const begun = answered(count(undefined).session, counted, facts)
     // Clients that refer to what was said before begin with the first item of the first response.
-    return link(item === undefined ? ids : [...ids, presentable(item)], began, began)
+    const names = item === undefined ? ids : [...ids, presentable(item)]
+    for (const name of names) await store.link(tenant, name, { id: began, session: began, begun })
   }
   const position = await place()
   /** The calls of a response to this request were judged. */

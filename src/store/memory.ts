@@ -47,6 +47,11 @@ function sizeOf(session: Session): number {
   )
 }
 
+function sizeOfLink({ owed = [], begun }: Link): number {
+  const own = BYTES_PER_LINK + (begun ? sizeOf(begun) : 0)
+  return owed.reduce((sum, text) => sum + text.length * 2, own)
+}
+
 /** `now` gives milliseconds that only grow, from any point on but 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const sessions = new LRUCache<string, Session>({
@@ -61,7 +66,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   const links = new LRUCache<string, Link>({
     max: limits.maxSessions * LINKS_PER_SESSION,
     maxSize: Math.max(1, Math.floor(limits.maxBytes * SHARE_OF_LINKS)),
-    sizeCalculation: ({ owed = [] }) => owed.reduce((sum, text) => sum + text.length * 2, BYTES_PER_LINK),
+    sizeCalculation: sizeOfLink,
     ttl: limits.ttl,
     updateAgeOnGet: true,
     perf: { now },

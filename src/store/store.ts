@@ -16,6 +16,8 @@ export interface Link {
   readonly id: string
   /** The session's id as the client is told it. */
   readonly session: string
+  /** What is known of a session that only its first response names: it begins when a client goes on from that. */
+  readonly begun?: Session
   /** Results, in the provider's own form, of calls that the client has not seen: they go with what it sends next. */
   readonly owed?: readonly string[]
   /** The response that took the place of this one. */

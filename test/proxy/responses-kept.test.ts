@@ -167,3 +167,21 @@ describe.each([{ stream: false }, { stream: true }])(
     })
   },
 )
+
+describe('a response that could be gone on from', () => {
+  it('makes no session before somebody does', async () => {
+    const { url } = await startBoth(always(search))
+    const sessions = async () =>
+      /governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
+    const first = await callResponses(url, { input: [user('Go.')] })
+    expect(await sessions()).toBe('0')
+    await callResponses(url, { input: outputs(first), previous_response_id: first.response['id'] })
+    expect(await sessions()).toBe('1')
+  })
+
+  it('makes none where its client sends its own history', async () => {
+    const { url } = await startBoth(always(search))
+    await runResponses(url, 'Go.', { max: 3, body: { store: true } })
+    expect(/governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]).toBe('1')
+  })
+})
