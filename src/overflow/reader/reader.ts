@@ -226,12 +226,17 @@ function boundOutput(figure: Figure | undefined, limit: number): Overflow {
     : overOutput(limit)
 }
 
+/** Words of a path or an address are about nothing. */
+function withoutPaths(text: string): string {
+  return text.replace(/(?:https?:)?\/{1,2}[\w.-]{1,100}(?:\/[\w.-]{1,100}){1,20}/g, ' ')
+}
+
 /**
  * What a text (in normal form) says was too much; `undefined` where it says nothing of the kind. `isSure`: something else than the text says that
  * it is an overflow.
  */
 export function readOverflow(text: string, isSure = false): Overflow | undefined {
-  const sentences = sentencesOf(glossed(text.replace(/\binput should\b/g, 'value should')))
+  const sentences = sentencesOf(glossed(withoutPaths(text.replace(/\binput should\b/g, 'value should'))))
     .map(withoutAdvice)
     .filter((sentence) => sentence.length > 0)
   const figures = sentences.flatMap(figuresOf)
