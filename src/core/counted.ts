@@ -59,8 +59,8 @@ export function answered(
 ): Session {
   const changed = changeThread(session, request, (thread) => ({
     ...thread,
-    ...(follow && thread.guarded ? { guarded: follow(thread.guarded) } : {}),
     run: { ...thread.run, usage: addCall(thread.run.usage ?? NO_USAGE, usage) },
+    ...(follow && thread.guarded ? { guarded: follow(thread.guarded) } : {}),
     ...(ids.length > 0
       ? { responses: [...new Set([...(thread.responses ?? []), ...ids])].slice(-MAX_RESPONSES) }
       : {}),

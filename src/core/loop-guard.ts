@@ -177,13 +177,12 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
 }
 
 function takeIn(memory: LoopMemory, call: LoopCall, step: number, policy: LoopPolicy): LoopMemory {
-  const { id: _id, ...strike } = call
-  const trail = follow(memory.trail, strike, step, policy)
+  const trail = follow(memory.trail, call, step, policy)
   const isNew = trail.window.at(-1)?.isNew === true
   if (isNew && memory.refusing?.calls.includes(call.call) === false) {
     // What is new and different leaves the loop, and what was counted of it counts no more.
     const { refusing: _over, ...free } = memory
-    return { ...free, trail: follow(spend(memory.trail), strike, step, policy), hasMovedOn: true }
+    return { ...free, trail: follow(spend(memory.trail), call, step, policy), hasMovedOn: true }
   }
   return { ...memory, trail, hasMovedOn: memory.hasMovedOn || isNew }
 }

@@ -92,7 +92,9 @@ function extended(streak: Streak | undefined, { call, outcome, isPoll }: Strike)
 /** Takes one call into the trail. `step` is the number of the response that made it. */
 export function follow(trail: Trail, strike: Strike, step: number, limits: LoopLimits): Trail {
   const isNew = !trail.window.some((known) => isSamePair(known, strike))
-  const trace: Trace = { ...strike, tool: strike.tool.slice(0, MAX_NAME), step, isNew, isSpent: false }
+  const { call, outcome, isPoll, isChange } = strike
+  const tool = strike.tool.slice(0, MAX_NAME)
+  const trace: Trace = { tool, call, outcome, isPoll, isChange, step, isNew, isSpent: false }
   const window = trail.window.slice(1 - limits.windowSize)
   window.push(trace)
   return {

@@ -63,7 +63,7 @@ export function tapFor(
     settle(answer) {
       const usage = priced(answer.usage, catalogue, model, upstream)
       emit({ kind: 'answered', upstream: upstream.name, usage })
-      judgement.answered({ ...answer, usage }).catch(forget)
+      judgement.answered(usage === answer.usage ? answer : { ...answer, usage }).catch(forget)
       if (!usage.estimated) noteSuccess(context, judgement, { upstream, model }, usage.input, call)
       if (answer.callsNothing && judgement.wasWarned()) {
         emit({ kind: 'warning_answered', heed: 'acknowledged' })

@@ -232,7 +232,7 @@ function receiverOf(
   const relayed = relayTo(trip.response, own)
   let tap: Tap | undefined
   return {
-    ...relayed,
+    inform: relayed.inform,
     start(head, flow) {
       if (head.status >= 400) returnIteration(judgement)
       else answered?.()

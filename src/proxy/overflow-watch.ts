@@ -213,7 +213,7 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
         if (part) replay(part, receiver)
       }
       return {
-        ...receiver,
+        inform: (head) => receiver.inform?.(head),
         start(head, flow) {
           const type = typeOf(head)
           // No model's answer is plain text: that is what proxies make of an error.

@@ -182,11 +182,8 @@ export function openTap(target: TapTarget): Tap {
       if (!isUnreadable) fault(error as Error)
     }
     const { usage } = facts
-    settle({
-      ...facts,
-      callsNothing,
-      usage: usage ? { ...usage, estimated: false } : estimated(read, requestBytes),
-    })
+    const taken = usage ? Object.assign({ estimated: false }, usage) : estimated(read, requestBytes)
+    settle(Object.assign({ callsNothing }, facts, { usage: taken }))
   }
   const tellCoded = () => {
     const { whole } = body

@@ -89,11 +89,14 @@ export function beginTrip(
       let off = () => {}
       const sendTo = (one: UpstreamCall, to: Receiver): void => {
         off = send(transport, one, {
-          ...to,
+          inform: (head) => to.inform?.(head),
           start(head, flow) {
             note({ upstreamMs: performance.now() - since })
             to.start(head, flow)
           },
+          data: (chunk) => to.data(chunk),
+          end: (trailers) => to.end(trailers),
+          fail: (failure) => to.fail(failure),
         })
         callOff = off
         if (isClientGone) off()
@@ -135,9 +138,9 @@ export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
     ...(loop ? { loop: loop.pattern } : {}),
   })
   return {
-    ...(sessionId === undefined ? {} : { 'x-governor-session': sessionId }),
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
     'x-governor-verdict': verdictName(judgement),
+    ...(sessionId === undefined ? {} : { 'x-governor-session': sessionId }),
     ...(tier ? { 'x-governor-tier': tier } : {}),
     ...(loop ? { 'x-governor-loop': `${loop.pattern};count=${loop.count}` } : {}),
   }
