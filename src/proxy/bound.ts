@@ -8,7 +8,7 @@ import { headerOf, withHeaders } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import type { OwnHeaders } from './reply.ts'
 import { codingOf } from './tap.ts'
-import type { Trip } from './trip.ts'
+import { faultOf, type Trip } from './trip.ts'
 import type { Flow, Head, Receiver, UpstreamCall } from './upstream.ts'
 
 /** Longer errors are passed on unread. */
@@ -25,7 +25,7 @@ export interface Sent {
 }
 
 /** The request with its provider told to leave out what is bound to another prompt; `undefined` where that can't be said. */
-export function loosened(dialect: Dialect, { judgement, call, bytes }: Sent): Sent | undefined {
+function loosened(dialect: Dialect, { judgement, call, bytes }: Sent): Sent | undefined {
   const loosening = judgement.request.loosen?.()
   if (!loosening) return undefined
   const changed = applyEdits(bytes, loosening.edits)
@@ -38,6 +38,16 @@ export function loosened(dialect: Dialect, { judgement, call, bytes }: Sent): Se
     judgement: { ...judgement, request },
     call: { ...plain, headers: withHeaders(plain.headers, { [BETA]: beta }) },
     bytes: changed,
+  }
+}
+
+/** Law 2: what goes wrong in mending a request leaves the provider's answer as it was. */
+export function loosenedSafely(context: ProxyContext, dialect: Dialect, sent: Sent): Sent | undefined {
+  try {
+    return loosened(dialect, sent)
+  } catch (error) {
+    context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
+    return undefined
   }
 }
 
@@ -98,7 +108,7 @@ export function forwardBound(
 ): void {
   const { judgement, call, bytes } = sent
   const mend = (): boolean => {
-    const loose = loosened(dialect, sent)
+    const loose = loosenedSafely(context, dialect, sent)
     if (!loose) return false
     judgement.loosen().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
     const headers = { ...own, 'x-governor-recovered': 'thinking' }

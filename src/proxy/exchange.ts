@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
-import { forwardBound, loosened, noteSaid, type Sent } from './bound.ts'
+import { forwardBound, loosenedSafely, noteSaid, type Sent } from './bound.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
@@ -41,12 +41,17 @@ export async function exchange(
     const judged = await judgeSafely(context, trip, body.bytes)
     if (!judged) return relay(trip, body.bytes)
     if (overflow) overflow.judgement = judged.judgement
-    const isLoose = judged.judgement.position.isLoose && route.dialect
-    return await act(context, trip, (isLoose && loosened(isLoose, judged)) || judged)
+    return await act(context, trip, mended(context, route, judged))
   } catch (error) {
     if (error instanceof ClientGone) return
     giveUp(context, trip, error as Error)
   }
+}
+
+/** What was once mended in a conversation stays so. */
+function mended(context: ProxyContext, { dialect }: Route, judged: Sent): Sent {
+  if (!dialect || !judged.judgement.position.isLoose) return judged
+  return loosenedSafely(context, dialect, judged) ?? judged
 }
 
 function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | void {
