@@ -125,7 +125,6 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
   ['O prompt tem 9001 tokens, mas o limite é 8192', 'shrink_context', { limit: 8192, promptTokens: 9001 }],
   ['Der Prompt überschreitet das Kontextfenster von 8192 Tokens', 'shrink_context', { limit: 8192 }],
   ['Длина запроса 9001 токенов превышает лимит 8192', 'shrink_context', { limit: 8192, promptTokens: 9001 }],
-  ['超出最大长度限制', 'compress_only|unknown_overflow|not_overflow', {}],
   ['Tokens exceed the limit, please shorten the text', 'compress_only|unknown_overflow', {}],
   ['本次请求token数(9001)超过模型上下文窗口(8192)', 'shrink_context|unknown_overflow', { limit: 8192 }],
   ['모델의 최대 토큰 수를 초과했습니다', 'compress_only|unknown_overflow', {}],
