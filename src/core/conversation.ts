@@ -36,7 +36,7 @@ export interface Conversation {
   /** The request asks for the history in short, as its API has it, and for no step of a run. */
   readonly isUpkeep?: boolean
   /** The text that stands before the conversation; empty where there is none. */
-  readonly systemText: string
+  systemText(): string
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
   /**

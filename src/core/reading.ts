@@ -75,7 +75,7 @@ function kept(assistants: readonly number[]): readonly number[] {
 export function nothingRead(conversation: Conversation): Reading {
   return {
     length: 0,
-    system: hashOf(conversation.systemText),
+    system: hashOf(conversation.systemText()),
     humans: [],
     asked: undefined,
     beginning: undefined,

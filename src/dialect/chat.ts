@@ -105,7 +105,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
       const offered = member(fields, name)?.value
       return offered !== undefined && holdsItems(json, offered)
     }),
-    get systemText() {
+    systemText() {
       const leading = items.findIndex((item) => item.role !== 'system')
       const all = items.slice(0, leading === -1 ? items.length : leading)
       return all.flatMap((_, at) => texts(at)).join('\n')

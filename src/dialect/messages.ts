@@ -112,9 +112,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): ReadMes
     streams: field('stream') === true,
     // A thread keeps the tools it was begun with.
     offersTools: (tools !== undefined && holdsItems(json, tools)) || previousIn(field) !== undefined,
-    get systemText() {
-      return systemTextOf(field('system'))
-    },
+    systemText: () => systemTextOf(field('system')),
     length: items.length,
     role,
     content,

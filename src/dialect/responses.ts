@@ -143,20 +143,15 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
     if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
     return type === 'reasoning' ? [] : textsOfContent(content)
   }
+  const tools = member(fields, 'tools')?.value
   return {
     hasParts: true,
     model: textOf(field('model')),
     streams: field('stream') === true,
-    get offersTools() {
-      const tools = member(fields, 'tools')?.value
-      // A prompt that is kept by the provider may come with tools of its own.
-      return tools ? holdsItems(json, tools) : isObject(field('prompt'))
-    },
-    get isUpkeep() {
-      const last = items.at(-1)
-      return last?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger'
-    },
-    get systemText() {
+    // A prompt that is kept by the provider may come with tools of its own.
+    offersTools: tools ? holdsItems(json, tools) : isObject(field('prompt')),
+    isUpkeep: items.at(-1)?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger',
+    systemText() {
       const leading = items.findIndex((one) => one.role !== 'system')
       const all = items.slice(0, leading === -1 ? items.length : leading)
       const instructions = field('instructions')

@@ -78,7 +78,7 @@ export async function guardCalls(
     const { edits = [], said = [] } = isAltered && altered ? altered : {}
     await letThrough({ context, trip, judgement, dialect, call: plain, bytes, edits, said, own }, incoming)
   } catch (error) {
-    if (trip.isClientGone) return
+    if (trip.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) throw error
     returnIteration(judgement)
     trip.fail(error.failure, own)
@@ -176,7 +176,7 @@ async function takeAgain({ trip }: Guarding, gate: Gate, incoming: Incoming): Pr
   try {
     return await gate.take(incoming)
   } catch (error) {
-    if (trip.isClientGone) throw error
+    if (trip.isClientGone()) throw error
     return undefined
   }
 }
@@ -209,7 +209,7 @@ async function askAgain(guarding: Guarding, rounds: readonly RefusedRound[]): Pr
     }
     return undefined
   } catch (error) {
-    if (trip.isClientGone || !(error instanceof UpstreamFailed)) throw error
+    if (trip.isClientGone() || !(error instanceof UpstreamFailed)) throw error
     return undefined
   }
 }

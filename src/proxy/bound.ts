@@ -118,9 +118,6 @@ export function forwardBound(
   const { hasSaid, isLoose } = judgement.position
   const watched: Trip = {
     ...trip,
-    get isClientGone() {
-      return trip.isClientGone
-    },
     call(made, receiver) {
       const noting: Receiver =
         made === call

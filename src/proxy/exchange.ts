@@ -40,7 +40,7 @@ export async function exchange(
     trip.bodyRead()
     const judged = await judgeSafely(context, trip, body.bytes)
     if (!judged) return relay(trip, body.bytes)
-    if (overflow) overflow.judgement = judged.judgement
+    overflow?.judged(judged.judgement)
     return await act(context, trip, mended(context, route, judged))
   } catch (error) {
     if (error instanceof ClientGone) return

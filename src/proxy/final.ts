@@ -75,7 +75,7 @@ export async function answerLast(
       isStop ? stopForms(ending, plain, bytes, verdict.notice) : ownForms(ending, plain, bytes),
     )
   } catch (error) {
-    if (trip.isClientGone) return
+    if (trip.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) return endInFault(ending, error as Error)
     returnIteration(judgement)
     trip.fail(error.failure, own)
@@ -172,7 +172,7 @@ async function openNext(ending: Ending, form: Form, hasBegun: boolean): Promise<
     const { context, trip, judgement } = ending
     return await open(trip, form.call, (head) => tapFor(context, trip, judgement, form.call, head))
   } catch (error) {
-    if (hasBegun && !ending.trip.isClientGone) return undefined
+    if (hasBegun && !ending.trip.isClientGone()) return undefined
     throw error
   }
 }

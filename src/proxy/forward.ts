@@ -164,7 +164,7 @@ export function forward(
     },
     fail(failure) {
       // The refusal broke off; what it said does not matter any more.
-      if (refusedWith && !trip.isClientGone)
+      if (refusedWith && !trip.isClientGone())
         resend(context, trip, judgement, call, own, change.suspect, refusedWith)
       else receiver.fail(failure)
     },
@@ -248,7 +248,7 @@ function receiverOf(
       tap?.end()
     },
     fail(failure) {
-      if (!trip.isClientGone) returnIteration(judgement)
+      if (!trip.isClientGone()) returnIteration(judgement)
       trip.fail(failure, own)
       // What came before it broke off was paid for.
       tap?.end()

@@ -20,8 +20,8 @@ import type { Receiver, UpstreamCall } from './upstream.ts'
 import type { ModelAt } from './windows.ts'
 
 export interface OverflowWatch extends Watch {
-  /** What a request was judged to be, once that is known. */
-  judgement: Judgement | undefined
+  /** Tells what the request was judged to be. */
+  judged(judgement: Judgement): void
 }
 
 /** A refusal is small; a larger body is relayed as it comes. */
@@ -188,10 +188,7 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
   }
 
   return {
-    get judgement() {
-      return judgement
-    },
-    set judgement(known) {
+    judged(known) {
       judgement = known
     },
     watch(call, receiver, send) {

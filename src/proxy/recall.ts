@@ -98,7 +98,7 @@ function isSameSystem(
   if (!known && !preface) return true
   const isSame =
     known && preface && json.compare(list.json, known.start, known.end, preface.start, preface.end) === 0
-  return isSame || hashOf(conversation.systemText) === reading.system
+  return isSame || hashOf(conversation.systemText()) === reading.system
 }
 
 /** Goes on from one mark to the next. */

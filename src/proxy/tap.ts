@@ -55,41 +55,62 @@ function joined(chunks: readonly Buffer[]): Buffer {
   return only && chunks.length === 1 ? only : Buffer.concat(chunks)
 }
 
-function keep(tailBytes = TAIL_BYTES): Kept {
-  const head: Buffer[] = []
-  const tail: Buffer[] = []
-  let headLength = 0
-  let tailLength = 0
-  let length = 0
-  const isWhole = () => headLength + tailLength === length
-  return {
-    take(chunk) {
-      length += chunk.length
-      if (headLength < HEAD_BYTES) {
-        head.push(chunk)
-        headLength += chunk.length
-        return
-      }
-      tail.push(chunk)
-      tailLength += chunk.length
-      for (let first = tail[0]; first && tailLength - first.length >= tailBytes; first = tail[0]) {
-        tailLength -= first.length
-        tail.shift()
-      }
-    },
-    get length() {
-      return length
-    },
-    get head() {
-      return joined(head)
-    },
-    get tail() {
-      return tailLength >= tailBytes || !isWhole() ? joined(tail) : joined([...head, ...tail])
-    },
-    get whole() {
-      return isWhole() ? joined([...head, ...tail]) : undefined
-    },
+/** A class, as accessors in an object literal keep every object of it until the next full collection. */
+class KeptChunks implements Kept {
+  readonly #tailBytes: number
+  readonly #head: Buffer[] = []
+  readonly #tail: Buffer[] = []
+  #headLength = 0
+  #tailLength = 0
+  #length = 0
+
+  constructor(tailBytes: number) {
+    this.#tailBytes = tailBytes
   }
+
+  take(chunk: Buffer): void {
+    this.#length += chunk.length
+    if (this.#headLength < HEAD_BYTES) {
+      this.#head.push(chunk)
+      this.#headLength += chunk.length
+      return
+    }
+    this.#tail.push(chunk)
+    this.#tailLength += chunk.length
+    for (
+      let first = this.#tail[0];
+      first && this.#tailLength - first.length >= this.#tailBytes;
+      first = this.#tail[0]
+    ) {
+      this.#tailLength -= first.length
+      this.#tail.shift()
+    }
+  }
+
+  #isWhole(): boolean {
+    return this.#headLength + this.#tailLength === this.#length
+  }
+
+  get length(): number {
+    return this.#length
+  }
+
+  get head(): Buffer {
+    return joined(this.#head)
+  }
+
+  get tail(): Buffer {
+    const isTail = this.#tailLength >= this.#tailBytes || !this.#isWhole()
+    return joined(isTail ? this.#tail : [...this.#head, ...this.#tail])
+  }
+
+  get whole(): Buffer | undefined {
+    return this.#isWhole() ? joined([...this.#head, ...this.#tail]) : undefined
+  }
+}
+
+function keep(tailBytes = TAIL_BYTES): Kept {
+  return new KeptChunks(tailBytes)
 }
 
 /** A body that is there already, as it would have been kept. */
@@ -123,19 +144,28 @@ function estimated(body: Kept, requestBytes: number): CallUsage {
   }
 }
 
-function tappedOf(body: Kept, streams: boolean, withCalls: boolean): Tapped {
-  return {
-    streams,
-    withCalls,
-    get head() {
-      return body.head
-    },
-    get tail() {
-      return body.tail
-    },
-    get whole() {
-      return body.whole
-    },
+/** What is kept of a body, joined when it is asked for. A class for the same reason. */
+class TappedBody implements Tapped {
+  readonly #body: Kept
+  readonly streams: boolean
+  readonly withCalls: boolean
+
+  constructor(body: Kept, streams: boolean, withCalls: boolean) {
+    this.#body = body
+    this.streams = streams
+    this.withCalls = withCalls
+  }
+
+  get head(): Buffer {
+    return this.#body.head
+  }
+
+  get tail(): Buffer {
+    return this.#body.tail
+  }
+
+  get whole(): Buffer | undefined {
+    return this.#body.whole
   }
 }
 
@@ -170,7 +200,7 @@ export function openTap(target: TapTarget): Tap {
   let isOver = false
   const tell = (read: Kept) => {
     const streams = /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
-    const tapped = tappedOf(read, streams, withCalls)
+    const tapped = new TappedBody(read, streams, withCalls)
     let facts: Facts = {}
     let callsNothing = false
     try {

@@ -12,7 +12,7 @@ export interface Trip {
   readonly response: ServerResponse
   readonly route: Route
   /** The client has left: nothing needs to be sent any more. */
-  readonly isClientGone: boolean
+  isClientGone(): boolean
   /** Calls the upstream; returns the way to call it off, which the client's leaving does as well. */
   call(call: UpstreamCall, receiver: Receiver): () => void
   /** The last byte of the request was read: from here on time is Governor's own. */
@@ -55,6 +55,7 @@ export function beginTrip(
       if (outcome === 'completed') outcome = 'client_gone'
       callOff?.()
     }
+    callOff = undefined
     emit({
       kind: 'request_ended',
       upstream: route.upstream.name,
@@ -74,9 +75,7 @@ export function beginTrip(
     request,
     response,
     route,
-    get isClientGone() {
-      return isClientGone
-    },
+    isClientGone: () => isClientGone,
     bodyRead() {
       bodyReadAt = performance.now()
     },

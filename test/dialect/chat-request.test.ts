@@ -316,9 +316,9 @@ describe('what is read', () => {
       model: '',
       streams: false,
       offersTools: false,
-      systemText: 'One.\nTwo.\nThree.',
       length: 7,
     })
+    expect(conversation?.systemText()).toBe('One.\nTwo.\nThree.')
     expect(messages.map((_, at) => conversation?.role(at))).toEqual([
       'system',
       'system',

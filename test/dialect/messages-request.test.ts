@@ -254,8 +254,8 @@ describe('what is read', () => {
       streams: true,
       offersTools: true,
       length: 3,
-      systemText: '',
     })
+    expect(conversation?.systemText()).toBe('')
     expect([0, 1, 2].map((at) => conversation.role(at))).toEqual(['user', 'assistant', 'user'])
     expect([0, 1, 2].map((at) => conversation.texts(at))).toEqual([['One.', 'Two.'], ['Both.'], ['Mind.']])
     expect([0, 1, 2].map((at) => conversation.callCount(at))).toEqual([0, 2, 0])
@@ -291,7 +291,7 @@ describe('what is read', () => {
       { type: 'text', text: 'Be brief.' },
     ]
     const { conversation } = requestOf(JSON.stringify({ system, messages: [] }))
-    expect(conversation.systemText).toBe('Be good.\nBe brief.')
+    expect(conversation.systemText()).toBe('Be good.\nBe brief.')
   })
 
   it('agrees with JSON.parse on any body', () => {

@@ -70,7 +70,7 @@ describe('a conversation', () => {
     expect(input.map((_, at) => conversation.role(at))).toEqual(
       'system user assistant part part part tool tool assistant user'.split(' '),
     )
-    expect(conversation.systemText).toBe('You are an agent.\nBe good.')
+    expect(conversation.systemText()).toBe('You are an agent.\nBe good.')
     expect([2, 3, 8].map((at) => conversation.texts(at))).toEqual([['Two at once.'], [], ['Done.']])
     expect([2, 4].map((at) => conversation.calls(at).map(({ id }) => id))).toEqual([['a', 'b'], []])
     expect([2, 4, 8].map((at) => conversation.callCount(at))).toEqual([2, 0, 0])
