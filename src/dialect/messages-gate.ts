@@ -41,9 +41,18 @@ interface Try {
   id: string | undefined
   held: MessagesEvent[]
   usage: unknown
+  isOver: boolean
+  hasFailed: boolean
 }
 
-const newTry = (): Try => ({ assembly: createAssembly(), id: undefined, held: [], usage: undefined })
+const newTry = (): Try => ({
+  assembly: createAssembly(),
+  id: undefined,
+  held: [],
+  usage: undefined,
+  isOver: false,
+  hasFailed: false,
+})
 
 export function openMessagesGate(): CallGate {
   const blocks = createBlocks()
@@ -74,6 +83,9 @@ export function openMessagesGate(): CallGate {
 
   const take = (entry: MessagesEvent): Buffer[] => {
     const { data } = entry
+    current.hasFailed ||= tries > 0 && data['type'] === 'error'
+    // The response before it is what the client gets.
+    if (current.hasFailed) return []
     current.assembly.add(data)
     if (data['type'] === 'message_start') {
       const message = isObject(data['message']) ? data['message'] : {}
@@ -83,6 +95,7 @@ export function openMessagesGate(): CallGate {
     }
     if (data['type'] === 'message_delta') current.usage = laterUsage(current.usage, data['usage'])
     const isEnd = data['type'] === 'message_delta' || data['type'] === 'message_stop'
+    current.isOver ||= isEnd
     if (current.held.length === 0 && !isEnd && !isCallStart(data)) return show(entry)
     current.held.push(entry)
     return []
@@ -111,11 +124,13 @@ export function openMessagesGate(): CallGate {
       return []
     },
     endTry() {
+      const held = assembled(current.id, current.assembly)
+      if (tries > 0 && (!held || !current.isOver || current.hasFailed)) return undefined
       if (ended) spent = addUsage(spent, ended.usage)
       ended = current
       current = newTry()
       tries++
-      return assembled(ended.id, ended.assembly)
+      return held
     },
     release(refused) {
       if (!ended) return []

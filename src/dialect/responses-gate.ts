@@ -174,6 +174,8 @@ export function openResponsesGate(): CallGate {
       return []
     },
     endTry() {
+      // The response before one that failed is what the client gets.
+      if (tries > 0 && !current.isOver) return undefined
       if (ended) spent = addUsage(spent, ended.response['usage'])
       // What an earlier response told of stays held for ever: the client goes on with this one.
       ended = current
@@ -187,7 +189,7 @@ export function openResponsesGate(): CallGate {
       const order = [...items.keys()]
       const left = new Set(placesLeft([...items.values()], refused).map((at) => order[at]))
       const out: Buffer[] = opened(ended)
-      const isAsCame = tries === 1 && refused.size === 0
+      const isAsCame = tries === 1 && refused.size === 0 && current.slots.size === 0
       for (const { frame, event } of held) {
         if (!event || isAsCame) out.push(terminated(frame))
         else if (!('output_index' in event))

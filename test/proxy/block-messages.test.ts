@@ -107,3 +107,32 @@ describe.each([{ stream: false }, { stream: true }])(
     )
   },
 )
+
+describe('a second stream over Messages that is none', () => {
+  const event = (data: { readonly type: string; readonly [key: string]: unknown }) =>
+    `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
+  const started = event({
+    type: 'message_start',
+    message: { id: 'm2', type: 'message', role: 'assistant', content: [], usage: {} },
+  })
+  const failed = event({ type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } })
+  const text = event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } })
+  const said = event({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'Well' } })
+
+  it.each([
+    ['an error', [failed], []],
+    ['an error after its beginning', [started, failed], []],
+    ['an error after some text', [started, text, said, failed], ['text']],
+    ['a beginning without an end', [started], []],
+    ['nothing', [], []],
+  ])('leaves the first one: %s', async (_, events, more) => {
+    const { url } = await startBoth((request) =>
+      isTold(request)
+        ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
+        : SAME,
+    )
+    const { steps } = await runMessagesAgent(url, ASKED, { stream: true, max: 9 })
+    expect(steps[8]?.message.content.map(({ type }) => type)).toEqual(['thinking', ...more, 'tool_use'])
+    expect(steps[8]?.stop).toBe('tool_use')
+  })
+})

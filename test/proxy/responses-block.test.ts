@@ -98,3 +98,32 @@ describe.each([
     expect(provider.requests).toHaveLength(asked)
   })
 })
+
+describe('a second stream over Responses that is none', () => {
+  const event = (data: { readonly type: string; readonly [key: string]: unknown }) =>
+    `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
+  const created = event({ type: 'response.created', sequence_number: 0, response: { id: 'r2', output: [] } })
+  const failed = event({
+    type: 'response.failed',
+    sequence_number: 1,
+    response: { id: 'r2', status: 'failed', error: { code: 'server_error', message: 'no' }, output: [] },
+  })
+  const error = event({ type: 'error', sequence_number: 0, code: 'server_error', message: 'no' })
+
+  it.each([
+    ['an error', [error]],
+    ['a failure', [created, failed]],
+    ['a beginning without an end', [created]],
+    ['nothing', []],
+  ])('leaves the first one: %s', async (_, events) => {
+    const { url } = await startBoth((request) =>
+      isTold(request)
+        ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
+        : { reasoning: 'x', calls: [same] },
+    )
+    const { steps } = await runResponses(url, 'Go.', { stateful: false, stream: true, max: 9 })
+    const output = steps[8]?.response['output'] as Item[]
+    expect(output.map(({ type }) => type)).toEqual(['reasoning', 'function_call'])
+    expect(steps[8]?.response['status']).toBe('completed')
+  })
+})
