@@ -52,7 +52,7 @@ interface Try {
   /** The response came to an end that is none of a failure's. */
   isOver: boolean
   hasCalls: boolean
-  done: Buffer | undefined
+  done: Frame | undefined
 }
 
 const newTry = (): Try => ({
@@ -141,7 +141,7 @@ export function openResponsesGate(): CallGate {
     push(frame) {
       const data = dataOf(frame)
       if (data?.trim() === DONE) {
-        current.done = terminated(frame)
+        current.done = frame
         return []
       }
       const event = data === undefined ? undefined : parseObject(data)
@@ -191,12 +191,14 @@ export function openResponsesGate(): CallGate {
       const out: Buffer[] = opened(ended)
       const isAsCame = tries === 1 && refused.size === 0 && current.slots.size === 0
       for (const { frame, event } of held) {
-        if (!event || isAsCame) out.push(terminated(frame))
+        if (isAsCame) out.push(frame.raw)
+        else if (!event) out.push(terminated(frame))
         else if (!('output_index' in event))
           out.push(bytesOf(frame, event, isEnd(event) ? total(event) : event))
         else if (left.has(event['output_index'])) out.push(show(ended, frame, event))
       }
-      return done ? [...out, done] : out
+      if (!done) return out
+      return [...out, isAsCame ? done.raw : terminated(done)]
     },
     toAnswer() {
       const usage = addUsage(spent, ended?.response['usage'])
