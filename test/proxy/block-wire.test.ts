@@ -18,10 +18,11 @@ let governor: { url: string; close(): Promise<void> }
 
 beforeAll(async () => {
   upstream = await listenRaw()
-  governor = await openGovernor(upstream.url, {
+  const config = {
     loop_guard: { max_warnings_before_block: 0 },
     timeouts: { idle: '400ms', first_byte: '2s' },
-  })
+  }
+  governor = await openGovernor(upstream.url, config, { max_guarded_body: '1MB' })
 })
 afterAll(() => closeRaw(governor, upstream))
 
@@ -195,6 +196,33 @@ describe('a response in gzip, though none was asked for', () => {
     expect(fieldOf(got, 'content-encoding')).toBeUndefined()
     expect(got.isComplete).toBe(true)
     expect(got.body.toString()).toContain('I give up.')
+  })
+})
+
+describe('a response that is larger than what is kept', () => {
+  const large = 'x'.repeat(700_000)
+  const pieces = [0, 1].map((part) =>
+    event({ tool_calls: [{ index: 0, function: { arguments: `${part}${large}` } }] }),
+  )
+  const largeStream = [calling(call('three')), ...pieces, event({}, 'tool_calls'), 'data: [DONE]\n\n']
+  const largeWhole = answerOf({ content: large + large, tool_calls: [call('three')] }, 'tool_calls')
+
+  it.each([false, true])('goes to the client as it comes (stream: %s)', async (stream) => {
+    const { client, wire } = await ask(stream)
+    wire.write(stream ? streamed(...largeStream) : whole(largeWhole))
+    const got = await client.message()
+    expect(got.body.equals(Buffer.from(stream ? largeStream.join('') : largeWhole))).toBe(true)
+    expect(verdictOf(got)).toBe('allow')
+  })
+
+  it.each([false, true])('is none where the model was asked again (stream: %s)', async (stream) => {
+    const { client, wire } = await ask(stream)
+    wire.write(stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
+    const again = await asked()
+    again.write(stream ? streamed(...largeStream) : whole(largeWhole))
+    const got = await client.message()
+    expect(got.body.toString()).toBe(stream ? REFUSED_STREAM.join('') : REFUSED)
+    again.socket.destroy()
   })
 })
 
