@@ -17,7 +17,7 @@ import { codingOf, explained, type Held, mayBeError, meaningOf, parsed, replay, 
 import type { Route } from './route.ts'
 import { faultOf, type Watch } from './trip.ts'
 import type { Receiver, UpstreamCall } from './upstream.ts'
-import type { ModelAt } from './windows.ts'
+import { keptName, type ModelAt } from './windows.ts'
 
 export interface OverflowWatch extends Watch {
   /** Tells what the request was judged to be. */
@@ -50,7 +50,7 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
     windows.learn(of, overflow)
     const refusal = {
       upstream: upstream.name,
-      model: of.model,
+      model: keptName(of.model),
       overflow,
       now: context.now(),
       ttl: context.policies().overflow.effectiveTtl,
@@ -238,7 +238,12 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
           if (stream) return stream.end(trailers)
           if (!held) return receiver.end(trailers)
           const whole = release()
-          if (whole) settle(call, whole, trailers, receiver, send).catch(fault)
+          if (!whole) return
+          settle(call, whole, trailers, receiver, send).catch((error: Error) => {
+            fault(error)
+            const message = 'Governor failed on this answer. Its log names the fault.'
+            receiver.fail({ status: 502, code: 'upstream_broken', message, cause: error })
+          })
         },
         fail(failure) {
           letGo()

@@ -4,7 +4,7 @@ import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'
 import { bodyOf } from './overflow-recovery.ts'
 import { lengthOf, type UpstreamCall } from './upstream.ts'
-import type { ModelAt } from './windows.ts'
+import { keptName, type ModelAt } from './windows.ts'
 
 /** Shorter requests fit everywhere. */
 const LEAST_BYTES = 16_384
@@ -37,7 +37,7 @@ export function noteSuccess(
   const { windows, emit } = context
   windows.succeed(of, promptTokens)
   const { reductions = [] } = judgement.position
-  const key = { upstream: of.upstream.name, model: of.model }
+  const key = { upstream: of.upstream.name, model: keptName(of.model) }
   const isUndone = succeedInSession(reductions, key, promptTokens) !== reductions
   const isShort = isCutShort(call, promptTokens)
   if (isShort) emit({ kind: 'silent_overflow', upstream: of.upstream.name })

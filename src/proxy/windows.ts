@@ -45,9 +45,14 @@ export interface WindowSources {
 const MAX_PAIRS = 2_000
 const MAX_NAME = 200
 
+/** A model as it is remembered in sessions: its name is the client's to choose. */
+export function keptName(model: string): string {
+  return model.slice(0, MAX_NAME)
+}
+
 export function createWindows({ configured, catalogued, now }: WindowSources): Windows {
   const known = new LRUCache<string, KnownWindow>({ max: MAX_PAIRS })
-  const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${model.slice(0, MAX_NAME)}`
+  const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
   const base = (of: ModelAt): BaseContext => {
     const own = configured(of)
     const stated = known.get(keyOf(of))
@@ -66,7 +71,12 @@ export function createWindows({ configured, catalogued, now }: WindowSources): W
     base,
     effective: (of, reductions) => {
       const { upstream, model } = of
-      return effectiveContext(base(of), reductions, { upstream: upstream.name, model }, now())
+      return effectiveContext(
+        base(of),
+        reductions,
+        { upstream: upstream.name, model: keptName(model) },
+        now(),
+      )
     },
     learn: (of, overflow) => change(of, (window) => learn(window, overflow)),
     declare: (of, window) => change(of, (before) => declare(before, window)),

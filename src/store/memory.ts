@@ -43,7 +43,7 @@ function sizeOf(session: Session): number {
         BYTES_PER_HASH +
       (thread.guarded ? BYTES_PER_GUARD + (thread.guarded.made?.length ?? 0) * BYTES_PER_CALL : 0) +
       sizeOfRun(thread.run),
-    BYTES_PER_THREAD,
+    BYTES_PER_THREAD + (session.contexts?.reductions.length ?? 0) * BYTES_PER_CALL,
   )
 }
 
