@@ -79,8 +79,6 @@ export interface DialectRequest {
   ): { readonly id: string; readonly owed: readonly string[]; readonly as?: string } | undefined
   /** Edits that send such results along, and that go on from the response `as` where another is named. */
   repay?(owed: readonly string[], as: string | undefined): Edit[]
-  /** Unset where reasoning is bound to nothing; `undefined` where the request says itself what becomes of it. */
-  loosen?(): Loosening | undefined
 }
 
 /** How a provider is told to leave out reasoning that was made for another prompt. */
@@ -88,6 +86,14 @@ export interface Loosening {
   readonly edits: readonly Edit[]
   /** A part of the API that the request asks for in addition. */
   readonly beta: string
+}
+
+/** Reasoning that models check when it is sent back: what stands before it must be what it was made for. */
+export interface BoundReasoning {
+  /** Does an error of status 400 say that reasoning in the history was made for another prompt? */
+  isRefusal(error: Buffer): boolean
+  /** Edits to a request body; `undefined` where it says itself what becomes of such reasoning. */
+  loosen(body: Buffer): Loosening | undefined
 }
 
 /** A whole (not streamed) model response. */
@@ -187,8 +193,8 @@ export interface Dialect {
   read(body: Buffer, recall?: Recall): DialectRequest | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */
   facts(tapped: Tapped): Facts
-  /** Does an error of status 400 say that reasoning in the history was made for another prompt? */
-  isBound?(error: Buffer): boolean
+  /** Unset where reasoning is bound to nothing. */
+  readonly bound?: BoundReasoning
   /** Does a response surely ask the client to do nothing? Of what is not all there it need not be known. */
   callsNothing(tapped: Tapped): boolean
   /** Reads a whole response; `undefined` when it is none of this dialect. */

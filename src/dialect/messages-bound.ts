@@ -3,16 +3,15 @@
  * platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
  */
 import { type Edit, setMember } from '../json/edit.ts'
-import type { ListIndex } from '../json/list.ts'
-import { decode, kindAt, member, members, type Span } from '../json/scan.ts'
-import type { Loosening } from './dialect.ts'
+import { decode, kindAt, member, members, root } from '../json/scan.ts'
+import type { BoundReasoning, Loosening } from './dialect.ts'
 import { isObject, parseObject, textOf } from './shape.ts'
 
 /** The part of the API that the setting belongs to. */
 const BETA = 'thinking-binding-controls-2026-08-01'
 const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
-export function saysBound(error: Buffer): boolean {
+function isRefusal(error: Buffer): boolean {
   const told = parseObject(error.toString('utf8'))?.['error']
   return isObject(told) && textOf(told['message']).includes('bound to a different conversation')
 }
@@ -22,7 +21,9 @@ function loosening(edit: Edit): Loosening {
 }
 
 /** A client that sets this itself, or turns thinking off, knows what it does. */
-export function loosenIn({ json, object, fields }: ListIndex<Span>): Loosening | undefined {
+function loosen(json: Buffer): Loosening | undefined {
+  const object = root(json)
+  const fields = members(json, object)
   const thinking = member(fields, 'thinking')?.value
   if (!thinking || (kindAt(json, thinking) === 'scalar' && decode(json, thinking) === null)) {
     return loosening(setMember(object, fields, 'thinking', `{"type":"adaptive","block_binding":${DROP}}`))
@@ -31,3 +32,5 @@ export function loosenIn({ json, object, fields }: ListIndex<Span>): Loosening |
   if (!isObject(value) || value['type'] === 'disabled' || isObject(value['block_binding'])) return undefined
   return loosening(setMember(thinking, members(json, thinking), 'block_binding', DROP))
 }
+
+export const messagesBound: BoundReasoning = { isRefusal, loosen }

@@ -23,7 +23,7 @@ import {
   roleAt,
 } from './listed.ts'
 import { readMessage, replyInMessages, writeMessage } from './messages-answer.ts'
-import { loosenIn, saysBound } from './messages-bound.ts'
+import { messagesBound } from './messages-bound.ts'
 import {
   type Content,
   callsOf,
@@ -267,7 +267,6 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
     owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
     unsent: (unique) => (previous === undefined ? undefined : unsentIn(list, conversation, previous, unique)),
-    loosen: () => loosenIn(list),
     repay: (owed, as) => (previous === undefined ? [] : repayIn(list, conversation, owed, as)),
   }
 }
@@ -278,7 +277,7 @@ export const messages: Dialect = {
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   facts: messagesFacts,
-  isBound: saysBound,
+  bound: messagesBound,
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,

@@ -162,7 +162,8 @@ function blockHeaders(refusals: Refusals): OwnHeaders {
   }
 }
 
-function tellOfRefusals({ context, trip }: Guarding, refusals: Refusals): void {
+function tellOfRefusals({ context, trip, judgement }: Guarding, refusals: Refusals): void {
+  judgement.said().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   for (const refusal of refusals) {
     if (!refusal) continue
     const { pattern, tool } = refusal

@@ -1,12 +1,13 @@
-/** Mends conversations whose reasoning was made for Governor's words, which their history does not show. */
-import type { Dialect } from '../dialect/dialect.ts'
-import { applyEdits } from '../json/edit.ts'
+/**
+ * Mends conversations whose reasoning was made for Governor's words, which their history does not show. Where the provider
+ * refuses the history for that, it is asked once more to leave out such reasoning, and so it is from then on.
+ */
+import type { BoundReasoning } from '../dialect/dialect.ts'
 import { decodedAtOnce } from './body.ts'
 import type { ProxyContext } from './context.ts'
-import { forward, withEdits } from './forward.ts'
+import { withEdits } from './forward.ts'
 import { headerOf, withHeaders } from './headers.ts'
 import type { Judgement } from './judge.ts'
-import type { OwnHeaders } from './reply.ts'
 import { codingOf } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
 import type { Flow, Head, Receiver, UpstreamCall } from './upstream.ts'
@@ -21,38 +22,27 @@ const BETA = 'anthropic-beta'
 export interface Sent {
   readonly judgement: Judgement
   readonly call: UpstreamCall
+  /** The body as JSON text: the client's bytes, but for a content coding. */
   readonly bytes: Buffer
 }
 
-/** The request with its provider told to leave out what is bound to another prompt; `undefined` where that can't be said. */
-function loosened(dialect: Dialect, { judgement, call, bytes }: Sent): Sent | undefined {
-  const loosening = judgement.request.loosen?.()
+function bytesOf({ body }: UpstreamCall): Buffer | undefined {
+  if (Buffer.isBuffer(body)) return body
+  return Array.isArray(body) ? Buffer.concat(body) : undefined
+}
+
+/** The same call with its provider told to leave out what is bound; `undefined` where that can't be said. */
+function loosened(bound: BoundReasoning, call: UpstreamCall, bytes: Buffer): UpstreamCall | undefined {
+  const loosening = bound.loosen(bytes)
   if (!loosening) return undefined
-  const changed = applyEdits(bytes, loosening.edits)
-  const request = dialect.read(changed)
-  if (!request) return undefined
+  const changed = withEdits(call, bytes, loosening.edits)
   const asked = headerOf(call.headers, BETA)
   const beta = asked ? `${asked},${loosening.beta}` : loosening.beta
-  const plain = withEdits(call, changed, [])
-  return {
-    judgement: { ...judgement, request },
-    call: { ...plain, headers: withHeaders(plain.headers, { [BETA]: beta }) },
-    bytes: changed,
-  }
+  return { ...changed, headers: withHeaders(changed.headers, { [BETA]: beta }) }
 }
 
-/** Law 2: what goes wrong in mending a request leaves the provider's answer as it was. */
-export function loosenedSafely(context: ProxyContext, dialect: Dialect, sent: Sent): Sent | undefined {
-  try {
-    return loosened(dialect, sent)
-  } catch (error) {
-    context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
-    return undefined
-  }
-}
-
-/** Reads an error of 400 before the client gets it, and has `mend` answer in its place where it is about bound reasoning. */
-function reading(receiver: Receiver, dialect: Dialect, mend: () => boolean): Receiver {
+/** Reads an error of 400 before anybody else does, and has `mend` answer in its place where it is about bound reasoning. */
+function reading(receiver: Receiver, bound: BoundReasoning, mend: () => boolean): Receiver {
   let held: { readonly head: Head; readonly flow: Flow; chunks: Buffer[]; length: number } | undefined
   const release = () => {
     if (!held) return
@@ -78,7 +68,7 @@ function reading(receiver: Receiver, dialect: Dialect, mend: () => boolean): Rec
         const coding = codingOf(held.head)
         const body = Buffer.concat(held.chunks)
         const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, 16 * MAX_ERROR)
-        if (plain && dialect.isBound?.(plain) && mend()) return
+        if (plain && bound.isRefusal(plain) && mend()) return
         release()
       }
       receiver.end(trailers)
@@ -90,47 +80,62 @@ function reading(receiver: Receiver, dialect: Dialect, mend: () => boolean): Rec
   }
 }
 
-/** Remembers that the model was shown what the client's history does not hold. */
-export function noteSaid(context: ProxyContext, judgement: Judgement): void {
-  judgement.said().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
-}
-
-/**
- * Sends a request on as it is or with a notice, as `forward` does. Where the provider refuses the client's history for what
- * Governor has said in it before, it is asked once more to leave out the reasoning that was made for that.
- */
-export function forwardBound(
-  context: ProxyContext,
-  trip: Trip,
-  dialect: Dialect,
-  sent: Sent,
-  own: OwnHeaders,
-): void {
-  const { judgement, call, bytes } = sent
-  const mend = (): boolean => {
-    const loose = loosenedSafely(context, dialect, sent)
-    if (!loose) return false
-    judgement.loosen().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
-    const headers = { ...own, 'x-governor-recovered': 'thinking' }
-    forward(context, trip, loose.judgement, loose.call, loose.bytes, headers)
-    return true
-  }
-  const { hasSaid, isLoose } = judgement.position
-  const watched: Trip = {
-    ...trip,
-    call(made, receiver) {
-      const noting: Receiver =
-        made === call
-          ? receiver
-          : {
-              ...receiver,
-              start(head, flow) {
-                if (head.status < 400) noteSaid(context, judgement)
-                receiver.start(head, flow)
-              },
-            }
-      return trip.call(made, hasSaid && !isLoose ? reading(noting, dialect, mend) : noting)
+/** Tells the client that its request was mended. */
+function recovered(receiver: Receiver): Receiver {
+  return {
+    ...receiver,
+    start(head, flow) {
+      const headers = withHeaders(head.headers, { 'x-governor-recovered': 'thinking' })
+      receiver.start(head.status < 400 ? { ...head, headers } : head, flow)
     },
   }
-  forward(context, watched, judgement, call, bytes, own)
+}
+
+/** Remembers of each altered request that was answered that the model was shown what no client's history holds. */
+function noting(receiver: Receiver, note: () => void): Receiver {
+  return {
+    ...receiver,
+    start(head, flow) {
+      if (head.status < 400) note()
+      receiver.start(head, flow)
+    },
+  }
+}
+
+/** The way of a request of a dialect whose models bind their reasoning to the prompt it was made for. */
+export function watchBound(context: ProxyContext, trip: Trip, bound: BoundReasoning, sent: Sent): Trip {
+  const { judgement, call, bytes } = sent
+  const { hasSaid } = judgement.position
+  let { isLoose } = judgement.position
+  const forget = () => context.emit({ kind: 'failed_open', reason: 'store' })
+  const looseOf = (made: UpstreamCall): UpstreamCall | undefined => {
+    try {
+      const body = made.body === call.body ? bytes : bytesOf(made)
+      return body && loosened(bound, made, body)
+    } catch (error) {
+      // Law 2: what goes wrong in mending a request leaves it as it was.
+      context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
+      return undefined
+    }
+  }
+  return {
+    ...trip,
+    call(made, receiver) {
+      const noted =
+        made.body === call.body ? receiver : noting(receiver, () => void judgement.said().catch(forget))
+      if (isLoose) return trip.call(looseOf(made) ?? made, noted)
+      if (!hasSaid) return trip.call(made, noted)
+      let off = () => {}
+      const mend = (): boolean => {
+        const loose = looseOf(made)
+        if (!loose) return false
+        isLoose = true
+        judgement.loosen().catch(forget)
+        off = trip.call(loose, recovered(noted))
+        return true
+      }
+      off = trip.call(made, reading(noted, bound, mend))
+      return () => off()
+    },
+  }
 }

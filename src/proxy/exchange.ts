@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
-import { forwardBound, loosenedSafely, noteSaid, type Sent } from './bound.ts'
+import { type Sent, watchBound } from './bound.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
@@ -41,37 +41,27 @@ export async function exchange(
     const judged = await judgeSafely(context, trip, body.bytes)
     if (!judged) return relay(trip, body.bytes)
     overflow?.judged(judged.judgement)
-    return await act(context, trip, mended(context, route, judged))
+    const { bound } = route.dialect
+    return await act(context, bound ? watchBound(context, trip, bound, judged) : trip, judged)
   } catch (error) {
     if (error instanceof ClientGone) return
     giveUp(context, trip, error as Error)
   }
 }
 
-/** What was once mended in a conversation stays so. */
-function mended(context: ProxyContext, { dialect }: Route, judged: Sent): Sent {
-  if (!dialect || !judged.judgement.position.isLoose) return judged
-  return loosenedSafely(context, dialect, judged) ?? judged
-}
-
 function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | void {
   const { judgement, call, bytes } = judged
-  const { dialect } = trip.route
   const own = noteJudgement(trip, judgement)
   tellOfLoop(context, judgement)
   const { heed } = judgement.position
   if (heed) context.emit({ kind: 'warning_answered', heed })
   if (judgement.verdict.kind === 'repeat')
     return repeatAnswer(context, trip, judgement, judgement.verdict.answer, own)
-  const mayChange = judgement.verdict.kind === 'stop' || judgement.mayRefuse
-  if (mayChange && dialect?.isBound) noteSaid(context, judgement)
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
     return answerLast(context, trip, judgement, call, bytes, own)
   }
   if (judgement.mayRefuse) return guardCalls(context, trip, judgement, call, bytes, own)
-  return dialect?.isBound
-    ? forwardBound(context, trip, dialect, judged, own)
-    : forward(context, trip, judgement, call, bytes, own)
+  return forward(context, trip, judgement, call, bytes, own)
 }
 
 /** A request that is sent again closes no loop again. */

@@ -80,6 +80,16 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests.every((request, at) => thinkingIn(request).length <= at)).toBe(true)
     })
 
+    it('does not keep a run that was told at its last step from its answer', async () => {
+      const { url } = await startBoth(binding(runawayMessages()), {
+        budget: { max_iterations: 2, adaptive: false, caution_threshold: 1, warning_threshold: 1 },
+      })
+      const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
+      expect(steps).toHaveLength(3)
+      expect(steps.at(-1)).toMatchObject({ status: 200, text: 'This is what I found so far.' })
+      expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
+    })
+
     it('goes on in the next run', async () => {
       const { url } = await startBoth(binding(runawayMessages()), { budget })
       const { messages } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
