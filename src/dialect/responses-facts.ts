@@ -54,12 +54,17 @@ function streamedItems(bytes: Buffer): Json[] {
 
 /** The items of a whole response, each decoded by itself: what surrounds them repeats the request. */
 function wholeItems(body: Buffer): Json[] {
-  const output = member(members(body, root(body)), 'output')?.value
-  if (!output || kindAt(body, output) !== 'array') return []
-  return elements(body, output)
-    .slice(0, MAX_ITEMS)
-    .map((item) => decode(body, item))
-    .filter(isObject)
+  try {
+    const output = member(members(body, root(body)), 'output')?.value
+    if (!output || kindAt(body, output) !== 'array') return []
+    return elements(body, output)
+      .slice(0, MAX_ITEMS)
+      .map((item) => decode(body, item))
+      .filter(isObject)
+  } catch {
+    // It broke off, and nobody got what it called.
+    return []
+  }
 }
 
 function callsOf({ tail, whole, streams }: Tapped): Pick<Facts, 'calls' | 'item'> {
