@@ -73,7 +73,9 @@ export function openMessagesGate(): CallGate {
   }
 
   const show = (entry: MessagesEvent): Buffer[] => {
-    const bytes = entry.data['index'] === undefined ? entry.frame.raw : blocks.place(entry)
+    const placed = entry.data['index'] === undefined ? entry.frame.raw : blocks.place(entry)
+    // What a first response shows is as it came, its end included: it may be all there is.
+    const bytes = tries === 0 ? entry.frame.raw : placed
     if (!hasOpened && entry.data['type'] !== 'content_block_delta' && entry.data['type'] !== 'error') {
       opening.push(bytes)
       return []
