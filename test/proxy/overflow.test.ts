@@ -440,4 +440,18 @@ describe('what is known of contexts', () => {
     await until(({ kind }) => kind === 'silent_overflow')
     expect(provider.requests.length).toBe(1)
   })
+
+  it('takes no prompt for cut short that is mostly pictures', async () => {
+    const picture = Buffer.from(Array.from({ length: 90_000 }, (_, at) => (at * 7919) % 256)).toString(
+      'base64',
+    )
+    const { url, until, events } = await startBoth(() => fine(1_000))
+    const content = [
+      { type: 'text', text: 'What is this? '.repeat(400) },
+      { type: 'image_url', image_url: { url: `data:image/png;base64,${picture}` } },
+    ]
+    await (await ask(url, { messages: [{ role: 'user', content }] })).text()
+    await until(({ kind }) => kind === 'answered')
+    expect(events.map(({ kind }) => kind)).not.toContain('silent_overflow')
+  })
 })
