@@ -1,6 +1,6 @@
 import { createAnthropic } from '@ai-sdk/anthropic'
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runawayMessages } from '../support/messages.ts'
 import { type Script, startProvider } from '../support/provider.ts'
@@ -12,43 +12,11 @@ const research: Script = (_, number) =>
     ? { blocks: [THINKING], calls: [{ name: 'search', arguments: { query: 'it' } }, same] }
     : { text: 'It is 42. ' }
 
-function settings(baseURL: string) {
+function run(baseURL: string, stream: boolean) {
   const anthropic = createAnthropic({ baseURL: `${baseURL}/v1`, apiKey: 'sk-test' })
-  return {
-    model: anthropic('claude-test'),
-    prompt: 'What is it?',
-    maxRetries: 0,
-    stopWhen: stepCountIs(30),
+  return askWithTools(anthropic('claude-test'), stream, {
     providerOptions: { anthropic: { thinking: { type: 'enabled' as const, budgetTokens: 1024 } } },
-    tools: {
-      search: tool({
-        description: 'Search',
-        inputSchema: jsonSchema<{ query: string }>({
-          type: 'object',
-          properties: { query: { type: 'string' } },
-        }),
-        execute: ({ query }) => `found ${query}`,
-      }),
-    },
-  }
-}
-
-async function run(baseURL: string, stream: boolean) {
-  if (!stream) {
-    const { text, steps, finishReason, totalUsage } = await generateText(settings(baseURL))
-    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
-  }
-  const errors: unknown[] = []
-  const result = streamText({ ...settings(baseURL), onError: ({ error }) => void errors.push(error) })
-  await result.consumeStream()
-  expect(errors).toEqual([])
-  const [text, steps, finishReason, usage] = await Promise.all([
-    result.text,
-    result.steps,
-    result.finishReason,
-    result.totalUsage,
-  ])
-  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+  })
 }
 
 describe.each([{ stream: false }, { stream: true }])(

@@ -1,6 +1,6 @@
 import { createOpenAI } from '@ai-sdk/openai'
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
 
@@ -10,43 +10,11 @@ const research: Script = (_, number) =>
     ? { reasoning: 'x', calls: [{ name: 'search', arguments: { query: 'it' } }, same] }
     : { text: 'It is 42. ' }
 
-function settings(baseURL: string, store: boolean) {
+function run(baseURL: string, stream: boolean, store: boolean) {
   const openai = createOpenAI({ baseURL: `${baseURL}/v1`, apiKey: 'sk-test' })
-  return {
-    model: openai('gpt-5'),
-    prompt: 'What is it?',
-    maxRetries: 0,
-    stopWhen: stepCountIs(30),
+  return askWithTools(openai('gpt-5'), stream, {
     providerOptions: { openai: { store, include: ['reasoning.encrypted_content' as const] } },
-    tools: {
-      search: tool({
-        description: 'Search',
-        inputSchema: jsonSchema<{ query: string }>({
-          type: 'object',
-          properties: { query: { type: 'string' } },
-        }),
-        execute: ({ query }) => `found ${query}`,
-      }),
-    },
-  }
-}
-
-async function run(baseURL: string, stream: boolean, store: boolean) {
-  if (!stream) {
-    const { text, steps, finishReason, totalUsage } = await generateText(settings(baseURL, store))
-    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
-  }
-  const errors: unknown[] = []
-  const result = streamText({ ...settings(baseURL, store), onError: ({ error }) => void errors.push(error) })
-  await result.consumeStream()
-  expect(errors).toEqual([])
-  const [text, steps, finishReason, usage] = await Promise.all([
-    result.text,
-    result.steps,
-    result.finishReason,
-    result.totalUsage,
-  ])
-  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+  })
 }
 
 const isTold = ({ items = [] }: Received) =>

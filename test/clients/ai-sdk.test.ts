@@ -1,53 +1,20 @@
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
 
 const research: Script = (_, number) =>
   number === 1 ? { calls: [{ name: 'search', arguments: { query: 'it' } }] } : { text: 'It is 42. ' }
 
-function settings(baseURL: string) {
+function run(baseURL: string, stream: boolean) {
   const provider = createOpenAICompatible({
     name: 'test',
     baseURL: `${baseURL}/v1`,
     apiKey: 'sk-test',
     includeUsage: true,
   })
-  return {
-    model: provider('gpt-test'),
-    prompt: 'What is it?',
-    maxRetries: 0,
-    stopWhen: stepCountIs(30),
-    tools: {
-      search: tool({
-        description: 'Search',
-        inputSchema: jsonSchema<{ query: string }>({
-          type: 'object',
-          properties: { query: { type: 'string' } },
-        }),
-        execute: ({ query }) => `found ${query}`,
-      }),
-    },
-  }
-}
-
-async function run(baseURL: string, stream: boolean) {
-  if (!stream) {
-    const { text, steps, finishReason, totalUsage } = await generateText(settings(baseURL))
-    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
-  }
-  const errors: unknown[] = []
-  const result = streamText({ ...settings(baseURL), onError: ({ error }) => void errors.push(error) })
-  await result.consumeStream()
-  expect(errors).toEqual([])
-  const [text, steps, finishReason, usage] = await Promise.all([
-    result.text,
-    result.steps,
-    result.finishReason,
-    result.totalUsage,
-  ])
-  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+  return askWithTools(provider('gpt-test'), stream)
 }
 
 describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $stream)', ({ stream }) => {

@@ -1,0 +1,45 @@
+/** An agent made with the `ai` package, on whatever provider package. */
+import { generateText, jsonSchema, type LanguageModel, stepCountIs, streamText, tool } from 'ai'
+import { expect } from 'vitest'
+
+type Settings = Parameters<typeof generateText>[0]
+
+/** Asks with one tool for at most 30 steps; `more` are settings of the provider's. */
+export async function askWithTools(
+  model: LanguageModel,
+  stream: boolean,
+  more: Pick<Settings, 'providerOptions'> = {},
+) {
+  const settings = {
+    model,
+    ...more,
+    prompt: 'What is it?',
+    maxRetries: 0,
+    stopWhen: stepCountIs(30),
+    tools: {
+      search: tool({
+        description: 'Search',
+        inputSchema: jsonSchema<{ query: string }>({
+          type: 'object',
+          properties: { query: { type: 'string' } },
+        }),
+        execute: ({ query }) => `found ${query}`,
+      }),
+    },
+  }
+  if (!stream) {
+    const { text, steps, finishReason, totalUsage } = await generateText(settings)
+    return { text, steps: steps.length, finishReason, tokens: totalUsage.totalTokens }
+  }
+  const errors: unknown[] = []
+  const result = streamText({ ...settings, onError: ({ error }) => void errors.push(error) })
+  await result.consumeStream()
+  expect(errors).toEqual([])
+  const [text, steps, finishReason, usage] = await Promise.all([
+    result.text,
+    result.steps,
+    result.finishReason,
+    result.totalUsage,
+  ])
+  return { text, steps: steps.length, finishReason, tokens: usage.totalTokens }
+}
