@@ -5,7 +5,7 @@ import { members, root } from '../json/scan.ts'
 import { dataFrame } from '../sse/frames.ts'
 import { choicesOf, contentText, DONE, finishWithoutCalls, hasCalls, withoutCalls } from './chat-shape.ts'
 import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
-import { addUsage, isObject, type Json, parseObject } from './shape.ts'
+import { isObject, type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 
 export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
@@ -41,17 +41,11 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
       setMember(object, members(body, object), 'governor', JSON.stringify(change.terminal)),
     ])
   }
-  const usage = [
-    ...change.earlier.map((one) => parseObject(one.toString('utf8'))?.['usage']),
-    answer['usage'],
-  ]
-    .filter((one) => one !== undefined && one !== null)
-    .reduce(addUsage, undefined)
   return Buffer.from(
     JSON.stringify({
       ...answer,
       choices: choices.map((choice) => rewrittenChoice(choice, change)),
-      ...(usage === undefined ? {} : { usage }),
+      ...summedUsage(objectsIn(change.earlier), answer),
       governor: change.terminal,
     }),
   )

@@ -15,7 +15,7 @@ import {
 import { choicesOf, contentText, DONE, withoutCalls } from './chat-shape.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { CallGate, HeldCalls, RefusedRound } from './dialect.ts'
-import { addUsage, isObject, type Json, parseObject, textOf } from './shape.ts'
+import { addUsage, isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from './shape.ts'
 
 function heldOf(message: Json): HeldCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
@@ -45,8 +45,7 @@ export function withoutChatCalls(
   refused: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
-  const [answer = {}, ...before] = [body, ...earlier].map((one) => parseObject(one.toString('utf8')) ?? {})
-  const usage = [...before, answer].map((one) => one['usage']).filter(isObject)
+  const [answer = {}, ...before] = objectsIn([body, ...earlier])
   const textBefore = joined(
     before.map((one) => {
       const message = choicesOf(one)[0]?.['message']
@@ -61,8 +60,7 @@ export function withoutChatCalls(
     const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
     return { ...choice, message: { ...(refused.size > 0 ? kept : message), ...content } }
   })
-  const summed = usage.length > 0 ? { usage: usage.reduce<unknown>(addUsage, undefined) } : {}
-  return Buffer.from(JSON.stringify({ ...answer, choices, ...summed }))
+  return Buffer.from(JSON.stringify({ ...answer, choices, ...summedUsage(before, answer) }))
 }
 
 /** A call as providers take it in the input, where its arguments are to be JSON. */

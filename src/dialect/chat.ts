@@ -1,41 +1,16 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
 
 import type { Conversation, Role } from '../core/conversation.ts'
-import {
-  appendElement,
-  appendParagraph,
-  type Edit,
-  prependElement,
-  removeMembers,
-  setMember,
-} from '../json/edit.ts'
+import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
-import {
-  decode,
-  elements,
-  isKey,
-  kindAt,
-  member,
-  members,
-  type Span,
-  skipValue,
-  walkObject,
-} from '../json/scan.ts'
+import { decode, elements, isKey, member, members, type Span, skipValue, walkObject } from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
 import { type ChatMessage, callsOf } from './chat-calls.ts'
 import { chatCallsNothing, chatFacts } from './chat-facts.ts'
 import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
-import {
-  addTextPart,
-  fieldReader,
-  holdsItems,
-  type ListedItem,
-  recallItems,
-  remember,
-  roleAt,
-} from './listed.ts'
+import { addText, fieldReader, holdsItems, type ListedItem, recallItems, remember, roleAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { isObject, textOf } from './shape.ts'
 
@@ -138,16 +113,7 @@ function addParagraph(json: Buffer, message: Span, text: string): Edit | undefin
   const fields = members(json, message)
   const content = member(fields, 'content')?.value
   if (!content) return setMember(message, fields, 'content', JSON.stringify(text))
-  switch (kindAt(json, content)) {
-    case 'string':
-      return appendParagraph(content, text)
-    case 'array':
-      return addTextPart(json, content, 'text', text)
-    case 'scalar':
-      return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined
-    case 'object':
-      return undefined
-  }
+  return addText(json, content, text)
 }
 
 /** Where a notice goes by default: the newest tool result where the input ends in one, else the last user message. */

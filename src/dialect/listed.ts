@@ -77,6 +77,20 @@ export function fieldReader(json: Buffer, fields: readonly Member[]): (name: str
   }
 }
 
+/** Puts a text at the end of a content, a string or a list of parts; `undefined` where its form can't take one. */
+export function addText(json: Buffer, content: Span, text: string): Edit | undefined {
+  switch (kindAt(json, content)) {
+    case 'string':
+      return appendParagraph(content, text)
+    case 'array':
+      return addTextPart(json, content, 'text', text)
+    case 'scalar':
+      return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined
+    case 'object':
+      return undefined
+  }
+}
+
 /** Puts a paragraph under the last text of a list of parts, or a new part of that type after the last part. */
 export function addTextPart(json: Buffer, parts: Span, type: string, text: string): Edit {
   const last = elements(json, parts).at(-1)

@@ -4,7 +4,7 @@ import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
 import { event, textEvents } from './messages-events.ts'
 import { readMessageCalls } from './messages-held.ts'
 import { answerText, contentOf, isCall, stopWithoutCalls, withMembers } from './messages-shape.ts'
-import { addUsage, isObject, type Json, parseObject } from './shape.ts'
+import { type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
@@ -33,18 +33,12 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
     // Nothing but the terminal state to add: the provider's bytes stay as they are.
     return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }
-  const usage = [
-    ...change.earlier.map((one) => parseObject(one.toString('utf8'))?.['usage']),
-    answer['usage'],
-  ]
-    .filter(isObject)
-    .reduce<unknown>(addUsage, undefined)
   return Buffer.from(
     JSON.stringify({
       ...answer,
       content: change.dropCalls ? changedContent(content, change.text) : content,
       stop_reason: change.dropCalls ? stopWithoutCalls(reason) : reason,
-      ...(usage === undefined ? {} : { usage }),
+      ...summedUsage(objectsIn(change.earlier), answer),
       governor: change.terminal,
     }),
   )

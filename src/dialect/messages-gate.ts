@@ -5,7 +5,7 @@ import { changed, createBlocks, eventOf, type MessagesEvent } from './messages-e
 import { assembled, createAssembly } from './messages-held.ts'
 import { contentOf, isCall, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
 import { openMessagesStream } from './messages-stream.ts'
-import { addUsage, isObject, type Json, parseObject, textOf } from './shape.ts'
+import { addUsage, isObject, type Json, objectsIn, summedUsage, textOf } from './shape.ts'
 
 /** Content without the calls in `refused`, by their place among the calls. */
 function keptContent(content: readonly Json[], refused: ReadonlySet<number>): Json[] {
@@ -18,8 +18,7 @@ export function withoutMessageCalls(
   refused: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
-  const [answer = {}, ...before] = [body, ...earlier].map((one) => parseObject(one.toString('utf8')) ?? {})
-  const usage = [...before, answer].map((one) => one['usage']).filter(isObject)
+  const [answer = {}, ...before] = objectsIn([body, ...earlier])
   const kept = keptContent(contentOf(answer), refused)
   const content = [...before.flatMap((one) => contentOf(one).filter((block) => !isCall(block))), ...kept]
   return Buffer.from(
@@ -27,7 +26,7 @@ export function withoutMessageCalls(
       ...answer,
       content,
       stop_reason: kept.some(isCall) ? answer['stop_reason'] : stopWithoutCalls(answer['stop_reason']),
-      ...(usage.length > 0 ? { usage: usage.reduce<unknown>(addUsage, undefined) } : {}),
+      ...summedUsage(before, answer),
     }),
   )
 }

@@ -2,26 +2,11 @@
 
 import type { Conversation, Role } from '../core/conversation.ts'
 import type { Channel } from '../core/verdict.ts'
-import {
-  appendElement,
-  appendParagraph,
-  type Edit,
-  prependElement,
-  removeMembers,
-  setMember,
-} from '../json/edit.ts'
+import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
-import { decode, isKey, kindAt, member, members, type Span, walkObject } from '../json/scan.ts'
+import { isKey, member, members, type Span, walkObject } from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
-import {
-  addTextPart,
-  fieldReader,
-  holdsItems,
-  type ListedItem,
-  recallItems,
-  remember,
-  roleAt,
-} from './listed.ts'
+import { addText, fieldReader, holdsItems, type ListedItem, recallItems, remember, roleAt } from './listed.ts'
 import { readMessage, replyInMessages, writeMessage } from './messages-answer.ts'
 import { messagesBound } from './messages-bound.ts'
 import {
@@ -126,20 +111,6 @@ function conversationOf(index: Index, field: (name: string) => unknown): ReadMes
 
 function textBlock(text: string): string {
   return JSON.stringify({ type: 'text', text })
-}
-
-/** Puts a text at the end of a system text or of a content; `undefined` where its form can't take one. */
-function addText(json: Buffer, value: Span, text: string): Edit | undefined {
-  switch (kindAt(json, value)) {
-    case 'string':
-      return appendParagraph(value, text)
-    case 'array':
-      return addTextPart(json, value, 'text', text)
-    case 'scalar':
-      return decode(json, value) === null ? { ...value, text: JSON.stringify(text) } : undefined
-    case 'object':
-      return undefined
-  }
 }
 
 /** At the end of the last user message; after what tools gave, as a block of its own. */

@@ -12,7 +12,7 @@ import {
   textOfOutputItems,
   withoutCallItems,
 } from './responses-shape.ts'
-import { addUsage, type Json, objectsOf, parseObject, textOf } from './shape.ts'
+import { type Json, objectsIn, objectsOf, parseObject, summedUsage, textOf } from './shape.ts'
 
 export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
@@ -46,17 +46,10 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
       output: own ? [own] : kept,
       // Some providers add what SDKs only compute.
       ...('output_text' in response ? { output_text: change.text ?? textOfOutputItems(kept) } : {}),
-      ...usageOf(change.earlier, response),
+      ...summedUsage(objectsIn(change.earlier), response),
       governor: change.terminal,
     }),
   )
-}
-
-function usageOf(earlier: readonly Buffer[], response: Json): Json {
-  const usage = [...earlier.map((one) => parseObject(one.toString('utf8'))?.['usage']), response['usage']]
-    .filter((one) => one !== undefined && one !== null)
-    .reduce(addUsage, undefined)
-  return usage === undefined ? {} : { usage }
 }
 
 /** An id for an item of Governor's own, after that of the response it stands in. */

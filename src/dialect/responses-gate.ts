@@ -3,7 +3,7 @@ import { dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
 import type { CallGate, HeldCalls } from './dialect.ts'
 import { heldOf, isClientCall, keptPlaces, textOfOutputItems } from './responses-shape.ts'
 import { openResponsesStream, responseOf, type Slot } from './responses-stream.ts'
-import { addUsage, isObject, type Json, objectsOf, parseObject } from './shape.ts'
+import { addUsage, isObject, type Json, objectsIn, objectsOf, parseObject, summedUsage } from './shape.ts'
 
 const DONE = '[DONE]'
 
@@ -24,18 +24,17 @@ export function withoutResponseCalls(
   refused: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
-  const [response = {}, ...before] = [body, ...earlier].map((one) => parseObject(one.toString('utf8')) ?? {})
+  const [response = {}, ...before] = objectsIn([body, ...earlier])
   const output = objectsOf(response['output'])
   const said = before.flatMap((one) => objectsOf(one['output']).filter(({ type }) => type === 'message'))
   const left = placesLeft(output, refused).map((at) => output[at])
   const kept = [...said, ...left.filter(isObject)]
-  const usage = [...before, response].map((one) => one['usage']).filter(isObject)
   return Buffer.from(
     JSON.stringify({
       ...response,
       output: kept,
       ...('output_text' in response ? { output_text: textOfOutputItems(kept) } : {}),
-      ...(usage.length > 0 ? { usage: usage.reduce<unknown>(addUsage, undefined) } : {}),
+      ...summedUsage(before, response),
     }),
   )
 }

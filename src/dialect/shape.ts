@@ -31,3 +31,14 @@ export function addUsage(a: unknown, b: unknown): unknown {
   const keys = new Set([...Object.keys(a), ...Object.keys(b)])
   return Object.fromEntries([...keys].map((key) => [key, addUsage(a[key], b[key])]))
 }
+
+/** The usage of a response together with that of `earlier` ones, as the member it goes into; nothing where none says any. */
+export function summedUsage(earlier: readonly Json[], response: Json): Json {
+  const usage = [...earlier, response].map((one) => one['usage']).filter(isObject)
+  return usage.length > 0 ? { usage: usage.reduce<unknown>(addUsage, undefined) } : {}
+}
+
+/** Bodies as objects; one that is none has no members. */
+export function objectsIn(bodies: readonly Buffer[]): Json[] {
+  return bodies.map((body) => parseObject(body.toString('utf8')) ?? {})
+}

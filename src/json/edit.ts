@@ -1,5 +1,5 @@
 /** Changes single places of a JSON text and leaves every other byte as it was. */
-import type { Member, Span } from './scan.ts'
+import { isSpace, type Member, type Span, skipSpace } from './scan.ts'
 
 /** Replace the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
 export interface Edit extends Span {
@@ -98,10 +98,6 @@ export function addToText(
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-function isSpace(byte: number | undefined): boolean {
-  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
-}
-
 /** Puts the value `json` (JSON text) at the end of the array at `span`. What is in the array is not looked at. */
 export function appendElement(body: Buffer, span: Span, json: string): Edit {
   let end = span.end - 1
@@ -111,8 +107,7 @@ export function appendElement(body: Buffer, span: Span, json: string): Edit {
 
 /** Puts the value `json` (JSON text) before the first element of the array at `span`. */
 export function prependElement(body: Buffer, span: Span, json: string): Edit {
-  let start = span.start + 1
-  while (isSpace(body[start])) start++
+  const start = skipSpace(body, span.start + 1)
   return insertion(start, body[start] === CLOSE_BRACKET ? json : `${json},`)
 }
 

@@ -6,7 +6,7 @@ import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { AnswerStream, Dialect, HeldCalls, ReadAnswer } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
-import { headerOf, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
+import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from './headers.ts'
 import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import { oweResults, standIn } from './owed.ts'
@@ -58,21 +58,9 @@ export async function passOn(
   trip.response.end()
 }
 
-/** Headers that no longer hold for a rewritten body. */
+/** The headers of a rewritten response. */
 export function rewrittenHeaders(head: Head): string[] {
-  const stale = new Set([
-    'content-length',
-    'content-encoding',
-    'content-md5',
-    'digest',
-    'content-digest',
-    'etag',
-  ])
-  return withoutFields(responseHeaders(head.headers), (lower) => stale.has(lower))
-}
-
-export function isEventStream(head: Head): boolean {
-  return /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
+  return withoutBodyFields(responseHeaders(head.headers))
 }
 
 /** A response that was not streamed; `answer` is unset where it is none of its dialect. */
@@ -208,7 +196,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
         incoming.body.destroy()
         return false
       }
-      if (isEventStream(incoming.head)) return takeStream(incoming, plain)
+      if (isEventStream(incoming.head.headers)) return takeStream(incoming, plain)
       if (stream) {
         incoming.body.destroy()
         return false

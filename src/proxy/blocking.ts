@@ -10,7 +10,7 @@ import { fill } from '../core/notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
 import type { HeldCalls, RefusedRound } from '../dialect/dialect.ts'
 import type { Edit } from '../json/edit.ts'
-import { type Ending, isEventStream, passOn } from './answer.ts'
+import { type Ending, passOn } from './answer.ts'
 import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
 import { type Form, terminalHeaders } from './final.ts'
@@ -26,8 +26,8 @@ import {
   withEdits,
 } from './forward.ts'
 import { type Gate, type Gated, streamGate, wholeGate } from './gate.ts'
-import { responseHeaders, withHeaders } from './headers.ts'
-import { type Incoming, open, UpstreamFailed } from './incoming.ts'
+import { isEventStream, responseHeaders } from './headers.ts'
+import { type Incoming, open, UpstreamFailed, uncoded } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import { oweResults, replaceBy } from './owed.ts'
 import type { OwnHeaders } from './reply.ts'
@@ -61,8 +61,7 @@ export async function guardCalls(
 ): Promise<void> {
   const { dialect } = trip.route
   if (!dialect) return
-  // Compressed bytes would have to be undone before anything can be read in them.
-  const plain = { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
+  const plain = uncoded(call)
   const altered = alteredSafely(context, trip, judgement, plain, bytes)
   try {
     const { incoming, isAltered } = await openFirst(context, trip, judgement, plain, altered)
@@ -106,7 +105,7 @@ async function openFirst(
 
 async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
   const { context, judgement } = guarding
-  const gate = isEventStream(first.head) ? streamGate(guarding, first) : wholeGate(guarding)
+  const gate = isEventStream(first.head.headers) ? streamGate(guarding, first) : wholeGate(guarding)
   const rounds: RefusedRound[] = []
   let held = await gate.take(first)
   for (;;) {

@@ -6,9 +6,8 @@ import type { BoundReasoning } from '../dialect/dialect.ts'
 import { decodedAtOnce } from './body.ts'
 import type { ProxyContext } from './context.ts'
 import { withEdits } from './forward.ts'
-import { headerOf, withHeaders } from './headers.ts'
+import { codingOf, headerOf, withHeaders } from './headers.ts'
 import type { Judgement } from './judge.ts'
-import { codingOf } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
 import type { Flow, Head, Receiver, UpstreamCall } from './upstream.ts'
 
@@ -65,7 +64,7 @@ function reading(receiver: Receiver, bound: BoundReasoning, mend: () => boolean)
     },
     end(trailers) {
       if (held) {
-        const coding = codingOf(held.head)
+        const coding = codingOf(held.head.headers)
         const body = Buffer.concat(held.chunks)
         const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, 16 * MAX_ERROR)
         if (plain && bound.isRefusal(plain) && mend()) return

@@ -4,6 +4,8 @@
  * its end and is given to `change`; what came before it has gone.
  */
 
+import { skipSpace } from '../json/scan.ts'
+
 /** What becomes of an error frame: its bytes from `sent` on. */
 export type FrameChange = (frame: Buffer, sent: number) => Buffer
 
@@ -16,15 +18,9 @@ export interface ErrorFrames {
 
 const WORD = Buffer.from('"error"')
 const COLON = 0x3a
-const LF = 0x0a
-const CR = 0x0d
 
 /** An error frame is small; of a longer one, and of its beginning, no more is kept. */
 const MAX_FRAME = 65_536
-
-function isSpace(byte: number | undefined): boolean {
-  return byte === 0x20 || byte === 0x09 || byte === LF || byte === CR
-}
 
 /** The offset after the last blank line, or 0. */
 function lastBoundary(bytes: Buffer): number {
@@ -44,12 +40,9 @@ function nextBoundary(bytes: Buffer, from: number): number {
 /** Where the word stands for an error: `"error": null` says that there is none. A stream that is cut there may yet. */
 function errorWord(bytes: Buffer, from: number): number {
   for (let at = bytes.indexOf(WORD, from); at !== -1; at = bytes.indexOf(WORD, at + 1)) {
-    let next = at + WORD.length
-    while (isSpace(bytes[next])) next++
-    if (bytes[next] !== COLON) return at
-    next++
-    while (isSpace(bytes[next])) next++
-    if (bytes[next] !== 0x6e) return at
+    const colon = skipSpace(bytes, at + WORD.length)
+    if (bytes[colon] !== COLON) return at
+    if (bytes[skipSpace(bytes, colon + 1)] !== 0x6e) return at
   }
   return -1
 }

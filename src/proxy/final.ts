@@ -16,8 +16,8 @@ import {
   returnIteration,
   withEdits,
 } from './forward.ts'
-import { responseHeaders, withHeaders } from './headers.ts'
-import { type Incoming, open, UpstreamFailed } from './incoming.ts'
+import { responseHeaders } from './headers.ts'
+import { type Incoming, open, UpstreamFailed, uncoded } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import type { OwnHeaders } from './reply.ts'
 import { faultOf, type Trip } from './trip.ts'
@@ -67,8 +67,7 @@ export async function answerLast(
     fallback: isStop ? verdict.fallback : '',
     terminal,
   }
-  // Compressed bytes would have to be undone before anything can be changed in them.
-  const plain = { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
+  const plain = uncoded(call)
   try {
     await ask(
       ending,

@@ -2,12 +2,12 @@
 import { Readable } from 'node:stream'
 import type { CallGate, Dialect, HeldCalls } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
-import { type Ending, isEventStream, passOn, rewrittenHeaders, write } from './answer.ts'
+import { type Ending, passOn, rewrittenHeaders, write } from './answer.ts'
 import { decoded } from './body.ts'
 import type { ProxyContext } from './context.ts'
 import { ask, type Form } from './final.ts'
-import { headerOf, responseHeaders } from './headers.ts'
-import { codingOf, type Incoming, plainBody, readUpTo } from './incoming.ts'
+import { codingOf, headerOf, isEventStream, responseHeaders } from './headers.ts'
+import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import { type OwnHeaders, writeHead } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { Head } from './upstream.ts'
@@ -34,7 +34,7 @@ export interface Gate {
 export function streamGate(guarding: Gated, { head }: Incoming): Gate {
   const { context, trip } = guarding
   const stream: CallGate = guarding.dialect.openGate()
-  const isCoded = codingOf(head) !== 'identity'
+  const isCoded = codingOf(head.headers) !== 'identity'
   let hasHead = false
   let responses = 0
   /** There is nothing left to be released. */
@@ -65,7 +65,7 @@ export function streamGate(guarding: Gated, { head }: Incoming): Gate {
         for await (const chunk of incoming.body) await write(trip, [chunk])
         return undefined
       }
-      if (!plain || !isEventStream(incoming.head)) {
+      if (!plain || !isEventStream(incoming.head.headers)) {
         incoming.body.destroy()
         return undefined
       }

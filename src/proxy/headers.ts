@@ -121,3 +121,28 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
   if (names.size === 0) return [...headers]
   return [...withoutFields(headers, (lower) => names.has(lower)), ...Object.entries(set).flat()]
 }
+
+/** The content coding of a body, in lower case; `identity` where it has none. */
+export function codingOf(headers: RawHeaders): string {
+  return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+}
+
+export function isEventStream(headers: RawHeaders): boolean {
+  return /^text\/event-stream\b/i.test(headerOf(headers, 'content-type') ?? '')
+}
+
+/** What holds for the bytes of one body, and for no other (RFC 9110, section 8; RFC 9530). */
+const BODY_FIELDS = new Set([
+  'content-length',
+  'content-encoding',
+  'content-md5',
+  'digest',
+  'content-digest',
+  'repr-digest',
+  'etag',
+])
+
+/** The headers that still hold once the body is another. */
+export function withoutBodyFields(headers: RawHeaders): string[] {
+  return withoutFields(headers, (lower) => BODY_FIELDS.has(lower))
+}

@@ -2,7 +2,7 @@
 import { PassThrough, type Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import zlib from 'node:zlib'
-import { headerOf } from './headers.ts'
+import { codingOf, withHeaders } from './headers.ts'
 import type { Tap } from './tap.ts'
 import type { Trip } from './trip.ts'
 import type { Failure, Flow, Head, UpstreamCall } from './upstream.ts'
@@ -79,20 +79,20 @@ function decoderFor(encoding: string): NodeJS.ReadWriteStream | undefined {
   }
 }
 
-/** The content coding of a body, `identity` where it has none. */
-export function codingOf({ headers }: Head): string {
-  return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
-}
-
 /** The body without its content coding, to be called once; `undefined` where that is one Governor does not know. */
 export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | undefined {
-  const encoding = codingOf(head)
+  const encoding = codingOf(head.headers)
   if (encoding === 'identity') return body
   const decoder = decoderFor(encoding)
   if (!decoder) return undefined
   const plain = new PassThrough()
   pipeline(body, decoder, plain).catch((error: Error) => plain.destroy(error))
   return plain
+}
+
+/** Asks for a response without a content coding, which would have to be undone before anything can be read or changed. */
+export function uncoded(call: UpstreamCall): UpstreamCall {
+  return { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
 }
 
 /** The beginning of a body, and what is left where that was not all. */

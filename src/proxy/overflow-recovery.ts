@@ -6,7 +6,7 @@ import { estimateTokens } from '../core/usage.ts'
 import { applyEdits, type Edit, setMember } from '../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root } from '../json/scan.ts'
 import type { OverflowPolicy } from './context.ts'
-import { headerOf, withoutFields } from './headers.ts'
+import { codingOf, withoutFields } from './headers.ts'
 import { lengthOf, type UpstreamCall } from './upstream.ts'
 
 /** Fields by which clients bound the output. */
@@ -17,7 +17,7 @@ const LONG_CONTEXT = /^context-\d+[km]-/i
 
 /** The body in one piece; `undefined` where it is none that can be changed. */
 export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
-  if ((headerOf(headers, 'content-encoding') ?? 'identity') !== 'identity') return undefined
+  if (codingOf(headers) !== 'identity') return undefined
   if (Buffer.isBuffer(body)) return body
   return Array.isArray(body) ? Buffer.concat(body) : undefined
 }

@@ -10,10 +10,10 @@ import { type Classified, classify } from '../overflow/classify.ts'
 import { type Annotation, annotated, canonicalEvent, isInputTooLarge } from './annotation.ts'
 import type { ProxyContext } from './context.ts'
 import { watchErrorFrames } from './error-frames.ts'
-import { type RawHeaders, withHeaders } from './headers.ts'
+import { codingOf, isEventStream, type RawHeaders, withHeaders } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import { modelIn, recovered } from './overflow-recovery.ts'
-import { codingOf, explained, type Held, mayBeError, meaningOf, parsed, replay, typeOf } from './refusal.ts'
+import { explained, type Held, mayBeError, meaningOf, parsed, replay, typeOf } from './refusal.ts'
 import type { Route } from './route.ts'
 import { faultOf, type Watch } from './trip.ts'
 import type { Receiver, UpstreamCall } from './upstream.ts'
@@ -215,13 +215,13 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
           const type = typeOf(head)
           // No model's answer is plain text: that is what proxies make of an error.
           const mayTell = type.includes('json') || type.startsWith('text/plain')
-          isUndecided = head.status === 200 && mayTell && codingOf(head) === 'identity'
+          isUndecided = head.status === 200 && mayTell && codingOf(head.headers) === 'identity'
           if (head.status >= 400 || isUndecided) {
             held = { head, flow, chunks: [], length: 0 }
             patience = setTimeout(letGo, MAX_HELD_MS)
             return
           }
-          const isStream = type.startsWith('text/event-stream') && codingOf(head) === 'identity'
+          const isStream = isEventStream(head.headers) && codingOf(head.headers) === 'identity'
           if (isStream) stream = watchStream(call, receiver)
           receiver.start(head, flow)
         },

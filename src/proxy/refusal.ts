@@ -4,27 +4,11 @@ import { type Classified, classify } from '../overflow/classify.ts'
 import type { Quirk } from '../overflow/quirk.ts'
 import { type Annotation, annotated, canonicalReply, isInputTooLarge, told } from './annotation.ts'
 import { decodedAtOnce } from './body.ts'
-import { headerOf, withHeaders, withoutFields } from './headers.ts'
+import { codingOf, headerOf, withHeaders, withoutBodyFields, withoutFields } from './headers.ts'
 import type { Flow, Head, Receiver } from './upstream.ts'
 
 /** What it may become without its content coding. */
 const MAX_DECODED = 1_048_576
-
-/** Headers that no longer hold for a changed body. */
-const STALE = new Set([
-  'content-length',
-  'content-encoding',
-  'content-md5',
-  'digest',
-  'content-digest',
-  'repr-digest',
-  'etag',
-  'x-governor-overflow',
-])
-
-export function codingOf(head: Head): string {
-  return headerOf(head.headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
-}
 
 export function typeOf(head: Head): string {
   return headerOf(head.headers, 'content-type')?.toLowerCase() ?? ''
@@ -67,7 +51,7 @@ export function parsed(text: string): unknown {
 }
 
 function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>>): Head {
-  const headers = withoutFields(head.headers, (lower) => STALE.has(lower))
+  const headers = withoutFields(withoutBodyFields(head.headers), (lower) => lower === 'x-governor-overflow')
   return { ...head, headers: [...withHeaders(headers, own), 'content-length', String(body.length)] }
 }
 
@@ -77,7 +61,7 @@ export function meaningOf(
   quirks: readonly Quirk[],
 ): { readonly plain: Buffer; readonly classified: Classified } | undefined {
   const whole = Buffer.concat(held.chunks, held.length)
-  const coding = codingOf(held.head)
+  const coding = codingOf(held.head.headers)
   const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_DECODED)
   if (!plain) return undefined
   const classified = classify({ status: held.head.status, body: parsed(plain.toString()) }, quirks)

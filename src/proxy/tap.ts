@@ -7,7 +7,7 @@ import { type CallUsage, estimateTokens } from '../core/usage.ts'
 import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
 import { JsonScanError } from '../json/scan.ts'
 import { decoded, decodedAtOnce } from './body.ts'
-import { headerOf } from './headers.ts'
+import { codingOf, isEventStream } from './headers.ts'
 import type { Head } from './upstream.ts'
 
 /** What a model call brought. */
@@ -185,21 +185,16 @@ export interface TapTarget {
   fault(error: Error): void
 }
 
-/** The content coding of a body, in lower case. */
-export function codingOf({ headers }: Head): string {
-  return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
-}
-
 /** Opens a tap on a successful response. */
 export function openTap(target: TapTarget): Tap {
   const { dialect, head, requestBytes, withCalls = false, withEnd = false, settle, fault } = target
-  const coding = codingOf(head)
+  const coding = codingOf(head.headers)
   const isCoded = coding !== 'identity'
   const tailBytes = withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
   const body = keep(isCoded ? MAX_ENCODED : tailBytes)
   let isOver = false
   const tell = (read: Kept) => {
-    const streams = /^text\/event-stream\b/i.test(headerOf(head.headers, 'content-type') ?? '')
+    const streams = isEventStream(head.headers)
     const tapped = new TappedBody(read, streams, withCalls)
     let facts: Facts = {}
     let callsNothing = false
