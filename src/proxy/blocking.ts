@@ -167,7 +167,7 @@ function tellOfRefusals({ context, trip, judgement }: Guarding, refusals: Refusa
     if (!refusal) continue
     const { pattern, tool } = refusal
     context.emit({ kind: 'refused_call', pattern, tool })
-    trip.note({ verdict: 'block', loop: pattern })
+    trip.ended('block', pattern)
   }
 }
 
@@ -229,7 +229,7 @@ function endRun(
   }
   const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)
   const own = { ...guarding.own, 'x-governor-verdict': 'stop' }
-  trip.note({ verdict: 'stop' })
+  trip.ended('stop')
   const ending: Ending = {
     context,
     trip,

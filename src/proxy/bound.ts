@@ -117,24 +117,21 @@ export function watchBound(context: ProxyContext, trip: Trip, bound: BoundReason
       return undefined
     }
   }
-  return {
-    ...trip,
-    call(made, receiver) {
-      const noted =
-        made.body === call.body ? receiver : noting(receiver, () => void judgement.said().catch(forget))
-      if (isLoose) return trip.call(looseOf(made) ?? made, noted)
-      if (!hasSaid) return trip.call(made, noted)
-      let off = () => {}
-      const mend = (): boolean => {
-        const loose = looseOf(made)
-        if (!loose) return false
-        isLoose = true
-        judgement.loosen().catch(forget)
-        off = trip.call(loose, recovered(noted))
-        return true
-      }
-      off = trip.call(made, reading(noted, bound, mend))
-      return () => off()
-    },
-  }
+  return trip.sendingBy((made, receiver) => {
+    const noted =
+      made.body === call.body ? receiver : noting(receiver, () => void judgement.said().catch(forget))
+    if (isLoose) return trip.call(looseOf(made) ?? made, noted)
+    if (!hasSaid) return trip.call(made, noted)
+    let off = () => {}
+    const mend = (): boolean => {
+      const loose = looseOf(made)
+      if (!loose) return false
+      isLoose = true
+      judgement.loosen().catch(forget)
+      off = trip.call(loose, recovered(noted))
+      return true
+    }
+    off = trip.call(made, reading(noted, bound, mend))
+    return () => off()
+  })
 }

@@ -42,7 +42,8 @@ export async function exchange(
     if (!judged) return relay(trip, body.bytes)
     overflow?.judged(judged.judgement)
     const { bound } = route.dialect
-    return await act(context, bound ? watchBound(context, trip, bound, judged) : trip, judged)
+    const underWay = act(context, bound ? watchBound(context, trip, bound, judged) : trip, judged)
+    if (underWay) await underWay
   } catch (error) {
     if (error instanceof ClientGone) return
     giveUp(context, trip, error as Error)
@@ -83,7 +84,8 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
   const { dialect } = trip.route
   const headers = trip.request.rawHeaders
   try {
-    const bytes = await decoded(body, headerOf(headers, 'content-encoding'), context.maxGuardedBody)
+    const coding = headerOf(headers, 'content-encoding')
+    const bytes = coding === undefined ? body : await decoded(body, coding, context.maxGuardedBody)
     if (!bytes || !dialect) {
       context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
       return undefined
@@ -134,8 +136,9 @@ export function mayUse(context: ProxyContext, route: Route, headers: RawHeaders)
   return key !== undefined && context.accessKeys.has(hashOf(key))
 }
 
-function refuse({ request, response, route, note }: Trip): void {
-  note({ outcome: 'refused' })
+function refuse(trip: Trip): void {
+  const { request, response, route } = trip
+  trip.refused()
   const message = 'This Governor asks for an access key: send one of its server.access_keys as the API key.'
   request.resume()
   const type = route.speaksAnthropic ? 'authentication_error' : 'invalid_request_error'

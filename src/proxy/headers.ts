@@ -18,46 +18,111 @@ const HOP_BY_HOP = new Set([
   'proxy-authorization',
 ])
 
-const NONE: ReadonlySet<string> = new Set()
+/** Fields that undici writes itself, or must not be given. */
+const SET_BY_TRANSPORT = new Set(['host', 'expect'])
 
 /** Governor's own request headers, which never go upstream. */
 const OWN_PREFIX = 'x-governor-'
 
-/** Calls `visit` for every field, its name in lower case beside the original. */
-function eachField(headers: RawHeaders, visit: (lower: string, name: string, value: string) => void): void {
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const name = headers[at] ?? ''
-    visit(name.toLowerCase(), name, headers[at + 1] ?? '')
+/** What a field name means to a proxy. */
+type Kind = 'plain' | 'hop' | 'te' | 'transport' | 'own'
+
+function kindOf(lower: string): Kind {
+  if (lower === 'te') return 'te'
+  if (HOP_BY_HOP.has(lower)) return 'hop'
+  if (SET_BY_TRANSPORT.has(lower)) return 'transport'
+  return lower.startsWith(OWN_PREFIX) ? 'own' : 'plain'
+}
+
+/**
+ * The names of a header list and what they mean. A client sends the same names in the same order with every request,
+ * and comparing them with those of before costs a fraction of what it takes to look each of them up.
+ */
+class Layout {
+  /** As they came, two places a field as in the list itself. */
+  readonly names: readonly string[]
+  readonly lowers: readonly string[]
+  readonly kinds: readonly Kind[]
+  readonly #places = new Map<string, number>()
+
+  constructor(headers: RawHeaders) {
+    const names: string[] = []
+    for (let at = 0; at + 1 < headers.length; at += 2) names.push(headers[at] ?? '')
+    this.names = names
+    this.lowers = names.map((name) => name.toLowerCase())
+    this.kinds = this.lowers.map(kindOf)
+    for (const [at, lower] of this.lowers.entries()) {
+      if (!this.#places.has(lower)) this.#places.set(lower, at * 2 + 1)
+    }
+  }
+
+  fits(headers: RawHeaders): boolean {
+    const { names } = this
+    if (headers.length >> 1 !== names.length) return false
+    for (let at = 0; at < names.length; at++) if (headers[at * 2] !== names[at]) return false
+    return true
+  }
+
+  /** Where the first value of a field is in the list; `undefined` where there is none. */
+  placeOf(lower: string): number | undefined {
+    return this.#places.get(lower)
   }
 }
 
-/** The fields that Connection fields name: they end here too (RFC 9110, section 7.6.1). */
-function nominated(headers: RawHeaders): ReadonlySet<string> {
-  if (headerOf(headers, 'connection') === undefined) return NONE
+/** Names are the sender's to choose: so many lists of them are kept, of so many characters each. */
+const MAX_LAYOUTS = 16
+const MAX_NAMES = 2_048
+
+const layouts: Layout[] = []
+let nextLayout = 0
+let newestHeaders: RawHeaders = []
+let newestLayout = new Layout([])
+
+function makeLayout(headers: RawHeaders): Layout {
+  const layout = new Layout(headers)
+  const characters = layout.names.reduce((sum, name) => sum + name.length, 0)
+  if (characters <= MAX_NAMES) {
+    layouts[nextLayout] = layout
+    nextLayout = (nextLayout + 1) % MAX_LAYOUTS
+  }
+  return layout
+}
+
+function layoutOf(headers: RawHeaders): Layout {
+  if (headers === newestHeaders) return newestLayout
+  newestLayout = layouts.find((known) => known.fits(headers)) ?? makeLayout(headers)
+  newestHeaders = headers
+  return newestLayout
+}
+
+/** The fields that Connection fields name: they end here too (RFC 9110, section 7.6.1); `undefined` for none. */
+function nominated(headers: RawHeaders, layout: Layout): ReadonlySet<string> | undefined {
+  const first = layout.placeOf('connection')
+  if (first === undefined) return undefined
+  // What nearly all clients send names a field that ends here anyway.
+  if (headers[first] === 'keep-alive' && layout.lowers.lastIndexOf('connection') === first >> 1)
+    return undefined
   const names = new Set<string>()
-  eachField(headers, (lower, _, value) => {
-    if (lower !== 'connection') return
-    for (const token of value.split(',')) names.add(token.trim().toLowerCase())
-  })
+  for (const [at, lower] of layout.lowers.entries()) {
+    if (lower !== 'connection') continue
+    for (const token of (headers[at * 2 + 1] ?? '').split(',')) names.add(token.trim().toLowerCase())
+  }
   return names
 }
 
-/** The first value of a field; `name` in lower case. */
+/** The first value of a field; `name` in lower case. The list must not be changed once it was asked. */
 export function headerOf(headers: RawHeaders, name: string): string | undefined {
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const field = headers[at]
-    // Lengths first: a request has twenty fields, and is asked for as many.
-    if (field?.length === name.length && field.toLowerCase() === name) return headers[at + 1]
-  }
-  return undefined
+  const place = layoutOf(headers).placeOf(name)
+  return place === undefined ? undefined : headers[place]
 }
 
 /** The list without the fields for which `drop` says so. */
 export function withoutFields(headers: RawHeaders, drop: (lower: string) => boolean): string[] {
+  const { names, lowers } = layoutOf(headers)
   const kept: string[] = []
-  eachField(headers, (lower, name, value) => {
-    if (!drop(lower)) kept.push(name, value)
-  })
+  for (let at = 0; at < names.length; at++) {
+    if (!drop(lowers[at] ?? '')) kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
+  }
   return kept
 }
 
@@ -68,29 +133,36 @@ export function headText(line: string, headers: RawHeaders): string {
   return `${text}\r\n`
 }
 
-/** Fields that undici writes itself, or must not be given. */
-const SET_BY_TRANSPORT = new Set(['host', 'expect'])
-
 /**
  * The headers of a request on its way upstream. `Host` is the upstream's; `Expect: 100-continue` was answered here;
  * `TE: trailers` is kept, as the one transfer coding that asks for something this proxy passes on.
  */
 export function requestHeaders(headers: RawHeaders): string[] {
-  const named = nominated(headers)
+  const layout = layoutOf(headers)
+  const { names, lowers, kinds } = layout
+  const named = nominated(headers, layout)
   const kept: string[] = []
-  eachField(headers, (lower, name, value) => {
-    if (lower === 'te' && /(^|[\s,])trailers($|[\s,;])/i.test(value)) kept.push(name, 'trailers')
-    if (HOP_BY_HOP.has(lower) || named.has(lower)) return
-    if (SET_BY_TRANSPORT.has(lower) || lower.startsWith(OWN_PREFIX)) return
-    kept.push(name, value)
-  })
+  for (let at = 0; at < names.length; at++) {
+    const value = headers[at * 2 + 1] ?? ''
+    const kind = kinds[at]
+    if (kind === 'te' && /(^|[\s,])trailers($|[\s,;])/i.test(value)) kept.push(names[at] ?? '', 'trailers')
+    else if (kind === 'plain' && !named?.has(lowers[at] ?? '')) kept.push(names[at] ?? '', value)
+  }
   return kept
 }
 
 /** The headers of a response on its way to the client. */
 export function responseHeaders(headers: RawHeaders): string[] {
-  const named = nominated(headers)
-  return withoutFields(headers, (lower) => HOP_BY_HOP.has(lower) || named.has(lower))
+  const layout = layoutOf(headers)
+  const { names, lowers, kinds } = layout
+  const named = nominated(headers, layout)
+  const kept: string[] = []
+  for (let at = 0; at < names.length; at++) {
+    const kind = kinds[at]
+    if (kind === 'hop' || kind === 'te' || named?.has(lowers[at] ?? '')) continue
+    kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
+  }
+  return kept
 }
 
 /** Fields that tell who the client is to the provider. */
@@ -98,7 +170,9 @@ const CREDENTIALS = ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'] 
 
 /** Every credential a request carries, joined: the thing that tells tenants apart. Never stored, only hashed. */
 export function credentialsOf(headers: RawHeaders): string {
-  return CREDENTIALS.map((name) => headerOf(headers, name) ?? '').join('\n')
+  let all = ''
+  for (const name of CREDENTIALS) all += `${headerOf(headers, name) ?? ''}\n`
+  return all.slice(0, -1)
 }
 
 /** The key a client sent, in whichever of the usual fields. */
@@ -116,10 +190,34 @@ export function withCredential(headers: RawHeaders, key: string, speaksAnthropic
 }
 
 /** Sets fields, in place of those of the same name. */
-export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, string>>): string[] {
-  const names = new Set(Object.keys(set).map((name) => name.toLowerCase()))
-  if (names.size === 0) return [...headers]
+export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, string>>): RawHeaders {
+  const added = Object.keys(set)
+  if (added.length === 0) return headers
+  const names = new Set(added.map((name) => name.toLowerCase()))
   return [...withoutFields(headers, (lower) => names.has(lower)), ...Object.entries(set).flat()]
+}
+
+/**
+ * What a response is sent with: its own fields, and then Governor's (`set`, names in lower case) in the place of those
+ * of the same name. Without `hasTrailers`, no field announces trailers.
+ */
+export function replyHeaders(
+  headers: RawHeaders,
+  set: Readonly<Record<string, string | undefined>>,
+  hasTrailers: boolean,
+): string[] {
+  const { names, lowers, kinds } = layoutOf(headers)
+  const all: string[] = []
+  for (let at = 0; at < names.length; at++) {
+    const lower = lowers[at] ?? ''
+    if (kinds[at] === 'own' ? Object.hasOwn(set, lower) : lower === 'trailer' && !hasTrailers) continue
+    all.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
+  }
+  for (const name in set) {
+    const value = set[name]
+    if (value !== undefined) all.push(name, value)
+  }
+  return all
 }
 
 /** The content coding of a body, in lower case; `identity` where it has none. */

@@ -1,10 +1,10 @@
 /** What Governor writes to a client: an upstream's response as it comes, or a reply of its own. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { headerOf, headText, type RawHeaders, responseHeaders, withoutFields } from './headers.ts'
+import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
 import type { Failure, Flow, Head } from './upstream.ts'
 
-/** Headers that Governor adds, by lower-case name. */
-export type OwnHeaders = Readonly<Record<string, string>>
+/** Headers that Governor adds, by lower-case name, all `x-governor-…`; those without a value are left out. */
+export type OwnHeaders = Readonly<Record<string, string | undefined>>
 
 /**
  * Has the client left before its response was complete? To be asked on the response's `close`: the request's own fires
@@ -15,7 +15,7 @@ export function isGone(response: ServerResponse): boolean {
 }
 
 function isReasonSafe(reason: string): boolean {
-  return /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
+  return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
 }
 
 /** Can this response have trailers? They need chunks, which Node takes where a body has no known length. */
@@ -27,14 +27,8 @@ function isChunked({ req }: ServerResponse, status: number, headers: RawHeaders)
 /** Writes a status line and headers as given, without anything Node would add. */
 export function writeHead(response: ServerResponse, head: Head, headers: RawHeaders, own: OwnHeaders): void {
   response.sendDate = false
-  const added = Object.entries(own)
   // Node throws on a Trailer field that announces what can't come.
-  const hasTrailers = isChunked(response, head.status, headers)
-  const kept = withoutFields(
-    headers,
-    (lower) => Object.hasOwn(own, lower) || (lower === 'trailer' && !hasTrailers),
-  )
-  const all = [...kept, ...added.flat()]
+  const all = replyHeaders(headers, own, isChunked(response, head.status, headers))
   response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
 }
 
@@ -101,11 +95,8 @@ export function reply(
   body: string | Buffer,
   own: OwnHeaders = {},
 ): void {
-  response.writeHead(status, {
-    ...own,
-    'content-type': contentType,
-    'content-length': Buffer.byteLength(body),
-  })
+  const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body))]
+  response.writeHead(status, replyHeaders(fields, own, false))
   response.end(body)
 }
 

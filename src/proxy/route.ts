@@ -19,6 +19,8 @@ export interface Route {
   readonly upstream: Upstream
   /** Path and query as sent upstream: the client's own bytes but for the name in front and the upstream's prefix. */
   readonly path: string
+  /** As the client asked for it, without the query, which may hold a key. */
+  readonly asked: string
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
   readonly speaksAnthropic: boolean
@@ -72,6 +74,42 @@ function dialectOf(method: string, path: string): Dialect | undefined {
   return DIALECTS.find((dialect) => dialect.claims(segments))
 }
 
+/** What a path without its query says of where it goes. */
+interface Place {
+  readonly named: Upstream | undefined
+  /** Without the name of an upstream. */
+  readonly own: string
+  readonly isMessages: boolean
+  /** Of a POST to it. */
+  readonly dialect: Dialect | undefined
+}
+
+function placeOf(bare: string, upstreams: ReadonlyMap<string, Upstream>): Place {
+  const [, first = ''] = bare.split('/', 2)
+  const named = upstreams.get(first)
+  const path = named ? bare.slice(first.length + 1) : bare
+  const own = path.startsWith('/') ? path : `/${path}`
+  return { named, own, isMessages: isMessagesPath(own), dialect: dialectOf('POST', own) }
+}
+
+/** Paths are the clients' to choose: so many are remembered, of so many characters each. */
+const MAX_PLACES = 256
+const MAX_PATH = 128
+
+const places = new WeakMap<ReadonlyMap<string, Upstream>, Map<string, Place>>()
+
+/** A client asks for the same few paths all the time. */
+function knownPlaceOf(bare: string, upstreams: ReadonlyMap<string, Upstream>): Place {
+  const known = places.get(upstreams) ?? new Map<string, Place>()
+  const found = known.get(bare)
+  if (found) return found
+  const place = placeOf(bare, upstreams)
+  if (known.size >= MAX_PLACES) known.clear()
+  if (bare.length <= MAX_PATH) known.set(bare, place)
+  places.set(upstreams, known)
+  return place
+}
+
 /** `upstreams` holds `openai` and `anthropic` at least. */
 export function routeOf(
   method: string,
@@ -80,24 +118,22 @@ export function routeOf(
   upstreams: ReadonlyMap<string, Upstream>,
 ): Route {
   const whole = pathOf(target)
-  const bare = withoutQuery(whole)
-  const [, first = ''] = bare.split('/', 2)
-  const named = upstreams.get(first)
-  const path = named ? whole.slice(first.length + 1) || '/' : whole
-  const ownPath = withoutQuery(path.startsWith('/') ? path : `/${path}`)
-  const speaksAnthropic = isMessagesPath(ownPath) || headerOf(headers, 'anthropic-version') !== undefined
+  const asked = withoutQuery(whole)
+  const { named, own, isMessages, dialect } = knownPlaceOf(asked, upstreams)
+  const speaksAnthropic = isMessages || headerOf(headers, 'anthropic-version') !== undefined
   const upstream = named ?? upstreams.get(speaksAnthropic ? 'anthropic' : 'openai')
-  if (!upstream) throw new Error(`no upstream for ${first}: openai and anthropic are always there`)
+  if (!upstream) throw new Error('no upstream: openai and anthropic are always there')
   return {
     upstream,
-    path: joined(upstream.prefix, path.startsWith('/') ? path : `/${path}`),
-    dialect: dialectOf(method, ownPath),
+    path: joined(upstream.prefix, asked.length < whole.length ? own + whole.slice(asked.length) : own),
+    asked,
+    dialect: method === 'POST' ? dialect : undefined,
     speaksAnthropic,
   }
 }
 
 /** A client's headers as they go to the upstream of a route: with the key and the fields that are set for it. */
-export function upstreamHeaders({ upstream, speaksAnthropic }: Route, headers: RawHeaders): string[] {
+export function upstreamHeaders({ upstream, speaksAnthropic }: Route, headers: RawHeaders): RawHeaders {
   const through = requestHeaders(headers)
   const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
   return withHeaders(identified, upstream.headers)

@@ -1,11 +1,41 @@
 /** One request's way through Governor: where its client is, what is under way for it, what will be told about it. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Dispatcher } from 'undici'
-import type { Emit, Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
+import type { Tier } from '../core/budget.ts'
+import type { Pattern } from '../core/loop.ts'
+import type { Emit, Outcome, VerdictName } from '../telemetry/event.ts'
 import type { Judgement } from './judge.ts'
 import { isGone, type OwnHeaders, replyFailure } from './reply.ts'
-import { pathOf, type Route } from './route.ts'
-import { type Failure, type Receiver, send, type UpstreamCall } from './upstream.ts'
+import type { Route } from './route.ts'
+import {
+  type AnswerClock,
+  type Failure,
+  type Receiver,
+  send,
+  type UnderWay,
+  type UpstreamCall,
+} from './upstream.ts'
+
+/** What a request was judged to be, as it is told when it is over. */
+export interface JudgedFacts {
+  readonly session: string | undefined
+  readonly iteration: number | undefined
+  readonly maxIterations: number | undefined
+  readonly verdict: VerdictName | undefined
+  readonly tier: Tier | undefined
+  readonly loop: Pattern | undefined
+  readonly isRetry: boolean | undefined
+}
+
+const UNJUDGED: JudgedFacts = {
+  session: undefined,
+  iteration: undefined,
+  maxIterations: undefined,
+  verdict: undefined,
+  tier: undefined,
+  loop: undefined,
+  isRetry: undefined,
+}
 
 export interface Trip {
   readonly request: IncomingMessage
@@ -17,10 +47,15 @@ export interface Trip {
   call(call: UpstreamCall, receiver: Receiver): () => void
   /** The last byte of the request was read: from here on time is Governor's own. */
   bodyRead(): void
-  /** Notes what is told about the request when it is over. */
-  note(facts: Partial<RequestEnded>): void
+  judged(facts: JudgedFacts): void
+  /** What became of the request in the end is another verdict than it was judged to. */
+  ended(verdict: VerdictName, loop?: Pattern): void
+  /** The client may not use the upstream. */
+  refused(): void
   /** Tells the client that there is no answer, and why. */
   fail(failure: Failure, own?: OwnHeaders): void
+  /** The same trip whose calls go another way. */
+  sendingBy(call: Trip['call']): Trip
 }
 
 /** Stands before whatever takes the responses of the upstream. */
@@ -33,6 +68,136 @@ export interface Watch {
   ): Receiver
 }
 
+class RequestTrip implements Trip, AnswerClock {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly route: Route
+  readonly #transport: Dispatcher
+  readonly #emit: Emit
+  readonly #watch: Watch | undefined
+  readonly #began = performance.now()
+  #bodyReadAt = 0
+  #calledAt = 0
+  #upstreamMs: number | undefined
+  #overheadMs: number | undefined
+  #underWay: UnderWay | undefined
+  #isClientGone = false
+  #outcome: Outcome = 'completed'
+  #failure: string | undefined
+  #judged: JudgedFacts = UNJUDGED
+
+  constructor(
+    transport: Dispatcher,
+    emit: Emit,
+    request: IncomingMessage,
+    response: ServerResponse,
+    route: Route,
+    watch: Watch | undefined,
+  ) {
+    this.request = request
+    this.response = response
+    this.route = route
+    this.#transport = transport
+    this.#emit = emit
+    this.#watch = watch
+    emit({ kind: 'request_began' })
+    response.on('close', () => this.#close())
+  }
+
+  #close(): void {
+    const { request, response, route } = this
+    if (isGone(response)) {
+      this.#isClientGone = true
+      if (this.#outcome === 'completed') this.#outcome = 'client_gone'
+      this.#underWay?.callOff()
+    }
+    this.#underWay = undefined
+    const judged = this.#judged
+    this.#emit({
+      kind: 'request_ended',
+      upstream: route.upstream.name,
+      dialect: route.dialect?.name ?? 'none',
+      method: request.method ?? '',
+      path: route.asked,
+      status: response.headersSent ? response.statusCode : 0,
+      outcome: this.#outcome,
+      totalMs: performance.now() - this.#began,
+      upstreamMs: this.#upstreamMs,
+      overheadMs: this.#overheadMs,
+      session: judged.session,
+      iteration: judged.iteration,
+      maxIterations: judged.maxIterations,
+      verdict: judged.verdict,
+      tier: judged.tier,
+      loop: judged.loop,
+      isRetry: judged.isRetry,
+      failure: this.#failure,
+    })
+  }
+
+  isClientGone(): boolean {
+    return this.#isClientGone
+  }
+
+  bodyRead(): void {
+    this.#bodyReadAt = performance.now()
+  }
+
+  judged(facts: JudgedFacts): void {
+    this.#judged = facts
+  }
+
+  ended(verdict: VerdictName, loop = this.#judged.loop): void {
+    this.#judged = { ...this.#judged, verdict, loop }
+  }
+
+  call(call: UpstreamCall, receiver: Receiver): () => void {
+    if (this.#calledAt === 0) {
+      this.#calledAt = performance.now()
+      if (this.#bodyReadAt > 0) this.#overheadMs = this.#calledAt - this.#bodyReadAt
+    }
+    let underWay: UnderWay | undefined
+    const sendTo = (one: UpstreamCall, to: Receiver): void => {
+      underWay = send(this.#transport, one, to, this)
+      this.#underWay = underWay
+      if (this.#isClientGone) underWay.callOff()
+    }
+    sendTo(call, this.#watch ? this.#watch.watch(call, receiver, sendTo) : receiver)
+    return () => underWay?.callOff()
+  }
+
+  answerBegins(): void {
+    this.#upstreamMs = performance.now() - this.#calledAt
+  }
+
+  refused(): void {
+    this.#outcome = 'refused'
+  }
+
+  fail(failure: Failure, own?: OwnHeaders): void {
+    if (this.#isClientGone) return
+    this.#outcome = 'upstream_failed'
+    this.#failure = failure.code
+    replyFailure(this.request, this.response, failure, this.route.speaksAnthropic, own)
+  }
+
+  sendingBy(call: Trip['call']): Trip {
+    return {
+      request: this.request,
+      response: this.response,
+      route: this.route,
+      isClientGone: () => this.isClientGone(),
+      bodyRead: () => this.bodyRead(),
+      judged: (facts) => this.judged(facts),
+      ended: (verdict, loop) => this.ended(verdict, loop),
+      refused: () => this.refused(),
+      fail: (failure, own) => this.fail(failure, own),
+      sendingBy: (by) => this.sendingBy(by),
+      call,
+    }
+  }
+}
+
 export function beginTrip(
   transport: Dispatcher,
   emit: Emit,
@@ -41,75 +206,7 @@ export function beginTrip(
   route: Route,
   watch?: Watch,
 ): Trip {
-  const began = performance.now()
-  let isClientGone = false
-  let callOff: (() => void) | undefined
-  let outcome: Outcome = 'completed'
-  let bodyReadAt: number | undefined
-  let calledAt: number | undefined
-  const facts: Partial<RequestEnded> = {}
-  emit({ kind: 'request_began' })
-  response.once('close', () => {
-    if (isGone(response)) {
-      isClientGone = true
-      if (outcome === 'completed') outcome = 'client_gone'
-      callOff?.()
-    }
-    callOff = undefined
-    emit({
-      kind: 'request_ended',
-      upstream: route.upstream.name,
-      dialect: route.dialect?.name ?? 'none',
-      method: request.method ?? '',
-      path: pathOf(request.url ?? '').split('?', 1)[0] ?? '',
-      status: response.headersSent ? response.statusCode : 0,
-      outcome,
-      totalMs: performance.now() - began,
-      ...facts,
-    })
-  })
-  const note = (more: Partial<RequestEnded>) => {
-    Object.assign(facts, more)
-  }
-  return {
-    request,
-    response,
-    route,
-    isClientGone: () => isClientGone,
-    bodyRead() {
-      bodyReadAt = performance.now()
-    },
-    note,
-    call(call, receiver) {
-      const now = performance.now()
-      if (calledAt === undefined && bodyReadAt !== undefined) note({ overheadMs: now - bodyReadAt })
-      calledAt ??= now
-      const since = calledAt
-      let off = () => {}
-      const sendTo = (one: UpstreamCall, to: Receiver): void => {
-        off = send(transport, one, {
-          inform: (head) => to.inform?.(head),
-          start(head, flow) {
-            note({ upstreamMs: performance.now() - since })
-            to.start(head, flow)
-          },
-          data: (chunk) => to.data(chunk),
-          end: (trailers) => to.end(trailers),
-          fail: (failure) => to.fail(failure),
-        })
-        callOff = off
-        if (isClientGone) off()
-      }
-      sendTo(call, watch ? watch.watch(call, receiver, sendTo) : receiver)
-      return () => off()
-    },
-    fail(failure, own) {
-      if (isClientGone) return
-      outcome = 'upstream_failed'
-      note({ failure: failure.code })
-      replyFailure(request, response, failure, route.speaksAnthropic, own)
-    },
-  }
+  return new RequestTrip(transport, emit, request, response, route, watch)
 }
 
 /** The verdict as clients are told it. */
@@ -127,21 +224,22 @@ export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
   const max = policy.enabled ? policy.run.iterations : 0
   const iteration = max > 0 ? Math.min(position.iteration, max) : position.iteration
   const tier = verdict.kind === 'warn' && !judgement.endsItself ? verdict.tier : undefined
-  trip.note({
+  const name = verdictName(judgement)
+  trip.judged({
+    session: sessionId,
     iteration,
-    verdict: verdictName(judgement),
+    maxIterations: max > 0 ? max : undefined,
+    verdict: name,
+    tier,
+    loop: loop?.pattern,
     isRetry: position.isRetry,
-    ...(max > 0 ? { maxIterations: max } : {}),
-    ...(sessionId === undefined ? {} : { session: sessionId }),
-    ...(tier ? { tier } : {}),
-    ...(loop ? { loop: loop.pattern } : {}),
   })
   return {
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
-    'x-governor-verdict': verdictName(judgement),
-    ...(sessionId === undefined ? {} : { 'x-governor-session': sessionId }),
-    ...(tier ? { 'x-governor-tier': tier } : {}),
-    ...(loop ? { 'x-governor-loop': `${loop.pattern};count=${loop.count}` } : {}),
+    'x-governor-verdict': name,
+    'x-governor-session': sessionId,
+    'x-governor-tier': tier,
+    'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
   }
 }
 

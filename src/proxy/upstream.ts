@@ -9,7 +9,7 @@ export interface UpstreamCall {
   readonly upstream: Upstream
   readonly method: string
   readonly path: string
-  readonly headers: string[]
+  readonly headers: RawHeaders
   /** Several buffers stand for one body, whose length the headers tell. */
   readonly body: Buffer | readonly Buffer[] | Readable | null
 }
@@ -45,6 +45,17 @@ export interface Receiver {
   end(trailers: RawHeaders): void
   /** Before `start`: no response; after it: the response broke off. */
   fail(failure: Failure): void
+}
+
+/** A call that was sent. */
+export interface UnderWay {
+  /** Closes the upstream connection, also before the first byte; nothing happens where the call is over. */
+  callOff(): void
+}
+
+/** Is told when a response begins. */
+export interface AnswerClock {
+  answerBegins(): void
 }
 
 /** Why an upstream did not answer, in words for the person who runs Governor. */
@@ -143,14 +154,39 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
   return { status: 502, code: 'upstream_unreachable', message, cause: error }
 }
 
-function rawList(headers: Dispatcher.DispatchController['rawHeaders']): string[] {
-  // undici hands raw headers over as buffers; bytes above ASCII are kept as they are by Latin-1.
-  if (!Array.isArray(headers)) return []
-  return headers.map((item: Buffer | string) => (typeof item === 'string' ? item : item.toString('latin1')))
+/** A field name and value are read out of one text: what undici gives are views of the chunk they came in. */
+const MAX_HEAD = 65_536
+
+/** undici hands raw headers over as buffers; bytes above ASCII are kept as they are by Latin-1. */
+function rawList(headers: readonly (Buffer | string)[] | null): string[] {
+  const list: string[] = []
+  if (!headers || headers.length === 0) return list
+  const [first] = headers
+  const last = headers.at(-1)
+  if (first instanceof Buffer && last instanceof Buffer) {
+    const start = first.byteOffset
+    const length = last.byteOffset + last.length - start
+    if (first.buffer === last.buffer && length > 0 && length <= MAX_HEAD) {
+      const text = Buffer.from(first.buffer, start, length).toString('latin1')
+      for (const item of headers) {
+        const at = item instanceof Buffer && item.buffer === first.buffer ? item.byteOffset - start : -1
+        const isInside = at >= 0 && at + item.length <= length
+        list.push(isInside ? text.slice(at, at + item.length) : latin1Of(item))
+      }
+      return list
+    }
+  }
+  for (const item of headers) list.push(latin1Of(item))
+  return list
+}
+
+function latin1Of(item: Buffer | string): string {
+  return typeof item === 'string' ? item : item.toString('latin1')
 }
 
 /** undici reads a reason phrase as UTF-8; its bytes, like those of a header, are kept by Latin-1. */
 function reasonOf(text: string | undefined): string {
+  if (text === 'OK') return text
   return text === undefined || text.includes('\ufffd') ? '' : Buffer.from(text).toString('latin1')
 }
 
@@ -163,61 +199,115 @@ function isWholeAnyway(status: number, error: Error): boolean {
 }
 
 /**
+ * One call under way, as undici's dispatcher sees it. This is the kind of handler that undici's own clients use inside:
+ * of the newer one it makes this, and an object of all headers besides, which nobody here reads.
+ */
+class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
+  readonly #call: UpstreamCall
+  readonly #receiver: Receiver
+  readonly #clock: AnswerClock
+  #abort: ((error: Error) => void) | undefined
+  #resume: (() => void) | undefined
+  #isPaused = false
+  #isCalledOff = false
+  #isOver = false
+  #status = 0
+
+  constructor(call: UpstreamCall, receiver: Receiver, clock: AnswerClock) {
+    this.#call = call
+    this.#receiver = receiver
+    this.#clock = clock
+  }
+
+  onConnect(abort: (error?: Error) => void): void {
+    this.#abort = abort
+    if (this.#isCalledOff) abort(new errors.RequestAbortedError())
+  }
+
+  onHeaders(status: number, rawHeaders: Buffer[], resume: () => void, reason: string): boolean {
+    const head = { status, reason: reasonOf(reason), headers: rawList(rawHeaders) }
+    this.#status = status
+    this.#resume = resume
+    if (status < 200) {
+      this.#receiver.inform?.(head)
+    } else {
+      this.#clock.answerBegins()
+      this.#receiver.start(head, this)
+    }
+    return !this.#isPaused
+  }
+
+  onData(chunk: Buffer): boolean {
+    this.#receiver.data(chunk)
+    return !this.#isPaused
+  }
+
+  onComplete(rawTrailers: string[] | null): void {
+    this.#isOver = true
+    this.#receiver.end(rawList(rawTrailers))
+  }
+
+  onError(error: Error): void {
+    if (!this.#isOver && isWholeAnyway(this.#status, error)) {
+      this.#isOver = true
+      this.#receiver.end([])
+    } else {
+      this.fail(error)
+    }
+  }
+
+  pause(): void {
+    this.#isPaused = true
+  }
+
+  resume(): void {
+    if (!this.#isPaused) return
+    this.#isPaused = false
+    this.#resume?.()
+  }
+
+  fail(error: Error): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    const { body, upstream } = this.#call
+    // undici leaves a body that it has not begun to send; its source would wait for ever.
+    if (body && 'destroy' in body) body.destroy()
+    const failure = failureOf(error, upstream)
+    this.#receiver.fail(this.#isCalledOff ? { ...failure, code: 'aborted' } : failure)
+  }
+
+  callOff(): void {
+    if (this.#isOver || this.#isCalledOff) return
+    this.#isCalledOff = true
+    this.#abort?.(new errors.RequestAbortedError())
+  }
+}
+
+/**
  * Sends a request. The receiver is called from undici's parser, chunk by chunk, with no promise in between.
  * Returns the way to call it off: it closes the upstream connection at once, also before the first byte.
  * Nothing is ever sent twice: the upstream may have acted on what it got (RFC 9110, section 9.2.2).
  */
-export function send(transport: Dispatcher, call: UpstreamCall, receiver: Receiver): () => void {
-  let controller: Dispatcher.DispatchController | undefined
-  let isCalledOff = false
-  let isOver = false
-  let answered = 0
-  const fail = (error: Error) => {
-    if (isOver) return
-    isOver = true
-    // undici leaves a body that it has not begun to send; its source would wait for ever.
-    if (call.body && 'destroy' in call.body) call.body.destroy()
-    const failure = failureOf(error, call.upstream)
-    receiver.fail(isCalledOff ? { ...failure, code: 'aborted' } : failure)
-  }
-  const callOff = () => {
-    if (isOver || isCalledOff) return
-    isCalledOff = true
-    controller?.abort(new errors.RequestAbortedError())
-  }
-  const handler: Dispatcher.DispatchHandler = {
-    onRequestStart(started) {
-      controller = started
-      if (isCalledOff) started.abort(new errors.RequestAbortedError())
-    },
-    onResponseStart(started, status, _headers, reason) {
-      const head = { status, reason: reasonOf(reason), headers: rawList(started.rawHeaders) }
-      answered = status
-      if (status < 200) receiver.inform?.(head)
-      else receiver.start(head, { pause: () => started.pause(), resume: () => started.resume() })
-    },
-    onResponseData(_, chunk) {
-      receiver.data(chunk)
-    },
-    onResponseEnd(ended) {
-      isOver = true
-      receiver.end(rawList(ended.rawTrailers))
-    },
-    onResponseError(_, error) {
-      if (!isOver && isWholeAnyway(answered, error)) {
-        isOver = true
-        receiver.end([])
-      } else {
-        fail(error)
-      }
-    },
-  }
+export function send(
+  transport: Dispatcher,
+  call: UpstreamCall,
+  receiver: Receiver,
+  clock: AnswerClock,
+): UnderWay {
+  const underWay = new CallUnderWay(call, receiver, clock)
   try {
     const { upstream, method, path, headers, body } = call
-    transport.dispatch({ origin: upstream.origin, method, path, headers, body: body as Buffer }, handler)
+    const options = {
+      origin: upstream.origin,
+      method,
+      path,
+      headers: headers as string[],
+      body: body as Buffer,
+    }
+    transport.dispatch(options, underWay)
   } catch (error) {
     // undici throws on what it will not send at all, such as a path that is no path.
-    fail(error as Error)
+    underWay.fail(error as Error)
   }
-  return callOff
+  return underWay
 }

@@ -31,17 +31,17 @@ export interface RequestEnded {
   readonly outcome: Outcome
   readonly totalMs: number
   /** From the call to the upstream's response headers, all tries together; unset where it was not called or did not answer. */
-  readonly upstreamMs?: number
+  readonly upstreamMs?: number | undefined
   /** What Governor took to judge, from the last byte of the request to the call. */
-  readonly overheadMs?: number
-  readonly session?: string
-  readonly iteration?: number
-  readonly maxIterations?: number
-  readonly verdict?: VerdictName
-  readonly tier?: Tier
-  readonly loop?: Pattern
-  readonly isRetry?: boolean
-  readonly failure?: string
+  readonly overheadMs?: number | undefined
+  readonly session?: string | undefined
+  readonly iteration?: number | undefined
+  readonly maxIterations?: number | undefined
+  readonly verdict?: VerdictName | undefined
+  readonly tier?: Tier | undefined
+  readonly loop?: Pattern | undefined
+  readonly isRetry?: boolean | undefined
+  readonly failure?: string | undefined
 }
 
 export type ProxyEvent =
