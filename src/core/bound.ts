@@ -6,15 +6,7 @@
 /** What is remembered of a conversation for its reasoning's sake. */
 export interface Bound {
   /** Governor has said or taken out something that the client's history does not show. */
-  readonly hasSaid?: true
+  readonly hasSaid?: true | undefined
   /** Its provider is told to leave out reasoning that was made for another prompt. */
-  readonly isLoose?: true
-}
-
-/** Of all that is known of a conversation, this. */
-export function boundOf(known: Bound | undefined): Bound {
-  return {
-    ...(known?.hasSaid ? { hasSaid: true } : {}),
-    ...(known?.isLoose ? { isLoose: true } : {}),
-  }
+  readonly isLoose?: true | undefined
 }

@@ -10,7 +10,8 @@ import {
   usedIn,
 } from './session.ts'
 import type { FinalAnswer } from './terminal.ts'
-import { addCall, type CallUsage, NO_USAGE, type Usage } from './usage.ts'
+import { retryOf } from './thread.ts'
+import { addCall, type CallUsage } from './usage.ts'
 
 /** How many responses of a thread are remembered by id. */
 const MAX_RESPONSES = 8
@@ -21,8 +22,17 @@ export interface CountedRequest {
   readonly thread: string
 }
 
-function holds({ name, run }: Thread, { fingerprint, thread }: CountedRequest): boolean {
-  return name === thread && run.seen.some((seen) => seen.fingerprint === fingerprint)
+/** Where the thread is that a request was counted in; -1 where the session has forgotten it. */
+function placeOf({ threads }: Session, request: CountedRequest): number {
+  for (let at = threads.length - 1; at >= 0; at--) {
+    const thread = threads[at]
+    if (thread && thread.name === request.thread && retryOf(thread.run, request)) return at
+  }
+  return -1
+}
+
+function withThreadAt(threads: readonly Thread[], at: number, thread: Thread): readonly Thread[] {
+  return threads.length === 1 ? [thread] : threads.with(at, thread)
 }
 
 /** Changes the thread that a request was counted in; a session that has forgotten it stays as it is. */
@@ -31,9 +41,9 @@ function changeThread(
   request: CountedRequest,
   change: (thread: Thread) => Thread,
 ): Session {
-  const at = session.threads.findLastIndex((thread) => holds(thread, request))
+  const at = placeOf(session, request)
   const thread = session.threads[at]
-  return thread ? { ...session, threads: session.threads.with(at, change(thread)) } : session
+  return thread ? { ...session, threads: withThreadAt(session.threads, at, change(thread)) } : session
 }
 
 function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
@@ -51,25 +61,61 @@ export interface AnswerFacts {
   readonly follow?: ((guarded: Guarded) => Guarded) | undefined
 }
 
-/** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
-export function answered(
-  session: Session,
-  request: CountedRequest,
-  { usage, ids, requestBytes, follow }: AnswerFacts,
-): Session {
-  const changed = changeThread(session, request, (thread) => ({
-    ...thread,
-    run: { ...thread.run, usage: addCall(thread.run.usage ?? NO_USAGE, usage) },
-    ...(follow && thread.guarded ? { guarded: follow(thread.guarded) } : {}),
-    ...(ids.length > 0
-      ? { responses: [...new Set([...(thread.responses ?? []), ...ids])].slice(-MAX_RESPONSES) }
-      : {}),
+/** The newest names, each once. */
+function withNames(
+  known: readonly string[] | undefined,
+  names: readonly string[],
+): readonly string[] | undefined {
+  if (names.length === 0) return known
+  return [...new Set([...(known ?? []), ...names])].slice(-MAX_RESPONSES)
+}
+
+/** A thread with what an answer in it brought; written out, as every request comes by here. */
+function withAnswer(thread: Thread, { usage, ids, requestBytes, follow }: AnswerFacts): Thread {
+  const { run, guarded } = thread
+  return {
+    name: thread.name,
+    system: thread.system,
+    humans: thread.humans,
+    humanCount: thread.humanCount,
+    ancestry: thread.ancestry,
+    run: {
+      startedAt: run.startedAt,
+      iteration: run.iteration,
+      toolCalls: run.toolCalls,
+      seen: run.seen,
+      usage: addCall(run.usage, usage),
+      isWarned: run.isWarned,
+      wasIgnored: run.wasIgnored,
+      ended: run.ended,
+    },
+    responses: withNames(thread.responses, ids),
     // Of the window only what a provider states is said.
-    ...(usage.estimated || usage.input === 0
-      ? {}
-      : { context: { tokens: usage.input + usage.output, requestBytes } }),
-  }))
-  return { ...changed, usage: addCall(session.usage ?? NO_USAGE, usage) }
+    context:
+      usage.estimated || usage.input === 0
+        ? thread.context
+        : { tokens: usage.input + usage.output, requestBytes },
+    wentOnFrom: thread.wentOnFrom,
+    guarded: follow && guarded ? follow(guarded) : guarded,
+    hasSaid: thread.hasSaid,
+    isLoose: thread.isLoose,
+  }
+}
+
+/** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
+export function answered(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
+  const { threads, usage, totals, contexts } = session
+  const at = placeOf(session, request)
+  const before = threads[at]
+  const thread = before && withAnswer(before, facts)
+  // In its first run a session has used what the run has: one sum for both.
+  const isOneSum = thread !== undefined && before?.run.usage === usage
+  return {
+    threads: thread ? withThreadAt(threads, at, thread) : threads,
+    usage: isOneSum ? thread.run.usage : addCall(usage, facts.usage),
+    totals,
+    contexts,
+  }
 }
 
 /** The model was told that its budget is nearly used up. */
@@ -103,11 +149,14 @@ export function refuseIn(
   request: CountedRequest,
   judge: (guarded: Guarded) => { readonly guarded: Guarded; readonly refused: Refused },
 ): { session: Session; refused: Refused } {
-  const thread = session.threads.findLast((candidate) => holds(candidate, request))
+  const at = placeOf(session, request)
+  const thread = session.threads[at]
   if (!thread?.guarded) return { session, refused: NONE }
   const { guarded, refused } = judge(thread.guarded)
-  const threads = session.threads.map((one) => (one === thread ? { ...thread, guarded } : one))
-  return { session: { ...session, threads }, refused }
+  return {
+    session: { ...session, threads: withThreadAt(session.threads, at, { ...thread, guarded }) },
+    refused,
+  }
 }
 
 /**
@@ -116,7 +165,7 @@ export function refuseIn(
 export function giveBack(session: Session, request: CountedRequest): Session {
   let isGiven = false
   const after = changeRun(session, request, (run) => {
-    const given = run.seen.find((seen) => seen.fingerprint === request.fingerprint)?.iteration
+    const given = retryOf(run, request)?.iteration
     isGiven = given === run.iteration && !run.ended
     return given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run
   })
@@ -141,10 +190,6 @@ export function end(session: Session, request: CountedRequest, answer: FinalAnsw
   return isFirst ? uncounted(after) : after
 }
 
-function added(usage: Usage | undefined, call: CallUsage): Usage {
-  return addCall(usage ?? NO_USAGE, call)
-}
-
 /** Gives a session that has just got its name the answer that it began with. */
 export function adoptFirst(
   session: Session,
@@ -155,14 +200,14 @@ export function adoptFirst(
 ): { session: Session; position: Position } {
   let { run } = position
   const changed = changeRun(session, request, (before) => {
-    const after: Run = { ...before, startedAt: askedAt, usage: added(before.usage, usage) }
-    run = { ...usedBy(after, now), iterations: run.iterations }
+    const after: Run = { ...before, startedAt: askedAt, usage: addCall(before.usage, usage) }
+    run = usedBy(after, now, run.iterations)
     return after
   })
   const { totals } = changed
   const after: Session = {
     ...changed,
-    usage: added(session.usage, usage),
+    usage: addCall(session.usage, usage),
     ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
   }
   return { session: after, position: { ...position, run, session: usedIn(after, now) } }

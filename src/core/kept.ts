@@ -15,12 +15,12 @@ export function branchesOff({ wentOnFrom }: Thread, { previous, mayFork, humans 
   return wentOnFrom?.includes(previous) === true
 }
 
-/** The responses that requests of a thread went on from, this one included. */
+/** The responses that requests of a thread went on from, this one included; `undefined` where there were none. */
 export function wentOn(
   known: Thread | undefined,
   { previous, mayFork }: Sighting,
-): Pick<Thread, 'wentOnFrom'> {
+): readonly string[] | undefined {
   const before = known?.wentOnFrom
-  if (previous === undefined || !mayFork) return before ? { wentOnFrom: before } : {}
-  return { wentOnFrom: [...new Set([...(before ?? []), previous])].slice(-MAX_TAKEN) }
+  if (previous === undefined || !mayFork) return before
+  return [...new Set([...(before ?? []), previous])].slice(-MAX_TAKEN)
 }

@@ -6,7 +6,7 @@
  * that any store can hold it and any replica that loses a race can run the same change again.
  */
 
-import { type Bound, boundOf } from './bound.ts'
+import type { Bound } from './bound.ts'
 import type { Amounts } from './budget.ts'
 import type { Reduction, SessionContexts } from './context.ts'
 import { type Guarded, UNGUARDED } from './guard.ts'
@@ -16,7 +16,14 @@ import type { LoopFinding } from './loop-guard.ts'
 import type { Sighting } from './sighting.ts'
 import { isStagnating } from './stagnation.ts'
 import type { FinalAnswer } from './terminal.ts'
+import { findThread, retryOf, startsOver, startsRun } from './thread.ts'
 import type { CallUsage, Usage } from './usage.ts'
+
+/** A request that was given a number. */
+export interface Seen {
+  readonly fingerprint: string
+  readonly iteration: number
+}
 
 /** From one human message to the next. */
 export interface Run {
@@ -26,15 +33,15 @@ export interface Run {
   readonly iteration: number
   readonly toolCalls: number
   /** The newest requests of the run and the iteration each was given, oldest first. */
-  readonly seen: readonly { readonly fingerprint: string; readonly iteration: number }[]
+  readonly seen: readonly Seen[]
   /** What its answers took; unset before the first. */
-  readonly usage?: Usage
+  readonly usage?: Usage | undefined
   /** The model was warned, and what it made of it is still to be seen. */
-  readonly isWarned?: boolean
+  readonly isWarned?: boolean | undefined
   /** It took no notice of the warning before. */
-  readonly wasIgnored?: boolean
+  readonly wasIgnored?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
-  readonly ended?: FinalAnswer
+  readonly ended?: FinalAnswer | undefined
 }
 
 /** One conversation of a session: sub-agents run side by side under their parent's id. */
@@ -49,13 +56,13 @@ export interface Thread extends Bound {
   readonly ancestry: readonly Hash[]
   readonly run: Run
   /** Ids of its newest responses that a client can go on from, oldest first. */
-  readonly responses?: readonly string[]
+  readonly responses?: readonly string[] | undefined
   /** How much of the context window its newest answer left filled. */
-  readonly context?: { readonly tokens: number; readonly requestBytes: number }
+  readonly context?: { readonly tokens: number; readonly requestBytes: number } | undefined
   /** Of these, those that a request has gone on from. */
-  readonly wentOnFrom?: readonly string[]
+  readonly wentOnFrom?: readonly string[] | undefined
   /** Unset while nobody guards it. */
-  readonly guarded?: Guarded
+  readonly guarded?: Guarded | undefined
 }
 
 /** What all threads of a session did together, runs that are over included. */
@@ -73,11 +80,11 @@ export interface Session {
   /** Least recently used first. */
   readonly threads: readonly Thread[]
   /** What all answers in all threads took; unset before the first. */
-  readonly usage?: Usage
+  readonly usage?: Usage | undefined
   /** Unset before the first request. */
-  readonly totals?: Totals
+  readonly totals?: Totals | undefined
   /** What is believed of the windows of its models; unset where nothing overflowed. */
-  readonly contexts?: SessionContexts
+  readonly contexts?: SessionContexts | undefined
 }
 
 /** The first answer of a conversation that had no name yet. */
@@ -103,20 +110,20 @@ export interface Position extends Bound {
   readonly run: Amounts
   readonly session: Amounts
   /** Tokens that fill the context window before this request, as far as that is known. */
-  readonly contextTokens?: number
+  readonly contextTokens?: number | undefined
   /** The last calls brought nothing new. */
   readonly isStagnating: boolean
   /** The newest warning was ignored. */
   readonly wasIgnored: boolean
   /** What the newest answer made of the warning before it; set on the first request that shows it. */
-  readonly heed?: Heed
+  readonly heed?: Heed | undefined
   /** The loop that the newest step of the run closed. */
-  readonly loop?: LoopFinding
+  readonly loop?: LoopFinding | undefined
   /** What the loop guard knows of the thread, this request included. */
-  readonly guarded?: Guarded
+  readonly guarded?: Guarded | undefined
   /** Windows of models that are smaller for this session, for a while. */
-  readonly reductions?: readonly Reduction[]
-  readonly ended?: FinalAnswer
+  readonly reductions?: readonly Reduction[] | undefined
+  readonly ended?: FinalAnswer | undefined
 }
 
 /** Bounds of what one session remembers. */
@@ -126,70 +133,14 @@ const MAX_ANCESTRY = 32
 /** Retries come right after what they repeat. An older body again is a model call like any other. */
 const MAX_SEEN = 4
 
-export const NEW_SESSION: Session = { threads: [] }
+const NO_HASHES: readonly Hash[] = []
+const NONE_SEEN: readonly Seen[] = []
 
-/**
- * The thread a request belongs to: the one its header names; else the one that gave the response it goes on from; else
- * the one with the same system text and first
- * human message; else, as histories get compacted or cut off at the front, the one with the same system text
- * that knows part of what this transcript shows. A transcript that shows nothing to go by (only a summary)
- * continues the thread that was last used with that system text.
- */
-function findThread(session: Session, sighting: Sighting, name: string): Thread | undefined {
-  const newestFirst = session.threads.toReversed()
-  if (name !== '') return newestFirst.find((thread) => thread.name === name)
-  const { previous } = sighting
-  const again = previous && newestFirst.find((thread) => retryOf(thread.run, sighting))
-  if (again) return again
-  const gave = previous && newestFirst.find((thread) => thread.responses?.includes(previous))
-  if (gave) return gave
-  const sameSystem = newestFirst.filter((thread) => thread.name === '' && thread.system === sighting.system)
-  const [first] = sighting.humans
-  return (
-    sameSystem.find((thread) => thread.humans[0] === first) ??
-    sameSystem.find((thread) => sharesHistory(thread, sighting)) ??
-    (first === undefined ? sameSystem[0] : undefined)
-  )
-}
-
-function sharesHistory(thread: Thread, sighting: Sighting): boolean {
-  return (
-    sighting.humans.some((human) => thread.humans.includes(human)) ||
-    sighting.ancestry.some((message) => thread.ancestry.includes(message))
-  )
-}
-
-/**
- * A run begins with a human message that the thread has not seen, or with one more than it had: people do say
- * "continue" twice. A transcript that lost messages, and ends in an old one, continues the run; but once the run was
- * stopped and answered, a human who says the same again means it.
- */
-function startsRun(thread: Thread, sighting: Sighting): boolean {
-  const last = sighting.humans.at(-1)
-  if (last === undefined) return false
-  // What a human says beside a history that the provider keeps is new.
-  if (sighting.previous !== undefined) return !retryOf(thread.run, sighting)
-  if (!thread.humans.includes(last)) return true
-  // One more than before, and nothing since: a shorter view of the same history may well have come in between.
-  if (sighting.humans.length > thread.humanCount && sighting.iteration === 1) return true
-  return thread.run.ended !== undefined && sighting.endsInHuman && !retryOf(thread.run, sighting)
-}
-
-function retryOf(run: Run, sighting: Sighting) {
-  return run.seen.find(({ fingerprint }) => fingerprint === sighting.fingerprint)
-}
-
-/**
- * A session without a name of its own is known by how it began. Where the same beginning is shown again, with a newest
- * message that is an old one, somebody started over: that is another run, whatever this one had used.
- */
-function startsOver(thread: Thread, sighting: Sighting): boolean {
-  const { run, ancestry } = thread
-  // The last step of a run that was stopped, sent again in another form, wants its answer again.
-  const isBack = run.ended ? sighting.iteration < run.iteration : sighting.iteration <= run.iteration
-  return (
-    isBack && sighting.newest !== undefined && ancestry.includes(sighting.newest) && !retryOf(run, sighting)
-  )
+export const NEW_SESSION: Session = {
+  threads: [],
+  usage: undefined,
+  totals: undefined,
+  contexts: undefined,
 }
 
 /** What is known and what is shown, the newest last; the first stays, as it names the thread. */
@@ -198,46 +149,53 @@ function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): 
   const last = shown.at(-1)
   if (last === undefined) return known
   const isGrown = known.length < bound && known.length > 0 && !known.includes(last)
-  const areOld = (isGrown ? shown.slice(0, -1) : shown).every((hash) => known.includes(hash))
-  if (areOld && isGrown) return [...known, last]
-  if (areOld && known.at(-1) === last) return known
+  if (isGrown && areKnown(known, shown, shown.length - 1)) return known.concat(last)
+  if (!isGrown && known.at(-1) === last && areKnown(known, shown, shown.length)) return known
+  if (known.length === 0 && shown.length === 1) return [last]
   const newest = new Set(shown)
   const first = known[0] ?? shown[0]
   const others = [...known.filter((hash) => !newest.has(hash)), ...newest].filter((hash) => hash !== first)
   return first === undefined ? [] : [first, ...others.slice(-(bound - 1))]
 }
 
+/** Are the first `count` that are shown known, in whatever order? */
+function areKnown(known: readonly Hash[], shown: readonly Hash[], count: number): boolean {
+  for (let at = 0; at < count; at++) {
+    const hash = shown[at]
+    if (hash !== undefined && hash !== known[at] && !known.includes(hash)) return false
+  }
+  return true
+}
+
 /** What a run has used by now. */
-export function usedBy({ iteration, toolCalls, usage, startedAt }: Run, now: number): Amounts {
+export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
+  const { usage } = run
   return {
     iterations: iteration,
-    tool_calls: toolCalls,
+    tool_calls: run.toolCalls,
     tokens: usage ? usage.input + usage.output : 0,
-    cost: usage?.cost ?? 0,
-    seconds: (now - startedAt) / 1_000,
+    cost: usage ? usage.cost : 0,
+    seconds: (now - run.startedAt) / 1_000,
   }
 }
 
 /** What a session has used by now. */
 export function usedIn({ totals, usage }: Session, now: number): Amounts {
   return {
-    iterations: totals?.iterations ?? 0,
-    tool_calls: totals?.toolCalls ?? 0,
+    iterations: totals ? totals.iterations : 0,
+    tool_calls: totals ? totals.toolCalls : 0,
     tokens: usage ? usage.input + usage.output : 0,
-    cost: usage?.cost ?? 0,
+    cost: usage ? usage.cost : 0,
     seconds: totals ? (now - totals.startedAt) / 1_000 : 0,
   }
 }
 
 /** How full the context window is before a request; a history that got shorter takes less in proportion. */
-function filledBy(
-  thread: Thread | undefined,
-  { bytes, previous }: Sighting,
-): { readonly contextTokens?: number } {
+function filledBy(thread: Thread | undefined, { bytes, previous }: Sighting): number | undefined {
   const context = thread?.context
-  if (!context) return {}
+  if (!context) return undefined
   const isShorter = bytes !== undefined && previous === undefined && bytes < context.requestBytes
-  return { contextTokens: isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens }
+  return isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens
 }
 
 /** What the newest answer made of the warning before it; `undefined` where there was none, or it is not to be seen. */
@@ -250,26 +208,60 @@ function heedOf(known: Thread | undefined, sighting: Sighting, isRetry: boolean)
   return speaks ? 'acknowledged' : 'ignored'
 }
 
-const NO_TOTALS: Omit<Totals, 'startedAt'> = { iterations: 0, toolCalls: 0, acknowledged: 0, ignored: 0 }
-
 /** What a request adds to the sum of its session. Of a run that was stopped nothing counts any more. */
-function counted(session: Session, before: Run, after: Run, heed: Heed | undefined, now: number): Totals {
-  const totals = session.totals ?? { startedAt: now, ...NO_TOTALS }
+function counted(
+  totals: Totals | undefined,
+  before: Run,
+  after: Run,
+  heed: Heed | undefined,
+  now: number,
+): Totals {
+  const iterations = before.ended ? 0 : after.iteration - before.iteration
+  const toolCalls = Math.max(0, after.toolCalls - before.toolCalls)
   return {
-    ...totals,
-    iterations: totals.iterations + (before.ended ? 0 : after.iteration - before.iteration),
-    toolCalls: totals.toolCalls + Math.max(0, after.toolCalls - before.toolCalls),
-    ...(heed ? { [heed]: totals[heed] + 1 } : {}),
+    startedAt: totals ? totals.startedAt : now,
+    iterations: (totals ? totals.iterations : 0) + iterations,
+    toolCalls: (totals ? totals.toolCalls : 0) + toolCalls,
+    acknowledged: (totals ? totals.acknowledged : 0) + (heed === 'acknowledged' ? 1 : 0),
+    ignored: (totals ? totals.ignored : 0) + (heed === 'ignored' ? 1 : 0),
   }
 }
 
 function newRun(now: number): Run {
-  return { startedAt: now, iteration: 0, toolCalls: 0, seen: [] }
+  return {
+    startedAt: now,
+    iteration: 0,
+    toolCalls: 0,
+    seen: NONE_SEEN,
+    usage: undefined,
+    isWarned: undefined,
+    wasIgnored: undefined,
+    ended: undefined,
+  }
+}
+
+/** The newest last, and no more than so many. */
+function withNewest<T>(list: readonly T[], one: T, bound: number): readonly T[] {
+  if (list.length === 0) return [one]
+  return list.length < bound ? list.concat(one) : [...list.slice(1 - bound), one]
+}
+
+/** The thread that was used last comes last. */
+function withThread(
+  threads: readonly Thread[],
+  known: Thread | undefined,
+  thread: Thread,
+): readonly Thread[] {
+  if (threads.length === 1 && threads[0] === known) return [thread]
+  const others = known ? threads.filter((candidate) => candidate !== known) : threads
+  return withNewest(others, thread, MAX_THREADS)
 }
 
 /**
  * Takes a request into account. Idempotent: the same request again is a retry and changes no count. `isDerived`: the
  * session has no name but what it was asked and first answered. `follow` takes the request in for the loop guard.
+ *
+ * What is made here for every request is written out in full: an object of one shape costs a tenth of one that is spread.
  */
 export function observe(
   session: Session,
@@ -293,34 +285,38 @@ export function observe(
   const toolCalls = Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls))
   const guarded = follow?.((isOver ? undefined : known?.guarded) ?? UNGUARDED)
   const heed = heedOf(known, sighting, before !== undefined)
+  const isHeeded = heed !== undefined && !begins
   const next: Run = {
-    ...run,
+    startedAt: run.startedAt,
     iteration: Math.max(run.iteration, iteration),
     toolCalls,
     seen: before
       ? run.seen
-      : [...run.seen, { fingerprint: sighting.fingerprint, iteration }].slice(-MAX_SEEN),
-    ...(heed && !begins ? { isWarned: false, wasIgnored: heed === 'ignored' } : {}),
+      : withNewest(run.seen, { fingerprint: sighting.fingerprint, iteration }, MAX_SEEN),
+    usage: run.usage,
+    isWarned: isHeeded ? false : run.isWarned,
+    wasIgnored: isHeeded ? heed === 'ignored' : run.wasIgnored,
+    ended: run.ended,
   }
-  // What is named after a spread is defined one by one, at almost a microsecond each: so the spreads come last.
   const thread: Thread = {
     name: threadName,
-    system: sighting.system,
-    humans: merged(known?.humans ?? [], sighting.humans, MAX_HUMANS),
+    system: known?.system === sighting.system ? known.system : sighting.system,
+    humans: merged(known?.humans ?? NO_HASHES, sighting.humans, MAX_HUMANS),
     humanCount: sighting.humans.length,
-    ancestry: merged(known?.ancestry ?? [], sighting.ancestry, MAX_ANCESTRY),
+    ancestry: merged(known?.ancestry ?? NO_HASHES, sighting.ancestry, MAX_ANCESTRY),
     run: next,
-    ...(guarded ? { guarded } : {}),
-    ...(known?.responses ? { responses: known.responses } : {}),
-    ...(known?.context ? { context: known.context } : {}),
-    ...wentOn(known, sighting),
-    ...boundOf(known),
+    responses: known?.responses,
+    context: known?.context,
+    wentOnFrom: wentOn(known, sighting),
+    guarded,
+    hasSaid: known?.hasSaid,
+    isLoose: known?.isLoose,
   }
-  const others = session.threads.filter((candidate) => candidate !== known)
   const after: Session = {
-    ...session,
-    threads: [...others, thread].slice(-MAX_THREADS),
-    totals: counted(session, run, next, heed, now),
+    threads: withThread(session.threads, known, thread),
+    usage: session.usage,
+    totals: counted(session.totals, run, next, heed, now),
+    contexts: session.contexts,
   }
   return {
     session: after,
@@ -330,17 +326,18 @@ export function observe(
       isRetry: before !== undefined,
       startsRun: begins,
       isNew: session.totals === undefined,
-      run: usedBy({ ...next, iteration }, now),
+      run: usedBy(next, now, iteration),
       session: usedIn(after, now),
+      contextTokens: filledBy(isOver ? undefined : known, sighting),
       isStagnating: guarded !== undefined && isStagnating(guarded.memory.trail),
       wasIgnored: next.wasIgnored === true,
-      ...filledBy(isOver ? undefined : known, sighting),
-      ...boundOf(known),
-      ...(heed ? { heed } : {}),
-      ...(session.contexts ? { reductions: session.contexts.reductions } : {}),
-      ...(run.ended ? { ended: run.ended } : {}),
-      ...(guarded ? { guarded } : {}),
-      ...(guarded?.finding ? { loop: guarded.finding } : {}),
+      heed,
+      loop: guarded?.finding,
+      guarded,
+      reductions: session.contexts?.reductions,
+      ended: run.ended,
+      hasSaid: known?.hasSaid,
+      isLoose: known?.isLoose,
     },
   }
 }

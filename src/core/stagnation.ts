@@ -6,5 +6,9 @@ export const STAGNATION_CALLS = 5
 
 /** Did none of the last calls, with what came of it, bring anything that was not known before? */
 export function isStagnating({ window }: Trail): boolean {
-  return window.length >= STAGNATION_CALLS && window.slice(-STAGNATION_CALLS).every((trace) => !trace.isNew)
+  if (window.length < STAGNATION_CALLS) return false
+  for (let at = window.length - STAGNATION_CALLS; at < window.length; at++) {
+    if (window[at]?.isNew) return false
+  }
+  return true
 }

@@ -7,11 +7,11 @@ export interface TokenUsage {
   /** All tokens of the answer, reasoning included. */
   readonly output: number
   /** Of `input`, those that were read from a cache. */
-  readonly cachedInput?: number
+  readonly cachedInput?: number | undefined
   /** Of `input`, those that were written to a cache. */
-  readonly cacheWrite?: number
+  readonly cacheWrite?: number | undefined
   /** Of `output`, those that the client does not see. */
-  readonly reasoning?: number
+  readonly reasoning?: number | undefined
 }
 
 /** The tokens of many model calls. */
@@ -30,18 +30,20 @@ export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, cost: 0, e
 /** What one model call took, and whether its provider said so. */
 export interface CallUsage extends TokenUsage {
   /** US dollars; unset where the price is not known. */
-  readonly cost?: number
+  readonly cost?: number | undefined
   readonly estimated: boolean
 }
 
-export function addCall(sum: Usage, call: CallUsage): Usage {
+/** What model calls took and one more; `undefined`: there were none before. */
+export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
+  const { input, output, cachedInput, cost, estimated } = sum ?? NO_USAGE
   return {
-    input: sum.input + call.input,
-    output: sum.output + call.output,
-    cachedInput: sum.cachedInput + (call.cachedInput ?? 0),
+    input: input + call.input,
+    output: output + call.output,
+    cachedInput: cachedInput + (call.cachedInput ?? 0),
     // Sums of fractions drift; a billionth of a dollar is no money.
-    cost: Math.round((sum.cost + (call.cost ?? 0)) * 1e9) / 1e9,
-    estimated: sum.estimated || call.estimated,
+    cost: Math.round((cost + (call.cost ?? 0)) * 1e9) / 1e9,
+    estimated: estimated || call.estimated,
   }
 }
 

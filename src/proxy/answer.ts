@@ -146,7 +146,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       terminal: terminal(hasFinalAnswer),
       ...(id === undefined ? {} : { id }),
     }
-    await judgement.end(answer).catch(() => undefined)
+    await judgement.remembered.end(answer).catch(() => undefined)
     if (!held || held.calls.length === 0) return
     const results = held.calls.map(() => NOT_EXECUTED)
     await oweResults(context, judgement, { held, results }, new Set(results.keys()))

@@ -52,7 +52,7 @@ export function tapFor(
     if (cost === undefined) return
     const later = { input: 0, output: 0, estimated: usage.estimated, cost }
     emit({ kind: 'answered', upstream: upstream.name, usage: later })
-    judgement.answered({ usage: later }).catch(forget)
+    judgement.remembered.answered({ usage: later })
   }
   return openTap({
     dialect: route.dialect,
@@ -63,11 +63,11 @@ export function tapFor(
     settle(answer) {
       const usage = priced(answer.usage, catalogue, model, upstream)
       emit({ kind: 'answered', upstream: upstream.name, usage })
-      judgement.answered(usage === answer.usage ? answer : { ...answer, usage }).catch(forget)
+      judgement.remembered.answered(usage === answer.usage ? answer : { ...answer, usage })
       if (!usage.estimated) noteSuccess(context, judgement, { upstream, model }, usage.input, call)
-      if (answer.callsNothing && judgement.wasWarned()) {
+      if (answer.callsNothing && judgement.remembered.wasWarned()) {
         emit({ kind: 'warning_answered', heed: 'acknowledged' })
-        judgement.acknowledged().catch(forget)
+        judgement.remembered.acknowledged().catch(forget)
       }
       if (usage.cost !== undefined) return
       if (!catalogue.isLoaded) catalogue.load().then(() => addCost(answer.usage), forget)

@@ -5,6 +5,8 @@
  * there. Those that must not be made again are taken out; where nothing is left to do, the model is asked again, with
  * Governor's own word as the result of each call, and what it answers then goes on in the same response.
  */
+
+import type { Refused } from '../core/guard.ts'
 import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
 import { fill } from '../core/notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
@@ -34,7 +36,7 @@ import type { OwnHeaders } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
-type Refusals = Awaited<ReturnType<Judgement['refuse']>>['refusals']
+type Refusals = Refused['refusals']
 
 /** So often a model whose calls were all refused is asked again for one response. */
 const MAX_REASKS = 2
@@ -113,7 +115,7 @@ async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
       await replaceBy(context, judgement, rounds, held)
       return gate.release(new Set())
     }
-    const { refusals, endsRun } = await judgement.refuse(held.calls)
+    const { refusals, endsRun } = await judgement.remembered.refuse(held.calls)
     const refused = new Set(refusals.flatMap((refusal, at) => (refusal ? [at] : [])))
     if (refused.size === 0) {
       await replaceBy(context, judgement, rounds, held)
@@ -162,7 +164,7 @@ function blockHeaders(refusals: Refusals): OwnHeaders {
 }
 
 function tellOfRefusals({ context, trip, judgement }: Guarding, refusals: Refusals): void {
-  judgement.said().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+  judgement.remembered.said().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   for (const refusal of refusals) {
     if (!refusal) continue
     const { pattern, tool } = refusal

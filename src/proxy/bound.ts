@@ -119,7 +119,9 @@ export function watchBound(context: ProxyContext, trip: Trip, bound: BoundReason
   }
   return trip.sendingBy((made, receiver) => {
     const noted =
-      made.body === call.body ? receiver : noting(receiver, () => void judgement.said().catch(forget))
+      made.body === call.body
+        ? receiver
+        : noting(receiver, () => void judgement.remembered.said().catch(forget))
     if (isLoose) return trip.call(looseOf(made) ?? made, noted)
     if (!hasSaid) return trip.call(made, noted)
     let off = () => {}
@@ -127,7 +129,7 @@ export function watchBound(context: ProxyContext, trip: Trip, bound: BoundReason
       const loose = looseOf(made)
       if (!loose) return false
       isLoose = true
-      judgement.loosen().catch(forget)
+      judgement.remembered.loosen().catch(forget)
       off = trip.call(loose, recovered(noted))
       return true
     }

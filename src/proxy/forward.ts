@@ -180,7 +180,7 @@ export function noteTold(
 ): void {
   context.emit({ kind: 'notice', tier: tier ?? 'loop', channel, ...(meter ? { meter } : {}) })
   if (tier === 'warning')
-    judgement.warned().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+    judgement.remembered.warned().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
 }
 
 /**
@@ -258,5 +258,5 @@ function receiverOf(
 
 /** Gives an iteration back without keeping the client waiting; a store that can't is a store that forgets. */
 export function returnIteration(judgement: Judgement): void {
-  judgement.giveBack().catch(() => undefined)
+  judgement.remembered.giveBack().catch(() => undefined)
 }

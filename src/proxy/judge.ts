@@ -17,10 +17,12 @@ import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identi
 import { type Remembered, remember } from './remembered.ts'
 import type { Upstream } from './route.ts'
 
-export interface Judgement extends Remembered {
+export interface Judgement {
+  readonly remembered: Remembered
+  readonly position: Position
   readonly request: DialectRequest
   /** The body to be sent in the place of the client's own. */
-  readonly bytes?: Buffer
+  readonly bytes?: Buffer | undefined
   /** The session's id as the client knows it; `undefined` for the first request of one that has none yet. */
   readonly sessionId: string | undefined
   readonly policy: BudgetPolicy
@@ -121,7 +123,7 @@ export async function judge(
   const { step } = sighting
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
   const transcript = { conversation, reading: settled, registry, ...(step ? { goesOnFrom: step } : {}) }
-  const remembered = await remember(context, {
+  const counted = remember(context, {
     tenant,
     id,
     sessionId,
@@ -134,18 +136,21 @@ export async function judge(
     follow: following && ((guarded: Guarded) => guard(guarded, transcript, following)),
     note: following && ((guarded, calls) => made(guarded, calls, following)),
   })
+  const remembered = counted instanceof Promise ? await counted : counted
   const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
   const isFilled = position.contextTokens !== undefined && policy.enabled
   const contextWindow = isFilled
     ? context.windows.effective({ upstream, model }, position.reductions ?? []).tokens
     : undefined
-  // Spreading an object of this size, made a moment ago, costs 11 µs; this takes a quarter of one.
-  return Object.assign(remembered, sent, {
-    sessionId,
+  return {
+    remembered,
     position,
+    request: sent.request,
+    bytes: sent.bytes,
+    sessionId,
     policy,
     verdict: decide(position, policy, loop.mode === 'observe' ? undefined : position.loop, contextWindow),
     endsItself: sighting.asksForSummary,
     mayRefuse: loop.enabled && position.guarded !== undefined && mayRefuse(position.guarded.memory, loop),
-  })
+  }
 }

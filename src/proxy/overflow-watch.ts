@@ -41,7 +41,7 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
 
   const fault = (error: Error) => emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   const remember = (change: (contexts: SessionContexts) => SessionContexts): void => {
-    judgement?.contexts(change).catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+    judgement?.remembered.contexts(change).catch(() => emit({ kind: 'failed_open', reason: 'store' }))
   }
 
   /** Takes an overflow into account: what the base is now, and what this session may count on. */

@@ -14,7 +14,9 @@ export async function oweResults(
   const owed = request.owed?.(round, refused) ?? []
   const place = request.isConversation ? request.previous : round.held.id
   if (owed.length === 0 || place === undefined) return
-  await judgement.owe(place, { owed }).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+  await judgement.remembered
+    .owe(place, { owed })
+    .catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
 }
 
 /** Whoever goes on from a response that was refused goes on from the one that came after it. */
@@ -28,7 +30,9 @@ export async function replaceBy(
   if (as === undefined || !judgement.request.isKept) return
   for (const { held: before } of rounds) {
     if (before.id === undefined) continue
-    await judgement.owe(before.id, { as }).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+    await judgement.remembered
+      .owe(before.id, { as })
+      .catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   }
 }
 
@@ -43,6 +47,8 @@ export async function standIn(context: ProxyContext, judgement: Judgement): Prom
   const { id, ...debt } = unsent
   const place = request.isConversation ? request.previous : id
   if (place === undefined) return undefined
-  await judgement.owe(place, debt).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+  await judgement.remembered
+    .owe(place, debt)
+    .catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   return id
 }

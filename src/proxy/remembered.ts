@@ -2,6 +2,7 @@
 import { NO_CONTEXTS, type SessionContexts } from '../core/context.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import {
+  type AnswerFacts,
   acknowledged,
   adoptFirst,
   answered,
@@ -19,36 +20,10 @@ import type { LoopPolicy } from '../core/loop-guard.ts'
 import { NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
-import type { Link, SessionKey } from '../store/store.ts'
+import { after, type Link, type SessionKey, type Soon } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { presentable } from './identity.ts'
 import type { Answered } from './tap.ts'
-
-export interface Remembered {
-  readonly position: Position
-  /** The provider gave an answer, which took something and may be gone on from. */
-  answered(answer: Answered): Promise<void>
-  /** Remembers what is to be sent along when the client goes on from a response. */
-  owe(response: string, debt: Pick<Link, 'owed' | 'as'>): Promise<void>
-  /** The model was told that its budget is nearly used up. */
-  warned(): Promise<void>
-  /** The model was shown, or the client denied, what the client's history will not tell. */
-  said(): Promise<void>
-  /** Reasoning in this conversation is bound to what Governor said. */
-  loosen(): Promise<void>
-  /** Was it, in this request? */
-  wasWarned(): boolean
-  /** The answer to a warning called nothing. */
-  acknowledged(): Promise<void>
-  /** Judges the calls of the response; a store that fails refuses none. */
-  refuse(calls: readonly ToolCall[]): Promise<Refused>
-  /** The provider gave no answer: the iteration is not used up. */
-  giveBack(): Promise<void>
-  /** Something became known of the windows of the session's models. */
-  contexts(change: (contexts: SessionContexts) => SessionContexts): Promise<void>
-  /** The run is over with this answer. */
-  end(answer: FinalAnswer): Promise<void>
-}
 
 /** A request that is to be counted. */
 export interface Counting {
@@ -76,134 +51,230 @@ const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
 
 /** Where the first answer of a conversation is kept that has no name before its second request. */
 function firstKey({ tenant, sighting }: Counting): SessionKey {
-  return { tenant, id: hashOf('first', sighting.system, sighting.humans[0] ?? '') }
-}
-
-/** A session that has just been named by its first answer gets what that took, which was kept apart. */
-async function withFirst(
-  context: ProxyContext,
-  counting: Counting,
-  key: SessionKey,
-  counted: CountedRequest,
-  position: Position,
-): Promise<Position> {
-  if (!counting.isDerived || !position.isNew || position.iteration !== 2) return position
-  const { store } = context
-  const first = await store.takeFirst(firstKey(counting))
-  if (!first) return position
-  return store.update(key, (session) => {
-    const adopted = adoptFirst(session ?? NEW_SESSION, counted, position, first, context.now())
-    return { session: adopted.session, result: adopted.position }
-  })
+  return { tenant, id: `${sighting.system} ${sighting.humans[0] ?? ''}` }
 }
 
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
-export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
+export function remember(context: ProxyContext, counting: Counting): Soon<Remembered> {
   const { store } = context
-  const { tenant, id, sessionId, isDerived, thread, sighting, loop, within, follow, note } = counting
-  const key = id === undefined ? undefined : { tenant, id }
+  const { tenant, id, sighting, thread } = counting
+  const request: CountedRequest = { fingerprint: sighting.fingerprint, thread }
   const askedAt = context.now()
-  const counted: CountedRequest = { fingerprint: sighting.fingerprint, thread }
-  const count = (session: Session | undefined) => {
-    const next = observe(
-      session ?? counting.begun ?? NEW_SESSION,
-      sighting,
-      thread,
-      askedAt,
-      isDerived,
-      follow,
-    )
-    return { session: next.session, result: next.position }
+  // Without a name there is nothing to remember it by.
+  const byTranscript = () => count(counting, undefined, askedAt).position
+  if (id === undefined) return new Remembered(context, counting, request, askedAt, undefined, byTranscript())
+  const key: SessionKey = { tenant, id }
+  const at = (position: Position) => new Remembered(context, counting, request, askedAt, key, position)
+  const forgotten = () => {
+    context.emit({ kind: 'failed_open', reason: 'store' })
+    return at(byTranscript())
   }
-  const byTranscript = () => count(undefined).result
-  const place = async (): Promise<Position> => {
-    // Without a name there is nothing to remember it by.
-    if (!key) return byTranscript()
+  try {
+    const counted = store.update(key, (session) => {
+      const next = count(counting, session, askedAt)
+      return { session: next.session, result: next.position }
+    })
+    const placed = after(counted, (position) => withFirst(context, counting, key, request, position))
+    return placed instanceof Promise ? placed.then(at, forgotten) : at(placed)
+  } catch {
+    return forgotten()
+  }
+}
+
+function count(
+  { sighting, thread, isDerived, begun, follow }: Counting,
+  session: Session | undefined,
+  askedAt: number,
+): ReturnType<typeof observe> {
+  return observe(session ?? begun ?? NEW_SESSION, sighting, thread, askedAt, isDerived, follow)
+}
+
+/** A session that has just been named by its first answer gets what that took, which was kept apart. */
+function withFirst(
+  context: ProxyContext,
+  counting: Counting,
+  key: SessionKey,
+  request: CountedRequest,
+  position: Position,
+): Soon<Position> {
+  if (!counting.isDerived || !position.isNew || position.iteration !== 2) return position
+  const { store } = context
+  return after(store.takeFirst(firstKey(counting)), (first) => {
+    if (!first) return position
+    return store.update(key, (session) => {
+      const adopted = adoptFirst(session ?? NEW_SESSION, request, position, first, context.now())
+      return { session: adopted.session, result: adopted.position }
+    })
+  })
+}
+
+/** A counted request: where it stood, and what is to be remembered of what became of it. */
+export class Remembered {
+  readonly position: Position
+  readonly #context: ProxyContext
+  readonly #counting: Counting
+  readonly #request: CountedRequest
+  /** When it was asked, in milliseconds since the epoch. */
+  readonly #askedAt: number
+  /** Unset where the session has no name. */
+  readonly #key: SessionKey | undefined
+  #isWarned = false
+  /** The calls of a response to this request were judged. */
+  #wasJudged = false
+  /** Settles when the answer is remembered. */
+  #settled: Promise<void> | undefined
+
+  constructor(
+    context: ProxyContext,
+    counting: Counting,
+    request: CountedRequest,
+    askedAt: number,
+    key: SessionKey | undefined,
+    position: Position,
+  ) {
+    this.position = position
+    this.#context = context
+    this.#counting = counting
+    this.#request = request
+    this.#askedAt = askedAt
+    this.#key = key
+  }
+
+  /** The provider gave an answer, which took something and may be gone on from. A store that fails loses it. */
+  answered(answer: Answered): void {
     try {
-      return await withFirst(context, counting, key, counted, await store.update(key, count))
+      const taken = this.#takeIn(answer)
+      if (taken instanceof Promise) this.#settled = taken.catch(() => this.#lose())
     } catch {
-      context.emit({ kind: 'failed_open', reason: 'store' })
-      return byTranscript()
+      this.#lose()
     }
   }
-  const change = async (by: (session: Session) => Session, name = key): Promise<void> => {
-    if (!name) return
-    await store.update(name, (session) => ({ session: by(session ?? NEW_SESSION), result: undefined }))
+
+  /** Remembers what is to be sent along when the client goes on from a response. */
+  async owe(response: string, debt: Pick<Link, 'owed' | 'as'>): Promise<void> {
+    await this.#settled
+    const { store } = this.#context
+    const { tenant, id, sessionId } = this.#counting
+    const name = presentable(response)
+    const own = id === undefined ? undefined : { id, session: sessionId ?? '' }
+    const known = (await store.linked(tenant, name)) ?? own
+    if (known) await store.link(tenant, name, { ...known, ...debt })
   }
-  const link = async (ids: readonly string[], to: string, session: string): Promise<void> => {
-    for (const one of ids) await store.link(tenant, one, { id: to, session })
+
+  /** Judges the calls of the response; a store that fails refuses none. */
+  async refuse(calls: readonly ToolCall[]): Promise<Refused> {
+    if (!this.#key) return NOTHING_REFUSED
+    const request = this.#request
+    const isAgain = this.#wasJudged
+    this.#wasJudged = true
+    try {
+      return await this.#context.store.update(this.#key, (session) => {
+        const judged = refuseIn(session ?? NEW_SESSION, request, (guarded) =>
+          refuse(guarded, calls, this.#counting.loop, request.fingerprint, isAgain),
+        )
+        return { session: judged.session, result: judged.refused }
+      })
+    } catch {
+      this.#lose()
+      return NOTHING_REFUSED
+    }
   }
-  let isWarned = false
-  let settled: Promise<void> = Promise.resolve()
-  const takeIn = async ({ usage, id: response, conversation, calls = [], item }: Answered): Promise<void> => {
-    const ids = [response, conversation ?? within].flatMap((name) =>
-      name === undefined ? [] : [presentable(name)],
-    )
-    const facts = {
+
+  /** Something became known of the windows of the session's models. */
+  async contexts(by: (contexts: SessionContexts) => SessionContexts): Promise<void> {
+    await this.#change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) }))
+  }
+
+  /** The model was shown, or the client denied, what the client's history will not tell. */
+  async said(): Promise<void> {
+    if (!this.position.hasSaid) await this.#change((session) => said(session, this.#request))
+  }
+
+  /** Reasoning in this conversation is bound to what Governor said. */
+  async loosen(): Promise<void> {
+    await this.#change((session) => loosen(session, this.#request))
+  }
+
+  /** The model was told that its budget is nearly used up. */
+  async warned(): Promise<void> {
+    this.#isWarned = true
+    await this.#change((session) => warned(session, this.#request))
+  }
+
+  /** Was it, in this request? */
+  wasWarned(): boolean {
+    return this.#isWarned
+  }
+
+  /** The answer to a warning called nothing. */
+  async acknowledged(): Promise<void> {
+    await this.#change((session) => acknowledged(session, this.#request))
+  }
+
+  /** The provider gave no answer: the iteration is not used up. */
+  async giveBack(): Promise<void> {
+    await this.#change((session) => giveBack(session, this.#request))
+  }
+
+  /** The run is over with this answer. */
+  async end(answer: FinalAnswer): Promise<void> {
+    await this.#change((session) => end(session, this.#request, answer))
+  }
+
+  #lose(): void {
+    this.#context.emit({ kind: 'failed_open', reason: 'store' })
+  }
+
+  #change(by: (session: Session) => Session): Soon<void> {
+    if (!this.#key) return
+    return this.#context.store.update(this.#key, (session) => ({
+      session: by(session ?? NEW_SESSION),
+      result: undefined,
+    }))
+  }
+
+  #takeIn(answer: Answered): Soon<void> {
+    const { id, sessionId } = this.#counting
+    const facts = this.#factsOf(answer)
+    if (id === undefined) return this.#takeFirst(answer, facts)
+    const kept = this.#change((session) => answered(session, this.#request, facts))
+    if (facts.ids.length === 0) return kept
+    return after(kept, () => this.#link(facts.ids, { id, session: sessionId ?? '' }))
+  }
+
+  #factsOf({ usage, id: response, conversation, calls }: Answered): AnswerFacts {
+    const { within, note, sighting } = this.#counting
+    const place = conversation ?? within
+    const ids: string[] = []
+    if (response !== undefined) ids.push(presentable(response))
+    if (place !== undefined) ids.push(presentable(place))
+    return {
       usage,
       ids,
       requestBytes: sighting.bytes ?? 0,
-      follow: note && calls.length > 0 ? (guarded: Guarded) => note(guarded, calls) : undefined,
+      follow: note && calls && calls.length > 0 ? (guarded) => note(guarded, calls) : undefined,
     }
-    if (id !== undefined) {
-      await change((session) => answered(session, counted, facts))
-      return link(ids, id, sessionId ?? '')
-    }
+  }
+
+  /** Puts the answer away of a session that has no name yet. */
+  #takeFirst({ usage, id: response, item }: Answered, facts: AnswerFacts): Soon<void> {
     // What an answer cost may come after it; one that nobody owns yet has been put away.
     if (response === undefined && usage.input + usage.output === 0) return
+    const { store } = this.#context
     // Whether the client goes on by its id or sends it again, the second request shows.
-    await store.keepFirst(firstKey(counting), { askedAt, usage })
-    const [first] = ids
-    if (first === undefined) return
+    const kept = store.keepFirst(firstKey(this.#counting), { askedAt: this.#askedAt, usage })
+    const [first] = facts.ids
+    if (first === undefined) return kept
     // A session that has no name yet is known by its first response, and begins when a client goes on from that.
     const began = hashOf('response', first)
-    const begun = answered(count(undefined).session, counted, facts)
+    const { session } = count(this.#counting, undefined, this.#askedAt)
+    const begun = answered(session, this.#request, facts)
     // Clients that refer to what was said before begin with the first item of the first response.
-    const names = item === undefined ? ids : [...ids, presentable(item)]
-    for (const name of names) await store.link(tenant, name, { id: began, session: began, begun })
+    const names = item === undefined ? facts.ids : [...facts.ids, presentable(item)]
+    return after(kept, () => this.#link(names, { id: began, session: began, begun }))
   }
-  const position = await place()
-  /** The calls of a response to this request were judged. */
-  let wasJudged = false
-  return {
-    position,
-    answered(answer) {
-      settled = takeIn(answer)
-      return settled
-    },
-    async owe(response, debt) {
-      await settled
-      const name = presentable(response)
-      const own = id === undefined ? undefined : { id, session: sessionId ?? '' }
-      const known = (await store.linked(tenant, name)) ?? own
-      if (known) await store.link(tenant, name, { ...known, ...debt })
-    },
-    async refuse(calls) {
-      if (!key) return NOTHING_REFUSED
-      const isAgain = wasJudged
-      wasJudged = true
-      try {
-        return await store.update(key, (session) => {
-          const judged = refuseIn(session ?? NEW_SESSION, counted, (guarded) =>
-            refuse(guarded, calls, loop, counted.fingerprint, isAgain),
-          )
-          return { session: judged.session, result: judged.refused }
-        })
-      } catch {
-        context.emit({ kind: 'failed_open', reason: 'store' })
-        return NOTHING_REFUSED
-      }
-    },
-    contexts: (by) => change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
-    said: () => (position.hasSaid ? Promise.resolve() : change((session) => said(session, counted))),
-    loosen: () => change((session) => loosen(session, counted)),
-    acknowledged: () => change((session) => acknowledged(session, counted)),
-    warned() {
-      isWarned = true
-      return change((session) => warned(session, counted))
-    },
-    wasWarned: () => isWarned,
-    giveBack: () => change((session) => giveBack(session, counted)),
-    end: (answer) => change((session) => end(session, counted, answer)),
+
+  async #link(names: readonly string[], link: Link): Promise<void> {
+    for (const name of names) await this.#context.store.link(this.#counting.tenant, name, link)
   }
 }

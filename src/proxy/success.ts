@@ -66,7 +66,7 @@ export function noteSuccess(
   const isShort = isCutShort(call, promptTokens)
   if (isShort) emit({ kind: 'silent_overflow', upstream: of.upstream.name })
   if (!isUndone && !isShort) return
-  judgement
+  judgement.remembered
     .contexts((contexts) => ({
       ...contexts,
       reductions: succeedInSession(contexts.reductions, key, promptTokens),

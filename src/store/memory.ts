@@ -1,6 +1,6 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
-import { LRUCache } from 'lru-cache'
-import type { FirstAnswer, Run, Session } from '../core/session.ts'
+import type { FirstAnswer, Session, Thread } from '../core/session.ts'
+import { Recent } from './recent.ts'
 import type { Link, SessionKey, Store } from './store.ts'
 
 export interface MemoryLimits {
@@ -27,24 +27,19 @@ const BYTES_PER_GUARD = 8_192
 /** A call that only its response told of. */
 const BYTES_PER_CALL = 384
 
-function sizeOfRun(run: Run): number {
-  return run.seen.length * BYTES_PER_HASH + (run.ended ? run.ended.text.length * 2 : 0)
+function sizeOfThread({ humans, ancestry, responses, wentOnFrom, guarded, run }: Thread): number {
+  const hashes =
+    humans.length + ancestry.length + run.seen.length + (responses?.length ?? 0) + (wentOnFrom?.length ?? 0)
+  let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
+  if (guarded) size += BYTES_PER_GUARD + (guarded.made?.length ?? 0) * BYTES_PER_CALL
+  if (run.ended) size += run.ended.text.length * 2
+  return size
 }
 
-function sizeOf(session: Session): number {
-  return session.threads.reduce(
-    (sum, thread) =>
-      sum +
-      BYTES_PER_THREAD +
-      (thread.humans.length +
-        thread.ancestry.length +
-        (thread.responses?.length ?? 0) +
-        (thread.wentOnFrom?.length ?? 0)) *
-        BYTES_PER_HASH +
-      (thread.guarded ? BYTES_PER_GUARD + (thread.guarded.made?.length ?? 0) * BYTES_PER_CALL : 0) +
-      sizeOfRun(thread.run),
-    BYTES_PER_THREAD + (session.contexts?.reductions.length ?? 0) * BYTES_PER_CALL,
-  )
+function sizeOf({ threads, contexts }: Session): number {
+  let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
+  for (const thread of threads) size += sizeOfThread(thread)
+  return size
 }
 
 function sizeOfLink({ owed = [], begun }: Link): number {
@@ -52,56 +47,51 @@ function sizeOfLink({ owed = [], begun }: Link): number {
   return owed.reduce((sum, text) => sum + text.length * 2, own)
 }
 
-/** `now` gives milliseconds that only grow, from any point on but 0. */
+function nameOf({ tenant, id }: SessionKey): string {
+  return `${tenant}:${id}`
+}
+
+/** `now` gives milliseconds that only grow. All that it is asked for is there at once. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
-  const sessions = new LRUCache<string, Session>({
-    max: limits.maxSessions,
-    ttl: limits.ttl,
-    maxSize: limits.maxBytes,
-    sizeCalculation: sizeOf,
-    updateAgeOnGet: true,
-    perf: { now },
-    ttlResolution: 0,
+  const { maxSessions: max, ttl, maxBytes } = limits
+  const sessions = new Recent<Session>({ max, ttl, maxBytes, sizeOf, now })
+  const links = new Recent<Link>({
+    max: max * LINKS_PER_SESSION,
+    ttl,
+    maxBytes: Math.max(1, Math.floor(maxBytes * SHARE_OF_LINKS)),
+    sizeOf: sizeOfLink,
+    now,
   })
-  const links = new LRUCache<string, Link>({
-    max: limits.maxSessions * LINKS_PER_SESSION,
-    maxSize: Math.max(1, Math.floor(limits.maxBytes * SHARE_OF_LINKS)),
-    sizeCalculation: sizeOfLink,
-    ttl: limits.ttl,
-    updateAgeOnGet: true,
-    perf: { now },
-    ttlResolution: 0,
+  const firsts = new Recent<FirstAnswer[]>({
+    max,
+    ttl,
+    maxBytes: Number.POSITIVE_INFINITY,
+    sizeOf: () => 0,
+    now,
   })
-  const firsts = new LRUCache<string, FirstAnswer[]>({
-    max: limits.maxSessions,
-    ttl: limits.ttl,
-    perf: { now },
-    ttlResolution: 0,
-  })
-  const nameOf = ({ tenant, id }: SessionKey) => `${tenant}:${id}`
   return {
     update(key, change) {
       const name = nameOf(key)
-      const { session, result } = change(sessions.get(name))
-      sessions.set(name, session)
-      return Promise.resolve(result)
+      const known = sessions.use(name)
+      const { session, result } = change(known?.value)
+      if (known) sessions.replace(known, session)
+      else sessions.add(name, session)
+      return result
     },
-    link(tenant, response, link) {
-      links.set(nameOf({ tenant, id: response }), link)
-      return Promise.resolve()
-    },
-    linked: (tenant, response) => Promise.resolve(links.get(nameOf({ tenant, id: response }))),
+    link: (tenant, response, link) => links.set(nameOf({ tenant, id: response }), link),
+    linked: (tenant, response) => links.use(nameOf({ tenant, id: response }))?.value,
     keepFirst(key, first) {
       const name = nameOf(key)
-      firsts.set(name, [...(firsts.get(name) ?? []), first].slice(-MAX_FIRSTS))
-      return Promise.resolve()
+      const known = firsts.use(name)?.value
+      if (!known) return firsts.add(name, [first])
+      known.push(first)
+      if (known.length > MAX_FIRSTS) known.shift()
     },
     takeFirst(key) {
-      const name = nameOf(key)
-      const kept = firsts.get(name)
-      const first = kept?.pop()
-      if (kept?.length === 0) firsts.delete(name)
-      return Promise.resolve(first)
+      const known = firsts.use(nameOf(key))
+      const first = known?.value.pop()
+      if (known?.value.length === 0) firsts.remove(known)
+      return first
     },
     get size() {
       return sessions.size

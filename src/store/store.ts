@@ -24,6 +24,15 @@ export interface Link {
   readonly as?: string
 }
 
+/** What is there at once where it can be: memory has nothing to wait for, and a promise would have everybody wait. */
+export type Soon<T> = T | Promise<T>
+
+/** Goes on with something as soon as it is there. */
+export function after<T, U>(value: Soon<T>, next: (value: T) => Soon<U>): Soon<U> {
+  return value instanceof Promise ? value.then(next) : next(value)
+}
+
+/** What can't be done is thrown, or rejects. */
 export interface Store {
   /**
    * Replaces a session by what `change` makes of it and returns what `change` adds. `change` is pure: a store that
@@ -32,15 +41,15 @@ export interface Store {
   update<T>(
     key: SessionKey,
     change: (session: Session | undefined) => { session: Session; result: T },
-  ): Promise<T>
+  ): Soon<T>
   /** Remembers which session a response belongs to. */
-  link(tenant: string, response: string, link: Link): Promise<void>
+  link(tenant: string, response: string, link: Link): Soon<void>
   /** The session that a response belongs to; `undefined` where that is not known, or not any more. */
-  linked(tenant: string, response: string): Promise<Link | undefined>
+  linked(tenant: string, response: string): Soon<Link | undefined>
   /** Keeps the first answer of a conversation that has no name yet, under a key made of what was asked. */
-  keepFirst(key: SessionKey, first: FirstAnswer): Promise<void>
+  keepFirst(key: SessionKey, first: FirstAnswer): Soon<void>
   /** Takes the newest one out that was kept there: of several conversations that began alike, any will do. */
-  takeFirst(key: SessionKey): Promise<FirstAnswer | undefined>
+  takeFirst(key: SessionKey): Soon<FirstAnswer | undefined>
   /** Sessions held now. */
   readonly size: number
 }
