@@ -37,8 +37,10 @@ export interface OpenList<Item extends Span> {
 
 /** The first `count` items of an earlier list. */
 export interface KnownItems<Item extends Span> {
-  readonly index: ListIndex<Item>
+  readonly items: readonly Item[]
   readonly count: number
+  /** The offset of that list's opening bracket, which the items' offsets belong to. */
+  readonly start: number
 }
 
 /** What a list consists of, and how it is read. */
@@ -80,10 +82,10 @@ function readList<Item extends Span>(
     return item
   }
   const known = recall?.({ json, start, next })
-  const last = known?.index.items[known.count - 1]
+  const last = known?.items[known.count - 1]
   if (known && last && known.count > items.length) {
-    const shift = start - known.index.list.start
-    const same = known.index.items.slice(0, known.count)
+    const shift = start - known.start
+    const same = known.items.slice(0, known.count)
     items =
       shift === 0 ? same : same.map((item) => ({ ...item, start: item.start + shift, end: item.end + shift }))
     at = skipSpace(json, last.end + shift)

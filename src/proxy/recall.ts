@@ -1,18 +1,19 @@
 /**
  * Remembers the conversations that went by, so that the same messages are not read again with every request.
  *
- * Agents send their whole conversation each time. The last body of each is kept, and the next one is compared with it:
- * comparing a megabyte takes 0.03 ms where hashing it takes 0.6 ms and reading it 0.9 ms, and it can't mistake one for
- * another. What is kept here can be lost at any time and costs but time.
+ * Agents send their whole conversation each time. The bytes of each are kept, and the next request is compared with
+ * them: comparing a megabyte takes 0.03 ms where hashing it takes 0.25 ms and reading it 0.9 ms, and it can't mistake
+ * one for another. What is kept here can be lost at any time and costs but time.
  */
 import { crc32 } from 'node:zlib'
-import { LRUCache } from 'lru-cache'
-import { boundary, type Conversation } from '../core/conversation.ts'
+import { boundary } from '../core/conversation.ts'
 import { hashOf } from '../core/hash.ts'
 import { nothingRead, type Reading, readOn, recalled } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { DialectRequest, IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
+import type { KnownItems } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
+import { KeptBytes, SEGMENT_BYTES, Segments } from './kept-bytes.ts'
 
 /** A place between two messages, and what is known of all before it. */
 interface Mark {
@@ -23,20 +24,31 @@ interface Mark {
   readonly checksum: number
 }
 
+/** A conversation, as of the newest request of it. */
 interface Remembered {
-  readonly list: IndexedList
-  readonly preface: Span | undefined
+  readonly owner: string
+  /** The list's bytes from its opening bracket to the last mark. */
+  readonly bytes: KeptBytes
+  /** Those of the system text where it stands outside of the list. */
+  readonly preface: KeptBytes
+  readonly items: readonly Span[]
+  /** Where the list began that the items' offsets belong to. */
+  readonly start: number
   /**
    * Where reading can go on, the later ones last. Clients append, but some change the end of what they sent before
    * (cache marks that move along): the mark before the last is for those.
    */
   readonly marks: readonly Mark[]
+  /** How much of the memory it takes, in bytes. */
+  readonly size: number
 }
+
+type Request = Pick<DialectRequest, 'list' | 'conversation' | 'preface'>
 
 /** How many messages before the end the earlier mark is, at least. */
 const BACK = 8
 
-/** A body that takes more than this share of the memory is not worth it. */
+/** A conversation that takes more than this share of the memory is not worth it. */
 const MAX_SHARE = 0.25
 
 /** A body of fewer bytes is read faster than it is looked up, and what is kept for long keeps the collector busy. */
@@ -50,7 +62,7 @@ export interface Recollection {
   /** For the dialect that reads the body; unset where that is not worthwhile. */
   readonly recall: RecallList | undefined
   /** Reads all messages but the last, from where they are new, and keeps that for the next request. */
-  read(request: Pick<DialectRequest, 'list' | 'conversation' | 'preface'>): ReadConversation
+  read(request: Request): ReadConversation
 }
 
 export interface ReadConversation {
@@ -69,36 +81,20 @@ function lengthOf({ list, items }: IndexedList, count: number): number {
   return last ? last.end - list.start : 0
 }
 
-/** The last mark up to which both lists are the same bytes. */
-function commonMarks({ list, marks }: Remembered, body: Buffer, start: number): readonly Mark[] {
-  const from = list.list.start
+/** The marks up to which the list that starts there is the same bytes. */
+function commonMarks({ bytes, marks }: Remembered, body: Buffer, start: number): readonly Mark[] {
   let same = 0
-  for (const [at, mark] of marks.entries()) {
-    const differs = body.compare(
-      list.json,
-      from + same,
-      from + mark.length,
-      start + same,
-      Math.min(start + mark.length, body.length),
-    )
-    if (differs !== 0) return marks.slice(0, at)
-    same = mark.length
+  for (let at = 0; at < marks.length; at++) {
+    const length = marks[at]?.length ?? 0
+    if (!bytes.equals(same, length, body, start + same)) return marks.slice(0, at)
+    same = length
   }
   return marks
 }
 
-/** Is the system text the one of the remembered conversation? What surrounds it may change from request to request. */
-function isSameSystem(
-  { list, preface: known }: Remembered,
-  { json }: IndexedList,
-  preface: Span | undefined,
-  conversation: Conversation,
-  reading: Reading,
-): boolean {
-  if (!known && !preface) return true
-  const isSame =
-    known && preface && json.compare(list.json, known.start, known.end, preface.start, preface.end) === 0
-  return isSame || hashOf(conversation.systemText()) === reading.system
+function isSamePreface(known: KeptBytes, { list, preface }: Request): boolean {
+  const length = preface ? preface.end - preface.start : 0
+  return known.length === length && (!preface || known.equals(0, length, list.json, preface.start))
 }
 
 /** Goes on from one mark to the next. */
@@ -110,14 +106,13 @@ function markAt(list: IndexedList, from: Mark | undefined, reading: Reading): Ma
 }
 
 /**
- * Checksums of what is before, in and after the list. With the length they are enough to tell the few bodies apart that
- * they are compared with: the newest of one run.
+ * Checksums of what is in the list and of what surrounds it. With the length they are enough to tell the few bodies
+ * apart that they are compared with: the newest of one run.
  */
 function fingerprintOf({ json, list }: IndexedList, { length, checksum }: Mark): string {
-  const before = crc32(json.subarray(0, list.start))
   const inside = crc32(json.subarray(list.start + length, list.end), checksum)
-  const after = crc32(json.subarray(list.end))
-  return [json.length, before, inside, after].map((number) => number.toString(36)).join('-')
+  const outside = crc32(json.subarray(list.end), crc32(json.subarray(0, list.start)))
+  return `${json.length}-${inside}-${outside}`
 }
 
 /** Reads everything and keeps nothing. */
@@ -125,69 +120,152 @@ function forgetful(registry: ScaffoldRegistry): Recollection {
   return {
     recall: undefined,
     read({ list, conversation }) {
-      const nothing = nothingRead(conversation)
-      const reading = readOn(nothing, conversation, boundary(conversation, conversation.length - 1), registry)
-      return { reading, fingerprint: fingerprintOf(list, { reading: nothing, length: 0, checksum: 0 }) }
+      const end = boundary(conversation, conversation.length - 1)
+      const reading = readOn(nothingRead(conversation), conversation, end, registry)
+      return { reading, fingerprint: `${list.json.length}-${crc32(list.json)}` }
     },
   }
 }
 
+/** All that is remembered, by a checksum: two conversations of one take turns, which costs time and nothing else. */
+class Memory {
+  readonly #maxBytes: number
+  readonly #segments: Segments
+  /** The one that was not needed for the longest time comes first. */
+  readonly #conversations = new Map<number, Remembered>()
+  #size = 0
+
+  constructor(maxBytes: number, segments: Segments) {
+    this.#maxBytes = maxBytes
+    this.#segments = segments
+  }
+
+  find(key: number): Remembered | undefined {
+    return this.#conversations.get(key)
+  }
+
+  /** Keeps a conversation up to its last mark. The first `common` bytes of its list are those of `known`. */
+  keep(
+    key: number,
+    owner: string,
+    known: Remembered | undefined,
+    common: number,
+    { list: { json, list, items }, preface }: Request,
+    marks: readonly Mark[],
+  ): void {
+    const before = this.#conversations.get(key)
+    this.#conversations.delete(key)
+    this.#size -= before?.size ?? 0
+    // What is kept of it may be another request's by now, of which nothing was compared.
+    const same = before !== undefined && before === known ? common : 0
+    const bytes = before?.bytes ?? new KeptBytes(this.#segments)
+    const kept = before?.preface ?? new KeptBytes(this.#segments)
+    const { start: head, end: tail } = preface ?? { start: 0, end: 0 }
+    const length = marks.at(-1)?.length ?? 0
+    const size =
+      this.#segments.capacityFor(length) +
+      this.#segments.capacityFor(tail - head) +
+      items.length * BYTES_PER_ITEM
+    if (size > this.#maxBytes * MAX_SHARE) {
+      bytes.free()
+      kept.free()
+      return
+    }
+    this.#makeRoom(size)
+    bytes.replace(same, json, list.start + same, list.start + length)
+    kept.replace(0, json, head, tail)
+    this.#conversations.set(key, { owner, bytes, preface: kept, items, start: list.start, marks, size })
+    this.#size += size
+  }
+
+  /** Forgets the oldest until there is room for so many bytes. */
+  #makeRoom(size: number): void {
+    for (const [key, oldest] of this.#conversations) {
+      if (this.#size + size <= this.#maxBytes) return
+      this.#conversations.delete(key)
+      this.#size -= oldest.size
+      oldest.bytes.free()
+      oldest.preface.free()
+    }
+  }
+}
+
+/** A request whose conversation is looked for among those remembered, and remembered in turn. */
+class Attentive implements Recollection {
+  readonly #memory: Memory
+  readonly #registry: ScaffoldRegistry
+  readonly #owner: string
+  #key: number | undefined
+  #known: Remembered | undefined
+  /** The marks up to which it is the known one. */
+  #common: readonly Mark[] = []
+  #start = -1
+
+  constructor(memory: Memory, registry: ScaffoldRegistry, owner: string) {
+    this.#memory = memory
+    this.#registry = registry
+    this.#owner = owner
+  }
+
+  readonly recall: RecallList = (body, head): KnownItems<Span> | undefined => {
+    this.#start = head.start
+    // Only finds what to compare with.
+    this.#key = crc32(body.subarray(head.start, head.end), crc32(this.#owner)) | 0
+    const found = this.#memory.find(this.#key)
+    this.#known = found?.owner === this.#owner ? found : undefined
+    this.#common = this.#known ? commonMarks(this.#known, body, head.start) : []
+    const last = this.#common.at(-1)
+    if (!last || !this.#known) return undefined
+    return { items: this.#known.items, count: last.reading.length, start: this.#known.start }
+  }
+
+  read(request: Request): ReadConversation {
+    const { list, conversation } = request
+    // Where a body has two lists, the one that does not count may have been the one recalled.
+    const key = list.list.start === this.#start ? this.#key : undefined
+    const common = key === undefined ? [] : this.#settledIn(key, request)
+    const settled = boundary(conversation, Math.max(0, conversation.length - 1))
+    const known = common.findLast((mark) => mark.reading.length <= settled)
+    const from = known ? recalled(known.reading) : nothingRead(conversation)
+    const isFar = settled - from.length > BACK
+    const earlier = isFar
+      ? markAt(
+          list,
+          known,
+          readOn(from, conversation, boundary(conversation, settled - BACK), this.#registry),
+        )
+      : common[0]
+    const reading = readOn(isFar && earlier ? earlier.reading : from, conversation, settled, this.#registry)
+    const latest = markAt(list, isFar ? earlier : known, reading)
+    if (key !== undefined) {
+      const marks = earlier && earlier.length < latest.length ? [earlier, latest] : [latest]
+      const same = Math.min(this.#common.at(-1)?.length ?? 0, latest.length)
+      this.#memory.keep(key, this.#owner, this.#known, same, request, marks)
+    }
+    return { reading, fingerprint: fingerprintOf(list, latest) }
+  }
+
+  /** The marks that hold for the request: none where it has another system text. */
+  #settledIn(key: number, request: Request): readonly Mark[] {
+    const [first] = this.#common
+    if (!this.#known || !first) return []
+    // What is kept of it may be another request's by now.
+    const isCurrent = this.#memory.find(key) === this.#known
+    const isSame = isCurrent && isSamePreface(this.#known.preface, request)
+    return isSame || hashOf(request.conversation.systemText()) === first.reading.system ? this.#common : []
+  }
+}
+
 /** `maxBytes`: what all that is remembered may take. `worthwhile`: bodies of fewer bytes are not. */
-export function createRecall(registry: ScaffoldRegistry, maxBytes: number, worthwhile = WORTHWHILE): Recall {
-  const conversations = new LRUCache<string, Remembered>({
-    maxSize: maxBytes,
-    maxEntrySize: maxBytes * MAX_SHARE,
-    sizeCalculation: ({ list }) => list.json.length + list.items.length * BYTES_PER_ITEM,
-  })
+export function createRecall(
+  registry: ScaffoldRegistry,
+  maxBytes: number,
+  worthwhile = WORTHWHILE,
+  segmentBytes = SEGMENT_BYTES,
+): Recall {
+  const memory = new Memory(maxBytes, new Segments(segmentBytes))
+  const forgets = forgetful(registry)
   return {
-    begin(owner, length) {
-      if (length < worthwhile) return forgetful(registry)
-      let key: string | undefined
-      let remembered: Remembered | undefined
-      let common: readonly Mark[] = []
-      let start = -1
-      return {
-        recall(body, head) {
-          start = head.start
-          common = []
-          // Only finds what to compare with: two conversations of one checksum cost time, nothing else.
-          key = `${owner}:${head.end - head.start}:${crc32(body.subarray(head.start, head.end))}`
-          remembered = conversations.get(key)
-          if (!remembered) return undefined
-          common = commonMarks(remembered, body, head.start)
-          const last = common.at(-1)
-          return last && { index: remembered.list, count: last.reading.length }
-        },
-        read({ list, conversation, preface }) {
-          // Where a body has two lists, the one that does not count may have been the one recalled.
-          if (list.list.start !== start) {
-            key = undefined
-            common = []
-          }
-          const [first] = common
-          if (remembered && first && !isSameSystem(remembered, list, preface, conversation, first.reading)) {
-            common = []
-          }
-          const settled = boundary(conversation, Math.max(0, conversation.length - 1))
-          const known = common.findLast((mark) => mark.reading.length <= settled)
-          const from = known ? recalled(known.reading) : nothingRead(conversation)
-          const isFar = settled - from.length > BACK
-          const earlier = isFar
-            ? markAt(
-                list,
-                known,
-                readOn(from, conversation, boundary(conversation, settled - BACK), registry),
-              )
-            : common[0]
-          const reading = readOn(isFar && earlier ? earlier.reading : from, conversation, settled, registry)
-          const latest = markAt(list, isFar ? earlier : known, reading)
-          if (key !== undefined) {
-            const marks = earlier && earlier.length < latest.length ? [earlier, latest] : [latest]
-            conversations.set(key, { list, preface, marks })
-          }
-          return { reading, fingerprint: fingerprintOf(list, latest) }
-        },
-      }
-    },
+    begin: (owner, length) => (length < worthwhile ? forgets : new Attentive(memory, registry, owner)),
   }
 }

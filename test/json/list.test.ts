@@ -67,7 +67,7 @@ describe('the index of a list', () => {
         const earlier = indexList(text(gap, before), { key: 'a', readItem })
         const json = text(otherGap, [...before, ...added])
         const count = before.length === 0 ? 0 : dice % (before.length + 1)
-        const known = earlier && { index: earlier, count }
+        const known = earlier && { items: earlier.items, count, start: earlier.list.start }
         const fresh = indexList(json, { key: 'a', readItem })
         expect(fresh).toBeDefined()
         expect(indexList(json, { key: 'a', readItem, recall: () => known })).toEqual(fresh)
@@ -93,7 +93,7 @@ describe('the index of a list', () => {
         read.push(at)
         return readItem(body, at)
       },
-      recall: () => earlier && { index: earlier, count: 2 },
+      recall: () => earlier && { items: earlier.items, count: 2, start: earlier.list.start },
     })
     expect(read).toEqual([json.lastIndexOf('{')])
   })

@@ -17,14 +17,21 @@ interface Message {
   readonly content: readonly Block[]
 }
 
-function readWith(recall: Recall, body: Buffer) {
+/** Begins to read; the function that it returns reads to the end. */
+function beginWith(recall: Recall, body: Buffer) {
   const recollection = recall.begin('me', body.length)
   const request = messages.read(body, recollection.recall)
   if (!request) throw new Error('not a Messages request')
-  const { list, conversation } = request
-  const { reading, fingerprint } = recollection.read(request)
-  const sighting = sight(reading, conversation, fingerprint, registry)
-  return { items: list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
+  return () => {
+    const { list, conversation } = request
+    const { reading, fingerprint } = recollection.read(request)
+    const sighting = sight(reading, conversation, fingerprint, registry)
+    return { items: list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
+  }
+}
+
+function readWith(recall: Recall, body: Buffer) {
+  return beginWith(recall, body)()
 }
 
 const text = (value: string): Block => ({ type: 'text', text: value })
@@ -79,7 +86,7 @@ describe('a Messages conversation whose cache marks move', () => {
     })
     fc.assert(
       fc.property(fc.array(change, { maxLength: 12 }), (changes) => {
-        const recall = createRecall(registry, MANY, 0)
+        const recall = createRecall(registry, MANY, 0, 64)
         let history = [TASK, ...step('a'), ...step('b')]
         for (const { kind, at, newest, system } of changes) {
           if (kind === 'append') history = [...history, ...step(`c${at}`), ...(at % 5 === 0 ? [TASK] : [])]
@@ -87,6 +94,26 @@ describe('a Messages conversation whose cache marks move', () => {
           if (kind === 'drop') history = history.toSpliced(at % (history.length + 1), 1)
           const body = bodyOf(history, newest, system)
           expect(readWith(recall, body)).toEqual(readWith(createRecall(registry, MANY, 0), body))
+        }
+      }),
+      { numRuns: 100 },
+    )
+  })
+
+  it('is read as if it had not gone by, where another request changes its system text in the middle', () => {
+    const system = fc.constantFrom<unknown>('You are an agent.', 'You write titles.', undefined)
+    const change = fc.record({ count: fc.nat({ max: 3 }), system })
+    fc.assert(
+      fc.property(fc.array(fc.tuple(change, change), { maxLength: 6 }), (pairs) => {
+        const recall = createRecall(registry, MANY, 0, 64)
+        const bodyFor = ({ count, system: said }: { count: number; system: unknown }) => {
+          const steps = Array.from({ length: count }, (_, at) => step(`a${at}`)).flat()
+          return bodyOf([TASK, ...step('a'), ...steps], 0, said)
+        }
+        for (const [one, other] of pairs) {
+          const end = beginWith(recall, bodyFor(one))
+          readWith(recall, bodyFor(other))
+          expect(end()).toEqual(readWith(createRecall(registry, MANY, 0), bodyFor(one)))
         }
       }),
       { numRuns: 100 },

@@ -20,17 +20,27 @@ import {
 const MANY = 1_000_000
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 
-function readWith(recall: Recall, body: Buffer, owner = 'me', dialect: Dialect = chat) {
+/** Begins to read; the function that it returns reads to the end. */
+function beginWith(recall: Recall, body: Buffer, owner = 'me', dialect: Dialect = chat) {
   const recollection = recall.begin(owner, body.length)
   const request = dialect.read(body, recollection.recall)
   if (!request) throw new Error('not a request')
-  const { reading, fingerprint } = recollection.read(request)
-  const sighting = sight(reading, request.conversation, fingerprint, registry)
-  return { items: request.list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
+  return () => {
+    const { reading, fingerprint } = recollection.read(request)
+    const sighting = sight(reading, request.conversation, fingerprint, registry)
+    return { items: request.list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
+  }
+}
+
+function readWith(...request: Parameters<typeof beginWith>) {
+  return beginWith(...request)()
 }
 
 /** As if nothing had gone by before. */
 const readAlone = (body: Buffer) => readWith(createRecall(registry, MANY, 0), body)
+
+/** Segments so small that every conversation takes many. */
+const createFine = (maxBytes = MANY) => createRecall(registry, maxBytes, 0, 64)
 
 const message = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom(...steps('a', 3), ...steps('b', 2)) },
@@ -106,7 +116,7 @@ describe('a conversation that went by before', () => {
     const extra = fc.constantFrom({}, { stream: true }, { temperature: 1, tools: [] })
     fc.assert(
       fc.property(fc.array(fc.tuple(step, extra), { maxLength: 12 }), (all) => {
-        const recall = createRecall(registry, MANY, 0)
+        const recall = createFine()
         let history: readonly Message[] = TASK
         for (const [one, fields] of all) {
           history = changed(history, one)
@@ -127,7 +137,7 @@ describe('a conversation that went by before', () => {
     )
     fc.assert(
       fc.property(fc.array(fc.tuple(stepOf(item), extra), { maxLength: 12 }), (all) => {
-        const recall = createRecall(registry, MANY, 0)
+        const recall = createFine()
         let input: readonly object[] = [{ role: 'user', content: 'Fix the bug.' }]
         for (const [one, fields] of all) {
           input = changed(input, one)
@@ -137,6 +147,44 @@ describe('a conversation that went by before', () => {
         }
       }),
       { numRuns: 200 },
+    )
+  })
+
+  it('is read as if it had not, however the requests of several clients overlap, and whatever is forgotten', () => {
+    const request = fc.record({
+      client: fc.nat({ max: 3 }),
+      step,
+      extra: fc.constantFrom({}, { stream: true }),
+      // How many of the requests under way are read to their end before this one begins, and the first of them.
+      ends: fc.nat({ max: 2 }),
+      first: fc.nat(),
+    })
+    const sizes = fc.constantFrom(4_000, 12_000, MANY)
+    fc.assert(
+      fc.property(sizes, fc.array(request, { maxLength: 24 }), (maxBytes, requests) => {
+        const recall = createFine(maxBytes)
+        const histories: (readonly Message[])[] = Array.from({ length: 4 }, (_, client) =>
+          // Those of two clients begin alike, and are found by the same checksum.
+          [...TASK, ...steps(client < 2 ? 'a' : `c${client}`, 3)],
+        )
+        const underWay: { readonly body: Buffer; readonly end: ReturnType<typeof beginWith> }[] = []
+        const end = (at: number) => {
+          for (const { body, end } of underWay.splice(at % underWay.length, 1)) {
+            const copy = Buffer.from(body)
+            expect(end()).toEqual(readAlone(body))
+            expect(body).toEqual(copy)
+          }
+        }
+        for (const { client, step, extra, ends, first } of requests) {
+          for (let at = 0; at < ends && underWay.length > 0; at++) end(first + at)
+          const history = changed(histories[client] ?? [], step)
+          histories[client] = history
+          const body = bodyOf(history, extra)
+          underWay.push({ body, end: beginWith(recall, body) })
+        }
+        while (underWay.length > 0) end(0)
+      }),
+      { numRuns: 300 },
     )
   })
 
@@ -152,6 +200,10 @@ describe('a conversation that went by before', () => {
     const prints = all.map((body) => readWith(recall, body).sighting.fingerprint)
     expect(new Set(prints).size).toBe(all.length)
     expect(all.map((body) => readAlone(body).sighting.fingerprint)).toEqual(prints)
+    const small = createRecall(registry, MANY)
+    const smallPrints = all.map((body) => readWith(small, body).sighting.fingerprint)
+    expect(new Set(smallPrints).size).toBe(all.length)
+    expect(all.map((body) => readWith(small, body).sighting.fingerprint)).toEqual(smallPrints)
   })
 
   it('is not looked for among those of another owner', () => {
@@ -176,7 +228,7 @@ describe('a conversation that went by before', () => {
   })
 
   it('is forgotten where there is no room, and read again', () => {
-    const recall = createRecall(registry, 4_000, 0)
+    const recall = createFine(4_000)
     const bodies = Array.from({ length: 10 }, (_, at) => bodyOf([...TASK, ...steps(`run${at}-`, 3)]))
     const first = bodies.map((body) => readWith(recall, body).items)
     const again = bodies.map((body) => readWith(recall, body).items)
@@ -186,11 +238,12 @@ describe('a conversation that went by before', () => {
 })
 
 describe('a body that is too small to be remembered', () => {
-  it('is read like any other, with the fingerprint it would have', () => {
+  it('is read like any other', () => {
     const recall = createRecall(registry, MANY)
     const body = bodyOf([...TASK, ...steps('a', 3)])
     const first = readWith(recall, body)
-    expect(first).toEqual(readAlone(body))
+    const { items, sighting } = readAlone(body)
+    expect(first).toEqual({ items, sighting: { ...sighting, fingerprint: first.sighting.fingerprint } })
     expect(readWith(recall, Buffer.from(body)).items[0]).not.toBe(first.items[0])
   })
 })
