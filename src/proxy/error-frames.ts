@@ -10,6 +10,8 @@ import { skipSpace } from '../json/scan.ts'
 export type FrameChange = (frame: Buffer, sent: number) => Buffer
 
 export interface ErrorFrames {
+  /** Does a chunk go to the client as it is, as nearly all do? It need not be pushed then. */
+  passes(chunk: Buffer): boolean
   /** Takes a chunk; returns what goes to the client now. */
   push(chunk: Buffer): readonly Buffer[]
   /** What is left at the end of the stream. */
@@ -17,10 +19,25 @@ export interface ErrorFrames {
 }
 
 const WORD = Buffer.from('"error"')
+/**
+ * The word where it stands for an error, as `errorWord` has it. It searches faster than bytes can be searched; written in
+ * one piece it would not.
+ */
+const ERROR_WORD = /"e(?:rror"(?![\t\n\r ]*:[\t\n\r ]*n))/
 const COLON = 0x3a
+const LF = 0x0a
+const CR = 0x0d
+const NOTHING = Buffer.alloc(0)
 
 /** An error frame is small; of a longer one, and of its beginning, no more is kept. */
 const MAX_FRAME = 65_536
+
+/** Does a chunk end with a blank line? */
+function endsFrame(chunk: Buffer): boolean {
+  const end = chunk.length - 1
+  if (chunk[end] !== LF) return false
+  return chunk[end - 1] === LF || (chunk[end - 1] === CR && chunk[end - 2] === LF)
+}
 
 /** The offset after the last blank line, or 0. */
 function lastBoundary(bytes: Buffer): number {
@@ -56,7 +73,7 @@ function seam(before: Buffer, after: Buffer): Buffer {
 
 export function watchErrorFrames(change: FrameChange): ErrorFrames {
   /** The beginning of the frame that is under way; all of it has gone but for what is `held`. */
-  let open: Buffer = Buffer.alloc(0)
+  let open: Buffer = NOTHING
   let isHeld = false
   let sent = 0
   let isTooLong = false
@@ -75,7 +92,7 @@ export function watchErrorFrames(change: FrameChange): ErrorFrames {
     // What was gone through before can only end in a part of the word.
     const word = isTooLong ? -1 : errorWord(bytes, Math.max(0, gone - WORD.length))
     if (word === -1) {
-      open = Buffer.alloc(0)
+      open = NOTHING
       remember(bytes)
       return gone < bytes.length ? [bytes.subarray(gone)] : []
     }
@@ -96,13 +113,17 @@ export function watchErrorFrames(change: FrameChange): ErrorFrames {
       open = frame.subarray(frame.length - 3)
       return [...before, passed]
     }
-    open = Buffer.alloc(0)
+    open = NOTHING
     return [...before, passed, ...take(bytes.subarray(end), 0)]
   }
 
   return {
+    // What is between two frames has nothing open.
+    passes: (chunk) =>
+      open.length === 0 && !isHeld && endsFrame(chunk) && !ERROR_WORD.test(chunk.toString('latin1')),
     push(chunk) {
-      const isPlain = !isHeld && errorWord(chunk, 0) === -1 && !seam(open, chunk).includes(WORD)
+      const isPlain =
+        !isHeld && !ERROR_WORD.test(chunk.toString('latin1')) && !seam(open, chunk).includes(WORD)
       if (isPlain) {
         remember(chunk)
         return [chunk]

@@ -9,14 +9,14 @@ import type { Overflow } from '../core/overflow.ts'
 import { type Classified, classify } from '../overflow/classify.ts'
 import { type Annotation, annotated, canonicalEvent, isInputTooLarge } from './annotation.ts'
 import type { ProxyContext } from './context.ts'
-import { watchErrorFrames } from './error-frames.ts'
-import { codingOf, isEventStream, type RawHeaders, withHeaders } from './headers.ts'
+import { type ErrorFrames, watchErrorFrames } from './error-frames.ts'
+import { codingOf, type RawHeaders, withHeaders } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import { modelIn, recovered } from './overflow-recovery.ts'
 import { explained, type Held, mayBeError, meaningOf, parsed, replay, typeOf } from './refusal.ts'
 import type { Route } from './route.ts'
 import { faultOf, type Watch } from './trip.ts'
-import type { Receiver, UpstreamCall } from './upstream.ts'
+import type { Failure, Flow, Head, Receiver, UpstreamCall } from './upstream.ts'
 import { keptName, type ModelAt } from './windows.ts'
 
 export interface OverflowWatch extends Watch {
@@ -29,34 +29,62 @@ const MAX_REFUSAL = 65_536
 /** Milliseconds for which a client waits for what the upstream has begun to say: a slow one is relayed as it comes. */
 const MAX_HELD_MS = 1_000
 
+type Send = (call: UpstreamCall, receiver: Receiver) => void
+
 export function createOverflowWatch(context: ProxyContext, route: Route): OverflowWatch {
-  const { emit, windows } = context
-  const { dialect, upstream } = route
-  let judgement: Judgement | undefined
+  return new RequestWatch(context, route)
+}
 
-  const modelAt = (call: UpstreamCall): ModelAt => ({
-    upstream,
-    model: judgement?.request.conversation.model ?? modelIn(call) ?? '',
-  })
+/** What is known of one request whose responses are watched. */
+class RequestWatch implements OverflowWatch {
+  readonly #context: ProxyContext
+  readonly #route: Route
+  #judgement: Judgement | undefined
 
-  const fault = (error: Error) => emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
-  const remember = (change: (contexts: SessionContexts) => SessionContexts): void => {
-    judgement?.remembered.contexts(change).catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+  constructor(context: ProxyContext, route: Route) {
+    this.#context = context
+    this.#route = route
+  }
+
+  judged(known: Judgement): void {
+    this.#judgement = known
+  }
+
+  watch(call: UpstreamCall, receiver: Receiver, send: Send): Receiver {
+    if (!this.#context.policies().overflow.enabled) return receiver
+    return new WatchedResponse(this, call, receiver, send)
+  }
+
+  #modelAt(call: UpstreamCall): ModelAt {
+    const model = this.#judgement?.request.conversation.model ?? modelIn(call) ?? ''
+    return { upstream: this.#route.upstream, model }
+  }
+
+  fault(error: Error): void {
+    this.#context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  }
+
+  #remember(change: (contexts: SessionContexts) => SessionContexts): void {
+    this.#judgement?.remembered
+      .contexts(change)
+      .catch(() => this.#context.emit({ kind: 'failed_open', reason: 'store' }))
   }
 
   /** Takes an overflow into account: what the base is now, and what this session may count on. */
-  const noted = (of: ModelAt, classified: Classified): Annotation => {
+  #noted(of: ModelAt, classified: Classified): Annotation {
+    const { windows, emit } = this.#context
     const { overflow } = classified
+    const { upstream } = this.#route
     windows.learn(of, overflow)
     const refusal = {
       upstream: upstream.name,
       model: keptName(of.model),
       overflow,
-      now: context.now(),
-      ttl: context.policies().overflow.effectiveTtl,
+      now: this.#context.now(),
+      ttl: this.#context.policies().overflow.effectiveTtl,
     }
-    const before = judgement?.position.reductions ?? NO_CONTEXTS.reductions
-    remember((contexts) => ({
+    const before = this.#judgement?.position.reductions ?? NO_CONTEXTS.reductions
+    this.#remember((contexts) => ({
       ...contexts,
       reductions: reduce(contexts.reductions, refusal),
       overflows: contexts.overflows + 1,
@@ -66,20 +94,21 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
   }
 
   /** Asks again with what fits; should that fail too, the client gets its own refusal. */
-  const askAgain = (
+  #askAgain(
     again: UpstreamCall,
     overflow: Overflow,
     receiver: Receiver,
-    send: (call: UpstreamCall, receiver: Receiver) => void,
+    send: Send,
     giveUp: () => void,
-  ): void => {
+  ): void {
+    const { emit } = this.#context
     let isRefused = false
     const failed = () => {
       emit({ kind: 'recovered', recovery: overflow.recovery, outcome: 'refused' })
       giveUp()
     }
     send(again, {
-      ...receiver,
+      inform: (head) => receiver.inform?.(head),
       start(head, flow) {
         isRefused = head.status >= 400
         if (isRefused) return
@@ -96,161 +125,176 @@ export function createOverflowWatch(context: ProxyContext, route: Route): Overfl
     })
   }
 
-  const settle = async (
+  /** Gives the client a response that was held until it was whole. */
+  async settle(
     call: UpstreamCall,
     held: Held,
     trailers: RawHeaders,
     receiver: Receiver,
-    send: (call: UpstreamCall, receiver: Receiver) => void,
-  ): Promise<void> => {
+    send: Send,
+  ): Promise<void> {
+    const { catalogue, policies } = this.#context
     let giveUp: (() => void) | undefined
     let again: UpstreamCall | undefined
     let overflow: Overflow | undefined
     // Law 2: a fault in understanding a refusal leaves it as it came.
     try {
-      const { quirks, canonical } = context.policies().overflow
+      const { quirks, canonical } = policies().overflow
       const found = meaningOf(held, quirks)
       if (found) {
         // What is known of the model is told, though it takes a moment the first time.
-        if (!context.catalogue.isLoaded) await context.catalogue.load().catch(() => undefined)
+        if (!catalogue.isLoaded) await catalogue.load().catch(() => undefined)
         overflow = found.classified.overflow
         const { head, body } = explained(
           held,
           found.plain,
-          noted(modelAt(call), found.classified),
-          canonical ? dialect : undefined,
+          this.#noted(this.#modelAt(call), found.classified),
+          canonical ? this.#route.dialect : undefined,
         )
         giveUp = () => {
           receiver.start(head, held.flow)
           receiver.data(body)
           receiver.end(trailers)
         }
-        again = held.head.status >= 400 ? recovered(call, overflow, context.policies().overflow) : undefined
+        again = held.head.status >= 400 ? recovered(call, overflow, policies().overflow) : undefined
       }
     } catch (error) {
-      fault(error as Error)
+      this.fault(error as Error)
     }
-    if (giveUp && again && overflow) return askAgain(again, overflow, receiver, send, giveUp)
+    if (giveUp && again && overflow) return this.#askAgain(again, overflow, receiver, send, giveUp)
     if (giveUp) return giveUp()
     replay(held, receiver)
     receiver.end(trailers)
   }
 
-  const changeFrame =
-    (call: UpstreamCall) =>
-    (frame: Buffer, sent: number): Buffer => {
-      const rest = frame.subarray(sent)
-      try {
-        const data = frame.indexOf('data:')
-        if (data === -1) return rest
-        let start = data + 'data:'.length
-        if (frame[start] === 0x20) start++
-        const line = frame.indexOf('\n', start)
-        let end = line === -1 ? frame.length : line
-        if (frame[end - 1] === 0x0d) end--
-        const json = frame.subarray(start, end)
-        const { quirks, canonical } = context.policies().overflow
-        const classified = classify({ status: 200, body: parsed(json.toString()) }, quirks)
-        if (!classified) return rest
-        const annotation = noted(modelAt(call), classified)
-        const changed =
-          dialect && canonical && isInputTooLarge(annotation)
-            ? canonicalEvent(json, dialect, annotation)
-            : annotated(json, annotation)
-        if (!changed) return rest
-        const whole = Buffer.concat([frame.subarray(0, start), changed, frame.subarray(end)])
-        // What has gone can't be changed any more.
-        return whole.subarray(0, sent).equals(frame.subarray(0, sent)) ? whole.subarray(sent) : rest
-      } catch (error) {
-        fault(error as Error)
-        return rest
-      }
+  /** What the client gets of an error event of which it has got the first `sent` bytes. */
+  changeFrame(call: UpstreamCall, frame: Buffer, sent: number): Buffer {
+    const { dialect } = this.#route
+    const rest = frame.subarray(sent)
+    try {
+      const data = frame.indexOf('data:')
+      if (data === -1) return rest
+      let start = data + 'data:'.length
+      if (frame[start] === 0x20) start++
+      const line = frame.indexOf('\n', start)
+      let end = line === -1 ? frame.length : line
+      if (frame[end - 1] === 0x0d) end--
+      const json = frame.subarray(start, end)
+      const { quirks, canonical } = this.#context.policies().overflow
+      const classified = classify({ status: 200, body: parsed(json.toString()) }, quirks)
+      if (!classified) return rest
+      const annotation = this.#noted(this.#modelAt(call), classified)
+      const changed =
+        dialect && canonical && isInputTooLarge(annotation)
+          ? canonicalEvent(json, dialect, annotation)
+          : annotated(json, annotation)
+      if (!changed) return rest
+      const whole = Buffer.concat([frame.subarray(0, start), changed, frame.subarray(end)])
+      // What has gone can't be changed any more.
+      return whole.subarray(0, sent).equals(frame.subarray(0, sent)) ? whole.subarray(sent) : rest
+    } catch (error) {
+      this.fault(error as Error)
+      return rest
     }
+  }
+}
 
-  const watchStream = (call: UpstreamCall, receiver: Receiver): Pick<Receiver, 'data' | 'end' | 'fail'> => {
-    const frames = watchErrorFrames(changeFrame(call))
-    const flush = () => {
-      for (const piece of frames.end()) receiver.data(piece)
+/** One response on its way to its receiver. */
+class WatchedResponse implements Receiver {
+  readonly #watch: RequestWatch
+  readonly #call: UpstreamCall
+  readonly #receiver: Receiver
+  readonly #send: Send
+  #held: Held | undefined
+  /** An answer that may be an error after all, which its first bytes tell, is held until they come. */
+  #isUndecided = false
+  #isText = false
+  #frames: ErrorFrames | undefined
+  #patience: NodeJS.Timeout | undefined
+
+  constructor(watch: RequestWatch, call: UpstreamCall, receiver: Receiver, send: Send) {
+    this.#watch = watch
+    this.#call = call
+    this.#receiver = receiver
+    this.#send = send
+  }
+
+  inform(head: Head): void {
+    this.#receiver.inform?.(head)
+  }
+
+  start(head: Head, flow: Flow): void {
+    const type = typeOf(head)
+    // No model's answer is plain text: that is what proxies make of an error.
+    this.#isText = type.startsWith('text/plain')
+    const mayTell = head.status === 200 && (this.#isText || type.includes('json'))
+    this.#isUndecided = mayTell && codingOf(head.headers) === 'identity'
+    if (this.#isUndecided || head.status >= 400) {
+      this.#held = { head, flow, chunks: [], length: 0 }
+      // Mostly its first bytes come with it, and often all the others.
+      process.nextTick(WatchedResponse.#wait, this)
+      return
     }
-    return {
-      data(chunk) {
-        for (const piece of frames.push(chunk)) receiver.data(piece)
-      },
-      end(trailers) {
-        flush()
-        receiver.end(trailers)
-      },
-      fail(failure) {
-        flush()
-        receiver.fail(failure)
-      },
+    if (type.startsWith('text/event-stream') && codingOf(head.headers) === 'identity') {
+      this.#frames = watchErrorFrames((frame, sent) => this.#watch.changeFrame(this.#call, frame, sent))
+    }
+    this.#receiver.start(head, flow)
+  }
+
+  data(chunk: Buffer): void {
+    const frames = this.#frames
+    const held = this.#held
+    if (frames) {
+      if (frames.passes(chunk)) return this.#receiver.data(chunk)
+      for (const piece of frames.push(chunk)) this.#receiver.data(piece)
+    } else if (!held) {
+      this.#receiver.data(chunk)
+    } else {
+      held.chunks.push(chunk)
+      held.length += chunk.length
+      const isAnswer = this.#isUndecided && !mayBeError(this.#isText, chunk)
+      this.#isUndecided = false
+      if (isAnswer || held.length > MAX_REFUSAL) this.#letGo()
     }
   }
 
-  return {
-    judged(known) {
-      judgement = known
-    },
-    watch(call, receiver, send) {
-      if (!context.policies().overflow.enabled) return receiver
-      let held: Held | undefined
-      /** An answer in JSON whose first bytes are still to come: they tell whether it is an error after all. */
-      let isUndecided = false
-      let stream: Pick<Receiver, 'data' | 'end' | 'fail'> | undefined
-      let patience: NodeJS.Timeout | undefined
-      const release = (): Held | undefined => {
-        clearTimeout(patience)
-        const whole = held
-        held = undefined
-        isUndecided = false
-        return whole
-      }
-      const letGo = () => {
-        const part = release()
-        if (part) replay(part, receiver)
-      }
-      return {
-        inform: (head) => receiver.inform?.(head),
-        start(head, flow) {
-          const type = typeOf(head)
-          // No model's answer is plain text: that is what proxies make of an error.
-          const mayTell = type.includes('json') || type.startsWith('text/plain')
-          isUndecided = head.status === 200 && mayTell && codingOf(head.headers) === 'identity'
-          if (head.status >= 400 || isUndecided) {
-            held = { head, flow, chunks: [], length: 0 }
-            patience = setTimeout(letGo, MAX_HELD_MS)
-            return
-          }
-          const isStream = isEventStream(head.headers) && codingOf(head.headers) === 'identity'
-          if (isStream) stream = watchStream(call, receiver)
-          receiver.start(head, flow)
-        },
-        data(chunk) {
-          if (stream) return stream.data(chunk)
-          if (!held) return receiver.data(chunk)
-          held.chunks.push(chunk)
-          held.length += chunk.length
-          const isAnswer = isUndecided && !mayBeError(held.head, chunk)
-          isUndecided = false
-          if (isAnswer || held.length > MAX_REFUSAL) letGo()
-        },
-        end(trailers) {
-          if (stream) return stream.end(trailers)
-          if (!held) return receiver.end(trailers)
-          const whole = release()
-          if (!whole) return
-          settle(call, whole, trailers, receiver, send).catch((error: Error) => {
-            fault(error)
-            const message = 'Governor failed on this answer. Its log names the fault.'
-            receiver.fail({ status: 502, code: 'upstream_broken', message, cause: error })
-          })
-        },
-        fail(failure) {
-          letGo()
-          if (stream) stream.fail(failure)
-          else receiver.fail(failure)
-        },
-      }
-    },
+  end(trailers: RawHeaders): void {
+    this.#endFrames()
+    const whole = this.#release()
+    if (!whole) return this.#receiver.end(trailers)
+    this.#watch.settle(this.#call, whole, trailers, this.#receiver, this.#send).catch((error: Error) => {
+      this.#watch.fault(error)
+      const message = 'Governor failed on this answer. Its log names the fault.'
+      this.#receiver.fail({ status: 502, code: 'upstream_broken', message, cause: error })
+    })
+  }
+
+  fail(failure: Failure): void {
+    this.#letGo()
+    this.#endFrames()
+    this.#receiver.fail(failure)
+  }
+
+  #endFrames(): void {
+    if (!this.#frames) return
+    for (const piece of this.#frames.end()) this.#receiver.data(piece)
+  }
+
+  #release(): Held | undefined {
+    const whole = this.#held
+    this.#held = undefined
+    this.#isUndecided = false
+    if (this.#patience) clearTimeout(this.#patience)
+    this.#patience = undefined
+    return whole
+  }
+
+  #letGo(): void {
+    const part = this.#release()
+    if (part) replay(part, this.#receiver)
+  }
+
+  static #wait(this: void, response: WatchedResponse): void {
+    if (response.#held) response.#patience = setTimeout(() => response.#letGo(), MAX_HELD_MS)
   }
 }

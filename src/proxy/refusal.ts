@@ -14,18 +14,18 @@ export function typeOf(head: Head): string {
   return headerOf(head.headers, 'content-type')?.toLowerCase() ?? ''
 }
 
-/** Fields by which a body says that it is an error, whatever its status; in strings their quotes would be escaped. */
-const ERROR_FIELDS = ['"error"', '"errors"', '"base_resp"']
+/** How a body says that it is an error, whatever its status; in strings the quotes would be escaped. */
 const ERROR_FIELD = /"(?:error|errors|base_resp)"\s{0,8}:\s{0,8}[^\sn]/
+/** How events begin, which some servers call plain text. */
+const EVENT_FIELD = /^(?:data|event|id|retry)?:/
 /** An error says so at once. */
 const FIRST_BYTES = 4_096
 
-/** Does an answer of status 200 begin as an error would? Some servers call their events plain text. */
-export function mayBeError(head: Head, chunk: Buffer): boolean {
-  const first = chunk.subarray(0, FIRST_BYTES)
-  if (typeOf(head).startsWith('text/plain'))
-    return !/^(?:data|event|id|retry)?:/.test(first.toString('latin1', 0, 16))
-  return ERROR_FIELDS.some((field) => first.includes(field)) && ERROR_FIELD.test(first.toString('latin1'))
+/** Does an answer of status 200 begin as an error would? `isText`: it is said to be plain text. */
+export function mayBeError(isText: boolean, chunk: Buffer): boolean {
+  if (isText) return !EVENT_FIELD.test(chunk.toString('latin1', 0, 16))
+  // One expression on a text takes a third of what it takes to look for each word in bytes.
+  return ERROR_FIELD.test(chunk.toString('latin1', 0, FIRST_BYTES))
 }
 
 /** A response that is held until it is whole. */
