@@ -115,11 +115,26 @@ export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefine
   return meters.find(isExhausted)
 }
 
-/** The limits that are set, and how much of each is used. */
-export function metersOf(used: Amounts, limits: Amounts): Meter<LimitName>[] {
-  const meters: Meter<LimitName>[] = []
-  for (const name of LIMITS) {
-    if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name] })
+/** One of the amounts. Each is loaded by its own name, which costs a fraction of looking one up by a name in hand. */
+function amountOf(amounts: Amounts, name: LimitName): number {
+  switch (name) {
+    case 'iterations':
+      return amounts.iterations
+    case 'tool_calls':
+      return amounts.tool_calls
+    case 'tokens':
+      return amounts.tokens
+    case 'cost':
+      return amounts.cost
+    case 'seconds':
+      return amounts.seconds
   }
-  return meters
+}
+
+/** Adds the limits that are set to `meters`, and how much of each is used. */
+export function addMeters(meters: Meter[], used: Amounts, limits: Amounts): void {
+  for (const name of LIMITS) {
+    const max = amountOf(limits, name)
+    if (max > 0) meters.push({ name, used: amountOf(used, name), max })
+  }
 }

@@ -13,6 +13,7 @@ import {
 import type { Hash } from './hash.ts'
 import {
   humanSpoke,
+  type LoopCall,
   type LoopFinding,
   type LoopMemory,
   type LoopPolicy,
@@ -26,8 +27,9 @@ import {
 } from './loop-guard.ts'
 import { refusalText } from './loop-notice.ts'
 import { answeredCalls, exemptBy, type KnownCall, referredTo, withMade } from './made.ts'
+import { withNewest } from './newest.ts'
 import { nameOutcome } from './outcome.ts'
-import { humanWords, type Reading, stepsOf } from './reading.ts'
+import { hashOfStep, humanWords, type Reading } from './reading.ts'
 import type { ScaffoldRegistry } from './scaffolding.ts'
 
 /** What a thread remembers for the guard; plain JSON, bounded. */
@@ -38,18 +40,27 @@ export interface Guarded {
   /** Where in the transcript the newest of them stood: two messages of one content are told apart by nothing else. */
   readonly at: number
   /** What was found in the newest of them. */
-  readonly finding?: LoopFinding
+  readonly finding: LoopFinding | undefined
   /** Calls that no transcript shows, oldest first. */
-  readonly made?: readonly KnownCall[]
+  readonly made: readonly KnownCall[] | undefined
   /** Calls were refused that no transcript shows; the model is still to be told, */
-  readonly untold?: string
+  readonly untold: string | undefined
   /** or is told in answer to the newest assistant message. */
-  readonly told?: string
+  readonly told: string | undefined
   /** The request whose response had calls refused last, and how many responses had before it. */
-  readonly refusedIn?: { readonly request: string; readonly blocks: number }
+  readonly refusedIn: { readonly request: string; readonly blocks: number } | undefined
 }
 
-export const UNGUARDED: Guarded = { memory: NO_LOOP, known: [], at: -1 }
+export const UNGUARDED: Guarded = {
+  memory: NO_LOOP,
+  known: [],
+  at: -1,
+  finding: undefined,
+  made: undefined,
+  untold: undefined,
+  told: undefined,
+  refusedIn: undefined,
+}
 
 /** How many assistant messages are remembered by name. */
 const MAX_KNOWN = 16
@@ -63,16 +74,26 @@ export interface Transcript {
   readonly reading: Reading
   readonly registry: ScaffoldRegistry
   /** Names what the request goes on from, where that is not in it: its results belong to calls of an earlier response. */
-  readonly goesOnFrom?: Hash
+  readonly goesOnFrom: Hash | undefined
 }
 
-/** The results that stand after an assistant message, by the ids of the calls. */
-function resultsAfter(conversation: Conversation, index: number): ReadonlyMap<string, string> {
-  const found = new Map<string, string>()
+/** The results that stand after an assistant message. */
+function resultsAfter(conversation: Conversation, index: number): readonly ToolResult[] {
+  const found: ToolResult[] = []
   for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
-    for (const { callId, text } of conversation.results(at)) found.set(callId, text)
+    for (const result of conversation.results(at)) found.push(result)
   }
   return found
+}
+
+/** Of so few results a call's own is found without a map. */
+const FEW = 8
+
+/** Finds results by the ids of their calls; where one id has several, the last. */
+function resultFinder(results: readonly ToolResult[]): (id: string) => string | undefined {
+  if (results.length <= FEW) return (id) => results.findLast(({ callId }) => callId === id)?.text
+  const texts = new Map(results.map(({ callId, text }) => [callId, text]))
+  return (id) => texts.get(id)
 }
 
 /** A call in the transcript, and its result if there is one. */
@@ -88,14 +109,16 @@ function callsAt(
   policy: LoopPolicy,
   known: readonly KnownCall[] = [],
 ): Called[] {
-  const results = resultsAfter(conversation, index)
-  return conversation.calls(index).flatMap((call) => {
+  const resultOf = resultFinder(resultsAfter(conversation, index))
+  const called: Called[] = []
+  for (const call of conversation.calls(index)) {
     const meant = referredTo(known, call)
-    if (meant) return [{ id: meant.id, made: exemptBy(policy, meant), result: results.get(meant.id) }]
+    if (meant) called.push({ id: meant.id, made: exemptBy(policy, meant), result: resultOf(meant.id) })
     // Of a reference that leads nowhere nothing can be said.
-    if (call.name === '' && call.item !== undefined) return []
-    return [{ id: call.id, made: madeCall(call, policy), result: results.get(call.id) }]
-  })
+    else if (call.name !== '' || call.item === undefined)
+      called.push({ id: call.id, made: madeCall(call, policy), result: resultOf(call.id) })
+  }
+  return called
 }
 
 /** The results that an input begins with, before anything else is called. */
@@ -140,7 +163,8 @@ function observeAt(
   known: readonly KnownCall[] | undefined,
 ): ReturnType<typeof observeStep> {
   let { trail } = memory
-  const calls = callsAt(conversation, index, policy, known).flatMap(({ id, made, result }) => {
+  const calls: LoopCall[] = []
+  for (const { id, made, result } of callsAt(conversation, index, policy, known)) {
     const nameOf = (text: string): Hash => {
       const named = nameOutcome(trail, made.call, text, policy.volatile, (isIt) =>
         resultBefore(conversation, index, made.call, policy, isIt),
@@ -149,39 +173,37 @@ function observeAt(
       return named.outcome
     }
     const read = loopCall(id, made, result, policy, nameOf)
-    return read ? [read] : []
-  })
+    if (read) calls.push(read)
+  }
   return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
 }
 
 /** Where in a transcript the messages begin that were not taken in: after the newest that was. */
-function firstNew({ known, at }: Guarded, steps: ReturnType<typeof stepsOf>, oldest: number): number {
+function firstNew({ known, at }: Guarded, { conversation, reading }: Transcript, oldest: number): number {
+  const { assistants } = reading
   const last = known.at(-1)
-  const newest =
-    steps.find(({ index, hash }) => index === at && hash === last) ??
-    // A history that was compacted, or went back.
-    steps.findLast(({ hash }) => known.includes(hash))
+  if (last === undefined) return oldest
+  const same = assistants.find(({ index }) => index === at)
+  if (same && hashOfStep(same, conversation) === last) return at + 1
+  // A history that was compacted, or went back.
+  const newest = assistants.findLast((step) => known.includes(hashOfStep(step, conversation)))
   return newest ? newest.index + 1 : oldest
 }
 
 /** Takes in what a request shows that was not known. The same request again changes nothing. */
-export function guard(
-  guarded: Guarded,
-  { conversation, reading, registry, goesOnFrom }: Transcript,
-  policy: LoopPolicy,
-): Guarded {
-  const steps = stepsOf(reading, conversation)
-  const from = firstNew(guarded, steps, startOfNewest(conversation, messagesOf(policy)))
+export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy): Guarded {
+  const { conversation, reading, registry, goesOnFrom } = transcript
+  const from = firstNew(guarded, transcript, startOfNewest(conversation, messagesOf(policy)))
   const last = lastMessage(conversation)
-  let { memory, finding, untold, told } = guarded
-  let { at } = guarded
-  const names = [...guarded.known]
-  if (goesOnFrom !== undefined && !names.includes(goesOnFrom)) {
-    names.push(goesOnFrom)
+  const { made } = guarded
+  let { memory, finding, untold, told, at } = guarded
+  let { known } = guarded
+  if (goesOnFrom !== undefined && !known.includes(goesOnFrom)) {
+    known = withNewest(known, goesOnFrom, MAX_KNOWN)
     at = -1
     told = untold
     untold = undefined
-    const calls = answeredCalls(guarded.made ?? [], firstResults(conversation), policy)
+    const calls = answeredCalls(made ?? [], firstResults(conversation), policy)
     if (calls.length > 0) ({ memory, finding } = observeStep(memory, calls, policy))
   }
   for (let index = from; index < conversation.length; index++) {
@@ -194,23 +216,14 @@ export function guard(
     }
     // A call whose result is still to come is none yet.
     if (role !== 'assistant' || index === last) continue
-    const name = steps.find((step) => step.index === index)?.hash
-    if (name !== undefined) names.push(name)
+    const step = reading.assistants.find((one) => one.index === index)
+    if (step) known = withNewest(known, hashOfStep(step, conversation), MAX_KNOWN)
     at = index
     told = untold
     untold = undefined
-    ;({ memory, finding } = observeAt(memory, conversation, index, policy, guarded.made))
+    ;({ memory, finding } = observeAt(memory, conversation, index, policy, made))
   }
-  return {
-    memory,
-    known: names.slice(-MAX_KNOWN),
-    at,
-    ...(finding ? { finding } : {}),
-    ...(guarded.made ? { made: guarded.made } : {}),
-    ...(guarded.refusedIn ? { refusedIn: guarded.refusedIn } : {}),
-    ...(untold === undefined ? {} : { untold }),
-    ...(told === undefined ? {} : { told }),
-  }
+  return { memory, known, at, finding, made, untold, told, refusedIn: guarded.refusedIn }
 }
 
 /** Takes in what a response called whose conversation its provider keeps. */

@@ -51,16 +51,37 @@ function isNamed(tool: string, words: RegExp): boolean {
   return words.test(tool.slice(0, HEAD).replace(/([a-z])([A-Z])/g, '$1_$2'))
 }
 
+/** What the name of a tool says of its calls. */
+interface Named {
+  readonly isPoll: boolean
+  readonly isChange: boolean
+}
+
+/** Agents have few tools and call them all the time: so many names are remembered, of so many characters at most. */
+const MAX_NAMES = 1_024
+const MAX_NAME = 128
+
+const known = new Map<string, Named>()
+
+function namedBy(tool: string): Named {
+  const before = known.get(tool)
+  if (before) return before
+  const named = { isPoll: isNamed(tool, POLL_NAME), isChange: isNamed(tool, CHANGE_NAME) }
+  if (known.size >= MAX_NAMES) known.clear()
+  if (tool.length <= MAX_NAME) known.set(tool, named)
+  return named
+}
+
 /** By its name or its arguments, does this call ask how something is going, or wait for it? */
 export function looksLikePoll(tool: string, argumentsText: string): boolean {
-  if (isNamed(tool, POLL_NAME)) return true
+  if (namedBy(tool).isPoll) return true
   const head = argumentsText.slice(0, HEAD)
   return POLL_ACTION.test(head) || POLL_COMMAND.test(head)
 }
 
 /** By its name or its arguments, does this call change something that other calls may then see? */
 export function looksLikeChange(tool: string, argumentsText: string): boolean {
-  if (isNamed(tool, CHANGE_NAME)) return true
+  if (namedBy(tool).isChange) return true
   const head = argumentsText.slice(0, HEAD)
   return CHANGE_ACTION.test(head) || CHANGE_COMMAND.test(head)
 }

@@ -56,13 +56,19 @@ export interface LoopMemory {
   readonly ladder: Readonly<Partial<Record<Pattern, Rung>>>
   /** Something new was done since the newest warning. */
   readonly hasMovedOn: boolean
-  /** The loop whose calls are being refused. */
-  readonly refusing?: Pick<Loop, 'pattern' | 'calls' | 'count'>
+  /** The loop whose calls are being refused; unset while there is none. */
+  readonly refusing: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
   /** How many responses had calls refused. */
   readonly blocks: number
 }
 
-export const NO_LOOP: LoopMemory = { trail: EMPTY_TRAIL, ladder: {}, hasMovedOn: false, blocks: 0 }
+export const NO_LOOP: LoopMemory = {
+  trail: EMPTY_TRAIL,
+  ladder: {},
+  hasMovedOn: false,
+  refusing: undefined,
+  blocks: 0,
+}
 
 /** A loop that was found, and what is to be said about it. */
 export interface LoopFinding extends Loop {
@@ -164,14 +170,14 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
   const warnings = warningsGiven(memory, loop) + 1
   const count = timesMade(memory, loop)
   const next: LoopMemory = {
-    ...memory,
     trail: spend(memory.trail),
     ladder: { ...memory.ladder, [loop.pattern]: { loop: nameOf(loop), warnings, count } },
     hasMovedOn: false,
     // It should have been refused, and could not be.
-    ...(isRefused(memory, loop, policy)
-      ? { refusing: { pattern: loop.pattern, calls: loop.calls, count } }
-      : {}),
+    refusing: isRefused(memory, loop, policy)
+      ? { pattern: loop.pattern, calls: loop.calls, count }
+      : memory.refusing,
+    blocks: memory.blocks,
   }
   return [next, { ...loop, id, warnings, notice: loopNotice(loop, backOffOf(loop, warnings)) }]
 }
@@ -179,12 +185,13 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
 function takeIn(memory: LoopMemory, call: LoopCall, step: number, policy: LoopPolicy): LoopMemory {
   const trail = follow(memory.trail, call, step, policy)
   const isNew = trail.window.at(-1)?.isNew === true
-  if (isNew && memory.refusing?.calls.includes(call.call) === false) {
+  const { ladder, refusing, blocks } = memory
+  if (isNew && refusing?.calls.includes(call.call) === false) {
     // What is new and different leaves the loop, and what was counted of it counts no more.
-    const { refusing: _over, ...free } = memory
-    return { ...free, trail: follow(spend(memory.trail), call, step, policy), hasMovedOn: true }
+    const left = follow(spend(memory.trail), call, step, policy)
+    return { trail: left, ladder, hasMovedOn: true, refusing: undefined, blocks }
   }
-  return { ...memory, trail, hasMovedOn: memory.hasMovedOn || isNew }
+  return { trail, ladder, hasMovedOn: memory.hasMovedOn || isNew, refusing, blocks }
 }
 
 /**
@@ -195,19 +202,19 @@ export function observeStep(
   memory: LoopMemory,
   calls: readonly LoopCall[],
   policy: LoopPolicy,
-): { readonly memory: LoopMemory; readonly finding?: LoopFinding } {
+): { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined } {
   const step = memory.trail.steps + 1
   let next = memory
   let finding: LoopFinding | undefined
-  const counted = new Set<Hash>()
+  const counted = calls.length > 1 ? new Set<Hash>() : undefined
   for (const call of calls) {
-    if (counted.has(call.call)) continue
-    counted.add(call.call)
+    if (counted?.has(call.call)) continue
+    counted?.add(call.call)
     next = takeIn(next, call, step, policy)
     const loop = finding === undefined ? findLoop(next.trail, policy) : undefined
     if (loop) [next, finding] = warned(next, loop, call.id, policy)
   }
-  return finding ? { memory: next, finding } : { memory: next }
+  return { memory: next, finding }
 }
 
 interface Refused {
@@ -219,6 +226,8 @@ interface Refused {
 function mayBlock({ refusing, ladder }: LoopMemory, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
   if (mode !== 'enforce') return false
   if (refusing || maxWarningsBeforeBlock === 0) return true
+  // No loop was warned about yet, as in nearly all runs.
+  if (ladder === NO_LOOP.ladder) return false
   return Object.values(ladder).some(({ warnings }) => warnings >= maxWarningsBeforeBlock)
 }
 
@@ -277,5 +286,12 @@ export function refuseCalls(
 
 /** A human has spoken: a new run, in which nothing was said and nothing is refused. Equal calls in a row still count. */
 export function humanSpoke({ trail }: LoopMemory): LoopMemory {
-  return { ...NO_LOOP, trail: { ...trail, window: [] } }
+  const { ladder, hasMovedOn, refusing, blocks } = NO_LOOP
+  return {
+    trail: { window: [], streak: trail.streak, steps: trail.steps },
+    ladder,
+    hasMovedOn,
+    refusing,
+    blocks,
+  }
 }

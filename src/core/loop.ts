@@ -5,6 +5,7 @@
  * as well. What tells work from loops best is a different call in between that was new and changed something.
  */
 import type { Hash } from './hash.ts'
+import { withNewest } from './newest.ts'
 
 /**
  * `repetition`: one call, with one outcome. `ping_pong`: two in turn. `cycle`: three or four in turn.
@@ -59,12 +60,13 @@ interface Streak {
 export interface Trail {
   /** Oldest first. */
   readonly window: readonly Trace[]
-  readonly streak?: Streak
+  /** Unset before the first. */
+  readonly streak: Streak | undefined
   /** How many responses it has seen. */
   readonly steps: number
 }
 
-export const EMPTY_TRAIL: Trail = { window: [], steps: 0 }
+export const EMPTY_TRAIL: Trail = { window: [], streak: undefined, steps: 0 }
 
 /** A loop that is there. */
 export interface Loop {
@@ -95,10 +97,8 @@ export function follow(trail: Trail, strike: Strike, step: number, limits: LoopL
   const { call, outcome, isPoll, isChange } = strike
   const tool = strike.tool.slice(0, MAX_NAME)
   const trace: Trace = { tool, call, outcome, isPoll, isChange, step, isNew, isSpent: false }
-  const window = trail.window.slice(1 - limits.windowSize)
-  window.push(trace)
   return {
-    window,
+    window: withNewest(trail.window, trace, limits.windowSize),
     streak: extended(trail.streak, strike),
     steps: step,
   }
@@ -108,23 +108,22 @@ export function follow(trail: Trail, strike: Strike, step: number, limits: LoopL
 export function renameOutcome(trail: Trail, call: Hash, from: Hash | '', to: Hash): Trail {
   const renamed = <T extends Pick<Strike, 'call' | 'outcome'>>(one: T): T =>
     one.call === call && one.outcome === from ? { ...one, outcome: to } : one
-  const { window, streak } = trail
-  return { ...trail, window: window.map(renamed), ...(streak ? { streak: renamed(streak) } : {}) }
+  const { window, streak, steps } = trail
+  return { window: window.map(renamed), streak: streak && renamed(streak), steps }
 }
 
 /** The trail after a loop in it was dealt with: what was counted counts no more. */
-export function spend(trail: Trail): Trail {
-  const { streak } = trail
+export function spend({ window, streak, steps }: Trail): Trail {
   return {
-    ...trail,
-    window: trail.window.map((trace) => (trace.isSpent ? trace : { ...trace, isSpent: true })),
-    ...(streak ? { streak: { ...streak, same: 0, any: 0 } } : {}),
+    window: window.map((trace) => (trace.isSpent ? trace : { ...trace, isSpent: true })),
+    streak: streak && { ...streak, same: 0, any: 0 },
+    steps,
   }
 }
 
 /** A call whose outcomes have kept changing is watching something, though it has come to rest now. */
-function hasKeptChanging(trail: Trail, call: Hash): boolean {
-  const outcomes = trail.window.filter((trace) => trace.call === call).map(({ outcome }) => outcome)
+function hasKeptChanging(window: Trail['window'], call: Hash): boolean {
+  const outcomes = window.filter((trace) => trace.call === call).map(({ outcome }) => outcome)
   return outcomes.filter((outcome, at) => at > 0 && outcome !== outcomes[at - 1]).length >= 2
 }
 
@@ -179,7 +178,7 @@ function inTurn(
   const lap = window.slice(-period)
   const [first, ...others] = lap
   if (!first || lap.length < period || others.every((trace) => isSamePair(trace, first))) return undefined
-  const isPoll = lap.some((trace) => trace.isPoll || hasKeptChanging({ window, steps: 0 }, trace.call))
+  const isPoll = lap.some((trace) => trace.isPoll || hasKeptChanging(window, trace.call))
   const laps = Math.max(2, Math.min(isPoll ? 2 * pollMultiplier : 2, Math.floor(windowSize / period)))
   const turns = window.slice(-period * laps)
   if (turns.length < period * laps) return undefined
@@ -214,7 +213,7 @@ export function findLoop(trail: Trail, limits: LoopLimits): Loop | undefined {
   if (!last || (last.isNew && trail.streak?.any === 1)) return undefined
   const asPoll = (threshold: number, isPoll: boolean) => threshold * (isPoll ? limits.pollMultiplier : 1)
   const isPoll = last.isPoll || trail.streak?.isPoll === true
-  const threshold = asPoll(limits.repetitionThreshold, isPoll || hasKeptChanging(trail, last.call))
+  const threshold = asPoll(limits.repetitionThreshold, isPoll || hasKeptChanging(trail.window, last.call))
   return (
     inARow(trail, threshold) ??
     inTurn(trail, 2, limits) ??

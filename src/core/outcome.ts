@@ -15,6 +15,21 @@ function exactName(result: string): Hash {
   return `${EXACT}${hash('sha256', withoutNotices(result)).slice(0, 31)}` as Hash
 }
 
+/** Was the call made before, with results other than the one of this name? `'same'`: with this one. */
+function earlierResults({ window, streak }: Trail, call: Hash, exact: Hash): 'none' | 'same' | 'others' {
+  let found: 'none' | 'others' = 'none'
+  if (streak?.call === call) {
+    if (streak.outcome === exact) return 'same'
+    found = 'others'
+  }
+  for (const trace of window) {
+    if (trace.call !== call) continue
+    if (trace.outcome === exact) return 'same'
+    found = 'others'
+  }
+  return found
+}
+
 /** What the trail knows of earlier results of a call, by name. */
 function knownNames({ window, streak }: Trail, call: Hash): Set<Hash | ''> {
   const names = new Set(window.filter((trace) => trace.call === call).map(({ outcome }) => outcome))
@@ -34,10 +49,9 @@ export function nameOutcome(
   earlier: (isIt: (result: string) => boolean) => string | undefined,
 ): { readonly trail: Trail; readonly outcome: Hash } {
   const exact = exactName(result)
-  const names = knownNames(trail, call)
-  if (volatile === 'none' || names.size === 0 || names.has(exact)) return { trail, outcome: exact }
+  if (volatile === 'none' || earlierResults(trail, call, exact) !== 'others') return { trail, outcome: exact }
   let named = trail
-  for (const name of names) {
+  for (const name of knownNames(trail, call)) {
     if (!name.startsWith(EXACT)) continue
     const text = earlier((candidate) => exactName(candidate) === name)
     if (text !== undefined) named = renameOutcome(named, call, name, outcomeHash(text, volatile))

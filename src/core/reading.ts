@@ -3,8 +3,15 @@
  * that an agent that sends everything again is read only where it goes on.
  */
 import type { Conversation } from './conversation.ts'
-import { type Hash, hashOf } from './hash.ts'
+import { type Hash, hashOf, hashOfText, listed } from './hash.ts'
 import { humanText, type ScaffoldRegistry } from './scaffolding.ts'
+
+/** An assistant message. All readings that go on from one another share it, so that it is hashed once. */
+export interface Step {
+  readonly index: number
+  /** Unset until it is needed. */
+  hash: Hash | undefined
+}
 
 export interface Reading {
   /** How many messages were read. */
@@ -14,8 +21,8 @@ export interface Reading {
   readonly humans: readonly Hash[]
   /** What a human said first, in words. */
   readonly asked: Hash | undefined
-  /** System text, first human words and first assistant message: what the conversation began with. */
-  readonly beginning: Hash | undefined
+  /** Names system text, first human words and first assistant message: what the conversation began with. */
+  readonly beginning: string | undefined
   /** Assistant messages since the last human message. */
   readonly steps: number
   /** Tool calls since the last human message. */
@@ -25,22 +32,22 @@ export interface Reading {
   /** The last message read is a human's. */
   readonly endsInHuman: boolean
   readonly hasResults: boolean
-  /** The indexes of the first and the newest assistant messages. */
-  readonly assistants: readonly number[]
-  /** Hashes of assistant messages by index, as far as they were needed. */
-  readonly hashes: Map<number, Hash>
+  /** The first and the newest assistant messages, in order. */
+  readonly assistants: readonly Step[]
 }
 
 /** How many of the newest assistant messages identify a thread. */
 const ANCESTRY = 8
 
-/** The hash of the assistant message at `index`, computed once for all who go on from the same reading. */
-function assistantHash(conversation: Conversation, index: number, hashes: Map<number, Hash>): Hash {
-  const known = hashes.get(index)
-  if (known !== undefined) return known
-  const calls = conversation.calls(index).flatMap((call) => [call.id, call.name, call.arguments])
-  const hash = hashOf(...conversation.texts(index), ...calls)
-  hashes.set(index, hash)
+/** Names an assistant message by all that it says and calls. */
+export function hashOfStep(step: Step, conversation: Conversation): Hash {
+  if (step.hash !== undefined) return step.hash
+  let list = ''
+  for (const text of conversation.texts(step.index)) list += listed(text)
+  for (const call of conversation.calls(step.index))
+    list += listed(call.id) + listed(call.name) + listed(call.arguments)
+  const hash = hashOfText(list)
+  step.hash = hash
   return hash
 }
 
@@ -65,7 +72,7 @@ export function humanWords(
 }
 
 /** The first and the newest of the assistant messages. */
-function kept(assistants: readonly number[]): readonly number[] {
+function kept(assistants: readonly Step[]): readonly Step[] {
   return assistants.length <= ANCESTRY + 1
     ? assistants
     : [...assistants.slice(0, 1), ...assistants.slice(-ANCESTRY)]
@@ -85,8 +92,13 @@ export function nothingRead(conversation: Conversation): Reading {
     endsInHuman: false,
     hasResults: false,
     assistants: [],
-    hashes: new Map(),
   }
+}
+
+/** Most readings go on by a message or two: what they add nothing to stays the same list. */
+function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly Item[] {
+  if (added.length === 0) return known
+  return known.length === 0 ? added : [...known, ...added]
 }
 
 /** Goes on from a reading of a conversation's first messages to that of its first `length`. */
@@ -98,14 +110,15 @@ export function readOn(
 ): Reading {
   if (length <= from.length) return from
   let { asked, beginning, steps, toolCalls, newToolCalls, endsInHuman, hasResults } = from
-  const humans = [...from.humans]
-  const assistants = [...from.assistants]
+  const humans: Hash[] = []
+  const assistants: Step[] = []
   for (let index = from.length; index < length; index++) {
     endsInHuman = false
     const role = conversation.role(index)
     if (role === 'assistant') {
-      beginning ??= hashOf(from.system, asked ?? '', assistantHash(conversation, index, from.hashes))
-      assistants.push(index)
+      const step: Step = { index, hash: undefined }
+      beginning ??= from.system + (asked ?? '') + hashOfStep(step, conversation)
+      assistants.push(step)
       steps++
       newToolCalls = conversation.callCount(index)
       toolCalls += newToolCalls
@@ -123,9 +136,9 @@ export function readOn(
     endsInHuman = true
   }
   return {
-    ...from,
     length,
-    humans,
+    system: from.system,
+    humans: grown(from.humans, humans),
     asked,
     beginning,
     steps,
@@ -133,28 +146,11 @@ export function readOn(
     newToolCalls,
     endsInHuman,
     hasResults,
-    assistants: kept(assistants),
+    assistants: kept(grown(from.assistants, assistants)),
   }
-}
-
-/** A reading for another conversation that begins with the same messages. */
-export function recalled(reading: Reading): Reading {
-  const own = [...reading.hashes].filter(([index]) => reading.assistants.includes(index))
-  return { ...reading, hashes: new Map(own) }
-}
-
-/** The first and the newest assistant messages of what was read, in order. */
-export function stepsOf(
-  reading: Reading,
-  conversation: Conversation,
-): readonly { readonly index: number; readonly hash: Hash }[] {
-  return reading.assistants.map((index) => ({
-    index,
-    hash: assistantHash(conversation, index, reading.hashes),
-  }))
 }
 
 /** The first and the newest assistant messages of what was read: a transcript that holds one continues the same thread. */
 export function ancestryOf(reading: Reading, conversation: Conversation): readonly Hash[] {
-  return reading.assistants.map((index) => assistantHash(conversation, index, reading.hashes))
+  return reading.assistants.map((step) => hashOfStep(step, conversation))
 }

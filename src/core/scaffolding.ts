@@ -17,22 +17,52 @@ export interface Scaffold {
   readonly text: string
 }
 
+/** Texts with their white space folded, cut where one word may stand, by the code of their first character. */
+type Patterns = ReadonlyMap<number, readonly Pattern[]>
+
+type Pattern = readonly string[]
+
 export interface ScaffoldRegistry {
   readonly tags: readonly string[]
-  readonly prefixes: readonly string[]
-  readonly exact: ReadonlySet<string>
-  readonly human: readonly string[]
-  /** Whole texts, split where one word may stand. */
-  readonly summaryRequests: readonly (readonly string[])[]
-  /** How much of a part must be looked at to compare every prefix. */
+  readonly prefixes: Patterns
+  /** Whole texts: exact ones, and requests for a summary. */
+  readonly whole: Patterns
+  readonly human: Patterns
+  readonly summaryRequests: Patterns
+  /** How much of a part is looked at for a prefix, in characters. */
   readonly headLength: number
 }
 
 /** White space that is only folded away may be this many times as long as the text itself. */
 const SLACK = 4
 
+/** Where patterns stand that may begin with any character. */
+const ANY = -1
+
+const NO_PATTERNS: readonly Pattern[] = []
+
+const SPACE = 0x20
+
+/** White space as `trim` has it. */
+function isSpace(code: number): boolean {
+  if (code < 0x80) return code === SPACE || (code >= 0x09 && code <= 0x0d)
+  return /\s/.test(String.fromCharCode(code))
+}
+
 function fold(text: string): string {
   return text.trim().replace(/\s+/g, ' ')
+}
+
+function patternsOf(texts: readonly Pattern[]): Patterns {
+  const codeOf = ([head = '']: Pattern) => (head === '' ? ANY : head.charCodeAt(0))
+  const codes = new Set([ANY, ...texts.map(codeOf)])
+  const startingWith = (code: number) => texts.filter((text) => codeOf(text) === code || codeOf(text) === ANY)
+  return new Map([...codes].map((code) => [code, startingWith(code)]))
+}
+
+/** The few patterns that a text may fit which has such a character at its beginning. */
+function candidates(patterns: Patterns, code: number): readonly Pattern[] {
+  return patterns.get(code) ?? patterns.get(ANY) ?? NO_PATTERNS
 }
 
 /** Builds the registry once per configuration. In a summary request, `{}` stands for one word. */
@@ -44,12 +74,14 @@ export function buildRegistry(
     scaffolds.filter((entry) => entry.match === match).map(({ text }) => fold(text))
   const prefixes = texts('prefix')
   const human = texts('human')
+  const summaries = summaryRequests.map((text) => fold(text).split('{}'))
+  const asPatterns = (list: readonly string[]) => list.map((text) => [text])
   return {
     tags: texts('tag'),
-    prefixes,
-    exact: new Set(texts('exact')),
-    human,
-    summaryRequests: summaryRequests.map((text) => fold(text).split('{}')),
+    prefixes: patternsOf(asPatterns(prefixes)),
+    whole: patternsOf([...asPatterns(texts('exact')), ...summaries]),
+    human: patternsOf(asPatterns(human)),
+    summaryRequests: patternsOf(summaries),
     headLength: Math.max(0, ...[...prefixes, ...human].map((prefix) => prefix.length)) * SLACK,
   }
 }
@@ -75,48 +107,84 @@ function withoutTags(text: string, registry: ScaffoldRegistry): string {
   }
 }
 
-function startsWithAny(text: string, prefixes: readonly string[], registry: ScaffoldRegistry): boolean {
-  const head = fold(text.slice(0, registry.headLength))
-  return prefixes.some((prefix) => head.startsWith(prefix))
+/** Where the folded text ends that stands `at`; -1 where another text stands there. */
+function endOf(folded: string, text: string, at: number): number {
+  let end = at
+  for (let index = 0; index < folded.length; index++) {
+    const code = folded.charCodeAt(index)
+    if (code !== SPACE) {
+      if (text.charCodeAt(end++) !== code) return -1
+    } else {
+      if (!isSpace(text.charCodeAt(end))) return -1
+      do end++
+      while (isSpace(text.charCodeAt(end)))
+    }
+  }
+  return end
 }
 
-/** What is left of one text part when the harness's own words are taken away. */
-function humanPart(text: string, registry: ScaffoldRegistry): string {
-  if (startsWithAny(text, registry.human, registry)) return text
-  const rest = withoutTags(text, registry)
-  if (rest === '' || startsWithAny(rest, registry.prefixes, registry)) return ''
-  const folded = fold(rest)
-  return registry.exact.has(folded) || matchesSummaryRequest(folded, registry) ? '' : rest
+/** Where the word ends that stands `at`: at the first white space, parenthesis or, at most, after `MAX_WORD` characters. */
+function endOfWord(text: string, at: number): number {
+  const most = Math.min(text.length, at + MAX_WORD)
+  let end = at
+  while (end < most && !isSpace(text.charCodeAt(end)) && !'()'.includes(text.charAt(end))) end++
+  return end
 }
 
-/** What the human said in a message's text parts; empty when the harness wrote all of it. */
-export function humanText(texts: readonly string[], registry: ScaffoldRegistry): string {
-  return texts
-    .map((text) => humanPart(text, registry))
-    .filter((text) => text !== '')
-    .join('\n')
+const MAX_WORD = 80
+
+function startsWithAny(text: string, at: number, patterns: Patterns, registry: ScaffoldRegistry): boolean {
+  for (const [prefix = ''] of candidates(patterns, text.charCodeAt(at))) {
+    const end = endOf(prefix, text, at)
+    if (end !== -1 && end <= registry.headLength) return true
+  }
+  return false
 }
 
-function matchesSummaryRequest(folded: string, registry: ScaffoldRegistry): boolean {
-  return registry.summaryRequests.some((pieces) => matchesPieces(folded, pieces))
-}
-
-/** Does the text consist of the pieces, in order, with exactly one word in each gap? */
-function matchesPieces(text: string, pieces: readonly string[]): boolean {
-  const [head = '', ...others] = pieces
-  if (!text.startsWith(head)) return false
-  let at = head.length
-  for (const piece of others) {
-    const word = /^[^\s()]{1,80}/.exec(text.slice(at, at + 80))?.[0]
-    if (word === undefined || !text.startsWith(piece, at + word.length)) return false
-    at += word.length + piece.length
+/** Does the text, without white space around it, consist of the pieces, in order, with exactly one word in each gap? */
+function fits(text: string, pieces: Pattern): boolean {
+  let at = 0
+  for (let index = 0; index < pieces.length; index++) {
+    const start = index === 0 ? 0 : endOfWord(text, at)
+    if (index > 0 && start === at) return false
+    at = endOf(pieces[index] ?? '', text, start)
+    if (at === -1) return false
   }
   return at === text.length
 }
 
+function fitsAny(text: string, patterns: Patterns): boolean {
+  for (const pattern of candidates(patterns, text.charCodeAt(0))) if (fits(text, pattern)) return true
+  return false
+}
+
+function startOf(text: string): number {
+  let at = 0
+  while (at < text.length && isSpace(text.charCodeAt(at))) at++
+  return at
+}
+
+/** What is left of one text part when the harness's own words are taken away. */
+function humanPart(text: string, registry: ScaffoldRegistry): string {
+  if (startsWithAny(text, startOf(text), registry.human, registry)) return text
+  const rest = withoutTags(text, registry)
+  if (rest === '' || startsWithAny(rest, 0, registry.prefixes, registry)) return ''
+  return fitsAny(rest, registry.whole) ? '' : rest
+}
+
+/** What the human said in a message's text parts; empty when the harness wrote all of it. */
+export function humanText(texts: readonly string[], registry: ScaffoldRegistry): string {
+  let said = ''
+  for (const text of texts) {
+    const part = humanPart(text, registry)
+    if (part !== '') said = said === '' ? part : `${said}\n${part}`
+  }
+  return said
+}
+
 /** Is the whole message the known request for a last answer that a harness makes at its own limit? */
 export function isSummaryRequest(texts: readonly string[], registry: ScaffoldRegistry): boolean {
-  const [only, ...more] = texts
-  if (only === undefined || more.length > 0) return false
-  return matchesSummaryRequest(fold(withoutTags(only, registry)), registry)
+  const [only] = texts
+  if (only === undefined || texts.length > 1) return false
+  return fitsAny(withoutTags(only, registry), registry.summaryRequests)
 }

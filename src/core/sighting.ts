@@ -27,17 +27,17 @@ export interface Sighting {
   /** Some message holds what a tool gave. */
   readonly hasResults: boolean
   /** The id of the response, or of the conversation, that the request goes on from without sending it. */
-  readonly previous?: string
+  readonly previous: string | undefined
   /** Several may go on from it, each in its own way: it is a response. A conversation has one end. */
-  readonly mayFork?: boolean
+  readonly mayFork: boolean
   /** Names the results that the input begins with, whose calls are not in it. */
-  readonly step?: Hash
+  readonly step: Hash | undefined
   /** Length of the request. */
   readonly bytes: number | undefined
   /** Does the newest assistant message say something, or call nothing? `undefined` where the request shows none. */
   speaks(): boolean | undefined
   /** What the conversation began with; `undefined` before its first assistant message. */
-  readonly beginning: Hash | undefined
+  readonly beginning: string | undefined
 }
 
 /**
@@ -77,9 +77,12 @@ export function sight(
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     hasResults: reading.hasResults,
+    previous: undefined,
+    mayFork: false,
+    step: undefined,
     speaks() {
-      const at = reading.assistants.at(-1) ?? -1
-      if (at === -1) return undefined
+      const at = reading.assistants.at(-1)?.index
+      if (at === undefined) return undefined
       return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
     },
     beginning: reading.beginning,
@@ -125,5 +128,5 @@ export function isAgentic(conversation: Conversation, sighting: Sighting): boole
  * request is the first of something new.
  */
 export function derivedSessionId(tenant: string, { beginning }: Sighting): Hash | undefined {
-  return beginning && hashOf(tenant, beginning)
+  return beginning === undefined ? undefined : hashOf(tenant, beginning)
 }

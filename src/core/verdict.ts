@@ -1,11 +1,11 @@
 /** The one decision: what becomes of a request. */
 import {
   type Amounts,
+  addMeters,
   exhausted,
   type LimitName,
   type Meter,
   type MeterName,
-  metersOf,
   pressureOf,
   type Thresholds,
   type Tier,
@@ -37,34 +37,39 @@ export interface BudgetPolicy {
 }
 
 export type Verdict =
-  | { readonly kind: 'allow'; readonly announcement?: string }
+  | { readonly kind: 'allow'; readonly announcement?: string | undefined }
   | {
       readonly kind: 'warn'
       /** Unset where the notice is about a loop alone. */
-      readonly tier?: Exclude<Tier, 'none'>
+      readonly tier?: Exclude<Tier, 'none'> | undefined
       /** What the tier is about. */
-      readonly meter?: MeterName
+      readonly meter?: MeterName | undefined
       readonly notice: string
       readonly channel: Channel
       /** Globs of tools that the model is not offered this time. */
       readonly dropTools: readonly string[]
-      readonly announcement?: string
+      readonly announcement?: string | undefined
     }
   | {
       readonly kind: 'stop'
       readonly limit: Limit
       readonly notice: string
       readonly fallback: string
-      readonly announcement?: string
+      readonly announcement?: string | undefined
     }
   | { readonly kind: 'repeat'; readonly answer: FinalAnswer }
 
+/** What nearly all requests are told. */
+const ALLOWED: Verdict = { kind: 'allow' }
+
+const NO_TOOLS: readonly string[] = []
+
 /** The budget in words: the same in every request of a run, whatever becomes of it. */
-function announcementOf({ announce, run, texts }: BudgetPolicy): { readonly announcement?: string } {
-  if (announce.length === 0) return {}
+function announcementOf({ announce, run, texts }: BudgetPolicy): string | undefined {
+  if (announce.length === 0) return undefined
   const stated = announce.filter((name) => run[name] > 0)
   const said = stated.map((name) => fill(texts.announce, { name, used: 0, max: run[name] }))
-  return stated.length === 0 ? {} : { announcement: said.join('\n') }
+  return stated.length === 0 ? undefined : said.join('\n')
 }
 
 /** Was the run ended by the limit that it has reached now? One that was raised since may be reached again. */
@@ -72,20 +77,20 @@ function isSameLimit({ terminal }: FinalAnswer, meter: Meter<LimitName>): boolea
   return terminal.terminal_reason === reasonOf(meter.name) && terminal.budget_max === meter.max
 }
 
-function pressureOn(
-  position: Position,
-  policy: BudgetPolicy,
-  meters: readonly Meter[],
-  contextWindow: number,
-) {
-  const { contextTokens: used = 0, isStagnating } = position
-  const context: Meter = { name: 'context', used, max: contextWindow }
-  const pressure = pressureOf([...meters, context], policy.thresholds)
+/** What weighs on the run: the tier and the meter it is about; `undefined` where nothing is to be said of it. */
+function pressureOn({ isStagnating }: Position, policy: BudgetPolicy, meters: readonly Meter[]) {
+  const pressure = pressureOf(meters, policy.thresholds)
   if (!pressure || pressure.tier === 'none') return undefined
   const { tier, meter } = pressure
   return tier === 'caution' && policy.cautionWhen === 'stagnating' && !isStagnating
     ? undefined
     : { tier, meter }
+}
+
+/** Two paragraphs, or the one that there is. */
+function paragraphs(first: string | undefined, second: string | undefined): string | undefined {
+  if (first === undefined || second === undefined) return first ?? second
+  return `${first}\n\n${second}`
 }
 
 /** `loop`: the one that the model is to be told about. `contextWindow`: in tokens; 0 where it is not known. */
@@ -95,18 +100,15 @@ export function decide(
   loop?: LoopFinding,
   contextWindow = 0,
 ): Verdict {
-  if (position.ended?.terminal.terminal_reason === 'loop_guard') {
-    return { kind: 'repeat', answer: position.ended }
-  }
-  const told = [position.guarded?.told, loop?.notice].filter((text) => text !== undefined)
-  const warn = { kind: 'warn', channel: policy.channel, dropTools: [] } as const
-  const warning: Verdict = told.length > 0 ? { ...warn, notice: told.join('\n\n') } : { kind: 'allow' }
-  if (!policy.enabled) return warning
-  const meters = [...metersOf(position.run, policy.run), ...metersOf(position.session, policy.session)]
+  const { ended } = position
+  if (ended?.terminal.terminal_reason === 'loop_guard') return { kind: 'repeat', answer: ended }
+  const told = paragraphs(position.guarded?.told, loop?.notice)
+  if (!policy.enabled) return allowing(told, policy.channel, undefined)
+  const meters: Meter[] = []
+  addMeters(meters, position.run, policy.run)
+  addMeters(meters, position.session, policy.session)
   const spent = exhausted(meters)
-  if (spent && position.ended && isSameLimit(position.ended, spent)) {
-    return { kind: 'repeat', answer: position.ended }
-  }
+  if (spent && ended && isSameLimit(ended, spent)) return { kind: 'repeat', answer: ended }
   const announcement = announcementOf(policy)
   if (spent) {
     return {
@@ -114,20 +116,28 @@ export function decide(
       limit: { meter: spent },
       notice: fill(policy.texts.stop, spent),
       fallback: fill(policy.texts.fallback, spent),
-      ...announcement,
+      announcement,
     }
   }
-  const pressure = pressureOn(position, policy, meters, contextWindow)
+  if (contextWindow > 0)
+    meters.push({ name: 'context', used: position.contextTokens ?? 0, max: contextWindow })
+  const pressure = pressureOn(position, policy, meters)
   const notice = pressure && noticeFor(pressure.tier, pressure.meter, policy.texts, policy.thresholds.style)
-  if (!notice) return { ...warning, ...announcement }
+  if (!notice) return allowing(told, policy.channel, announcement)
   const isLast = pressure.tier === 'warning'
   return {
-    ...warn,
+    kind: 'warn',
     tier: pressure.tier,
     meter: pressure.meter.name,
-    notice: [...told, notice].join('\n\n'),
-    ...(isLast && policy.escalate && position.wasIgnored ? { channel: 'user' } : {}),
-    ...(isLast ? { dropTools: policy.dropTools } : {}),
-    ...announcement,
+    notice: paragraphs(told, notice) ?? notice,
+    channel: isLast && policy.escalate && position.wasIgnored ? 'user' : policy.channel,
+    dropTools: isLast ? policy.dropTools : NO_TOOLS,
+    announcement,
   }
+}
+
+/** Where the budget has nothing to say. `told`: about a loop. */
+function allowing(told: string | undefined, channel: Channel, announcement: string | undefined): Verdict {
+  if (told !== undefined) return { kind: 'warn', notice: told, channel, dropTools: NO_TOOLS, announcement }
+  return announcement === undefined ? ALLOWED : { kind: 'allow', announcement }
 }

@@ -10,9 +10,20 @@ export interface IdentitySettings {
   readonly bodyFields: readonly (readonly string[])[]
 }
 
+/** So many credentials are remembered with their hashes, in this process's memory alone. */
+const MAX_TENANTS = 64
+
+const tenants = new Map<string, string>()
+
 /** A hash of the credential: tells tenants apart without knowing them. */
 export function tenantOf(headers: RawHeaders): string {
-  return hashOf(credentialsOf(headers)).slice(0, 16)
+  const credentials = credentialsOf(headers)
+  const known = tenants.get(credentials)
+  if (known !== undefined) return known
+  const tenant = hashOf(credentials).slice(0, 16)
+  if (tenants.size >= MAX_TENANTS) tenants.clear()
+  tenants.set(credentials, tenant)
+  return tenant
 }
 
 /** Longer ids, and those that can't stand in a header, are known by their hash. */

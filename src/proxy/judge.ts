@@ -37,10 +37,13 @@ function wholeNumber(text: string | undefined): number | undefined {
   return text !== undefined && /^\d{1,9}$/.test(text.trim()) ? Number(text) : undefined
 }
 
+const NOTHING_DECLARED: Declared = {}
+
 /** The limits that a client sets for itself. */
 function declaredIn(headers: RawHeaders): Declared {
   const iterations = wholeNumber(headerOf(headers, 'x-governor-max-iterations'))
   const toolCalls = wholeNumber(headerOf(headers, 'x-governor-max-tool-calls'))
+  if (iterations === undefined && toolCalls === undefined) return NOTHING_DECLARED
   return {
     ...(iterations === undefined ? {} : { iterations }),
     ...(toolCalls === undefined ? {} : { tool_calls: toolCalls }),
@@ -122,7 +125,7 @@ export async function judge(
   const following = followed(loop, policy)
   const { step } = sighting
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
-  const transcript = { conversation, reading: settled, registry, ...(step ? { goesOnFrom: step } : {}) }
+  const transcript = { conversation, reading: settled, registry, goesOnFrom: step }
   const counted = remember(context, {
     tenant,
     id,

@@ -8,7 +8,7 @@
 import { crc32 } from 'node:zlib'
 import { boundary } from '../core/conversation.ts'
 import { hashOf } from '../core/hash.ts'
-import { nothingRead, type Reading, readOn, recalled } from '../core/reading.ts'
+import { nothingRead, type Reading, readOn } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { DialectRequest, IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
 import type { KnownItems } from '../json/list.ts'
@@ -226,7 +226,7 @@ class Attentive implements Recollection {
     const common = key === undefined ? [] : this.#settledIn(key, request)
     const settled = boundary(conversation, Math.max(0, conversation.length - 1))
     const known = common.findLast((mark) => mark.reading.length <= settled)
-    const from = known ? recalled(known.reading) : nothingRead(conversation)
+    const from = known ? known.reading : nothingRead(conversation)
     const isFar = settled - from.length > BACK
     const earlier = isFar
       ? markAt(
