@@ -105,6 +105,7 @@ function altered(
   bytes: Buffer,
 ): Altered | undefined {
   const { verdict } = judgement
+  if (verdict.kind === 'allow' && verdict.announcement === undefined) return undefined
   const announcing = announcementFor(context, trip, judgement)
   const isWarned = verdict.kind === 'warn'
   const dropping = isWarned ? droppedFor(context, trip, judgement, verdict.dropTools) : []
@@ -123,9 +124,15 @@ function altered(
 }
 
 /** Law 2: what goes wrong in saying something to the model leaves the request as it was. */
-export function alteredSafely(...[context, ...rest]: Parameters<typeof altered>): Altered | undefined {
+export function alteredSafely(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  call: UpstreamCall,
+  bytes: Buffer,
+): Altered | undefined {
   try {
-    return altered(context, ...rest)
+    return altered(context, trip, judgement, call, bytes)
   } catch (error) {
     context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
     return undefined
