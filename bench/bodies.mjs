@@ -135,6 +135,21 @@ function turn(random, index, bytes) {
   return messages.map((message) => `,${JSON.stringify(message)}`).join('')
 }
 
+/** A turn that is like the others of its kind but for the number of its call. */
+function repeatedTurn(index) {
+  const id = `call_${STAMP}r${String(index).padStart(3, '0')}`
+  const call = {
+    id,
+    type: 'function',
+    function: { name: 'read_file', arguments: '{"path":"src/orders/refund.ts"}' },
+  }
+  const messages = [
+    { role: 'assistant', content: null, tool_calls: [call] },
+    { role: 'tool', tool_call_id: id, content: 'Error: no such file' },
+  ]
+  return messages.map((message) => `,${JSON.stringify(message)}`).join('')
+}
+
 /** Most results are short and a few are long; the mean is `average`. */
 function variedSize(random, average) {
   return average * (0.2 + 3.2 * random() ** 3)
@@ -176,7 +191,8 @@ export function conversationOf(bytes, { turns, isStream = false } = {}) {
   return { first, turns: middle, last }
 }
 
-/** The body with the first `turns` turns, as JSON text. */
-export function bodyOf(conversation, turns) {
-  return conversation.first + conversation.turns.slice(0, turns).join('') + conversation.last
+/** The body with the first `turns` turns and then `repeated` equal ones, as JSON text. */
+export function bodyOf(conversation, turns, repeated = 0) {
+  const loop = Array.from({ length: repeated }, (_, index) => repeatedTurn(index))
+  return conversation.first + [...conversation.turns.slice(0, turns), ...loop].join('') + conversation.last
 }

@@ -9,7 +9,7 @@ const HEAD_END = Buffer.from('\r\n\r\n')
 const LAST_CHUNK = Buffer.from('\r\n0\r\n\r\n')
 const USAGE = { prompt_tokens: 5120, completion_tokens: 48, total_tokens: 5168 }
 
-const ANSWER = (() => {
+function answerWith(message, finishReason) {
   const body = JSON.stringify({
     id: 'chatcmpl-bench-000000000001',
     object: 'chat.completion',
@@ -18,20 +18,34 @@ const ANSWER = (() => {
     choices: [
       {
         index: 0,
-        message: {
-          role: 'assistant',
-          content: 'The refund keeps its currency now, and all 14 tests pass.',
-          refusal: null,
-        },
+        message: { role: 'assistant', refusal: null, ...message },
         logprobs: null,
-        finish_reason: 'stop',
+        finish_reason: finishReason,
       },
     ],
     usage: USAGE,
   })
   const head = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nx-request-id: req_bench\r\n\r\n`
   return Buffer.from(head + body)
-})()
+}
+
+const ANSWER = answerWith({ content: 'The refund keeps its currency now, and all 14 tests pass.' }, 'stop')
+
+function callOf(id, name, path) {
+  return { id, type: 'function', function: { name, arguments: JSON.stringify({ path }) } }
+}
+
+/** Two calls, of which the first is the one that conversations about loops repeat. */
+const CALLS = answerWith(
+  {
+    content: null,
+    tool_calls: [
+      callOf('call_bench1', 'read_file', 'src/orders/refund.ts'),
+      callOf('call_bench2', 'list', 'src'),
+    ],
+  },
+  'tool_calls',
+)
 
 const STREAM_HEAD =
   'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n'
@@ -83,10 +97,10 @@ function hold(socket, { count }) {
   waiting = []
 }
 
-function answer(socket) {
+function answer(socket, wantsCalls) {
   if (mode.kind === 'stream') stream(socket, mode)
   else if (mode.kind === 'hold') hold(socket, mode)
-  else socket.write(ANSWER)
+  else socket.write(wantsCalls ? CALLS : ANSWER)
 }
 
 /** Finds the ends of requests, one after the other; a chunked one ends where its last chunk is the end of the bytes. */
@@ -94,6 +108,7 @@ function reader(socket) {
   let pending
   let missing
   let tail
+  let wantsCalls = false
   const takeBody = (chunk) => {
     if (missing === undefined) {
       tail = Buffer.concat([tail, chunk]).subarray(-LAST_CHUNK.length)
@@ -103,7 +118,7 @@ function reader(socket) {
       if (missing > 0) return
     }
     tail = undefined
-    answer(socket)
+    answer(socket, wantsCalls)
   }
   const takeHead = (bytes) => {
     const end = bytes.indexOf(HEAD_END)
@@ -115,6 +130,7 @@ function reader(socket) {
     const head = bytes.latin1Slice(0, end)
     const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1]
     missing = length === undefined ? undefined : Number(length)
+    wantsCalls = head.includes('\r\nx-bench-answer: calls')
     if (missing === undefined && !/\r\ntransfer-encoding: *chunked/i.test(head)) missing = 0
     tail = HEAD_END
     takeBody(bytes.subarray(end + HEAD_END.length))

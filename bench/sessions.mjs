@@ -71,13 +71,14 @@ function agentOf(requests) {
  * are overwritten when its next session begins: a request must be answered before the next one is asked for.
  */
 export function createAgent({ size, situation, headers = {}, isStream = false }) {
-  const { isCold = false, headers: situational = () => ({}) } = SITUATIONS[situation]
+  const { isCold = false, repeated = 0, headers: situational = () => ({}) } = SITUATIONS[situation]
   const conversation = knownConversation(SIZES[size], { isStream })
   const count = conversation.turns.length
   const shortest = isCold ? count : Math.max(1, count - REQUESTS_PER_SESSION + 1)
   const requests = []
   for (let turns = shortest; turns <= count; turns++) {
-    requests.push(requestOf(bodyOf(conversation, turns), { ...headers, ...situational(turns + 1) }))
+    const body = bodyOf(conversation, turns, repeated)
+    requests.push(requestOf(body, { ...headers, ...situational(turns + 1) }))
   }
   return agentOf(requests)
 }

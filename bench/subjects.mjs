@@ -43,10 +43,10 @@ function writeConfig(folder, name, text) {
  * The program itself. Its limit is out of reach, so that only what a request declares is ever said or done, and no
  * announcement is added to what a declared limit brings about.
  */
-function governor(logLevel) {
+function governor(logLevel, settings = '') {
   return ({ port, upstreamPort, nodeFlags, folder }) => {
     const text = 'budget: { max_iterations: 100000, warning_threshold: 1, announce: never }\n'
-    const config = writeConfig(folder, 'governor.yaml', text)
+    const config = writeConfig(folder, 'governor.yaml', text + settings)
     const flags = ['--config', config, '--port', port, '--upstream', `http://127.0.0.1:${upstreamPort}`]
     const main = join(here, '..', 'dist', 'main.js')
     return {
@@ -133,6 +133,12 @@ export const SUBJECTS = [
     command: governor('info'),
   },
   { name: 'governor-notice', label: 'Governor, notice', situation: 'notice', command: governor('silent') },
+  {
+    name: 'governor-block',
+    label: 'Governor, block',
+    situation: 'block',
+    command: governor('silent', 'loop_guard: { max_warnings_before_block: 0 }\n'),
+  },
   { name: 'governor-stop', label: 'Governor, stop', situation: 'stop', command: governor('silent') },
   { name: 'pipe', label: 'node:http pipe', situation: 'quiet', command: script('pipe.mjs') },
   { name: 'undici', label: 'undici, body buffered', situation: 'quiet', command: script('undici.mjs') },
