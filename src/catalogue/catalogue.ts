@@ -54,7 +54,7 @@ type Package = typeof import('@pydantic/genai-prices')
 
 const PER_MILLION = 1_000_000
 
-/** Models known by name and upstream; a model name is the client's to choose. */
+/** Models known by name, at each upstream; a model name is the client's to choose. */
 const MAX_KNOWN = 1_000
 const MAX_NAME = 200
 
@@ -154,7 +154,6 @@ interface Known {
   readonly contextWindow: number | undefined
 }
 
-/** The catalogue with `settings` before it, the first that match first. */
 /** What is looked for may stand in any of the settings that match: a window in one, a price in another. */
 function configured<K extends 'price' | 'contextWindow'>(
   settings: readonly ModelSettings[],
@@ -179,8 +178,10 @@ export function configuredWindow(
   return configured(settings, model.slice(0, MAX_NAME), upstream, 'contextWindow')
 }
 
+/** The catalogue with `settings` before it, the first that match first. */
 export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
-  const known = new LRUCache<string, Known>({ max: MAX_KNOWN })
+  /** By upstream, of which there are as many as are configured, and model. */
+  const known = new Map<string, LRUCache<string, Known>>()
   let loaded: Package | undefined
   let loading: Promise<void> | undefined
   const load = (): Promise<void> => {
@@ -200,8 +201,7 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
 
   const knownOf = (given: string, upstream: CatalogueUpstream): Known => {
     const model = given.slice(0, MAX_NAME)
-    const key = `${upstream.name} ${model}`
-    const before = known.get(key)
+    const before = known.get(upstream.name)?.get(model)
     if (before) return before
     const price = configured(settings, model, upstream.name, 'price')
     const contextWindow = configuredWindow(settings, model, upstream.name)
@@ -212,8 +212,10 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
         : loaded && entry && (fixedPrice(entry.model) ?? catalogued(loaded, entry)),
       contextWindow: contextWindow ?? entry?.model.context_window,
     }
-    if (loaded) known.set(key, now)
-    else if (now.price === undefined || now.contextWindow === undefined) load().catch(() => undefined)
+    if (loaded) {
+      const models = known.get(upstream.name) ?? new LRUCache({ max: MAX_KNOWN })
+      known.set(upstream.name, models.set(model, now))
+    } else if (now.price === undefined || now.contextWindow === undefined) load().catch(() => undefined)
     return now
   }
   return {

@@ -1,12 +1,13 @@
 /** What a counted answer took: read beside the relay, priced, and added to its run and session. */
 import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { CallUsage } from '../core/usage.ts'
+import type { Dialect } from '../dialect/dialect.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'
 import type { Upstream } from './route.ts'
 import { noteSuccess } from './success.ts'
-import { openTap, type Tap } from './tap.ts'
+import { type Answered, openTap, type Tap, type TapTarget } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
 import { type Head, lengthOf, type UpstreamCall } from './upstream.ts'
 
@@ -26,9 +27,96 @@ export function createPriceless(emit: Emit): NotePriceless {
   }
 }
 
+/** The usage with what it cost, where the price is known. */
 function priced(usage: CallUsage, catalogue: Catalogue, model: string, upstream: Upstream): CallUsage {
   const cost = catalogue.priceOf(model, upstream)?.costOf(usage)
-  return cost === undefined ? usage : { ...usage, cost }
+  if (cost === undefined) return usage
+  return {
+    input: usage.input,
+    output: usage.output,
+    cachedInput: usage.cachedInput,
+    cacheWrite: usage.cacheWrite,
+    reasoning: usage.reasoning,
+    cost,
+    estimated: usage.estimated,
+  }
+}
+
+/** What one call to a model took: told, added to its session, and priced as soon as that can be done. */
+class Bill implements TapTarget {
+  readonly dialect: Dialect
+  readonly head: Head
+  readonly requestBytes: number
+  readonly withCalls: boolean
+  readonly withEnd: boolean
+  readonly #context: ProxyContext
+  readonly #upstream: Upstream
+  readonly #judgement: Judgement
+  readonly #call: UpstreamCall
+
+  constructor(
+    context: ProxyContext,
+    upstream: Upstream,
+    judgement: Judgement,
+    call: UpstreamCall,
+    dialect: Dialect,
+    head: Head,
+  ) {
+    const { verdict, request } = judgement
+    this.dialect = dialect
+    this.head = head
+    this.requestBytes = lengthOf(call.body)
+    this.withCalls = request.isKept === true
+    this.withEnd = verdict.kind === 'warn' && verdict.tier === 'warning'
+    this.#context = context
+    this.#upstream = upstream
+    this.#judgement = judgement
+    this.#call = call
+  }
+
+  settle(answer: Answered): void {
+    const { catalogue, emit } = this.#context
+    const upstream = this.#upstream
+    const { remembered, request } = this.#judgement
+    const { model } = request.conversation
+    const usage = priced(answer.usage, catalogue, model, upstream)
+    emit({ kind: 'answered', upstream: upstream.name, usage })
+    remembered.answered(usage, answer)
+    if (!usage.estimated)
+      noteSuccess(this.#context, this.#judgement, { upstream, model }, usage.input, this.#call)
+    if (answer.callsNothing && remembered.wasWarned()) {
+      emit({ kind: 'warning_answered', heed: 'acknowledged' })
+      remembered.acknowledged().catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+    }
+    if (usage.cost === undefined) this.#priceless(answer.usage, model)
+  }
+
+  fault(error: Error): void {
+    this.#context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  }
+
+  /** Before the catalogue is there the tokens count at once, and what they cost as soon as it is known. */
+  #priceless(usage: CallUsage, model: string): void {
+    const { catalogue, emit, notePriceless } = this.#context
+    const { run, session } = this.#judgement.policy
+    if (catalogue.isLoaded) {
+      if (run.cost > 0 || session.cost > 0) notePriceless(model, this.#upstream)
+      return
+    }
+    catalogue.load().then(
+      () => this.#addCost(usage, model),
+      () => emit({ kind: 'failed_open', reason: 'store' }),
+    )
+  }
+
+  #addCost(usage: CallUsage, model: string): void {
+    const { catalogue, emit } = this.#context
+    const { cost } = priced(usage, catalogue, model, this.#upstream)
+    if (cost === undefined) return
+    const later = { input: 0, output: 0, estimated: usage.estimated, cost }
+    emit({ kind: 'answered', upstream: this.#upstream.name, usage: later })
+    this.#judgement.remembered.answered(later)
+  }
 }
 
 /** Looks at the response to a counted request from beside; not where it is none of a model's. */
@@ -40,39 +128,5 @@ export function tapFor(
   head: Head,
 ): Tap | undefined {
   if (head.status !== 200 || !route.dialect) return undefined
-  const { catalogue, emit } = context
-  const { upstream } = route
-  const { model } = judgement.request.conversation
-  const { run, session } = judgement.policy
-  const isWarned = judgement.verdict.kind === 'warn' && judgement.verdict.tier === 'warning'
-  const forget = () => emit({ kind: 'failed_open', reason: 'store' })
-  /** Before the catalogue is there the tokens count at once, and what they cost as soon as it is known. */
-  const addCost = (usage: CallUsage) => {
-    const { cost } = priced(usage, catalogue, model, upstream)
-    if (cost === undefined) return
-    const later = { input: 0, output: 0, estimated: usage.estimated, cost }
-    emit({ kind: 'answered', upstream: upstream.name, usage: later })
-    judgement.remembered.answered({ usage: later })
-  }
-  return openTap({
-    dialect: route.dialect,
-    head,
-    requestBytes: lengthOf(call.body),
-    withCalls: judgement.request.isKept === true,
-    withEnd: isWarned,
-    settle(answer) {
-      const usage = priced(answer.usage, catalogue, model, upstream)
-      emit({ kind: 'answered', upstream: upstream.name, usage })
-      judgement.remembered.answered(usage === answer.usage ? answer : { ...answer, usage })
-      if (!usage.estimated) noteSuccess(context, judgement, { upstream, model }, usage.input, call)
-      if (answer.callsNothing && judgement.remembered.wasWarned()) {
-        emit({ kind: 'warning_answered', heed: 'acknowledged' })
-        judgement.remembered.acknowledged().catch(forget)
-      }
-      if (usage.cost !== undefined) return
-      if (!catalogue.isLoaded) catalogue.load().then(() => addCost(answer.usage), forget)
-      else if (run.cost > 0 || session.cost > 0) context.notePriceless(model, upstream)
-    },
-    fault: (error) => emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) }),
-  })
+  return openTap(new Bill(context, route.upstream, judgement, call, route.dialect, head))
 }

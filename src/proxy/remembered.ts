@@ -20,6 +20,7 @@ import type { LoopPolicy } from '../core/loop-guard.ts'
 import { NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
+import type { CallUsage } from '../core/usage.ts'
 import { after, type Link, type SessionKey, type Soon } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { presentable } from './identity.ts'
@@ -46,6 +47,9 @@ export interface Counting {
   /** Takes in for the loop guard what a response called. */
   readonly note: ((guarded: Guarded, calls: readonly ToolCall[]) => Guarded) | undefined
 }
+
+/** What an answer says of itself besides what it took. */
+type Told = Omit<Answered, 'usage'>
 
 const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
 
@@ -141,9 +145,9 @@ export class Remembered {
   }
 
   /** The provider gave an answer, which took something and may be gone on from. A store that fails loses it. */
-  answered(answer: Answered): void {
+  answered(usage: CallUsage, told: Told = {}): void {
     try {
-      const taken = this.#takeIn(answer)
+      const taken = this.#takeIn(usage, told)
       if (taken instanceof Promise) this.#settled = taken.catch(() => this.#lose())
     } catch {
       this.#lose()
@@ -233,16 +237,16 @@ export class Remembered {
     }))
   }
 
-  #takeIn(answer: Answered): Soon<void> {
+  #takeIn(usage: CallUsage, told: Told): Soon<void> {
     const { id, sessionId } = this.#counting
-    const facts = this.#factsOf(answer)
-    if (id === undefined) return this.#takeFirst(answer, facts)
+    const facts = this.#factsOf(usage, told)
+    if (id === undefined) return this.#takeFirst(facts, told)
     const kept = this.#change((session) => answered(session, this.#request, facts))
     if (facts.ids.length === 0) return kept
     return after(kept, () => this.#link(facts.ids, { id, session: sessionId ?? '' }))
   }
 
-  #factsOf({ usage, id: response, conversation, calls }: Answered): AnswerFacts {
+  #factsOf(usage: CallUsage, { id: response, conversation, calls }: Told): AnswerFacts {
     const { within, note, sighting } = this.#counting
     const place = conversation ?? within
     const ids: string[] = []
@@ -257,7 +261,8 @@ export class Remembered {
   }
 
   /** Puts the answer away of a session that has no name yet. */
-  #takeFirst({ usage, id: response, item }: Answered, facts: AnswerFacts): Soon<void> {
+  #takeFirst(facts: AnswerFacts, { id: response, item }: Told): Soon<void> {
+    const { usage } = facts
     // What an answer cost may come after it; one that nobody owns yet has been put away.
     if (response === undefined && usage.input + usage.output === 0) return
     const { store } = this.#context

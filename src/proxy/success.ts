@@ -60,9 +60,9 @@ export function noteSuccess(
 ): void {
   const { windows, emit } = context
   windows.succeed(of, promptTokens)
-  const { reductions = [] } = judgement.position
+  const { reductions } = judgement.position
   const key = { upstream: of.upstream.name, model: keptName(of.model) }
-  const isUndone = succeedInSession(reductions, key, promptTokens) !== reductions
+  const isUndone = reductions !== undefined && succeedInSession(reductions, key, promptTokens) !== reductions
   const isShort = isCutShort(call, promptTokens)
   if (isShort) emit({ kind: 'silent_overflow', upstream: of.upstream.name })
   if (!isUndone && !isShort) return

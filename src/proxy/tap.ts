@@ -187,7 +187,7 @@ export interface TapTarget {
 
 /** Opens a tap on a successful response. */
 export function openTap(target: TapTarget): Tap {
-  const { dialect, head, requestBytes, withCalls = false, withEnd = false, settle, fault } = target
+  const { dialect, head, requestBytes, withCalls = false, withEnd = false } = target
   const coding = codingOf(head.headers)
   const isCoded = coding !== 'identity'
   const tailBytes = withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
@@ -204,11 +204,11 @@ export function openTap(target: TapTarget): Tap {
     } catch (error) {
       // A response that is no JSON, or only the beginning of it, says nothing of itself.
       const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
-      if (!isUnreadable) fault(error as Error)
+      if (!isUnreadable) target.fault(error as Error)
     }
     const { usage } = facts
     const taken = usage ? Object.assign({ estimated: false }, usage) : estimated(read, requestBytes)
-    settle(Object.assign({ callsNothing }, facts, { usage: taken }))
+    target.settle(Object.assign({ callsNothing }, facts, { usage: taken }))
   }
   const tellCoded = () => {
     const { whole } = body
@@ -219,7 +219,7 @@ export function openTap(target: TapTarget): Tap {
       return tell(kept(decodedAtOnce(whole, coding, MAX_DECODED) ?? Buffer.alloc(0), tailBytes))
     decoded(whole, coding, MAX_DECODED)
       .then((plain) => (plain ? tell(kept(plain, tailBytes)) : untold()))
-      .catch(fault)
+      .catch((error: Error) => target.fault(error))
   }
   return {
     take: (chunk) => body.take(chunk),

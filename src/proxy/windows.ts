@@ -53,19 +53,20 @@ export function keptName(model: string): string {
 export function createWindows({ configured, catalogued, now }: WindowSources): Windows {
   const known = new LRUCache<string, KnownWindow>({ max: MAX_PAIRS })
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
+  // Most of the time nobody has said anything of any model.
+  const knownOf = (of: ModelAt) => (known.size === 0 ? undefined : known.get(keyOf(of)))
   const base = (of: ModelAt): BaseContext => {
     const own = configured(of)
-    const stated = known.get(keyOf(of))
+    const stated = knownOf(of)
     // The catalogue takes a while to load: it is asked only where nobody knows better.
     const isStated = own !== undefined || stated?.declared !== undefined || stated?.learned !== undefined
     const listed = isStated ? undefined : catalogued(of)
     return baseContext(own, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
   }
   const change = (of: ModelAt, by: (known: KnownWindow | undefined) => KnownWindow | undefined): void => {
-    const key = keyOf(of)
-    const before = known.get(key)
+    const before = knownOf(of)
     const after = by(before)
-    if (after && after !== before) known.set(key, after)
+    if (after && after !== before) known.set(keyOf(of), after)
   }
   return {
     base,

@@ -1,6 +1,7 @@
 /** Prometheus metrics, folded from events. Every label has a closed set of values or comes from the configuration. */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { collectDefaultMetrics, Gauge, Registry } from 'prom-client'
 import type { ProxyEvent } from './event.ts'
+import { Spreads, Tally } from './tally.ts'
 
 /** Seconds; from a tenth of a millisecond, as Governor's own share is small. */
 const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
@@ -42,31 +43,8 @@ export function createMetrics(levels: Levels): Metrics {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
-  // Counted by label values here and handed over when somebody asks: prom-client checks and hashes them at every step.
-  const counter = (name: string, help: string, ...labelNames: string[]) => {
-    const counts = new Map<string, { readonly labels: Readonly<Record<string, string>>; count: number }>()
-    new Counter({
-      name,
-      help,
-      labelNames,
-      registers,
-      collect() {
-        this.reset()
-        for (const { labels, count } of counts.values()) this.inc(labels, count)
-      },
-    })
-    const add = (amount: number, ...values: string[]): void => {
-      const key = values.join('\n')
-      const known = counts.get(key)
-      if (known) known.count += amount
-      else
-        counts.set(key, {
-          labels: Object.fromEntries(labelNames.map((label, at) => [label, values[at] ?? ''])),
-          count: amount,
-        })
-    }
-    return Object.assign((...values: string[]) => add(1, ...values), { add })
-  }
+  const counter = (name: string, help: string, ...labelNames: string[]) =>
+    new Tally(registry, name, help, labelNames)
   const gauge = (name: string, help: string, level: () => number) =>
     new Gauge({
       name,
@@ -163,30 +141,31 @@ export function createMetrics(levels: Levels): Metrics {
     'alteration',
   )
   const retries = counter('governor_retries_total', 'Requests that repeated one already counted.')
-  const overhead = new Histogram({
-    name: 'governor_overhead_seconds',
-    help: 'Time from the last byte of a guarded request to the call upstream.',
-    buckets: OVERHEAD_BUCKETS,
-    registers,
-  })
-  const upstream = new Histogram({
-    name: 'governor_upstream_seconds',
-    help: 'Time from the call upstream to its response headers.',
-    labelNames: ['upstream'] as const,
-    buckets: UPSTREAM_BUCKETS,
-    registers,
-  })
+  const overhead = new Spreads(
+    registry,
+    'governor_overhead_seconds',
+    'Time from the last byte of a guarded request to the call upstream.',
+    OVERHEAD_BUCKETS,
+    [],
+  )
+  const upstream = new Spreads(
+    registry,
+    'governor_upstream_seconds',
+    'Time from the call upstream to its response headers.',
+    UPSTREAM_BUCKETS,
+    ['upstream'],
+  )
   gauge('governor_open_requests', 'Requests under way.', levels.open)
   gauge('governor_sessions', 'Sessions remembered.', levels.sessions)
 
   const recordRequest = (event: Extract<ProxyEvent, { kind: 'request_ended' }>): void => {
     const method = METHODS.has(event.method) ? event.method : 'other'
     const { upstream: name, dialect, outcome, status } = event
-    requests(name, dialect, method, String(status), outcome)
-    if (event.verdict) verdicts(event.verdict)
-    if (event.isRetry) retries()
-    if (event.overheadMs !== undefined) overhead.observe(event.overheadMs / 1000)
-    if (event.upstreamMs !== undefined) upstream.observe({ upstream: name }, event.upstreamMs / 1000)
+    requests.add(1, name, dialect, method, String(status), outcome)
+    if (event.verdict) verdicts.add(1, event.verdict)
+    if (event.isRetry) retries.add(1)
+    if (event.overheadMs !== undefined) overhead.add(event.overheadMs / 1000)
+    if (event.upstreamMs !== undefined) upstream.add(event.upstreamMs / 1000, name)
   }
 
   const recordUsage = ({ upstream: name, usage }: Extract<ProxyEvent, { kind: 'answered' }>): void => {
@@ -205,33 +184,33 @@ export function createMetrics(levels: Levels): Metrics {
         case 'request_ended':
           return recordRequest(event)
         case 'loop':
-          return loops(event.pattern, toolLabel(event.tool), event.isTold ? 'warned' : 'observed')
+          return loops.add(1, event.pattern, toolLabel(event.tool), event.isTold ? 'warned' : 'observed')
         case 'refused_call':
-          return loops(event.pattern, toolLabel(event.tool), 'blocked')
+          return loops.add(1, event.pattern, toolLabel(event.tool), 'blocked')
         case 'asked_again':
-          return asked(event.outcome)
+          return asked.add(1, event.outcome)
         case 'notice':
-          return notices(event.tier, event.channel, event.meter ?? 'none')
+          return notices.add(1, event.tier, event.channel, event.meter ?? 'none')
         case 'stopped':
-          return stops(event.reason, event.by)
+          return stops.add(1, event.reason, event.by)
         case 'overflow':
-          return overflows(event.recovery, quirkLabel(event.quirk))
+          return overflows.add(1, event.recovery, quirkLabel(event.quirk))
         case 'recovered':
-          return recoveries(event.recovery, event.outcome)
+          return recoveries.add(1, event.recovery, event.outcome)
         case 'silent_overflow':
-          return silentOverflows(event.upstream)
+          return silentOverflows.add(1, event.upstream)
         case 'answer_repeated':
-          return repeats()
+          return repeats.add(1)
         case 'warning_answered':
-          return warnings(event.heed)
+          return warnings.add(1, event.heed)
         case 'priceless':
           return
         case 'answered':
           return recordUsage(event)
         case 'failed_open':
-          return failedOpen(event.reason)
+          return failedOpen.add(1, event.reason)
         case 'alteration_refused':
-          return refused(event.upstream, event.alteration)
+          return refused.add(1, event.upstream, event.alteration)
       }
     },
     async render() {
