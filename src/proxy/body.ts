@@ -56,29 +56,29 @@ export function readBody(request: IncomingMessage, max: number): Promise<ReadBod
     const whole = wholeFor(request.rawHeaders, max)
     const chunks: Buffer[] = []
     let length = 0
-    const leave = () => {
-      request.off('data', take).off('end', finish).off('close', gone).off('error', gone)
-    }
+    let isOver = false
     const take = (chunk: Buffer) => {
       if (whole) chunk.copy(whole, length)
       else chunks.push(chunk)
       length += chunk.length
       if (length <= max) return
-      leave()
+      isOver = true
+      request.off('data', take)
       request.pause()
       resolve({ kind: 'rest', stream: streamOf(request, chunks) })
     }
-    const finish = () => {
-      leave()
+    request.on('data', take)
+    request.on('end', () => {
+      if (isOver) return
+      isOver = true
       const [only] = chunks
       const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
       resolve({ kind: 'whole', bytes })
-    }
-    const gone = () => {
-      leave()
-      reject(new ClientGone('the client left in the middle of its request'))
-    }
-    request.on('data', take).once('end', finish).once('close', gone).once('error', gone)
+    })
+    // Comes in any case; an error before it only where somebody waits for one.
+    request.on('close', () => {
+      if (!isOver) reject(new ClientGone('the client left in the middle of its request'))
+    })
   })
 }
 
