@@ -174,15 +174,15 @@ export interface Tapped {
 /** What a response says of itself. */
 export interface Facts {
   /** Unset where it does not say. */
-  readonly usage?: TokenUsage
+  readonly usage?: TokenUsage | undefined
   /** The id by which a client may go on from this response without sending the history again. */
-  readonly id?: string
+  readonly id?: string | undefined
   /** The id of a conversation that the provider keeps, which the response was added to. */
-  readonly conversation?: string
+  readonly conversation?: string | undefined
   /** What it calls, where that was asked for. */
-  readonly calls?: readonly ToolCall[]
+  readonly calls?: readonly ToolCall[] | undefined
   /** The id of the first item it consists of. */
-  readonly item?: string
+  readonly item?: string | undefined
 }
 
 export interface Dialect {

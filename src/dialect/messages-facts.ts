@@ -1,26 +1,27 @@
 /** What a Messages response says of itself. */
 import type { TokenUsage } from '../core/usage.ts'
+import { decode, isKey, rootStart, skipValue, walkObject } from '../json/scan.ts'
 import { createFrameReader, dataOf } from '../sse/frames.ts'
 import type { Facts, Tapped } from './dialect.ts'
 import { readMessageCalls, streamedMessage } from './messages-held.ts'
 import { laterUsage } from './messages-shape.ts'
-import { parseObject, textOf } from './shape.ts'
+import { isObject, parseObject, textOf } from './shape.ts'
 import { firstText, inside, lastObject, lastText, tokens } from './usage-text.ts'
 
 /** Tokens read from a cache and written to one are counted beside `input_tokens`, not in it. */
 export function messagesUsage(usage: unknown): TokenUsage | undefined {
-  const fresh = tokens(inside(usage, 'input_tokens'))
-  const output = tokens(inside(usage, 'output_tokens'))
+  if (!isObject(usage)) return undefined
+  const fresh = tokens(usage['input_tokens'])
+  const output = tokens(usage['output_tokens'])
   if (fresh === undefined && output === undefined) return undefined
-  const cachedInput = tokens(inside(usage, 'cache_read_input_tokens'))
-  const cacheWrite = tokens(inside(usage, 'cache_creation_input_tokens'))
-  const reasoning = tokens(inside(inside(usage, 'output_tokens_details'), 'thinking_tokens'))
+  const cachedInput = tokens(usage['cache_read_input_tokens'])
+  const cacheWrite = tokens(usage['cache_creation_input_tokens'])
   return {
     input: (fresh ?? 0) + (cachedInput ?? 0) + (cacheWrite ?? 0),
     output: output ?? 0,
-    ...(cachedInput === undefined ? {} : { cachedInput }),
-    ...(cacheWrite === undefined ? {} : { cacheWrite }),
-    ...(reasoning === undefined ? {} : { reasoning }),
+    cachedInput,
+    cacheWrite,
+    reasoning: tokens(inside(usage['output_tokens_details'], 'thinking_tokens')),
   }
 }
 
@@ -33,6 +34,27 @@ function startOf(head: Buffer): unknown {
   return undefined
 }
 
+/** What a whole response says of itself, without reading what the model said; `undefined` where it is no object. */
+function memberValues(whole: Buffer): { readonly usage: unknown; readonly id: string } | undefined {
+  let usage: unknown
+  let id: unknown
+  try {
+    walkObject(whole, rootStart(whole), (keyStart, keyEnd, start) => {
+      const isUsage = isKey(whole, keyStart, keyEnd, 'usage')
+      if (!isUsage && !isKey(whole, keyStart, keyEnd, 'id')) return undefined
+      const end = skipValue(whole, start)
+      const value = decode(whole, { start, end })
+      if (isUsage) usage = value
+      else id = value
+      return end
+    })
+  } catch {
+    // It broke off, or is no JSON.
+    return undefined
+  }
+  return { usage, id: textOf(id) }
+}
+
 function statedIn({ head, tail, whole, streams }: Tapped): { readonly usage: unknown; readonly id: string } {
   if (streams) {
     const start = startOf(head)
@@ -42,21 +64,17 @@ function statedIn({ head, tail, whole, streams }: Tapped): { readonly usage: unk
     }
   }
   // A call's input may hold anything, so that only of a long response usage is looked for in its last bytes.
-  const message = whole && parseObject(whole.toString('utf8'))
-  return message
-    ? { usage: message['usage'], id: textOf(message['id']) }
-    : { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
+  const said = whole && memberValues(whole)
+  return said ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
 }
 
 /** By its id a response can be gone on from in a message thread alone. */
 export function messagesFacts(tapped: Tapped): Facts {
-  const stated = statedIn(tapped)
-  const usage = messagesUsage(stated.usage)
-  const facts = usage ? { usage } : {}
-  if (!tapped.withCalls || stated.id === '') return facts
-  const { whole, streams } = tapped
+  const { withCalls, whole, streams } = tapped
+  const { usage, id } = statedIn(tapped)
+  if (!withCalls || id === '') return { usage: messagesUsage(usage) }
   const said = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
-  return { ...facts, id: stated.id, ...(said ? { calls: said.calls } : {}) }
+  return { usage: messagesUsage(usage), id, calls: said?.calls }
 }
 
 export function messagesCallsNothing({ tail }: Tapped): boolean {

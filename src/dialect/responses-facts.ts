@@ -2,7 +2,7 @@
 import type { ToolCall } from '../core/conversation.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import { decode, elements, kindAt, member, members, root } from '../json/scan.ts'
-import { chatUsage } from './chat-facts.ts'
+import { tokenUsage } from './chat-facts.ts'
 import type { Facts, Tapped } from './dialect.ts'
 import { callOfItem, isClientCall } from './responses-shape.ts'
 import { isObject, type Json, parseObject, textOf } from './shape.ts'
@@ -10,13 +10,7 @@ import { firstText, lastObject } from './usage-text.ts'
 
 /** Its numbers have names of their own, and those inside them. */
 function usageOf(usage: Json | undefined): TokenUsage | undefined {
-  return chatUsage(
-    usage && {
-      ...usage,
-      prompt_tokens_details: usage['input_tokens_details'],
-      completion_tokens_details: usage['output_tokens_details'],
-    },
-  )
+  return usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details'])
 }
 
 /** What a response says of itself after its output, in bytes; it may repeat all tools. */
@@ -25,8 +19,9 @@ const AFTER_OUTPUT = 65_536
 /** Does the response say that its provider has not kept it? */
 function isForgotten({ head, tail }: Tapped): boolean {
   const said = /"store"\s{0,4}:\s{0,4}(true|false)/g
-  const end = tail.subarray(-AFTER_OUTPUT).toString('latin1')
-  const [, last] = [...end.matchAll(said)].at(-1) ?? []
+  const end = tail.toString('latin1', Math.max(0, tail.length - AFTER_OUTPUT))
+  let last: string | undefined
+  for (let found = said.exec(end); found; found = said.exec(end)) last = found[1]
   return (last ?? said.exec(head.toString('latin1'))?.[1]) === 'false'
 }
 
@@ -84,11 +79,13 @@ export function responsesFacts(tapped: Tapped): Facts {
   const usage = usageOf(lastObject(tapped.tail, 'usage'))
   const conversation = textOf(lastObject(tapped.tail, 'conversation')?.['id'])
   const id = firstText(tapped.head, 'id')
+  const said = tapped.withCalls ? callsOf(tapped) : undefined
   return {
-    ...(usage ? { usage } : {}),
-    ...(id === undefined || isForgotten(tapped) ? {} : { id }),
-    ...(conversation === '' ? {} : { conversation }),
-    ...(tapped.withCalls ? callsOf(tapped) : {}),
+    usage,
+    id: id === undefined || isForgotten(tapped) ? undefined : id,
+    conversation: conversation === '' ? undefined : conversation,
+    calls: said?.calls,
+    item: said?.item,
   }
 }
 

@@ -231,8 +231,8 @@ class WatchedResponse implements Receiver {
     this.#isUndecided = mayTell && codingOf(head.headers) === 'identity'
     if (this.#isUndecided || head.status >= 400) {
       this.#held = { head, flow, chunks: [], length: 0 }
-      // Mostly its first bytes come with it, and often all the others.
-      process.nextTick(WatchedResponse.#wait, this)
+      // Mostly its first bytes come at once: no timer is needed for those.
+      queueMicrotask(() => this.#wait())
       return
     }
     if (type.startsWith('text/event-stream') && codingOf(head.headers) === 'identity') {
@@ -294,7 +294,7 @@ class WatchedResponse implements Receiver {
     if (part) replay(part, this.#receiver)
   }
 
-  static #wait(this: void, response: WatchedResponse): void {
-    if (response.#held) response.#patience = setTimeout(() => response.#letGo(), MAX_HELD_MS)
+  #wait(): void {
+    if (this.#held) this.#patience = setTimeout(() => this.#letGo(), MAX_HELD_MS)
   }
 }

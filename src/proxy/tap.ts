@@ -3,7 +3,7 @@
  * what is left of the head and the tail is asked for usage and ids. Nothing is copied or parsed before.
  */
 import type { ToolCall } from '../core/conversation.ts'
-import { type CallUsage, estimateTokens } from '../core/usage.ts'
+import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'
 import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
 import { JsonScanError } from '../json/scan.ts'
 import { decoded, decodedAtOnce } from './body.ts'
@@ -14,13 +14,13 @@ import type { Head } from './upstream.ts'
 export interface Answered {
   readonly usage: CallUsage
   /** The id by which the client may go on from the response, and that of the conversation the provider keeps. */
-  readonly id?: string
-  readonly conversation?: string
-  readonly calls?: readonly ToolCall[]
+  readonly id?: string | undefined
+  readonly conversation?: string | undefined
+  readonly calls?: readonly ToolCall[] | undefined
   /** It surely calls nothing, where that was asked for. */
-  readonly callsNothing?: boolean
+  readonly callsNothing?: boolean | undefined
   /** The id of the first item it consists of. */
-  readonly item?: string
+  readonly item?: string | undefined
 }
 
 export interface Tap {
@@ -41,13 +41,9 @@ const MAX_DECODED = 16 * 1_048_576
 /** Up to so many bytes undoing a content coding takes less time than it takes to have it done elsewhere. */
 const MAX_DECODED_AT_ONCE = 65_536
 
-/** What is kept of a body: its beginning and its end, by reference. */
-interface Kept {
-  take(chunk: Buffer): void
+/** What is looked at of a body, and how long all of it is. */
+interface Body extends Tapped {
   readonly length: number
-  readonly head: Buffer
-  readonly tail: Buffer
-  readonly whole: Buffer | undefined
 }
 
 function joined(chunks: readonly Buffer[]): Buffer {
@@ -55,17 +51,27 @@ function joined(chunks: readonly Buffer[]): Buffer {
   return only && chunks.length === 1 ? only : Buffer.concat(chunks)
 }
 
-/** A class, as accessors in an object literal keep every object of it until the next full collection. */
-class KeptChunks implements Kept {
+/**
+ * What is kept of a body: its beginning and its end, by reference, joined when it is asked for. A class, as accessors in
+ * an object literal keep every object of it until the next full collection.
+ */
+class KeptChunks implements Body {
   readonly #tailBytes: number
-  readonly #head: Buffer[] = []
+  readonly #head: Buffer[]
   readonly #tail: Buffer[] = []
-  #headLength = 0
+  #headLength: number
   #tailLength = 0
-  #length = 0
+  #length: number
+  readonly streams: boolean
+  readonly withCalls: boolean
 
-  constructor(tailBytes: number) {
+  constructor(first: Buffer, tailBytes: number, streams: boolean, withCalls: boolean) {
     this.#tailBytes = tailBytes
+    this.#head = [first]
+    this.#headLength = first.length
+    this.#length = first.length
+    this.streams = streams
+    this.withCalls = withCalls
   }
 
   take(chunk: Buffer): void {
@@ -109,63 +115,41 @@ class KeptChunks implements Kept {
   }
 }
 
-function keep(tailBytes = TAIL_BYTES): Kept {
-  return new KeptChunks(tailBytes)
-}
-
-/** A body that is there already, as it would have been kept. */
-function kept(body: Buffer, tailBytes = TAIL_BYTES): Kept {
-  const whole = body.length <= HEAD_BYTES + tailBytes ? body : undefined
-  return {
-    take: () => undefined,
-    length: body.length,
-    head: body.subarray(0, HEAD_BYTES),
-    tail: whole ?? body.subarray(-tailBytes),
-    whole,
-  }
-}
+const NOTHING = Buffer.alloc(0)
+const NO_FACTS: Facts = {}
 
 /** What a model wrote stands in these, in every dialect. */
 const WRITTEN =
   /"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|input)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"/g
 
 /** Characters that the model wrote, as the tail has them, in proportion to the whole body. */
-function writtenCharacters({ tail, length }: Kept): number {
+function writtenCharacters({ tail, length }: Body): number {
   let characters = 0
   for (const [, written = ''] of tail.toString('latin1').matchAll(WRITTEN)) characters += written.length
   return tail.length === 0 ? 0 : (characters * length) / tail.length
 }
 
-function estimated(body: Kept, requestBytes: number): CallUsage {
+function estimated(body: Body, requestBytes: number): CallUsage {
   return {
     input: estimateTokens(requestBytes),
     output: estimateTokens(writtenCharacters(body)),
+    cachedInput: undefined,
+    cacheWrite: undefined,
+    reasoning: undefined,
+    cost: undefined,
     estimated: true,
   }
 }
 
-/** What is kept of a body, joined when it is asked for. A class for the same reason. */
-class TappedBody implements Tapped {
-  readonly #body: Kept
-  readonly streams: boolean
-  readonly withCalls: boolean
-
-  constructor(body: Kept, streams: boolean, withCalls: boolean) {
-    this.#body = body
-    this.streams = streams
-    this.withCalls = withCalls
-  }
-
-  get head(): Buffer {
-    return this.#body.head
-  }
-
-  get tail(): Buffer {
-    return this.#body.tail
-  }
-
-  get whole(): Buffer | undefined {
-    return this.#body.whole
+function stated(usage: TokenUsage): CallUsage {
+  return {
+    input: usage.input,
+    output: usage.output,
+    cachedInput: usage.cachedInput,
+    cacheWrite: usage.cacheWrite,
+    reasoning: usage.reasoning,
+    cost: undefined,
+    estimated: false,
   }
 }
 
@@ -187,47 +171,103 @@ export interface TapTarget {
 
 /** Opens a tap on a successful response. */
 export function openTap(target: TapTarget): Tap {
-  const { dialect, head, requestBytes, withCalls = false, withEnd = false } = target
-  const coding = codingOf(head.headers)
-  const isCoded = coding !== 'identity'
-  const tailBytes = withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
-  const body = keep(isCoded ? MAX_ENCODED : tailBytes)
-  let isOver = false
-  const tell = (read: Kept) => {
-    const streams = isEventStream(head.headers)
-    const tapped = new TappedBody(read, streams, withCalls)
-    let facts: Facts = {}
+  return new ResponseTap(target)
+}
+
+class ResponseTap implements Tap {
+  readonly #target: TapTarget
+  readonly #coding: string
+  readonly #streams: boolean
+  readonly #withCalls: boolean
+  /** The first chunk, which most often is all. */
+  #first: Buffer | undefined
+  #more: KeptChunks | undefined
+  #isOver = false
+
+  constructor(target: TapTarget) {
+    const { headers } = target.head
+    this.#target = target
+    this.#coding = codingOf(headers)
+    this.#streams = isEventStream(headers)
+    this.#withCalls = target.withCalls === true
+  }
+
+  get #tailBytes(): number {
+    return this.#withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
+  }
+
+  take(chunk: Buffer): void {
+    if (this.#more) {
+      this.#more.take(chunk)
+    } else if (this.#first) {
+      const tailBytes = this.#coding === 'identity' ? this.#tailBytes : MAX_ENCODED
+      this.#more = new KeptChunks(this.#first, tailBytes, this.#streams, this.#withCalls)
+      this.#more.take(chunk)
+    } else {
+      this.#first = chunk
+    }
+  }
+
+  end(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    if (this.#coding !== 'identity') this.#tellCoded()
+    else if (this.#more) this.#tell(this.#more)
+    else this.#tell(this.#all(this.#first ?? NOTHING))
+  }
+
+  /** A body that is all there, as it would have been kept. */
+  #plain(body: Buffer): Body {
+    const tailBytes = this.#tailBytes
+    const all = this.#all(body)
+    const head = body.subarray(0, HEAD_BYTES)
+    if (body.length <= HEAD_BYTES + tailBytes) return { ...all, head }
+    return { ...all, head, tail: body.subarray(-tailBytes), whole: undefined }
+  }
+
+  #all(body: Buffer): Body {
+    return {
+      head: body,
+      tail: body,
+      whole: body,
+      length: body.length,
+      streams: this.#streams,
+      withCalls: this.#withCalls,
+    }
+  }
+
+  #tellCoded(): void {
+    const whole = this.#more ? this.#more.whole : (this.#first ?? NOTHING)
+    // Of what can't be undone not even its length says much; the request's does.
+    const untold = () => this.#tell(this.#all(NOTHING))
+    if (!whole) return untold()
+    if (whole.length <= MAX_DECODED_AT_ONCE)
+      return this.#tell(this.#plain(decodedAtOnce(whole, this.#coding, MAX_DECODED) ?? NOTHING))
+    decoded(whole, this.#coding, MAX_DECODED)
+      .then((plain) => (plain ? this.#tell(this.#plain(plain)) : untold()))
+      .catch((error: Error) => this.#target.fault(error))
+  }
+
+  #tell(body: Body): void {
+    const { dialect, requestBytes, withEnd } = this.#target
+    let facts: Facts = NO_FACTS
     let callsNothing = false
     try {
-      facts = dialect.facts(tapped)
-      callsNothing = withEnd && dialect.callsNothing(tapped)
+      facts = dialect.facts(body)
+      callsNothing = withEnd === true && dialect.callsNothing(body)
     } catch (error) {
       // A response that is no JSON, or only the beginning of it, says nothing of itself.
       const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
-      if (!isUnreadable) target.fault(error as Error)
+      if (!isUnreadable) this.#target.fault(error as Error)
     }
-    const { usage } = facts
-    const taken = usage ? Object.assign({ estimated: false }, usage) : estimated(read, requestBytes)
-    target.settle(Object.assign({ callsNothing }, facts, { usage: taken }))
-  }
-  const tellCoded = () => {
-    const { whole } = body
-    // Of what can't be undone not even its length says much; the request's does.
-    const untold = () => tell(kept(Buffer.alloc(0)))
-    if (!whole) return untold()
-    if (whole.length <= MAX_DECODED_AT_ONCE)
-      return tell(kept(decodedAtOnce(whole, coding, MAX_DECODED) ?? Buffer.alloc(0), tailBytes))
-    decoded(whole, coding, MAX_DECODED)
-      .then((plain) => (plain ? tell(kept(plain, tailBytes)) : untold()))
-      .catch((error: Error) => target.fault(error))
-  }
-  return {
-    take: (chunk) => body.take(chunk),
-    end() {
-      if (isOver) return
-      isOver = true
-      if (isCoded) tellCoded()
-      else tell(body)
-    },
+    const { usage, id, conversation, calls, item } = facts
+    this.#target.settle({
+      usage: usage ? stated(usage) : estimated(body, requestBytes),
+      id,
+      conversation,
+      calls,
+      callsNothing,
+      item,
+    })
   }
 }

@@ -81,6 +81,9 @@ export function createWindows({ configured, catalogued, now }: WindowSources): W
     },
     learn: (of, overflow) => change(of, (window) => learn(window, overflow)),
     declare: (of, window) => change(of, (before) => declare(before, window)),
-    succeed: (of, promptTokens) => change(of, (window) => succeed(window, promptTokens)),
+    succeed: (of, promptTokens) => {
+      // Every answer comes by here, and of most models nothing is known.
+      if (known.size > 0) change(of, (window) => succeed(window, promptTokens))
+    },
   }
 }
