@@ -7,7 +7,7 @@ import { processesOf } from './rounds.mjs'
 const SUBJECTS = ['governor', 'pipe', 'undici', 'parse']
 const CONVERSATION = { bytes: 1_048_576, turns: 100 }
 /** Conversations before anything is measured. */
-const WARMUP = 5
+const WARMUP = 15
 const PARSER = join(import.meta.dirname, '..', 'parser.mjs')
 
 /** Of every request the median over conversations, so that no stall of the machine counts; then the sum, in ms. */
