@@ -1,6 +1,6 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
+import { LRUCache } from 'lru-cache'
 import type { FirstAnswer, Session, Thread } from '../core/session.ts'
-import { Recent } from './recent.ts'
 import type { Link, SessionKey, Store } from './store.ts'
 
 export interface MemoryLimits {
@@ -51,46 +51,102 @@ function nameOf({ tenant, id }: SessionKey): string {
   return `${tenant}:${id}`
 }
 
-/** `now` gives milliseconds that only grow. All that it is asked for is there at once. */
+interface ShelfLimits<V> {
+  readonly max: number
+  /** Milliseconds since something was last used. */
+  readonly ttl: number
+  /** Bytes that all of them together may take, roughly; what alone takes more is not kept. */
+  readonly maxBytes: number
+  readonly sizeOf: (value: V) => number
+  readonly now: () => number
+}
+
+/** What is kept, and what it took when it was weighed, in bytes. */
+interface Kept<V> {
+  value: V
+  readonly bytes: number
+}
+
+/** So many bytes something may grow by before it is weighed anew. */
+const SLACK = 1_024
+
+/** Things by name, the most recently used of them. What is there is changed in its place: to put it back costs as much again. */
+class Shelf<V> {
+  readonly #sizeOf: (value: V) => number
+  readonly #kept: LRUCache<string, Kept<V>>
+
+  constructor({ max, ttl, maxBytes, sizeOf, now }: ShelfLimits<V>) {
+    this.#sizeOf = sizeOf
+    this.#kept = new LRUCache({
+      max,
+      ttl,
+      maxSize: maxBytes,
+      sizeCalculation: ({ bytes }) => bytes,
+      updateAgeOnGet: true,
+      perf: { now },
+      ttlResolution: 0,
+    })
+  }
+
+  get size(): number {
+    return this.#kept.size
+  }
+
+  get(name: string): Kept<V> | undefined {
+    return this.#kept.get(name)
+  }
+
+  /** `known`: what is there under this name. */
+  put(name: string, value: V, known = this.get(name)): void {
+    const bytes = this.#sizeOf(value)
+    if (known && Math.abs(bytes - known.bytes) <= SLACK) known.value = value
+    else this.#kept.set(name, { value, bytes })
+  }
+}
+
+/** `now` gives milliseconds that only grow, from any point on but 0. All that it is asked for is there at once. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
-  const sessions = new Recent<Session>({ max, ttl, maxBytes, sizeOf, now })
-  const links = new Recent<Link>({
+  const sessions = new Shelf<Session>({ max, ttl, maxBytes, sizeOf, now })
+  const links = new Shelf<Link>({
     max: max * LINKS_PER_SESSION,
     ttl,
     maxBytes: Math.max(1, Math.floor(maxBytes * SHARE_OF_LINKS)),
     sizeOf: sizeOfLink,
     now,
   })
-  const firsts = new Recent<FirstAnswer[]>({
+  const firsts = new LRUCache<string, FirstAnswer[]>({
     max,
     ttl,
-    maxBytes: Number.POSITIVE_INFINITY,
-    sizeOf: () => 0,
-    now,
+    updateAgeOnGet: true,
+    perf: { now },
+    ttlResolution: 0,
   })
   return {
     update(key, change) {
       const name = nameOf(key)
-      const known = sessions.use(name)
+      const known = sessions.get(name)
       const { session, result } = change(known?.value)
-      if (known) sessions.replace(known, session)
-      else sessions.add(name, session)
+      sessions.put(name, session, known)
       return result
     },
-    link: (tenant, response, link) => links.set(nameOf({ tenant, id: response }), link),
-    linked: (tenant, response) => links.use(nameOf({ tenant, id: response }))?.value,
+    link: (tenant, response, link) => links.put(nameOf({ tenant, id: response }), link),
+    linked: (tenant, response) => links.get(nameOf({ tenant, id: response }))?.value,
     keepFirst(key, first) {
       const name = nameOf(key)
-      const known = firsts.use(name)?.value
-      if (!known) return firsts.add(name, [first])
+      const known = firsts.get(name)
+      if (!known) {
+        firsts.set(name, [first])
+        return
+      }
       known.push(first)
       if (known.length > MAX_FIRSTS) known.shift()
     },
     takeFirst(key) {
-      const known = firsts.use(nameOf(key))
-      const first = known?.value.pop()
-      if (known?.value.length === 0) firsts.remove(known)
+      const name = nameOf(key)
+      const known = firsts.get(name)
+      const first = known?.pop()
+      if (known?.length === 0) firsts.delete(name)
       return first
     },
     get size() {
