@@ -33,7 +33,10 @@ function holdsMedia(body: Buffer): boolean {
   let found = 0
   for (let sample = 0; sample < SAMPLES; sample++) {
     const start = Math.floor(sample * step)
-    if (body.subarray(start, start + SAMPLE_BYTES).every(isBase64)) found++
+    const end = Math.min(start + SAMPLE_BYTES, body.length)
+    let at = start
+    while (at < end && isBase64(body[at] ?? 0)) at++
+    if (at === end) found++
   }
   return found >= SAMPLES * MEDIA_SHARE
 }
@@ -45,7 +48,8 @@ function holdsMedia(body: Buffer): boolean {
 function isCutShort({ body }: UpstreamCall, promptTokens: number): boolean {
   const bytes = lengthOf(body)
   if (bytes < LEAST_BYTES || promptTokens <= 0 || promptTokens * BYTES_PER_TOKEN >= bytes) return false
-  const pieces: readonly Buffer[] = Buffer.isBuffer(body) ? [body] : Array.isArray(body) ? body : []
+  if (Buffer.isBuffer(body)) return !holdsMedia(body)
+  const pieces: readonly Buffer[] = Array.isArray(body) ? body : []
   const [longest] = pieces.toSorted((a, b) => b.length - a.length)
   return longest !== undefined && !holdsMedia(longest)
 }
