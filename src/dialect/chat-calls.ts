@@ -11,23 +11,29 @@ export interface ChatMessage {
   readonly function_call?: unknown
 }
 
-function callOf(id: unknown, call: unknown): ToolCall[] {
-  if (!isObject(call)) return []
-  return [{ id: textOf(id), name: textOf(call['name']), arguments: textOf(call['arguments']) }]
+function callOf(id: unknown, name: unknown, args: unknown): ToolCall {
+  return { id: textOf(id), name: textOf(name), arguments: textOf(args) }
+}
+
+/** The calls that a decoded list holds. */
+export function listedCalls(list: unknown): readonly ToolCall[] {
+  const calls: ToolCall[] = []
+  if (!Array.isArray(list)) return calls
+  for (const call of list) {
+    if (!isObject(call)) continue
+    const { id, custom, function: called } = call
+    // Custom tools carry free text where functions carry JSON.
+    if (isObject(custom)) calls.push(callOf(id, custom['name'], custom['input']))
+    else if (isObject(called)) calls.push(callOf(id, called['name'], called['arguments']))
+  }
+  return calls
 }
 
 /** The calls of a message: those listed, or the one of the old kind. */
-export function callsOf(message: ChatMessage): ToolCall[] {
-  const calls = Array.isArray(message.tool_calls) ? message.tool_calls : []
-  const modern = calls.flatMap((call: unknown) => {
-    if (!isObject(call)) return []
-    // Custom tools carry free text where functions carry JSON.
-    const custom = call['custom']
-    if (isObject(custom)) return callOf(call['id'], { name: custom['name'], arguments: custom['input'] })
-    return callOf(call['id'], call['function'])
-  })
-  if (modern.length > 0) return modern
+export function callsOf(message: ChatMessage): readonly ToolCall[] {
+  const listed = listedCalls(message.tool_calls)
+  if (listed.length > 0) return listed
   // The old kind has no ids: a result is known by the name of its function.
   const single = message.function_call
-  return isObject(single) ? callOf(single['name'], single) : []
+  return isObject(single) ? [callOf(single['name'], single['name'], single['arguments'])] : []
 }

@@ -1,47 +1,81 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
 
-import type { Conversation, Role } from '../core/conversation.ts'
+import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversation.ts'
+import type { Channel } from '../core/verdict.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
-import { decode, elements, isKey, member, members, type Span, skipValue, walkObject } from '../json/scan.ts'
+import {
+  decode,
+  decodeString,
+  firstElement,
+  firstKey,
+  isKey,
+  member,
+  members,
+  nextElement,
+  nextKey,
+  type Span,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
-import { type ChatMessage, callsOf } from './chat-calls.ts'
+import { type ChatMessage, callsOf, listedCalls } from './chat-calls.ts'
 import { chatCallsNothing, chatFacts } from './chat-facts.ts'
 import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
 import { openChatStream } from './chat-stream.ts'
-import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
-import { addText, fieldReader, holdsItems, type ListedItem, recallItems, remember, roleAt } from './listed.ts'
+import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
+import {
+  addText,
+  decodeAt,
+  fieldOf,
+  holdsItems,
+  isNull,
+  isTrue,
+  type ListedItem,
+  type NamedRole,
+  recallItems,
+  roleOf,
+  stringAt,
+} from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
-import { isObject, textOf } from './shape.ts'
+import { isObject } from './shape.ts'
 
-const ROLES: ReadonlyMap<string, Role> = new Map([
+const ROLES: readonly NamedRole[] = [
+  ['tool', 'tool'],
+  ['assistant', 'assistant'],
+  ['user', 'user'],
   ['system', 'system'],
   ['developer', 'system'],
-  ['user', 'user'],
-  ['assistant', 'assistant'],
-  ['tool', 'tool'],
   ['function', 'tool'],
-])
+]
 
+const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
 
-/** The texts of a content: a string, or a list of parts of which those with a text count. */
-function textsOf(content: unknown): string[] {
-  if (typeof content === 'string') return [content]
-  if (!Array.isArray(content)) return []
-  return content.flatMap((part: unknown) => {
-    if (typeof part === 'string') return [part]
-    return isObject(part) && typeof part['text'] === 'string' ? [part['text']] : []
-  })
+/** The texts of a content that is a list of parts: of those that have one. */
+function textsOf(parts: unknown): string[] {
+  const texts: string[] = []
+  if (!Array.isArray(parts)) return texts
+  for (const part of parts) {
+    if (typeof part === 'string') texts.push(part)
+    else if (isObject(part) && typeof part['text'] === 'string') texts.push(part['text'])
+  }
+  return texts
 }
 
-/** A message by its bytes. */
+/** A message by its bytes. Offsets are from the message's own start; 0 where it has no such thing. */
 export interface ChatItem extends ListedItem {
-  /** Where the list of its tool calls starts, from the message's own start; 0 where it has none. */
+  /** Where its content starts. */
+  readonly content: number
+  /** Where the list of its tool calls starts. */
   readonly calls: number
-  /** It holds the one call of the old kind. */
-  readonly hasFunctionCall: boolean
+  /** How many it makes: those listed, or the one of the old kind. */
+  readonly callCount: number
+  /** Where the id starts of the call that it answers, or, of the old kind, the name. */
+  readonly answers: number
 }
 
 type Index = ListIndex<ChatItem>
@@ -49,58 +83,127 @@ type Index = ListIndex<ChatItem>
 /** Reads what a message is, its text and calls unread. */
 function readItem(json: Buffer, at: number): ChatItem {
   let role: Role = 'system'
+  let content = 0
   let calls = 0
+  let listed = 0
   let hasFunctionCall = false
-  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
-    if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value, ROLES)
-    else if (isKey(json, keyStart, keyEnd, 'tool_calls'))
-      calls = json[value] === OPEN_BRACKET ? value - at : 0
-    else if (isKey(json, keyStart, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
-  })
-  return { start: at, end, role, calls, hasFunctionCall }
+  let id = 0
+  let name = 0
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    let end = -1
+    if (isKey(json, key, keyEnd, 'role')) {
+      end = skipValue(json, value)
+      role = roleOf(json, value, end, ROLES)
+    } else if (isKey(json, key, keyEnd, 'content')) content = value - at
+    else if (isKey(json, key, keyEnd, 'tool_call_id')) id = value - at
+    else if (isKey(json, key, keyEnd, 'tool_calls')) {
+      calls = 0
+      listed = 0
+      if (json[value] === OPEN_BRACKET) {
+        calls = value - at
+        let call = firstElement(json, value)
+        while (json[call] !== CLOSE_BRACKET) {
+          listed++
+          call = nextElement(json, skipValue(json, call))
+        }
+        end = call + 1
+      }
+    } else if (isKey(json, key, keyEnd, 'name')) name = value - at
+    else if (isKey(json, key, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
+    key = nextKey(json, end === -1 ? skipValue(json, value) : end)
+  }
+  const callCount = role !== 'assistant' ? 0 : listed > 0 || !hasFunctionCall ? listed : 1
+  const hasId = id > 0 && !isNull(json, at + id)
+  const answers = role !== 'tool' ? 0 : hasId ? id : name
+  return { start: at, end: key + 1, role, content, calls, callCount, answers }
 }
 
-/** How many elements has the list that starts `at`? */
-function countAt(json: Buffer, at: number): number {
-  return elements(json, { start: at, end: skipValue(json, at) }).length
-}
+const NO_CALLS: readonly ToolCall[] = []
+const NO_RESULTS: readonly ToolResult[] = []
+const NO_TEXTS: readonly string[] = []
 
-function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
-  const { json, items, fields } = index
-  const message = remember((at): ChatMessage => {
-    const item = items[at]
-    return item ? (decode(json, item) as ChatMessage) : {}
-  })
-  const role = (at: number): Role => items[at]?.role ?? 'system'
-  const texts = (at: number) => textsOf(message(at).content)
-  return {
-    model: textOf(field('model')),
-    streams: field('stream') === true,
-    offersTools: ['tools', 'functions'].some((name) => {
-      const offered = member(fields, name)?.value
-      return offered !== undefined && holdsItems(json, offered)
-    }),
-    systemText() {
-      const leading = items.findIndex((item) => item.role !== 'system')
-      const all = items.slice(0, leading === -1 ? items.length : leading)
-      return all.flatMap((_, at) => texts(at)).join('\n')
-    },
-    length: items.length,
-    role,
-    texts,
-    calls: (at) => (role(at) === 'assistant' ? callsOf(message(at)) : []),
-    results(at) {
-      if (role(at) !== 'tool') return []
-      const { tool_call_id: id, name } = message(at)
-      return [{ callId: textOf(id ?? name), text: texts(at).join('\n') }]
-    },
-    callCount(at) {
-      const item = items[at]
-      if (item?.role !== 'assistant') return 0
-      const listed = item.calls > 0 ? countAt(json, item.start + item.calls) : 0
-      return listed > 0 || !item.hasFunctionCall ? listed : 1
-    },
-    resultCount: (at) => (role(at) === 'tool' ? 1 : 0),
+class ChatConversation implements Conversation {
+  readonly model: string
+  readonly streams: boolean
+  readonly offersTools: boolean
+  readonly length: number
+  readonly #json: Buffer
+  readonly #items: readonly ChatItem[]
+  readonly #texts = new Map<number, readonly string[]>()
+  readonly #calls = new Map<number, readonly ToolCall[]>()
+
+  constructor({ json, fields, items }: Index) {
+    this.model = stringAt(json, member(fields, 'model')?.value.start)
+    this.streams = isTrue(json, member(fields, 'stream')?.value)
+    this.offersTools =
+      holdsItems(json, member(fields, 'tools')?.value) || holdsItems(json, member(fields, 'functions')?.value)
+    this.length = items.length
+    this.#json = json
+    this.#items = items
+  }
+
+  systemText(): string {
+    let text = ''
+    let count = 0
+    for (let at = 0; at < this.length && this.role(at) === 'system'; at++) {
+      for (const one of this.texts(at)) text += count++ === 0 ? one : `\n${one}`
+    }
+    return text
+  }
+
+  role(at: number): Role {
+    return this.#items[at]?.role ?? 'system'
+  }
+
+  texts(at: number): readonly string[] {
+    const known = this.#texts.get(at)
+    if (known) return known
+    const texts = this.#textsAt(at)
+    this.#texts.set(at, texts)
+    return texts
+  }
+
+  #textsAt(at: number): readonly string[] {
+    const item = this.#items[at]
+    if (!item || item.content === 0) return NO_TEXTS
+    const start = item.start + item.content
+    const first = this.#json[start]
+    if (first === QUOTE) return [decodeString(this.#json, start)]
+    return first === OPEN_BRACKET ? textsOf(decodeAt(this.#json, start)) : NO_TEXTS
+  }
+
+  calls(at: number): readonly ToolCall[] {
+    const item = this.#items[at]
+    if (!item || item.callCount === 0) return NO_CALLS
+    const known = this.#calls.get(at)
+    if (known) return known
+    const calls = this.#callsAt(item)
+    this.#calls.set(at, calls)
+    return calls
+  }
+
+  #callsAt(item: ChatItem): readonly ToolCall[] {
+    const listed = item.calls > 0 ? listedCalls(decodeAt(this.#json, item.start + item.calls)) : NO_CALLS
+    return listed.length > 0 ? listed : callsOf(decode(this.#json, item) as ChatMessage)
+  }
+
+  results(at: number): readonly ToolResult[] {
+    const item = this.#items[at]
+    if (item?.role !== 'tool') return NO_RESULTS
+    const callId = stringAt(this.#json, item.answers === 0 ? undefined : item.start + item.answers)
+    const texts = this.texts(at)
+    return [{ callId, text: texts.length === 1 ? (texts[0] ?? '') : texts.join('\n') }]
+  }
+
+  callCount(at: number): number {
+    return this.#items[at]?.callCount ?? 0
+  }
+
+  resultCount(at: number): number {
+    return this.role(at) === 'tool' ? 1 : 0
   }
 }
 
@@ -136,36 +239,52 @@ function banTools(index: Index, ban: ToolBan): Edit[] {
   return edits
 }
 
+class ChatRequest implements DialectRequest {
+  readonly list: Index
+  readonly conversation: Conversation
+
+  constructor(list: Index) {
+    this.list = list
+    this.conversation = new ChatConversation(list)
+  }
+
+  field(name: string): unknown {
+    return fieldOf(this.list, name)
+  }
+
+  notice(text: string, channel: Channel): Edit[] | undefined {
+    const { json, list, items } = this.list
+    if (items.length === 0) return undefined
+    if (channel === 'system' || channel === 'user') {
+      return [appendElement(json, list, messageJson(channel, text))]
+    }
+    const target = lastInput(this.list, this.conversation)
+    const edit = target && addParagraph(json, target, text)
+    return edit && [edit]
+  }
+
+  announce(text: string): Edit[] {
+    const { json, list, items } = this.list
+    const first = items[0]
+    const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
+    return [edit ?? prependElement(json, list, messageJson('system', text))]
+  }
+
+  banTools(ban: ToolBan): Edit[] {
+    return banTools(this.list, ban)
+  }
+
+  goOn(rounds: readonly RefusedRound[], isBare = false): Edit[] {
+    const { json, list } = this.list
+    return rounds
+      .flatMap((round) => roundMessages(round, isBare))
+      .map((message) => appendElement(json, list, JSON.stringify(message)))
+  }
+}
+
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const list = indexList<ChatItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
-  if (!list) return undefined
-  const { json, fields, list: messages, items } = list
-  const field = fieldReader(json, fields)
-  const conversation = conversationOf(list, field)
-  return {
-    list,
-    conversation,
-    field,
-    notice(text, channel) {
-      if (items.length === 0) return undefined
-      if (channel === 'system' || channel === 'user') {
-        return [appendElement(json, messages, messageJson(channel, text))]
-      }
-      const target = lastInput(list, conversation)
-      const edit = target && addParagraph(json, target, text)
-      return edit && [edit]
-    },
-    announce(text) {
-      const first = items[0]
-      const edit = first && conversation.role(0) === 'system' ? addParagraph(json, first, text) : undefined
-      return [edit ?? prependElement(json, messages, messageJson('system', text))]
-    },
-    banTools: (ban) => banTools(list, ban),
-    goOn: (rounds, isBare = false) =>
-      rounds
-        .flatMap((round) => roundMessages(round, isBare))
-        .map((message) => appendElement(json, messages, JSON.stringify(message))),
-  }
+  return list && new ChatRequest(list)
 }
 
 export const chat: Dialect = {

@@ -4,7 +4,9 @@ import { appendElement, appendParagraph, type Edit } from '../json/edit.ts'
 import type { KnownItems, OpenList } from '../json/list.ts'
 import {
   decode,
+  decodeString,
   elements,
+  isPlainly,
   kindAt,
   type Member,
   member,
@@ -14,23 +16,37 @@ import {
   skipValue,
 } from '../json/scan.ts'
 import type { Recall } from './dialect.ts'
-import { textOf } from './shape.ts'
 
 const QUOTE = 0x22
+const LETTER_N = 0x6e
+const LETTER_T = 0x74
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
+
+/** A request by its top-level fields. */
+interface Fields {
+  readonly json: Buffer
+  readonly fields: readonly Member[]
+}
 
 /** An item of the list by its bytes. */
 export interface ListedItem extends Span {
   readonly role: Role
 }
 
-/** The role that the text at `at` names. One that is not known is nobody's word: a human's would start a run. */
-export function roleAt(json: Buffer, at: number, roles: ReadonlyMap<string, Role>): Role {
-  if (json[at] !== QUOTE) return 'system'
-  const end = skipValue(json, at)
-  const role = roles.get(json.toString('latin1', at + 1, end - 1))
-  return role ?? roles.get(textOf(decode(json, { start: at, end }))) ?? 'system'
+/** What a dialect calls a role; the frequent ones should come first. */
+export type NamedRole = readonly [name: string, role: Role]
+
+function roleNamed(name: string, roles: readonly NamedRole[]): Role | undefined {
+  for (const [known, role] of roles) if (known === name) return role
+  return undefined
+}
+
+/** The role that the value between two offsets names. One that is not known is nobody's word: a human's would start a run. */
+export function roleOf(json: Buffer, start: number, end: number, roles: readonly NamedRole[]): Role {
+  if (json[start] !== QUOTE) return 'system'
+  for (const [name, role] of roles) if (isPlainly(json, start, end, name)) return role
+  return roleNamed(decodeString(json, start), roles) ?? 'system'
 }
 
 /** The bytes from the list's start to the end of the first assistant message: what tells conversations apart. */
@@ -64,17 +80,34 @@ export function remember<T>(compute: (at: number) => T): (at: number) => T {
   }
 }
 
-/** Does the list that starts there hold anything? */
-export function holdsItems(json: Buffer, { start }: Span): boolean {
-  return json[start] === OPEN_BRACKET && json[skipSpace(json, start + 1)] !== CLOSE_BRACKET
+/** Is the value a list that holds anything? */
+export function holdsItems(json: Buffer, value: Span | undefined): boolean {
+  if (value === undefined || json[value.start] !== OPEN_BRACKET) return false
+  return json[skipSpace(json, value.start + 1)] !== CLOSE_BRACKET
 }
 
-/** Decodes top-level fields by name; `undefined` where there is none. */
-export function fieldReader(json: Buffer, fields: readonly Member[]): (name: string) => unknown {
-  return (name) => {
-    const value = member(fields, name)?.value
-    return value && decode(json, value)
-  }
+/** Decodes the value that starts `at`. */
+export function decodeAt(json: Buffer, at: number): unknown {
+  return decode(json, { start: at, end: skipValue(json, at) })
+}
+
+/** The text that the value at `at` is; empty where it is none. */
+export function stringAt(json: Buffer, at: number | undefined): string {
+  return at !== undefined && json[at] === QUOTE ? decodeString(json, at) : ''
+}
+
+export function isTrue(json: Buffer, value: Span | undefined): boolean {
+  return value !== undefined && json[value.start] === LETTER_T
+}
+
+export function isNull(json: Buffer, at: number): boolean {
+  return json[at] === LETTER_N
+}
+
+/** Decodes the top-level field of a name; `undefined` where there is none. */
+export function fieldOf({ json, fields }: Fields, name: string): unknown {
+  const value = member(fields, name)?.value
+  return value && decode(json, value)
 }
 
 /** Puts a text at the end of a content, a string or a list of parts; `undefined` where its form can't take one. */

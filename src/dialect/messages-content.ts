@@ -3,20 +3,24 @@ import type { ToolCall, ToolResult } from '../core/conversation.ts'
 import { hashOf } from '../core/hash.ts'
 import {
   decode,
+  decodeString,
+  firstElement,
+  firstKey,
   isKey,
-  JsonScanError,
+  isPlainly,
   kindAt,
   member,
   members,
+  nextElement,
+  nextKey,
   type Span,
-  skipSpace,
+  skipString,
   skipValue,
-  walkObject,
+  valueAfter,
 } from '../json/scan.ts'
 import { isObject, type Json, objectsOf, textOf } from './shape.ts'
 
 const QUOTE = 0x22
-const COMMA = 0x2c
 const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
@@ -35,35 +39,38 @@ export interface Content {
   readonly blocks: readonly Block[]
 }
 
-function typeAt(json: Buffer, at: number): string {
-  if (json[at] !== QUOTE) return ''
-  const end = skipValue(json, at)
-  const plain = json.toString('latin1', at + 1, end - 1)
-  return /^\w*$/.test(plain) ? plain : textOf(decode(json, { start: at, end }))
+/** The types of blocks that are frequent; a string each, made once. */
+const TYPES = ['text', 'tool_use', 'tool_result', 'thinking', 'image']
+
+function typeAt(json: Buffer, start: number, end: number): string {
+  if (json[start] !== QUOTE) return ''
+  for (const type of TYPES) if (isPlainly(json, start, end, type)) return type
+  return decodeString(json, start)
 }
 
 function blockAt(json: Buffer, at: number): Block {
   if (json[at] !== OPEN_BRACE) return { type: '', start: at, end: skipValue(json, at) }
   let type = ''
-  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
-    if (isKey(json, keyStart, keyEnd, 'type')) type = typeAt(json, value)
-  })
-  return { type, start: at, end }
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    const end = skipValue(json, value)
+    if (isKey(json, key, keyEnd, 'type')) type = typeAt(json, value, end)
+    key = nextKey(json, end)
+  }
+  return { type, start: at, end: key + 1 }
 }
 
 /** Reads the content that starts at `start`. @throws {JsonScanError} */
 export function contentAt(json: Buffer, start: number): Content {
   if (json[start] !== OPEN_BRACKET) return { json, value: { start, end: skipValue(json, start) }, blocks: [] }
   const blocks: Block[] = []
-  let at = skipSpace(json, start + 1)
+  let at = firstElement(json, start)
   while (json[at] !== CLOSE_BRACKET) {
-    if (blocks.length > 0) {
-      if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
-      at = skipSpace(json, at + 1)
-    }
     const block = blockAt(json, at)
     blocks.push(block)
-    at = skipSpace(json, block.end)
+    at = nextElement(json, block.end)
   }
   return { json, value: { start, end: at + 1 }, blocks }
 }
@@ -75,7 +82,9 @@ function blockOf({ json }: Content, block: Block): Json {
 
 /** How many blocks of a type there are. */
 export function countOf({ blocks }: Content, type: string): number {
-  return blocks.reduce((count, block) => (block.type === type ? count + 1 : count), 0)
+  let count = 0
+  for (const block of blocks) if (block.type === type) count++
+  return count
 }
 
 /** The texts of a content, without reasoning, calls, results and documents. */

@@ -1,12 +1,23 @@
 /** What a Messages response says of itself. */
 import type { TokenUsage } from '../core/usage.ts'
-import { decode, isKey, rootStart, skipValue, walkObject } from '../json/scan.ts'
+import {
+  decode,
+  firstKey,
+  isKey,
+  nextKey,
+  rootStart,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../json/scan.ts'
 import { createFrameReader, dataOf } from '../sse/frames.ts'
 import type { Facts, Tapped } from './dialect.ts'
 import { readMessageCalls, streamedMessage } from './messages-held.ts'
 import { laterUsage } from './messages-shape.ts'
 import { isObject, parseObject, textOf } from './shape.ts'
 import { firstText, inside, lastObject, lastText, tokens } from './usage-text.ts'
+
+const QUOTE = 0x22
 
 /** Tokens read from a cache and written to one are counted beside `input_tokens`, not in it. */
 export function messagesUsage(usage: unknown): TokenUsage | undefined {
@@ -39,15 +50,15 @@ function memberValues(whole: Buffer): { readonly usage: unknown; readonly id: st
   let usage: unknown
   let id: unknown
   try {
-    walkObject(whole, rootStart(whole), (keyStart, keyEnd, start) => {
-      const isUsage = isKey(whole, keyStart, keyEnd, 'usage')
-      if (!isUsage && !isKey(whole, keyStart, keyEnd, 'id')) return undefined
+    let key = firstKey(whole, rootStart(whole))
+    while (whole[key] === QUOTE) {
+      const keyEnd = skipString(whole, key)
+      const start = valueAfter(whole, keyEnd)
       const end = skipValue(whole, start)
-      const value = decode(whole, { start, end })
-      if (isUsage) usage = value
-      else id = value
-      return end
-    })
+      if (isKey(whole, key, keyEnd, 'usage')) usage = decode(whole, { start, end })
+      else if (isKey(whole, key, keyEnd, 'id')) id = decode(whole, { start, end })
+      key = nextKey(whole, end)
+    }
   } catch {
     // It broke off, or is no JSON.
     return undefined

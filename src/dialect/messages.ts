@@ -1,12 +1,32 @@
 /** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
 
-import type { Conversation, Role } from '../core/conversation.ts'
+import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversation.ts'
 import type { Channel } from '../core/verdict.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
-import { isKey, member, members, type Span, walkObject } from '../json/scan.ts'
+import {
+  firstKey,
+  isKey,
+  member,
+  members,
+  nextKey,
+  type Span,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
-import { addText, fieldReader, holdsItems, type ListedItem, recallItems, remember, roleAt } from './listed.ts'
+import {
+  addText,
+  fieldOf,
+  holdsItems,
+  isTrue,
+  type ListedItem,
+  type NamedRole,
+  recallItems,
+  roleOf,
+  stringAt,
+} from './listed.ts'
 import { readMessage, replyInMessages, writeMessage } from './messages-answer.ts'
 import { messagesBound } from './messages-bound.ts'
 import {
@@ -25,11 +45,13 @@ import { openMessagesStream } from './messages-stream.ts'
 import { anthropicOverflow } from './overflow-error.ts'
 import { isObject, textOf } from './shape.ts'
 
-const ROLES: ReadonlyMap<string, Role> = new Map([
-  ['system', 'system'],
+const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
   ['assistant', 'assistant'],
-])
+  ['system', 'system'],
+]
+
+const QUOTE = 0x22
 
 /** A message by its bytes. */
 interface MessageItem extends ListedItem {
@@ -45,27 +67,30 @@ type Index = ListIndex<MessageItem>
 
 /** Reads what a message consists of in one pass, its texts, calls and results undecoded. */
 function readItem(json: Buffer, at: number): MessageItem {
-  let role = 'system' as Role
-  let start = 0
+  let role: Role = 'system'
   let content: Content | undefined
-  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
-    if (isKey(json, keyStart, keyEnd, 'role')) role = roleAt(json, value, ROLES)
-    else if (isKey(json, keyStart, keyEnd, 'content')) {
-      start = value
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    let end: number
+    if (isKey(json, key, keyEnd, 'content')) {
       content = contentAt(json, value)
-      return content.value?.end
+      end = content.value?.end ?? value
+    } else {
+      end = skipValue(json, value)
+      if (isKey(json, key, keyEnd, 'role')) role = roleOf(json, value, end, ROLES)
     }
-    return undefined
-  })
-  const count = (type: string) => (content ? countOf(content, type) : 0)
+    key = nextKey(json, end)
+  }
   return {
     start: at,
-    end,
+    end: key + 1,
     role,
-    content: start === 0 ? 0 : start - at,
-    callCount: role === 'assistant' ? count('tool_use') : 0,
-    resultCount: role === 'user' ? count('tool_result') : 0,
-    hasText: content?.blocks.length === 0 || count('text') > 0,
+    content: content?.value ? content.value.start - at : 0,
+    callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,
+    resultCount: content && role === 'user' ? countOf(content, 'tool_result') : 0,
+    hasText: content !== undefined && (content.blocks.length === 0 || countOf(content, 'text') > 0),
   }
 }
 
@@ -79,33 +104,68 @@ function previousIn(field: (name: string) => unknown): string | undefined {
   return textOf(thread['previous_message_id']) || undefined
 }
 
-interface ReadMessages extends Conversation {
-  content(index: number): Content
-}
+const NO_CALLS: readonly ToolCall[] = []
+const NO_RESULTS: readonly ToolResult[] = []
+const NO_TEXTS: readonly string[] = []
 
-function conversationOf(index: Index, field: (name: string) => unknown): ReadMessages {
-  const { json, items, fields } = index
-  const content = remember((at): Content => {
-    const item = items[at]
-    if (!item || item.content === 0) return { json, value: undefined, blocks: [] }
-    return contentAt(json, item.start + item.content)
-  })
-  const role = (at: number): Role => items[at]?.role ?? 'system'
-  const tools = member(fields, 'tools')?.value
-  return {
-    model: textOf(field('model')),
-    streams: field('stream') === true,
+class MessagesConversation implements Conversation {
+  readonly model: string
+  readonly streams: boolean
+  readonly offersTools: boolean
+  readonly length: number
+  readonly #index: Index
+  readonly #contents = new Map<number, Content>()
+
+  /** `goesOn`: it is a thread's that the provider keeps. */
+  constructor(index: Index, goesOn: boolean) {
+    const { json, items, fields } = index
+    this.model = stringAt(json, member(fields, 'model')?.value.start)
+    this.streams = isTrue(json, member(fields, 'stream')?.value)
     // A thread keeps the tools it was begun with.
-    offersTools: (tools !== undefined && holdsItems(json, tools)) || previousIn(field) !== undefined,
-    systemText: () => systemTextOf(field('system')),
-    length: items.length,
-    role,
-    content,
-    texts: (at) => (items[at]?.hasText ? textsOf(content(at)) : []),
-    calls: (at) => (items[at]?.callCount ? callsOf(content(at)) : []),
-    results: (at) => (items[at]?.resultCount ? resultsOf(content(at)) : []),
-    callCount: (at) => items[at]?.callCount ?? 0,
-    resultCount: (at) => items[at]?.resultCount ?? 0,
+    this.offersTools = holdsItems(json, member(fields, 'tools')?.value) || goesOn
+    this.length = items.length
+    this.#index = index
+  }
+
+  systemText(): string {
+    return systemTextOf(fieldOf(this.#index, 'system'))
+  }
+
+  role(at: number): Role {
+    return this.#index.items[at]?.role ?? 'system'
+  }
+
+  content(at: number): Content {
+    const known = this.#contents.get(at)
+    if (known) return known
+    const { json, items } = this.#index
+    const item = items[at]
+    const isEmpty = !item || item.content === 0
+    const content = isEmpty
+      ? { json, value: undefined, blocks: [] }
+      : contentAt(json, item.start + item.content)
+    this.#contents.set(at, content)
+    return content
+  }
+
+  texts(at: number): readonly string[] {
+    return this.#index.items[at]?.hasText ? textsOf(this.content(at)) : NO_TEXTS
+  }
+
+  calls(at: number): readonly ToolCall[] {
+    return this.callCount(at) > 0 ? callsOf(this.content(at)) : NO_CALLS
+  }
+
+  results(at: number): readonly ToolResult[] {
+    return this.resultCount(at) > 0 ? resultsOf(this.content(at)) : NO_RESULTS
+  }
+
+  callCount(at: number): number {
+    return this.#index.items[at]?.callCount ?? 0
+  }
+
+  resultCount(at: number): number {
+    return this.#index.items[at]?.resultCount ?? 0
   }
 }
 
@@ -114,7 +174,11 @@ function textBlock(text: string): string {
 }
 
 /** At the end of the last user message; after what tools gave, as a block of its own. */
-function noticeInLast({ json, items }: Index, conversation: ReadMessages, text: string): Edit | undefined {
+function noticeInLast(
+  { json, items }: Index,
+  conversation: MessagesConversation,
+  text: string,
+): Edit | undefined {
   const at = items.findLastIndex(({ role }) => role === 'user')
   const message = items[at]
   if (!message) return undefined
@@ -130,7 +194,7 @@ function noticeInLast({ json, items }: Index, conversation: ReadMessages, text: 
  */
 function noticeIn(
   index: Index,
-  conversation: ReadMessages,
+  conversation: MessagesConversation,
   text: string,
   channel: Channel,
 ): Edit[] | undefined {
@@ -189,7 +253,7 @@ function goOnInThread(index: Index, rounds: readonly RefusedRound[]): Edit[] | u
 /** The last user message holds the results of all calls of the response before it. */
 function repayIn(
   index: Index,
-  conversation: ReadMessages,
+  conversation: MessagesConversation,
   owed: readonly string[],
   as: string | undefined,
 ): Edit[] {
@@ -207,7 +271,7 @@ function repayIn(
 }
 
 /** The results in a request that Governor answers alone, for the one that comes after it. */
-function unsentIn({ json, items }: Index, conversation: ReadMessages, as: string, unique: string) {
+function unsentIn({ json, items }: Index, conversation: MessagesConversation, as: string, unique: string) {
   const owed = items.flatMap((_, at) =>
     conversation
       .content(at)
@@ -220,9 +284,9 @@ function unsentIn({ json, items }: Index, conversation: ReadMessages, as: string
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const list = indexList<MessageItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
   if (!list) return undefined
-  const field = fieldReader(list.json, list.fields)
-  const conversation = conversationOf(list, field)
+  const field = (name: string): unknown => fieldOf(list, name)
   const previous = previousIn(field)
+  const conversation = new MessagesConversation(list, previous !== undefined)
   const isKept = isObject(field('thread'))
   return {
     ...(previous === undefined ? {} : { previous }),

@@ -13,17 +13,20 @@ import {
 import { indexList, type ListIndex } from '../json/list.ts'
 import {
   decode,
+  firstKey,
   isKey,
   kindAt,
   member,
   members,
+  nextKey,
   root,
   type Span,
+  skipString,
   skipValue,
-  walkObject,
+  valueAfter,
 } from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
-import { addTextPart, fieldReader, holdsItems, recallItems, remember } from './listed.ts'
+import { addTextPart, fieldOf, holdsItems, recallItems, remember, stringAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
 import { responsesCallsNothing, responsesFacts } from './responses-facts.ts'
@@ -57,34 +60,30 @@ export interface InputItem extends Span {
 
 type Index = ListIndex<InputItem>
 
-/** The text that the value `at` is, or nothing. Names are short and plain. */
-function nameAt(json: Buffer, at: number | undefined): string {
-  if (at === undefined || json[at] !== QUOTE) return ''
-  const end = skipValue(json, at)
-  const plain = json.toString('latin1', at + 1, end - 1)
-  return plain.includes('\\') ? textOf(decode(json, { start: at, end })) : plain
-}
-
 /** Reads what an item is, its text and arguments unread. */
 function readItem(json: Buffer, at: number): InputItem {
   let type: number | undefined
   let role: number | undefined
   let execution: number | undefined
   let id: number | undefined
-  const end = walkObject(json, at, (keyStart, keyEnd, value) => {
-    if (isKey(json, keyStart, keyEnd, 'type')) type = value
-    else if (isKey(json, keyStart, keyEnd, 'role')) role = value
-    else if (isKey(json, keyStart, keyEnd, 'execution')) execution = value
-    else if (isKey(json, keyStart, keyEnd, 'id')) id = value
-  })
-  const typeName = nameAt(json, type)
-  const kind = kindOfItem(typeName, nameAt(json, execution))
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    if (isKey(json, key, keyEnd, 'type')) type = value
+    else if (isKey(json, key, keyEnd, 'role')) role = value
+    else if (isKey(json, key, keyEnd, 'execution')) execution = value
+    else if (isKey(json, key, keyEnd, 'id')) id = value
+    key = nextKey(json, skipValue(json, value))
+  }
+  const typeName = stringAt(json, type)
+  const kind = kindOfItem(typeName, stringAt(json, execution))
   const isReference = typeName === 'item_reference'
   return {
     start: at,
-    end,
-    role: roleOfItem(kind, nameAt(json, role)),
-    isCall: kind === 'call' || (isReference && isCallReference(nameAt(json, id))),
+    end: key + 1,
+    role: roleOfItem(kind, stringAt(json, role)),
+    isCall: kind === 'call' || (isReference && isCallReference(stringAt(json, id))),
     isResult: kind === 'result',
     isReference,
     isAside: kind === 'aside',
@@ -208,7 +207,7 @@ const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_outpu
 function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined {
   if (kindAt(json, item) === 'string') return appendParagraph(item, text)
   const fields = members(json, item)
-  const type = nameAt(json, member(fields, 'type')?.value.start)
+  const type = stringAt(json, member(fields, 'type')?.value.start)
   // Other outputs are read by programs of the provider's.
   const isMessage = type === '' || type === 'message'
   const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
@@ -262,7 +261,7 @@ function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | '
   if (!items.some(({ isReference }) => isReference)) return {}
   const first = items.find(({ role }) => role === 'assistant')
   const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
-  return { isKept: true, ...(id ? { firstItem: nameAt(json, id.start) } : {}) }
+  return { isKept: true, ...(id ? { firstItem: stringAt(json, id.start) } : {}) }
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
@@ -270,7 +269,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     indexList<InputItem>(body, { key: 'input', readItem, recall: recallItems(recall) }) ?? indexOther(body)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
-  const field = fieldReader(json, fields)
+  const field = (name: string): unknown => fieldOf(index, name)
   const conversation = conversationOf(index, field)
   const previous = previousOf(field)
   const isStored = isKept(index, field) && field('store') !== false

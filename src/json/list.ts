@@ -6,14 +6,20 @@
  * earlier body, byte for byte, the pass jumps over them: what it costs grows with what is new.
  */
 import {
+  decodeKey,
+  firstElement,
+  firstKey,
   JsonScanError,
-  keyAt,
   type Member,
   member,
+  nextElement,
+  nextKey,
   rootStart,
   type Span,
   skipSpace,
+  skipString,
   skipValue,
+  valueAfter,
 } from './scan.ts'
 
 export interface ListIndex<Item extends Span> {
@@ -56,42 +62,50 @@ export interface ListReader<Item extends Span> {
   recall?: ((list: OpenList<Item>) => KnownItems<Item> | undefined) | undefined
 }
 
-const COMMA = 0x2c
+const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
-const CLOSE_BRACE = 0x7d
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-/** Reads the list that starts at `start`: its items, and the offset after its closing bracket. */
-function readList<Item extends Span>(
-  json: Buffer,
-  start: number,
-  { readItem, recall }: ListReader<Item>,
-): { readonly items: readonly Item[]; readonly end: number } {
-  let items: Item[] = []
-  let at = skipSpace(json, start + 1)
-  const next = (): Item | undefined => {
-    if (json[at] === CLOSE_BRACKET) return undefined
-    if (items.length > 0) {
-      if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
-      at = skipSpace(json, at + 1)
-    }
-    const item = readItem(json, at)
-    items.push(item)
-    at = skipSpace(json, item.end)
+class ListCursor<Item extends Span> implements OpenList<Item> {
+  readonly json: Buffer
+  readonly start: number
+  items: Item[] = []
+  readonly #readItem: ListReader<Item>['readItem']
+  /** Where the next item starts, or the closing bracket is. */
+  #at: number
+
+  constructor(json: Buffer, start: number, readItem: ListReader<Item>['readItem']) {
+    this.json = json
+    this.start = start
+    this.#readItem = readItem
+    this.#at = firstElement(json, start)
+  }
+
+  next(): Item | undefined {
+    if (this.json[this.#at] === CLOSE_BRACKET) return undefined
+    const item = this.#readItem(this.json, this.#at)
+    this.items.push(item)
+    this.#at = nextElement(this.json, item.end)
     return item
   }
-  const known = recall?.({ json, start, next })
-  const last = known?.items[known.count - 1]
-  if (known && last && known.count > items.length) {
-    const shift = start - known.start
-    const same = known.items.slice(0, known.count)
-    items =
+
+  /** Goes on after items that are known, where these are more than were read. */
+  takeOver({ items, count, start }: KnownItems<Item>): void {
+    const last = items[count - 1]
+    if (!last || count <= this.items.length) return
+    const shift = this.start - start
+    const same = items.slice(0, count)
+    this.items =
       shift === 0 ? same : same.map((item) => ({ ...item, start: item.start + shift, end: item.end + shift }))
-    at = skipSpace(json, last.end + shift)
+    this.#at = nextElement(this.json, last.end + shift)
   }
-  while (next());
-  return { items, end: at + 1 }
+
+  /** Reads to the end; returns the offset after the closing bracket. */
+  readAll(): number {
+    while (this.next());
+    return this.#at + 1
+  }
 }
 
 /**
@@ -107,20 +121,21 @@ export function indexList<Item extends Span>(
   const isObject = json[start] === OPEN_BRACE
   if (!isObject) return undefined
   const fields: Member[] = []
-  let list: { readonly start: number; readonly items: readonly Item[] } | undefined
-  let at = skipSpace(json, start + 1)
-  while (json[at] !== CLOSE_BRACE) {
-    if (fields.length > 0) {
-      if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
-      at = skipSpace(json, at + 1)
-    }
-    const found = keyAt(json, at)
-    const isList = found.key === reader.key && json[found.start] === OPEN_BRACKET
-    const read = isList ? readList(json, found.start, reader) : undefined
-    const end = read ? read.end : skipValue(json, found.start)
-    if (read) list = { start: found.start, items: read.items }
-    fields.push({ key: found.key, start: at, end, value: { start: found.start, end } })
-    at = skipSpace(json, end)
+  let list: ListCursor<Item> | undefined
+  let at = firstKey(json, start)
+  while (json[at] === QUOTE) {
+    const keyEnd = skipString(json, at)
+    const key = decodeKey(json, at, keyEnd)
+    const value = valueAfter(json, keyEnd)
+    let end: number
+    if (key === reader.key && json[value] === OPEN_BRACKET) {
+      list = new ListCursor(json, value, reader.readItem)
+      const known = reader.recall?.(list)
+      if (known) list.takeOver(known)
+      end = list.readAll()
+    } else end = skipValue(json, value)
+    fields.push({ key, start: at, end, value: { start: value, end } })
+    at = nextKey(json, end)
   }
   const rest = skipSpace(json, at + 1)
   if (rest !== json.length) throw new JsonScanError('the end of the text', rest)

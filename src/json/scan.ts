@@ -45,17 +45,18 @@ export function isSpace(byte: number | undefined): boolean {
 /** The offset of the first byte at or after `from` that is no white space. */
 export function skipSpace(json: Buffer, from: number): number {
   let at = from
-  while (isSpace(json[at])) at++
+  while (at < json.length && isSpace(json[at])) at++
   return at
 }
 
-/** `at` is the opening quote; returns the offset after the closing one. */
-function skipString(json: Buffer, at: number): number {
+/** `at` is the opening quote; returns the offset after the closing one. @throws {JsonScanError} */
+export function skipString(json: Buffer, at: number): number {
   let quote = at
   for (;;) {
     quote = json.indexOf(QUOTE, quote + 1)
     if (quote === -1) throw new JsonScanError('a closing quote', at)
-    let backslashes = 0
+    if (json[quote - 1] !== BACKSLASH) return quote + 1
+    let backslashes = 1
     while (json[quote - 1 - backslashes] === BACKSLASH) backslashes++
     if (backslashes % 2 === 0) return quote + 1
   }
@@ -113,20 +114,49 @@ export function rootStart(json: Buffer): number {
   return skipSpace(json, mark)
 }
 
-/** Calls `visit` for every item between two brackets; `readItem` returns the offset after the item. */
-function eachItem(json: Buffer, container: Span, open: number, readItem: (at: number) => number): void {
-  if (json[container.start] !== open) {
-    throw new JsonScanError(open === OPEN_BRACE ? 'an object' : 'an array', container.start)
-  }
-  const close = container.end - 1
-  let at = skipSpace(json, container.start + 1)
-  while (at < close) {
-    at = skipSpace(json, readItem(at))
-    if (at === close) return
-    if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
-    at = skipSpace(json, at + 1)
-    if (at === close) throw new JsonScanError('a value', at)
-  }
+/**
+ * `at` is the opening brace of an object; returns where its first key starts, or where its closing brace is. To go
+ * through an object: `firstKey`, then, for as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` from
+ * where the value ends. @throws {JsonScanError}
+ */
+export function firstKey(json: Buffer, at: number): number {
+  if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
+  const key = skipSpace(json, at + 1)
+  if (json[key] !== QUOTE && json[key] !== CLOSE_BRACE) throw new JsonScanError('a key', key)
+  return key
+}
+
+/** A member's value ends before `end`; returns where the next key starts, or where the closing brace is. @throws {JsonScanError} */
+export function nextKey(json: Buffer, end: number): number {
+  const at = skipSpace(json, end)
+  if (json[at] === CLOSE_BRACE) return at
+  if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
+  const key = skipSpace(json, at + 1)
+  if (json[key] !== QUOTE) throw new JsonScanError('a key', key)
+  return key
+}
+
+/** Where the value starts of the member whose key ends before `keyEnd`. @throws {JsonScanError} */
+export function valueAfter(json: Buffer, keyEnd: number): number {
+  const colon = skipSpace(json, keyEnd)
+  if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
+  return skipSpace(json, colon + 1)
+}
+
+/** `at` is the opening bracket of an array; returns where its first element starts, or where its closing bracket is. */
+export function firstElement(json: Buffer, at: number): number {
+  if (json[at] !== OPEN_BRACKET) throw new JsonScanError('an array', at)
+  return skipSpace(json, at + 1)
+}
+
+/** An element ends before `end`; returns where the next one starts, or where the closing bracket is. @throws {JsonScanError} */
+export function nextElement(json: Buffer, end: number): number {
+  const at = skipSpace(json, end)
+  if (json[at] === CLOSE_BRACKET) return at
+  if (json[at] !== COMMA) throw new JsonScanError('a comma', at)
+  const element = skipSpace(json, at + 1)
+  if (json[element] === CLOSE_BRACKET) throw new JsonScanError('a value', element)
+  return element
 }
 
 /**
@@ -135,50 +165,15 @@ function eachItem(json: Buffer, container: Span, open: number, readItem: (at: nu
  */
 export function members(json: Buffer, container: Span): Member[] {
   const found: Member[] = []
-  eachItem(json, container, OPEN_BRACE, (at) => {
-    const { key, start } = keyAt(json, at)
+  let at = firstKey(json, container.start)
+  while (json[at] === QUOTE) {
+    const keyEnd = skipString(json, at)
+    const start = valueAfter(json, keyEnd)
     const end = skipValue(json, start)
-    found.push({ key, start: at, end, value: { start, end } })
-    return end
-  })
-  return found
-}
-
-/** The key of the member that starts `at`, decoded, and where its value starts. @throws {JsonScanError} */
-export function keyAt(json: Buffer, at: number): { readonly key: string; readonly start: number } {
-  if (json[at] !== QUOTE) throw new JsonScanError('a key', at)
-  const keyEnd = skipString(json, at)
-  const colon = skipSpace(json, keyEnd)
-  if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
-  return { key: decodeKey(json, at, keyEnd), start: skipSpace(json, colon + 1) }
-}
-
-/**
- * Walks the object whose opening brace is `at` and tells of each member where its value starts; returns the offset after
- * the closing brace. `keyStart` and `keyEnd` are those of the key's quotes. A visitor that has read a value itself
- * returns where it ends.
- * @throws {JsonScanError}
- */
-export function walkObject(
-  json: Buffer,
-  at: number,
-  visit: (keyStart: number, keyEnd: number, valueStart: number) => number | undefined,
-): number {
-  if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
-  let offset = skipSpace(json, at + 1)
-  if (json[offset] === CLOSE_BRACE) return offset + 1
-  for (;;) {
-    if (json[offset] !== QUOTE) throw new JsonScanError('a key', offset)
-    const keyEnd = skipString(json, offset)
-    const colon = skipSpace(json, keyEnd)
-    if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
-    const start = skipSpace(json, colon + 1)
-    const end = visit(offset, keyEnd, start)
-    offset = skipSpace(json, end ?? skipValue(json, start))
-    if (json[offset] === CLOSE_BRACE) return offset + 1
-    if (json[offset] !== COMMA) throw new JsonScanError('a comma', offset)
-    offset = skipSpace(json, offset + 1)
+    found.push({ key: decodeKey(json, at, keyEnd), start: at, end, value: { start, end } })
+    at = nextKey(json, end)
   }
+  return found
 }
 
 /** Is the key between these offsets, quotes included, `name`? Decodes it only where it is written with escapes. */
@@ -186,12 +181,35 @@ export function isKey(json: Buffer, start: number, end: number, name: string): b
   // Up to the first byte that differs; an escape can be that byte only.
   for (let at = start + 1; at < end - 1; at++) {
     if (json[at] === name.charCodeAt(at - start - 1)) continue
-    return json[at] === BACKSLASH && decodeKey(json, start, end) === name
+    return json[at] === BACKSLASH && readKey(json, start, end) === name
   }
   return end - start - 2 === name.length
 }
 
-function decodeKey(json: Buffer, start: number, end: number): string {
+/** Is what stands between these offsets, quotes included, `text`, without any escape? */
+export function isPlainly(json: Buffer, start: number, end: number, text: string): boolean {
+  if (end - start - 2 !== text.length) return false
+  for (let at = 0; at < text.length; at++) {
+    if (json[start + 1 + at] !== text.charCodeAt(at)) return false
+  }
+  return true
+}
+
+/** Short keys that were read: the same few stand in every request, and looking is cheaper than making a string. */
+const KEYS: string[] = Array.from({ length: 256 }, () => '')
+const MAX_KNOWN_KEY = 32
+
+/** The key between two offsets, quotes included. @throws {JsonScanError} */
+export function decodeKey(json: Buffer, start: number, end: number): string {
+  const slot = ((end - start) * 31 + (json[start + 1] ?? 0) * 7 + (json[end - 2] ?? 0)) & 255
+  const known = KEYS[slot] ?? ''
+  if (known !== '' && isPlainly(json, start, end, known)) return known
+  const key = readKey(json, start, end)
+  if (key.length <= MAX_KNOWN_KEY && isPlainly(json, start, end, key)) KEYS[slot] = key
+  return key
+}
+
+function readKey(json: Buffer, start: number, end: number): string {
   const plain = json.toString('latin1', start + 1, end - 1)
   if (/^[ !#-[\]-~]*$/.test(plain)) return plain
   try {
@@ -207,17 +225,19 @@ function decodeKey(json: Buffer, start: number, end: number): string {
  */
 export function elements(json: Buffer, container: Span): Span[] {
   const found: Span[] = []
-  eachItem(json, container, OPEN_BRACKET, (at) => {
+  let at = firstElement(json, container.start)
+  while (json[at] !== CLOSE_BRACKET) {
     const end = skipValue(json, at)
     found.push({ start: at, end })
-    return end
-  })
+    at = nextElement(json, end)
+  }
   return found
 }
 
 /** The last member named `key`: where a key stands twice, JSON readers take the last. */
 export function member(found: readonly Member[], key: string): Member | undefined {
-  return found.findLast((candidate) => candidate.key === key)
+  for (let at = found.length - 1; at >= 0; at--) if (found[at]?.key === key) return found[at]
+  return undefined
 }
 
 /** What a span starts as; `scalar` is a number, true, false or null. */
@@ -237,4 +257,10 @@ export function kindAt(json: Buffer, span: Span): 'object' | 'array' | 'string' 
 /** Decodes one span. @throws {SyntaxError} when it is not valid JSON. */
 export function decode(json: Buffer, span: Span): unknown {
   return JSON.parse(json.toString('utf8', span.start, span.end))
+}
+
+/** Decodes the string that starts `at`. @throws {SyntaxError} when it is not valid JSON. */
+export function decodeString(json: Buffer, at: number): string {
+  const quoted = json.toString('utf8', at, skipString(json, at))
+  return quoted.includes('\\') ? String(JSON.parse(quoted)) : quoted.slice(1, -1)
 }

@@ -3,17 +3,40 @@ import { describe, expect, it } from 'vitest'
 import { indexList, type KnownItems } from '../../src/json/list.ts'
 import {
   decode,
+  decodeKey,
+  decodeString,
+  firstKey,
   isKey,
+  isPlainly,
   member,
   members,
+  nextKey,
   root,
   type Span,
+  skipString,
   skipValue,
-  walkObject,
+  valueAfter,
 } from '../../src/json/scan.ts'
 import { jsonText, objectText } from './json-text.ts'
 
 const readItem = (json: Buffer, at: number): Span => ({ start: at, end: skipValue(json, at) })
+
+/** Goes through an object; returns the offset after it. */
+function walkObject(
+  json: Buffer,
+  at: number,
+  visit: (keyStart: number, keyEnd: number, value: number) => void,
+): number {
+  let key = firstKey(json, at)
+  while (json[key] === 0x22) {
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    visit(key, keyEnd, value)
+    key = nextKey(json, skipValue(json, value))
+  }
+  return key + 1
+}
+
 const space = fc.constantFrom('', ' ', '\n\t')
 
 /** Objects with a list under `a`, or something else, or twice. */
@@ -130,6 +153,9 @@ describe('a walk over an object', () => {
           const key: unknown = JSON.parse(json.toString('utf8', start, end))
           // Names that the reader looks for are ASCII.
           if (/^[\x20-\x7e]*$/.test(name)) expect(isKey(json, start, end, name)).toBe(key === name)
+          expect(decodeKey(json, start, end)).toBe(key)
+          expect(decodeString(json, start)).toBe(key)
+          if (isPlainly(json, start, end, name)) expect(key).toBe(name)
         })
       }),
       { numRuns: 300 },

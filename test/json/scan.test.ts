@@ -149,7 +149,7 @@ describe('a text that is not JSON', () => {
     ['{a:1}', 'a key', 1],
     ['{"a" 1}', 'a colon', 5],
     ['{"a":1 "b":2}', 'a comma', 7],
-    ['{"a":1,}', 'a value', 7],
+    ['{"a":1,}', 'a key', 7],
     ['{"a":}', 'a value', 5],
     ['{"\\x":1}', 'a key', 1],
     ['[1]', 'an object', 0],
