@@ -90,7 +90,8 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
       context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
       return undefined
     }
-    const judgement = await judge(context, trip.route.upstream, dialect, headers, bytes)
+    const judging = judge(context, trip.route.upstream, dialect, headers, bytes)
+    const judgement = judging instanceof Promise ? await judging : judging
     if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
     const call = callFor(trip, body)

@@ -66,14 +66,14 @@ function sessionInUserId(userId: string): string | undefined {
   return /_session_([0-9a-f-]{36})$/.exec(userId)?.[1]
 }
 
-function bodyValue(request: DialectRequest, [top = '', ...rest]: readonly string[]): string | undefined {
-  const field = request.field(top)
-  if (field === undefined) return undefined
-  const value = rest.reduce(property, field)
+function bodyValue(request: DialectRequest, path: readonly string[]): string | undefined {
+  let value: unknown = request.field(path[0] ?? '')
+  for (let at = 1; at < path.length && value !== undefined; at++) value = property(value, path[at] ?? '')
+  if (value === undefined) return undefined
   // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
   const id = typeof value === 'string' ? value : property(value, 'id')
   if (typeof id !== 'string' || id.trim() === '') return undefined
-  return (rest.at(-1) ?? top) === 'user_id' ? sessionInUserId(id) : id.trim()
+  return path.at(-1) === 'user_id' ? sessionInUserId(id) : id.trim()
 }
 
 /** The session id a client sent, fit to stand in a header; `undefined` where it sent none. */

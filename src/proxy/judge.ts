@@ -4,13 +4,13 @@ import { type Guarded, guard, made } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
 import { type LoopPolicy, mayRefuse } from '../core/loop-guard.ts'
 import { type Declared, policyFor } from '../core/policy.ts'
-import { readOn } from '../core/reading.ts'
+import { type Reading, readOn } from '../core/reading.ts'
 import type { Position } from '../core/session.ts'
 import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/sighting.ts'
 import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { applyEdits } from '../json/edit.ts'
-import type { Link } from '../store/store.ts'
+import { after, type Link, type Soon } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
@@ -51,8 +51,8 @@ function declaredIn(headers: RawHeaders): Declared {
 }
 
 /** Calls that are followed for the budget alone are no business of the loop guard's. */
-function withoutLoop({ loop: _loop, ...position }: Position): Position {
-  return position
+function withoutLoop(position: Position): Position {
+  return position.loop === undefined ? position : { ...position, loop: undefined }
 }
 
 /** How calls are followed: for the loop guard, or only to see whether the run gets anywhere. */
@@ -62,12 +62,16 @@ function followed(loop: LoopPolicy, { cautionWhen, enabled }: BudgetPolicy): Loo
 }
 
 /** The session that a response belongs to; a store that fails knows none. */
-async function linkOf(context: ProxyContext, tenant: string, response: string): Promise<Link | undefined> {
-  try {
-    return await context.store.linked(tenant, response)
-  } catch {
+function linkOf(context: ProxyContext, tenant: string, response: string): Soon<Link | undefined> {
+  const failed = () => {
     context.emit({ kind: 'failed_open', reason: 'store' })
     return undefined
+  }
+  try {
+    const found = context.store.linked(tenant, response)
+    return found instanceof Promise ? found.catch(failed) : found
+  } catch {
+    return failed()
   }
 }
 
@@ -78,54 +82,76 @@ function repaid(
   body: Buffer,
   link: Link | undefined,
 ): Pick<Judgement, 'request' | 'bytes'> {
-  if (!link?.owed && link?.as === undefined) return { request }
+  if (!link?.owed && link?.as === undefined) return { request, bytes: undefined }
   const edits = request.repay?.(link.owed ?? [], link.as) ?? []
-  if (edits.length === 0) return { request }
+  if (edits.length === 0) return { request, bytes: undefined }
   const bytes = applyEdits(body, edits)
   const read = dialect.read(bytes)
-  return read ? { request: read, bytes } : { request }
+  return read ? { request: read, bytes } : { request, bytes: undefined }
+}
+
+/** What is to be judged, as far as the request itself tells. */
+interface Asked {
+  readonly upstream: Upstream
+  readonly dialect: Dialect
+  readonly headers: RawHeaders
+  readonly body: Buffer
+  readonly tenant: string
+  readonly request: DialectRequest
+  /** Of what is settled: all messages but the last at most. */
+  readonly reading: Reading
+  readonly sighting: Sighting
+  /** What it goes on from. */
+  readonly previous: string | undefined
 }
 
 /**
- * Judges a request body. `undefined`: not a conversation, or one without tools (a title, a summary), which is
- * relayed and not counted.
+ * Judges a request body. `'unreadable'`: not a conversation; `'uncounted'`: one without tools (a title, a summary), which
+ * is relayed and not counted.
  */
-export async function judge(
+export function judge(
   context: ProxyContext,
   upstream: Upstream,
   dialect: Dialect,
   headers: RawHeaders,
   body: Buffer,
-): Promise<Judgement | 'unreadable' | 'uncounted'> {
-  const { registry, identity } = context
+): Soon<Judgement | 'unreadable' | 'uncounted'> {
   const tenant = tenantOf(headers)
   const recollection = context.recall.begin(`${tenant}:${dialect.name}`, body.length)
   const request = dialect.read(body, recollection.recall)
   if (!request) return 'unreadable'
-  const { conversation } = request
+  const { conversation, firstItem } = request
   const { reading, fingerprint } = recollection.read(request)
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
-  const shown = sight(reading, conversation, fingerprint, registry, body.length)
-  const sighting: Sighting =
+  const shown = sight(reading, conversation, fingerprint, context.registry, body.length)
+  const sighting =
     previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
   if (!isAgentic(conversation, sighting)) return 'uncounted'
+  const asked: Asked = { upstream, dialect, headers, body, tenant, request, reading, sighting, previous }
+  const linked = previous ?? (firstItem === undefined ? undefined : presentable(firstItem))
+  if (linked === undefined) return count(context, asked, undefined)
+  return after(linkOf(context, tenant, linked), (found) => count(context, asked, found))
+}
+
+/** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
+function count(context: ProxyContext, asked: Asked, found: Link | undefined): Soon<Judgement> {
+  const { registry, identity } = context
+  const { upstream, headers, tenant, request, reading, sighting } = asked
+  const { conversation } = request
   const explicit = explicitSessionId(headers, request, identity)
-  const linked = previous ?? (request.firstItem === undefined ? undefined : presentable(request.firstItem))
-  const found = linked === undefined ? undefined : await linkOf(context, tenant, linked)
   const link = explicit === undefined ? found : undefined
-  const sent = repaid(dialect, request, body, found)
+  const sent = repaid(asked.dialect, request, asked.body, found)
   const derived = explicit === undefined && !link ? derivedSessionId(tenant, sighting) : undefined
   const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
   const id = explicit === undefined ? (link?.id ?? derived) : hashOf(explicit)
   const { loop, budget } = context.policies()
   const { model } = conversation
-  const asked = { model, upstream: upstream.name, header: (name: string) => headerOf(headers, name) }
-  const policy = policyFor(budget, asked, declaredIn(headers))
+  const header = (name: string) => headerOf(headers, name)
+  const policy = policyFor(budget, { model, upstream: upstream.name, header }, declaredIn(headers))
   const following = followed(loop, policy)
-  const { step } = sighting
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
-  const transcript = { conversation, reading: settled, registry, goesOnFrom: step }
+  const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
   const counted = remember(context, {
     tenant,
     id,
@@ -134,26 +160,29 @@ export async function judge(
     begun: link?.begun,
     thread: threadNameOf(headers, identity),
     sighting,
-    within: request.isConversation ? previous : undefined,
+    within: request.isConversation ? asked.previous : undefined,
     loop,
     follow: following && ((guarded: Guarded) => guard(guarded, transcript, following)),
     note: following && ((guarded, calls) => made(guarded, calls, following)),
   })
-  const remembered = counted instanceof Promise ? await counted : counted
-  const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
-  const isFilled = position.contextTokens !== undefined && policy.enabled
-  const contextWindow = isFilled
-    ? context.windows.effective({ upstream, model }, position.reductions ?? []).tokens
-    : undefined
-  return {
-    remembered,
-    position,
-    request: sent.request,
-    bytes: sent.bytes,
-    sessionId,
-    policy,
-    verdict: decide(position, policy, loop.mode === 'observe' ? undefined : position.loop, contextWindow),
-    endsItself: sighting.asksForSummary,
-    mayRefuse: loop.enabled && position.guarded !== undefined && mayRefuse(position.guarded.memory, loop),
-  }
+  return after(counted, (remembered) => {
+    const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
+    const { contextTokens, reductions, guarded } = position
+    const contextWindow =
+      contextTokens !== undefined && policy.enabled
+        ? context.windows.effective({ upstream, model }, reductions ?? []).tokens
+        : undefined
+    const told = loop.mode === 'observe' ? undefined : position.loop
+    return {
+      remembered,
+      position,
+      request: sent.request,
+      bytes: sent.bytes,
+      sessionId,
+      policy,
+      verdict: decide(position, policy, told, contextWindow),
+      endsItself: sighting.asksForSummary,
+      mayRefuse: loop.enabled && guarded !== undefined && mayRefuse(guarded.memory, loop),
+    }
+  })
 }
