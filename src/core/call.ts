@@ -1,6 +1,5 @@
 /** What a tool call is, however its arguments are written down: key order and white space aside, nothing else. */
-import { hash } from 'node:crypto'
-import type { Hash } from './hash.ts'
+import { type Hash, hashOfText } from './hash.ts'
 
 /** A JSON value as read: scalars are kept as they were written, so that 1.0 is not 1 and no digit is lost. */
 type Node = string | readonly Node[] | ReadonlyMap<string, Node>
@@ -206,5 +205,5 @@ export function canonicalCall(tool: string, argumentsText: string): string {
 
 /** Names the call of `tool` with these arguments, given as the model wrote them: JSON or not, empty or not. */
 export function callHash(tool: string, argumentsText: string): Hash {
-  return hash('sha256', canonicalCall(tool, argumentsText)).slice(0, 32) as Hash
+  return hashOfText(canonicalCall(tool, argumentsText))
 }

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 
-/** A 128-bit content hash in hex: enough that two different texts never meet, short enough to keep many. */
+/** Stands for a text: two different texts never have the same. To be compared and kept, not to be shown. */
 export type Hash = string & { readonly __brand: 'Hash' }
 
 /** One text of a list, written so that no two different lists are the same text. */
@@ -8,9 +8,9 @@ export function listed(part: string): string {
   return `${part.length}:${part}`
 }
 
-/** Hashes a text. Source: sha256, cut to 16 bytes. */
+/** Hashes a text. Source: sha256. Not cut short: V8 would keep the whole beside what was cut from it. */
 export function hashOfText(text: string): Hash {
-  return hash('sha256', text, 'hex').slice(0, 32) as Hash
+  return hash('sha256', text, 'base64url') as Hash
 }
 
 /** Hashes several texts as a list: no two different lists give the same hash. */
@@ -18,4 +18,9 @@ export function hashOf(...parts: readonly string[]): Hash {
   let list = ''
   for (const part of parts) list += listed(part)
   return hashOfText(list)
+}
+
+/** A name made of several texts, for people and headers: 128 bits of their hash in hex. */
+export function nameOf(...parts: readonly string[]): string {
+  return hash('sha256', parts.map(listed).join(''), 'hex').slice(0, 32)
 }

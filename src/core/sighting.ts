@@ -1,6 +1,6 @@
 /** What one request tells about its session, boiled down to hashes and counts that can be remembered. */
 import { type Conversation, lastMessage } from './conversation.ts'
-import { type Hash, hashOf } from './hash.ts'
+import { type Hash, hashOf, nameOf } from './hash.ts'
 import { ancestryOf, type Reading, readOn } from './reading.ts'
 import { isSummaryRequest, type ScaffoldRegistry } from './scaffolding.ts'
 
@@ -127,6 +127,6 @@ export function isAgentic(conversation: Conversation, sighting: Sighting): boole
  * parallel runs of one prompt are fifty sessions. `undefined` while there is no assistant message: such a
  * request is the first of something new.
  */
-export function derivedSessionId(tenant: string, { beginning }: Sighting): Hash | undefined {
-  return beginning === undefined ? undefined : hashOf(tenant, beginning)
+export function derivedSessionId(tenant: string, { beginning }: Sighting): string | undefined {
+  return beginning === undefined ? undefined : nameOf(tenant, beginning)
 }

@@ -2,8 +2,7 @@
  * What a tool answered, without what differs between two equal answers: the time, how long it took, and the ids of
  * this one call. Small numbers are left alone, as progress shows in them.
  */
-import { hash } from 'node:crypto'
-import type { Hash } from './hash.ts'
+import { type Hash, hashOfText } from './hash.ts'
 import { withoutNotices } from './loop-notice.ts'
 
 /** `default` masks what is listed here and sorts the lines; `none` compares results letter by letter. */
@@ -72,5 +71,5 @@ export function maskVolatile(text: string): string {
 /** Names what a tool answered. Notices that Governor has put under a result are not part of it. */
 export function outcomeHash(result: string, volatile: Volatile): Hash {
   const text = withoutNotices(result)
-  return hash('sha256', volatile === 'none' ? text : maskVolatile(text)).slice(0, 32) as Hash
+  return hashOfText(volatile === 'none' ? text : maskVolatile(text))
 }

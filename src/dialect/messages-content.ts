@@ -1,6 +1,6 @@
 /** What Messages requests hold in a message: one text, or a list of blocks. Read by their bytes, decoded when asked for. */
 import type { ToolCall, ToolResult } from '../core/conversation.ts'
-import { hashOf } from '../core/hash.ts'
+import { nameOf } from '../core/hash.ts'
 import {
   decode,
   decodeString,
@@ -114,7 +114,7 @@ export function callsOf(content: Content): ToolCall[] {
 
 /** Stands for a picture or a document in a result: other letters than ids have, which comparing leaves out. */
 function likenessOf({ cache_control: _cached, ...part }: Json): string {
-  const letters = [...hashOf(JSON.stringify(part))].map(
+  const letters = [...nameOf(JSON.stringify(part))].map(
     (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
   )
   return `[${textOf(part['type'])} ${letters.join('')}]`

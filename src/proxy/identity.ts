@@ -1,5 +1,5 @@
 /** Who a request belongs to: tenant, session, thread. */
-import { hashOf } from '../core/hash.ts'
+import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { credentialsOf, headerOf, type RawHeaders } from './headers.ts'
 
@@ -10,20 +10,9 @@ export interface IdentitySettings {
   readonly bodyFields: readonly (readonly string[])[]
 }
 
-/** So many credentials are remembered with their hashes, in this process's memory alone. */
-const MAX_TENANTS = 64
-
-const tenants = new Map<string, string>()
-
 /** A hash of the credential: tells tenants apart without knowing them. */
 export function tenantOf(headers: RawHeaders): string {
-  const credentials = credentialsOf(headers)
-  const known = tenants.get(credentials)
-  if (known !== undefined) return known
-  const tenant = hashOf(credentials).slice(0, 16)
-  if (tenants.size >= MAX_TENANTS) tenants.clear()
-  tenants.set(credentials, tenant)
-  return tenant
+  return nameOf(credentialsOf(headers)).slice(0, 16)
 }
 
 /** Longer ids, and those that can't stand in a header, are known by their hash. */
@@ -31,7 +20,7 @@ const MAX_ID = 200
 
 /** An id of a client's or a provider's, fit to be kept and to stand in a header. */
 export function presentable(id: string): string {
-  return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : hashOf(id)
+  return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : nameOf(id)
 }
 
 function firstHeader(headers: RawHeaders, names: readonly string[]): string | undefined {
