@@ -1,5 +1,4 @@
 /** What every request needs; made once, in app.ts. */
-import type { Dispatcher } from 'undici'
 import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { BudgetSettingsByRule } from '../core/policy.ts'
@@ -12,6 +11,7 @@ import type { IdentitySettings } from './identity.ts'
 import type { Recall } from './recall.ts'
 import type { Refusals } from './refusals.ts'
 import type { Upstream } from './route.ts'
+import type { Transport } from './transport.ts'
 import type { Windows } from './windows.ts'
 
 /** What a reload may change; read once per request. */
@@ -38,7 +38,7 @@ export interface OverflowPolicy {
 
 export interface ProxyContext {
   readonly upstreams: ReadonlyMap<string, Upstream>
-  readonly transport: Dispatcher
+  readonly transport: Transport
   readonly store: Store
   readonly policies: () => Policies
   readonly catalogue: Catalogue

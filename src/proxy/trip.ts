@@ -1,12 +1,12 @@
 /** One request's way through Governor: where its client is, what is under way for it, what will be told about it. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Dispatcher } from 'undici'
 import type { Tier } from '../core/budget.ts'
 import type { Pattern } from '../core/loop.ts'
 import type { Emit, Outcome, VerdictName } from '../telemetry/event.ts'
 import type { Judgement } from './judge.ts'
 import { isGone, type OwnHeaders, replyFailure } from './reply.ts'
 import type { Route } from './route.ts'
+import type { Transport } from './transport.ts'
 import {
   type AnswerClock,
   type Failure,
@@ -72,7 +72,7 @@ class RequestTrip implements Trip, AnswerClock {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  readonly #transport: Dispatcher
+  readonly #transport: Transport
   readonly #emit: Emit
   readonly #watch: Watch | undefined
   readonly #began = performance.now()
@@ -87,7 +87,7 @@ class RequestTrip implements Trip, AnswerClock {
   #judged: JudgedFacts = UNJUDGED
 
   constructor(
-    transport: Dispatcher,
+    transport: Transport,
     emit: Emit,
     request: IncomingMessage,
     response: ServerResponse,
@@ -199,7 +199,7 @@ class RequestTrip implements Trip, AnswerClock {
 }
 
 export function beginTrip(
-  transport: Dispatcher,
+  transport: Transport,
   emit: Emit,
   request: IncomingMessage,
   response: ServerResponse,

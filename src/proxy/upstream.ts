@@ -1,9 +1,10 @@
 /** One call to an upstream over undici, and what can go wrong with it. */
 import type { Readable } from 'node:stream'
-import { Agent, type Dispatcher, EnvHttpProxyAgent, errors } from 'undici'
+import { type Dispatcher, errors } from 'undici'
 import type { Recovery } from '../core/overflow.ts'
 import type { RawHeaders } from './headers.ts'
 import type { Upstream } from './route.ts'
+import type { Transport } from './transport.ts'
 
 export interface UpstreamCall {
   readonly upstream: Upstream
@@ -66,31 +67,6 @@ export interface Failure {
   /** Says what happened and what to check; holds no credential and no body. */
   readonly message: string
   readonly cause: Error
-}
-
-export interface TransportSettings {
-  /** Milliseconds; 0 is no limit. */
-  readonly connect: number
-  readonly firstByte: number
-  readonly idle: number
-  /** Use HTTP_PROXY, HTTPS_PROXY and NO_PROXY. */
-  readonly useProxyEnvironment: boolean
-}
-
-const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
-
-/** The connections to all upstreams: kept alive, as many as there are requests at once. */
-export function createTransport(settings: TransportSettings, noProxy: string | undefined): Dispatcher {
-  const options: Agent.Options = {
-    connect: { timeout: settings.connect },
-    headersTimeout: settings.firstByte,
-    bodyTimeout: settings.idle,
-    maxHeaderSize: 131_072,
-    pipelining: 1,
-  }
-  if (!settings.useProxyEnvironment) return new Agent(options)
-  // A laptop's proxy never reaches a model server on the same laptop.
-  return new EnvHttpProxyAgent({ ...options, noProxy: noProxy ? `${noProxy},${LOOPBACK}` : LOOPBACK })
 }
 
 /** Network error codes by what they mean to a person. */
@@ -289,7 +265,7 @@ class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
  * Nothing is ever sent twice: the upstream may have acted on what it got (RFC 9110, section 9.2.2).
  */
 export function send(
-  transport: Dispatcher,
+  transport: Transport,
   call: UpstreamCall,
   receiver: Receiver,
   clock: AnswerClock,
