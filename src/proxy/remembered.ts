@@ -21,7 +21,7 @@ import { NEW_SESSION, observe, type Position, type Session } from '../core/sessi
 import type { Sighting } from '../core/sighting.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
-import { after, type Link, type SessionKey, type Soon } from '../store/store.ts'
+import { after, type Link, type SessionKey, type Soon, sessionKey } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { presentable } from './identity.ts'
 import type { Answered } from './tap.ts'
@@ -55,7 +55,7 @@ const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
 
 /** Where the first answer of a conversation is kept that has no name before its second request. */
 function firstKey({ tenant, sighting }: Counting): SessionKey {
-  return { tenant, id: `${sighting.system} ${sighting.humans[0] ?? ''}` }
+  return sessionKey(tenant, `${sighting.system} ${sighting.humans[0] ?? ''}`)
 }
 
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
@@ -67,7 +67,7 @@ export function remember(context: ProxyContext, counting: Counting): Soon<Rememb
   // Without a name there is nothing to remember it by.
   const byTranscript = () => count(counting, undefined, askedAt).position
   if (id === undefined) return new Remembered(context, counting, request, askedAt, undefined, byTranscript())
-  const key: SessionKey = { tenant, id }
+  const key = sessionKey(tenant, id)
   const at = (position: Position) => new Remembered(context, counting, request, askedAt, key, position)
   const forgotten = () => {
     context.emit({ kind: 'failed_open', reason: 'store' })

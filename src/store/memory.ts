@@ -1,7 +1,7 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
 import { LRUCache } from 'lru-cache'
 import type { FirstAnswer, Session, Thread } from '../core/session.ts'
-import type { Link, SessionKey, Store } from './store.ts'
+import { type Link, type Store, sessionKey } from './store.ts'
 
 export interface MemoryLimits {
   readonly maxSessions: number
@@ -45,10 +45,6 @@ function sizeOf({ threads, contexts }: Session): number {
 function sizeOfLink({ owed = [], begun }: Link): number {
   const own = BYTES_PER_LINK + (begun ? sizeOf(begun) : 0)
   return owed.reduce((sum, text) => sum + text.length * 2, own)
-}
-
-function nameOf({ tenant, id }: SessionKey): string {
-  return `${tenant}:${id}`
 }
 
 interface ShelfLimits<V> {
@@ -97,7 +93,7 @@ class Shelf<V> {
   }
 
   /** `known`: what is there under this name. */
-  put(name: string, value: V, known = this.get(name)): void {
+  put(name: string, value: V, known: Kept<V> | undefined): void {
     const bytes = this.#sizeOf(value)
     if (known && Math.abs(bytes - known.bytes) <= SLACK) known.value = value
     else this.#kept.set(name, { value, bytes })
@@ -124,29 +120,29 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   })
   return {
     update(key, change) {
-      const name = nameOf(key)
-      const known = sessions.get(name)
+      const known = sessions.get(key)
       const { session, result } = change(known?.value)
-      sessions.put(name, session, known)
+      sessions.put(key, session, known)
       return result
     },
-    link: (tenant, response, link) => links.put(nameOf({ tenant, id: response }), link),
-    linked: (tenant, response) => links.get(nameOf({ tenant, id: response }))?.value,
+    link(tenant, response, link) {
+      const name = sessionKey(tenant, response)
+      links.put(name, link, links.get(name))
+    },
+    linked: (tenant, response) => links.get(sessionKey(tenant, response))?.value,
     keepFirst(key, first) {
-      const name = nameOf(key)
-      const known = firsts.get(name)
+      const known = firsts.get(key)
       if (!known) {
-        firsts.set(name, [first])
+        firsts.set(key, [first])
         return
       }
       known.push(first)
       if (known.length > MAX_FIRSTS) known.shift()
     },
     takeFirst(key) {
-      const name = nameOf(key)
-      const known = firsts.get(name)
+      const known = firsts.get(key)
       const first = known?.pop()
-      if (known?.length === 0) firsts.delete(name)
+      if (known?.length === 0) firsts.delete(key)
       return first
     },
     get size() {

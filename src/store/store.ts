@@ -1,13 +1,15 @@
 /** Where sessions are remembered between requests. */
 import type { FirstAnswer, Session } from '../core/session.ts'
 
+/** The name that something is kept under for one tenant: made once, as a name that was looked up is found faster again. */
+export type SessionKey = string & { readonly __brand: 'SessionKey' }
+
 /**
- * A session's key: the tenant (a hash of the credential, never the credential) and the session's id. Two tenants
- * never share one.
+ * `tenant` is a hash of the credential, never the credential: two tenants never share a session. `id` is the session's,
+ * or what else something of the tenant's is known by.
  */
-export interface SessionKey {
-  readonly tenant: string
-  readonly id: string
+export function sessionKey(tenant: string, id: string): SessionKey {
+  return `${tenant}:${id}` as SessionKey
 }
 
 /** Where a session is that a client names by the id of a response. */

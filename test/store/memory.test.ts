@@ -3,10 +3,10 @@ import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Run, type Session } from '../../src/core/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { createMemoryStore, type MemoryLimits } from '../../src/store/memory.ts'
-import type { SessionKey, Store } from '../../src/store/store.ts'
+import { type SessionKey, type Store, sessionKey } from '../../src/store/store.ts'
 
 const LIMITS: MemoryLimits = { maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 }
-const key = (id: string, tenant = 'me'): SessionKey => ({ tenant, id })
+const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
 
 /** A session that says which iteration it is in, and may hold an answer of some length. */
 function sessionAt(iteration: number, text = ''): Session {
