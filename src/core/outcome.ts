@@ -2,18 +2,9 @@
  * Names for what came of calls, only as exact as it takes to compare them. Most calls are made once, and most that are
  * made again bring the same bytes: a result is only masked where one of the same call differs from it.
  */
-import { hash } from 'node:crypto'
 import type { Hash } from './hash.ts'
 import { renameOutcome, type Trail } from './loop.ts'
-import { withoutNotices } from './loop-notice.ts'
-import { outcomeHash, type Volatile } from './volatile.ts'
-
-const EXACT = '='
-
-/** Names a result letter by letter. */
-function exactName(result: string): Hash {
-  return `${EXACT}${hash('sha256', withoutNotices(result)).slice(0, 31)}` as Hash
-}
+import { exactHash, isMasked, outcomeHash, type Volatile } from './volatile.ts'
 
 /** Was the call made before, with results other than the one of this name? `'same'`: with this one. */
 function earlierResults({ window, streak }: Trail, call: Hash, exact: Hash): 'none' | 'same' | 'others' {
@@ -48,12 +39,12 @@ export function nameOutcome(
   volatile: Volatile,
   earlier: (isIt: (result: string) => boolean) => string | undefined,
 ): { readonly trail: Trail; readonly outcome: Hash } {
-  const exact = exactName(result)
+  const exact = exactHash(result)
   if (volatile === 'none' || earlierResults(trail, call, exact) !== 'others') return { trail, outcome: exact }
   let named = trail
   for (const name of knownNames(trail, call)) {
-    if (!name.startsWith(EXACT)) continue
-    const text = earlier((candidate) => exactName(candidate) === name)
+    if (name === '' || isMasked(name)) continue
+    const text = earlier((candidate) => exactHash(candidate) === name)
     if (text !== undefined) named = renameOutcome(named, call, name, outcomeHash(text, volatile))
   }
   return { trail: named, outcome: outcomeHash(result, volatile) }

@@ -17,7 +17,7 @@ export interface Scaffold {
   readonly text: string
 }
 
-/** Texts with their white space folded, cut where one word may stand, by the code of their first character. */
+/** Texts with their white space folded, cut where one word may stand, by their first two characters. */
 type Patterns = ReadonlyMap<number, readonly Pattern[]>
 
 type Pattern = readonly string[]
@@ -53,16 +53,22 @@ function fold(text: string): string {
   return text.trim().replace(/\s+/g, ' ')
 }
 
+/** The first two characters of what stands `at`, as one number. */
+function startAt(text: string, at: number): number {
+  const second = text.charCodeAt(at + 1)
+  return text.charCodeAt(at) * 0x10000 + (isSpace(second) ? SPACE : second)
+}
+
 function patternsOf(texts: readonly Pattern[]): Patterns {
-  const codeOf = ([head = '']: Pattern) => (head === '' ? ANY : head.charCodeAt(0))
+  const codeOf = ([head = '']: Pattern) => (head.length < 2 ? ANY : startAt(head, 0))
   const codes = new Set([ANY, ...texts.map(codeOf)])
   const startingWith = (code: number) => texts.filter((text) => codeOf(text) === code || codeOf(text) === ANY)
   return new Map([...codes].map((code) => [code, startingWith(code)]))
 }
 
-/** The few patterns that a text may fit which has such a character at its beginning. */
-function candidates(patterns: Patterns, code: number): readonly Pattern[] {
-  return patterns.get(code) ?? patterns.get(ANY) ?? NO_PATTERNS
+/** The few patterns that may stand `at`. */
+function candidates(patterns: Patterns, text: string, at: number): readonly Pattern[] {
+  return patterns.get(startAt(text, at)) ?? patterns.get(ANY) ?? NO_PATTERNS
 }
 
 /** Builds the registry once per configuration. In a summary request, `{}` stands for one word. */
@@ -134,7 +140,7 @@ function endOfWord(text: string, at: number): number {
 const MAX_WORD = 80
 
 function startsWithAny(text: string, at: number, patterns: Patterns, registry: ScaffoldRegistry): boolean {
-  for (const [prefix = ''] of candidates(patterns, text.charCodeAt(at))) {
+  for (const [prefix = ''] of candidates(patterns, text, at)) {
     const end = endOf(prefix, text, at)
     if (end !== -1 && end <= registry.headLength) return true
   }
@@ -154,7 +160,7 @@ function fits(text: string, pieces: Pattern): boolean {
 }
 
 function fitsAny(text: string, patterns: Patterns): boolean {
-  for (const pattern of candidates(patterns, text.charCodeAt(0))) if (fits(text, pattern)) return true
+  for (const pattern of candidates(patterns, text, 0)) if (fits(text, pattern)) return true
   return false
 }
 

@@ -68,8 +68,21 @@ export function maskVolatile(text: string): string {
   return sortLines(withoutReminders(text).replace(VOLATILE, '#'))
 }
 
-/** Names what a tool answered. Notices that Governor has put under a result are not part of it. */
+/** What names begin with that were given after masking; other hashes never do. */
+const MASKED = '~'
+
+/** Was this name given after masking? */
+export function isMasked(name: Hash | ''): boolean {
+  return name.startsWith(MASKED)
+}
+
+/** Names what a tool answered, letter by letter. Notices that Governor has put under a result are not part of it. */
+export function exactHash(result: string): Hash {
+  return hashOfText(withoutNotices(result))
+}
+
+/** Names what a tool answered. */
 export function outcomeHash(result: string, volatile: Volatile): Hash {
-  const text = withoutNotices(result)
-  return hashOfText(volatile === 'none' ? text : maskVolatile(text))
+  if (volatile === 'none') return exactHash(result)
+  return (MASKED + hashOfText(maskVolatile(withoutNotices(result)))) as Hash
 }
