@@ -1,5 +1,5 @@
 /** Responses whose calls are held until it is known which of them the client gets. */
-import { dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
+import { dataOf, type Frame, isWhole, terminated, withData } from '../sse/frames.ts'
 import type { CallGate, HeldCalls } from './dialect.ts'
 import { heldOf, isClientCall, keptPlaces, textOfOutputItems } from './responses-shape.ts'
 import { openResponsesStream, responseOf, type Slot } from './responses-stream.ts'
@@ -121,7 +121,8 @@ export function openResponsesGate(): CallGate {
     if (isObject(event['item'])) current.items.set(place, event['item'])
     const item = current.items.get(place)
     if (item && isClientCall(item)) current.hasCalls = true
-    if (current.hasCalls || !item || item['type'] === 'reasoning') {
+    // The last event of a stream that broke off may lack its end, which it must not get where nothing follows.
+    if (current.hasCalls || !item || item['type'] === 'reasoning' || !isWhole(frame)) {
       current.held.push({ frame, event })
       return []
     }
@@ -187,8 +188,8 @@ export function openResponsesGate(): CallGate {
       const { items, held, done } = ended
       const order = [...items.keys()]
       const left = new Set(placesLeft([...items.values()], refused).map((at) => order[at]))
-      const out: Buffer[] = opened(ended)
       const isAsCame = tries === 1 && refused.size === 0 && current.slots.size === 0
+      const out = isAsCame && !hasBegun ? ended.opening.map(({ raw }) => raw) : opened(ended)
       for (const { frame, event } of held) {
         if (isAsCame) out.push(frame.raw)
         else if (!event) out.push(terminated(frame))

@@ -62,6 +62,19 @@ describe('a stream of events whose calls are held', () => {
     )
   })
 
+  it('is those bytes wherever it ends, in the middle of the end of an event too', () => {
+    const all = textOf(answer)
+    const changed: number[] = []
+    for (let end = 0; end <= all.length; end++) {
+      const text = all.slice(0, end)
+      const gate = responses.openGate()
+      const out = feed(gate, text)
+      gate.endTry()
+      if (Buffer.concat([out, ...gate.release(new Set())]).toString() !== text) changed.push(end)
+    }
+    expect(changed).toEqual([])
+  })
+
   it('shows what was said at once, and neither calls nor its beginning before anything is said', () => {
     const gate = responses.openGate()
     const events = eventTexts(responseEvents(responseObject(REQUEST, answer, 1)))
