@@ -3,7 +3,6 @@ import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
-import type { Logger } from 'pino'
 import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
 import { budgetOf, loopPolicyOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
@@ -23,7 +22,7 @@ import { createWindows } from './proxy/windows.ts'
 import { createMemoryStore } from './store/memory.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
-import { logEvent } from './telemetry/log.ts'
+import { type LogSink, logEvent } from './telemetry/log.ts'
 import { createMetrics } from './telemetry/metrics.ts'
 import { VERSION } from './version.ts'
 
@@ -39,7 +38,7 @@ export interface Governor {
 }
 
 export interface GovernorOptions {
-  readonly log: Logger
+  readonly log: LogSink
   /** Where sessions are remembered, instead of this process's memory. */
   readonly store?: Store
   /** Milliseconds since the epoch. */
