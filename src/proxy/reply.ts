@@ -42,6 +42,7 @@ export function writeWithPressure(response: ServerResponse, flow: Flow, chunk: B
 /** An upstream's response, byte for byte, to a client. */
 export function relayTo(response: ServerResponse, own: OwnHeaders) {
   let flow: Flow | undefined
+  let hasBody = false
   return {
     inform(head: Head): void {
       // A proxy forwards informational responses, though never to HTTP/1.0 (RFC 9110, section 15.2). Past Node, which
@@ -55,11 +56,13 @@ export function relayTo(response: ServerResponse, own: OwnHeaders) {
       flow = started
       writeHead(response, head, responseHeaders(head.headers), own)
       // Node keeps the head back until the first byte of the body; a client of an event stream would wait for nothing.
+      // Once that has gone, flushing would be a write of nothing.
       queueMicrotask(() => {
-        if (!response.writableEnded && !response.destroyed) response.flushHeaders()
+        if (!hasBody && !response.writableEnded && !response.destroyed) response.flushHeaders()
       })
     },
     data(chunk: Buffer): void {
+      hasBody = true
       if (flow) writeWithPressure(response, flow, chunk)
     },
     end(trailers: RawHeaders): void {
