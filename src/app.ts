@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fastify from 'fastify'
+import type { Logger } from 'pino'
 import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
 import { budgetOf, loopPolicyOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
@@ -22,7 +23,7 @@ import { createWindows } from './proxy/windows.ts'
 import { createMemoryStore } from './store/memory.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
-import { type LogSink, logEvent } from './telemetry/log.ts'
+import { logEvent } from './telemetry/log.ts'
 import { createMetrics } from './telemetry/metrics.ts'
 import { VERSION } from './version.ts'
 
@@ -38,7 +39,7 @@ export interface Governor {
 }
 
 export interface GovernorOptions {
-  readonly log: LogSink
+  readonly log: Logger
   /** Where sessions are remembered, instead of this process's memory. */
   readonly store?: Store
   /** Milliseconds since the epoch. */

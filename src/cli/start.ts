@@ -1,11 +1,10 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
+import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
-import type { LogSink } from '../telemetry/log.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
-import { createLog } from './log-lines.ts'
 import { createLogOutput } from './log-output.ts'
 
 const STDOUT = 1
@@ -37,7 +36,10 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
   const { env } = terminal
   const output = createLogOutput(STDOUT)
   terminal.onExit(() => output.flush())
-  const log = createLog(config.log.level, output)
+  const log: Logger = pino(
+    { level: config.log.level, base: null, timestamp: pino.stdTimeFunctions.isoTime },
+    output,
+  )
   const proxies = [env['HTTPS_PROXY'], env['https_proxy'], env['HTTP_PROXY'], env['http_proxy']]
   const governor = buildGovernor(config, {
     log,
@@ -83,7 +85,7 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
 }
 
 /** Puts the policies of the file in force as it is now; a bad file changes nothing. */
-function reload(governor: Governor, flags: Flags, terminal: Terminal, log: LogSink): void {
+function reload(governor: Governor, flags: Flags, terminal: Terminal, log: Logger): void {
   try {
     const { config, file } = loadConfig(flags, terminal.env)
     governor.reload(config)
@@ -101,7 +103,7 @@ function reload(governor: Governor, flags: Flags, terminal: Terminal, log: LogSi
 const SAME_WISH_MS = 1000
 
 /** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */
-function untilStopped(governor: Governor, terminal: Terminal, log: LogSink): Promise<ExitCode> {
+function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Promise<ExitCode> {
   return new Promise((resolve) => {
     let stoppingSince: number | undefined
     const stop = () => {

@@ -1,7 +1,7 @@
 /** Log lines, folded from events: the facts as an object, then one constant message. Keys and prompts never. */
 import type { ProxyEvent } from './event.ts'
 
-/** The part of a logger that is used, as pino's is. */
+/** The part of a pino logger that is used. */
 export interface LogSink {
   info(facts: object, message: string): void
   warn(facts: object, message: string): void
