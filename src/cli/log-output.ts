@@ -33,3 +33,17 @@ export function createLogOutput(target: number | string): LogOutput {
     flush,
   }
 }
+
+/** The time of a line as pino's `isoTime` writes it. Lines of one millisecond share its text. `now`: milliseconds since the epoch. */
+export function createTimestamp(now: () => number = Date.now): () => string {
+  let at = Number.NaN
+  let text = ''
+  return () => {
+    const time = now()
+    if (time !== at) {
+      at = time
+      text = `,"time":"${new Date(time).toISOString()}"`
+    }
+    return text
+  }
+}

@@ -5,7 +5,7 @@ import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
-import { createLogOutput } from './log-output.ts'
+import { createLogOutput, createTimestamp } from './log-output.ts'
 
 const STDOUT = 1
 
@@ -36,10 +36,7 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
   const { env } = terminal
   const output = createLogOutput(STDOUT)
   terminal.onExit(() => output.flush())
-  const log: Logger = pino(
-    { level: config.log.level, base: null, timestamp: pino.stdTimeFunctions.isoTime },
-    output,
-  )
+  const log: Logger = pino({ level: config.log.level, base: null, timestamp: createTimestamp() }, output)
   const proxies = [env['HTTPS_PROXY'], env['https_proxy'], env['HTTP_PROXY'], env['http_proxy']]
   const governor = buildGovernor(config, {
     log,

@@ -1,8 +1,9 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { pino } from 'pino'
 import { afterAll, describe, expect, it, vi } from 'vitest'
-import { createLogOutput } from '../../src/cli/log-output.ts'
+import { createLogOutput, createTimestamp } from '../../src/cli/log-output.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-log-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -41,5 +42,19 @@ describe('the log output', () => {
     output.flush()
     output.flush()
     expect(read()).toBe('last\n')
+  })
+})
+
+describe('the time of a line', () => {
+  it('is the one that pino writes, whether or not another line had the same', () => {
+    const times = [0, 1_750_000_000_123, 1_750_000_000_123, 1_750_000_000_124, 1_750_000_000_123]
+    let at = 0
+    const timestamp = createTimestamp(() => times[at] ?? 0)
+    vi.useFakeTimers()
+    for (at = 0; at < times.length; at++) {
+      vi.setSystemTime(times[at] ?? 0)
+      expect(timestamp()).toBe(pino.stdTimeFunctions.isoTime())
+    }
+    vi.useRealTimers()
   })
 })
