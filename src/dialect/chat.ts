@@ -33,8 +33,8 @@ import {
   isNull,
   isTrue,
   type ListedItem,
+  listReader,
   type NamedRole,
-  recallItems,
   roleOf,
   stringAt,
 } from './listed.ts'
@@ -283,7 +283,7 @@ class ChatRequest implements DialectRequest {
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexList<ChatItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
+  const list = indexList(body, listReader('messages', readItem, recall))
   return list && new ChatRequest(list)
 }
 

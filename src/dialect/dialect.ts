@@ -14,11 +14,16 @@ export type ToolBan = 'choice_none' | 'no_tools'
 /** The conversation in a body, by its bytes. */
 export type IndexedList = ListIndex<Span>
 
-/**
- * Recognises a conversation by its head, the bytes from the start of its list to the end of the first answer: the items
- * it begins with, as an earlier body had them and this dialect read them.
- */
-export type Recall = (body: Buffer, head: Span) => KnownItems<Span> | undefined
+/** What earlier bodies had as well, and this dialect read. */
+export interface Recall {
+  /**
+   * Recognises a conversation by its head, the bytes from the start of its list to the end of the first answer: the items
+   * it begins with.
+   */
+  items(body: Buffer, head: Span): KnownItems<Span> | undefined
+  /** The offset after a top-level field's value that starts `at`, an object or an array. @throws {JsonScanError} */
+  skip(body: Buffer, key: string, at: number): number
+}
 
 /** What one response calls, and the response itself as this dialect's input shows it: opaque to everybody else. */
 export interface HeldCalls {

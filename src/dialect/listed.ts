@@ -1,7 +1,7 @@
 /** What the dialects have in common whose requests are an object with a list of messages. */
 import type { Role } from '../core/conversation.ts'
 import { appendElement, appendParagraph, type Edit } from '../json/edit.ts'
-import type { KnownItems, OpenList } from '../json/list.ts'
+import type { KnownItems, ListReader, OpenList } from '../json/list.ts'
 import {
   decode,
   decodeString,
@@ -57,15 +57,22 @@ function headOf(list: OpenList<ListedItem>): Span | undefined {
   return undefined
 }
 
-/** Recognises the items that a list begins with; what is remembered under a dialect's name was read by it. */
-export function recallItems<Item extends ListedItem>(recall: Recall | undefined) {
-  return (
-    recall &&
-    ((list: OpenList<Item>): KnownItems<Item> | undefined => {
+/** How a request's list is read where something may be known of it; what is remembered under a dialect's name was read by it. */
+export function listReader<Item extends ListedItem>(
+  key: string,
+  readItem: (json: Buffer, at: number) => Item,
+  recall: Recall | undefined,
+): ListReader<Item> {
+  if (!recall) return { key, readItem }
+  return {
+    key,
+    readItem,
+    recall(list) {
       const head = headOf(list)
-      return head && (recall(list.json, head) as KnownItems<Item> | undefined)
-    })
-  )
+      return head && (recall.items(list.json, head) as KnownItems<Item> | undefined)
+    },
+    skip: (json, name, at) => recall.skip(json, name, at),
+  }
 }
 
 /** Remembers what `compute` gave for each index. */

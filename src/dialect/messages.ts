@@ -22,8 +22,8 @@ import {
   holdsItems,
   isTrue,
   type ListedItem,
+  listReader,
   type NamedRole,
-  recallItems,
   roleOf,
   stringAt,
 } from './listed.ts'
@@ -282,7 +282,7 @@ function unsentIn({ json, items }: Index, conversation: MessagesConversation, as
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexList<MessageItem>(body, { key: 'messages', readItem, recall: recallItems(recall) })
+  const list = indexList(body, listReader('messages', readItem, recall))
   if (!list) return undefined
   const field = (name: string): unknown => fieldOf(list, name)
   const previous = previousIn(field)

@@ -26,7 +26,7 @@ import {
   valueAfter,
 } from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
-import { addTextPart, fieldOf, holdsItems, recallItems, remember, stringAt } from './listed.ts'
+import { addTextPart, fieldOf, holdsItems, listReader, remember, stringAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
 import { responsesCallsNothing, responsesFacts } from './responses-facts.ts'
@@ -265,8 +265,7 @@ function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | '
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const index =
-    indexList<InputItem>(body, { key: 'input', readItem, recall: recallItems(recall) }) ?? indexOther(body)
+  const index = indexList(body, listReader('input', readItem, recall)) ?? indexOther(body)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
   const field = (name: string): unknown => fieldOf(index, name)

@@ -60,6 +60,8 @@ export interface ListReader<Item extends Span> {
    * items to do so.
    */
   recall?: ((list: OpenList<Item>) => KnownItems<Item> | undefined) | undefined
+  /** Jumps over the value of another field, an object or an array: returns the offset after it. @throws {JsonScanError} */
+  skip?: ((json: Buffer, key: string, at: number) => number) | undefined
 }
 
 const QUOTE = 0x22
@@ -133,7 +135,10 @@ export function indexList<Item extends Span>(
       const known = reader.recall?.(list)
       if (known) list.takeOver(known)
       end = list.readAll()
-    } else end = skipValue(json, value)
+    } else {
+      const isContainer = json[value] === OPEN_BRACKET || json[value] === OPEN_BRACE
+      end = isContainer && reader.skip ? reader.skip(json, key, value) : skipValue(json, value)
+    }
     fields.push({ key, start: at, end, value: { start: value, end } })
     at = nextKey(json, end)
   }

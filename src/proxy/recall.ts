@@ -12,8 +12,9 @@ import { nothingRead, type Reading, readOn } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { DialectRequest, IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
 import type { KnownItems } from '../json/list.ts'
-import type { Span } from '../json/scan.ts'
+import { type Span, skipValue } from '../json/scan.ts'
 import { KeptBytes, SEGMENT_BYTES, Segments } from './kept-bytes.ts'
+import { KnownValues, type SummedValue } from './known-values.ts'
 
 /** A place between two messages, and what is known of all before it. */
 interface Mark {
@@ -48,8 +49,17 @@ type Request = Pick<DialectRequest, 'list' | 'conversation' | 'preface'>
 /** How many messages before the end the earlier mark is, at least. */
 const BACK = 8
 
+/** Spreads the bits of a checksum. */
+const GOLDEN = 0x9e3779b1
+
+/** So many bytes to the end of the first answer tell one conversation from another, mostly. */
+const KEY_BYTES = 1024
+
 /** A conversation that takes more than this share of the memory is not worth it. */
 const MAX_SHARE = 0.25
+
+/** How much of the memory is for what stands outside of conversations. */
+const VALUES_SHARE = 0.125
 
 /** A body of fewer bytes is read faster than it is looked up, and what is kept for long keeps the collector busy. */
 const WORTHWHILE = 16_384
@@ -105,13 +115,36 @@ function markAt(list: IndexedList, from: Mark | undefined, reading: Reading): Ma
   return { reading, length, checksum: crc32(added, from?.checksum ?? 0) }
 }
 
+/** Of the bytes between two offsets, going on from `checksum`; those of values are summed already. */
+function checksumOf(
+  json: Buffer,
+  start: number,
+  end: number,
+  values: readonly SummedValue[],
+  checksum: number,
+): number {
+  let sum = checksum
+  let at = start
+  for (const value of values) {
+    if (value.start < at || value.end > end) continue
+    sum = (crc32(json.subarray(at, value.start), sum) ^ Math.imul(value.checksum, GOLDEN)) >>> 0
+    at = value.end
+  }
+  return crc32(json.subarray(at, end), sum)
+}
+
 /**
  * Checksums of what is in the list and of what surrounds it. With the length they are enough to tell the few bodies
  * apart that they are compared with: the newest of one run.
  */
-function fingerprintOf({ json, list }: IndexedList, { length, checksum }: Mark): string {
+function fingerprintOf(
+  { json, list }: IndexedList,
+  { length, checksum }: Mark,
+  values: readonly SummedValue[],
+): string {
   const inside = crc32(json.subarray(list.start + length, list.end), checksum)
-  const outside = crc32(json.subarray(list.end), crc32(json.subarray(0, list.start)))
+  const before = checksumOf(json, 0, list.start, values, 0)
+  const outside = checksumOf(json, list.end, json.length, values, before)
   return `${json.length}-${inside}-${outside}`
 }
 
@@ -191,7 +224,9 @@ class Memory {
 }
 
 /** A request whose conversation is looked for among those remembered, and remembered in turn. */
-class Attentive implements Recollection {
+class Attentive implements Recollection, RecallList {
+  readonly recall: RecallList
+  readonly #values: KnownValues
   readonly #memory: Memory
   readonly #registry: ScaffoldRegistry
   readonly #owner: string
@@ -200,23 +235,36 @@ class Attentive implements Recollection {
   /** The marks up to which it is the known one. */
   #common: readonly Mark[] = []
   #start = -1
+  /** Large values of other fields, in order. */
+  readonly #skipped: SummedValue[] = []
 
-  constructor(memory: Memory, registry: ScaffoldRegistry, owner: string) {
+  constructor(memory: Memory, values: KnownValues, registry: ScaffoldRegistry, owner: string) {
+    this.recall = this
+    this.#values = values
     this.#memory = memory
     this.#registry = registry
     this.#owner = owner
   }
 
-  readonly recall: RecallList = (body, head): KnownItems<Span> | undefined => {
+  items(body: Buffer, head: Span): KnownItems<Span> | undefined {
     this.#start = head.start
-    // Only finds what to compare with.
-    this.#key = crc32(body.subarray(head.start, head.end), crc32(this.#owner)) | 0
+    // Only finds what to compare with: how the first answer goes, and what it answers.
+    const tail = body.subarray(Math.max(head.start, head.end - KEY_BYTES), head.end)
+    this.#key = crc32(tail, crc32(this.#owner)) ^ (head.end - head.start)
     const found = this.#memory.find(this.#key)
     this.#known = found?.owner === this.#owner ? found : undefined
     this.#common = this.#known ? commonMarks(this.#known, body, head.start) : []
     const last = this.#common.at(-1)
     if (!last || !this.#known) return undefined
     return { items: this.#known.items, count: last.reading.length, start: this.#known.start }
+  }
+
+  skip(body: Buffer, key: string, at: number): number {
+    const known = this.#values.find(this.#owner, key, body, at)
+    const end = known ? known.end : skipValue(body, at)
+    const value = known ?? this.#values.add(this.#owner, key, body, at, end)
+    if (value) this.#skipped.push(value)
+    return end
   }
 
   read(request: Request): ReadConversation {
@@ -242,7 +290,7 @@ class Attentive implements Recollection {
       const same = Math.min(this.#common.at(-1)?.length ?? 0, latest.length)
       this.#memory.keep(key, this.#owner, this.#known, same, request, marks)
     }
-    return { reading, fingerprint: fingerprintOf(list, latest) }
+    return { reading, fingerprint: fingerprintOf(list, latest, this.#skipped) }
   }
 
   /** The marks that hold for the request: none where it has another system text. */
@@ -263,9 +311,13 @@ export function createRecall(
   worthwhile = WORTHWHILE,
   segmentBytes = SEGMENT_BYTES,
 ): Recall {
-  const memory = new Memory(maxBytes, new Segments(segmentBytes))
+  const segments = new Segments(segmentBytes)
+  const valueBytes = maxBytes * VALUES_SHARE
+  const memory = new Memory(maxBytes - valueBytes, segments)
+  const values = new KnownValues(segments, valueBytes)
   const forgets = forgetful(registry)
   return {
-    begin: (owner, length) => (length < worthwhile ? forgets : new Attentive(memory, registry, owner)),
+    begin: (owner, length) =>
+      length < worthwhile ? forgets : new Attentive(memory, values, registry, owner),
   }
 }

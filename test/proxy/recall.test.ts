@@ -42,6 +42,11 @@ const readAlone = (body: Buffer) => readWith(createRecall(registry, MANY, 0), bo
 /** Segments so small that every conversation takes many. */
 const createFine = (maxBytes = MANY) => createRecall(registry, maxBytes, 0, 64)
 
+/** Tools that are long enough to be known again. */
+const toolsOf = (name: string) => ({
+  tools: [{ type: 'function', function: { name, description: '"{}[]'.repeat(250) } }],
+})
+
 const message = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom(...steps('a', 3), ...steps('b', 2)) },
   fc.constantFrom<Message>(
@@ -113,7 +118,13 @@ function changed<Item extends object>(history: readonly Item[], step: Step<Item>
 
 describe('a conversation that went by before', () => {
   it('is read as if it had not, whatever its client does to it between two requests', () => {
-    const extra = fc.constantFrom({}, { stream: true }, { temperature: 1, tools: [] })
+    const extra = fc.constantFrom(
+      {},
+      { stream: true },
+      { temperature: 1, tools: [] },
+      toolsOf('a'),
+      toolsOf('b'),
+    )
     fc.assert(
       fc.property(fc.array(fc.tuple(step, extra), { maxLength: 12 }), (all) => {
         const recall = createFine()
@@ -154,7 +165,7 @@ describe('a conversation that went by before', () => {
     const request = fc.record({
       client: fc.nat({ max: 3 }),
       step,
-      extra: fc.constantFrom({}, { stream: true }),
+      extra: fc.constantFrom({}, { stream: true }, toolsOf('a'), toolsOf('b'), { metadata: toolsOf('a') }),
       // How many of the requests under way are read to their end before this one begins, and the first of them.
       ends: fc.nat({ max: 2 }),
       first: fc.nat(),
@@ -184,7 +195,7 @@ describe('a conversation that went by before', () => {
         }
         while (underWay.length > 0) end(0)
       }),
-      { numRuns: 300 },
+      { numRuns: 150 },
     )
   })
 
@@ -196,7 +207,10 @@ describe('a conversation that went by before', () => {
     const tools = bodies.map((body) =>
       Buffer.from(body.toString().replace('"parameters":{}', '"parameters":[]')),
     )
-    const all = [...bodies, ...others, ...models, ...tools]
+    const more = Array.from({ length: 9 }, (_, at) =>
+      bodyOf([...TASK, ...steps('a', 3)], { stop: at < 5, ...toolsOf(`tool${at}`) }),
+    )
+    const all = [...bodies, ...others, ...models, ...tools, ...more]
     const prints = all.map((body) => readWith(recall, body).sighting.fingerprint)
     expect(new Set(prints).size).toBe(all.length)
     expect(all.map((body) => readAlone(body).sighting.fingerprint)).toEqual(prints)
