@@ -1,10 +1,43 @@
-/** The list with one more item at its end, of which at most the newest `max` are kept. No longer than it must be. */
-export function withNewest<Item>(list: readonly Item[], item: Item, max: number): readonly Item[] {
-  const from = Math.max(0, list.length + 1 - max)
-  const length = list.length - from
-  // A list that something is pushed onto, or spread into, keeps room for as many again.
-  const kept = new Array<Item>(length + 1)
-  for (let at = 0; at < length; at++) kept[at] = list[from + at] as Item
-  kept[length] = item
-  return kept
+/** Lists of which the newest are kept. */
+import type { Hash } from './hash.ts'
+
+/** So many are compared with each other faster than they are put into a set. */
+const FEW = 16
+
+/** What is known and what is shown, the newest last; the first stays, as it names the thread. */
+export function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): readonly Hash[] {
+  // Nothing new, or one more at the end: what all requests but the odd one bring.
+  const last = shown.at(-1)
+  if (last === undefined) return known
+  const isGrown = known.length < bound && known.length > 0 && !known.includes(last)
+  if (isGrown && areKnown(known, shown, shown.length - 1)) return known.concat(last)
+  if (!isGrown && known.at(-1) === last && areKnown(known, shown, shown.length)) return known
+  if (known.length === 0 && shown.length <= FEW && areDistinct(shown)) return shown.slice()
+  const newest = new Set(shown)
+  const first = known[0] ?? shown[0]
+  const others = [...known.filter((hash) => !newest.has(hash)), ...newest].filter((hash) => hash !== first)
+  return first === undefined ? [] : [first, ...others.slice(-(bound - 1))]
+}
+
+function areDistinct(list: readonly Hash[]): boolean {
+  for (let at = 1; at < list.length; at++) {
+    const before = list[at - 1]
+    if (before !== undefined && list.includes(before, at)) return false
+  }
+  return true
+}
+
+/** Are the first `count` that are shown known, in whatever order? */
+function areKnown(known: readonly Hash[], shown: readonly Hash[], count: number): boolean {
+  for (let at = 0; at < count; at++) {
+    const hash = shown[at]
+    if (hash !== undefined && hash !== known[at] && !known.includes(hash)) return false
+  }
+  return true
+}
+
+/** The newest last, and no more than so many. */
+export function withNewest<T>(list: readonly T[], one: T, bound: number): readonly T[] {
+  if (list.length === 0) return [one]
+  return list.length < bound ? list.concat(one) : [...list.slice(1 - bound), one]
 }

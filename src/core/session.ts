@@ -13,6 +13,7 @@ import { type Guarded, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
 import { branchesOff, wentOn } from './kept.ts'
 import type { LoopFinding } from './loop-guard.ts'
+import { merged, withNewest } from './newest.ts'
 import type { Sighting } from './sighting.ts'
 import { isStagnating } from './stagnation.ts'
 import type { FinalAnswer } from './terminal.ts'
@@ -143,30 +144,6 @@ export const NEW_SESSION: Session = {
   contexts: undefined,
 }
 
-/** What is known and what is shown, the newest last; the first stays, as it names the thread. */
-function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): readonly Hash[] {
-  // Nothing new, or one more at the end: what all requests but the odd one bring.
-  const last = shown.at(-1)
-  if (last === undefined) return known
-  const isGrown = known.length < bound && known.length > 0 && !known.includes(last)
-  if (isGrown && areKnown(known, shown, shown.length - 1)) return known.concat(last)
-  if (!isGrown && known.at(-1) === last && areKnown(known, shown, shown.length)) return known
-  if (known.length === 0 && shown.length === 1) return [last]
-  const newest = new Set(shown)
-  const first = known[0] ?? shown[0]
-  const others = [...known.filter((hash) => !newest.has(hash)), ...newest].filter((hash) => hash !== first)
-  return first === undefined ? [] : [first, ...others.slice(-(bound - 1))]
-}
-
-/** Are the first `count` that are shown known, in whatever order? */
-function areKnown(known: readonly Hash[], shown: readonly Hash[], count: number): boolean {
-  for (let at = 0; at < count; at++) {
-    const hash = shown[at]
-    if (hash !== undefined && hash !== known[at] && !known.includes(hash)) return false
-  }
-  return true
-}
-
 /** What a run has used by now. */
 export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
   const { usage } = run
@@ -238,12 +215,6 @@ function newRun(now: number): Run {
     wasIgnored: undefined,
     ended: undefined,
   }
-}
-
-/** The newest last, and no more than so many. */
-function withNewest<T>(list: readonly T[], one: T, bound: number): readonly T[] {
-  if (list.length === 0) return [one]
-  return list.length < bound ? list.concat(one) : [...list.slice(1 - bound), one]
 }
 
 /** The thread that was used last comes last. */
