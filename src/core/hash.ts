@@ -13,14 +13,18 @@ export function hashOfText(text: string): Hash {
   return hash('sha256', text, 'base64url') as Hash
 }
 
-/** Hashes several texts as a list: no two different lists give the same hash. */
-export function hashOf(...parts: readonly string[]): Hash {
+function listOf(parts: readonly string[]): string {
   let list = ''
   for (const part of parts) list += listed(part)
-  return hashOfText(list)
+  return list
+}
+
+/** Hashes several texts as a list: no two different lists give the same hash. */
+export function hashOf(...parts: readonly string[]): Hash {
+  return hashOfText(listOf(parts))
 }
 
 /** A name made of several texts, for people and headers: 128 bits of their hash in hex. */
 export function nameOf(...parts: readonly string[]): string {
-  return hash('sha256', parts.map(listed).join(''), 'hex').slice(0, 32)
+  return hash('sha256', listOf(parts), 'hex').slice(0, 32)
 }
