@@ -26,6 +26,14 @@ export interface ToolResult {
   readonly text: string
 }
 
+/** What a tool answered, its text as JSON and as it stands in the request. */
+export interface RawResult {
+  readonly callId: string
+  readonly bytes: Uint8Array
+  /** The same with each byte as one character. */
+  readonly raw: string
+}
+
 export interface Conversation {
   /** The model asked for; empty where the request names none. */
   readonly model: string
@@ -49,6 +57,8 @@ export interface Conversation {
   texts(index: number): readonly string[]
   calls(index: number): readonly ToolCall[]
   results(index: number): readonly ToolResult[]
+  /** The result of a message that holds one and nothing else; `undefined` where it is no plain text. */
+  rawResult?(index: number): RawResult | undefined
   /** How many calls and results a message holds, at less than the cost of decoding them. */
   callCount(index: number): number
   resultCount(index: number): number

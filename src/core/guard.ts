@@ -10,6 +10,7 @@ import {
   type ToolCall,
   type ToolResult,
 } from './conversation.ts'
+import { addGiven, type Given, isGivenRefusal, isUnfinished } from './given.ts'
 import type { Hash } from './hash.ts'
 import {
   humanSpoke,
@@ -17,7 +18,6 @@ import {
   type LoopFinding,
   type LoopMemory,
   type LoopPolicy,
-  loopCall,
   type MadeCall,
   madeCall,
   NO_LOOP,
@@ -78,10 +78,10 @@ export interface Transcript {
 }
 
 /** The results that stand after an assistant message. */
-function resultsAfter(conversation: Conversation, index: number): readonly ToolResult[] {
-  const found: ToolResult[] = []
+function resultsAfter(conversation: Conversation, index: number): readonly Given[] {
+  const found: Given[] = []
   for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
-    for (const result of conversation.results(at)) found.push(result)
+    addGiven(found, conversation, at)
   }
   return found
 }
@@ -90,17 +90,17 @@ function resultsAfter(conversation: Conversation, index: number): readonly ToolR
 const FEW = 8
 
 /** Finds results by the ids of their calls; where one id has several, the last. */
-function resultFinder(results: readonly ToolResult[]): (id: string) => string | undefined {
-  if (results.length <= FEW) return (id) => results.findLast(({ callId }) => callId === id)?.text
-  const texts = new Map(results.map(({ callId, text }) => [callId, text]))
-  return (id) => texts.get(id)
+function resultFinder(results: readonly Given[]): (id: string) => Given | undefined {
+  if (results.length <= FEW) return (id) => results.findLast(({ callId }) => callId === id)
+  const byId = new Map(results.map((result) => [result.callId, result]))
+  return (id) => byId.get(id)
 }
 
 /** A call in the transcript, and its result if there is one. */
 interface Called {
   readonly id: string
   readonly made: MadeCall
-  readonly result: string | undefined
+  readonly result: Given | undefined
 }
 
 function callsAt(
@@ -135,8 +135,8 @@ function resultBefore(
   index: number,
   call: Hash,
   policy: LoopPolicy,
-  isIt: (result: string) => boolean,
-): string | undefined {
+  isIt: (result: Given) => boolean,
+): Given | undefined {
   // Where responses come in parts there are some more of them.
   const reach = messagesOf(policy) * (conversation.hasParts ? 2 : 1)
   for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
@@ -165,15 +165,18 @@ function observeAt(
   let { trail } = memory
   const calls: LoopCall[] = []
   for (const { id, made, result } of callsAt(conversation, index, policy, known)) {
-    const nameOf = (text: string): Hash => {
-      const named = nameOutcome(trail, made.call, text, policy.volatile, (isIt) =>
-        resultBefore(conversation, index, made.call, policy, isIt),
-      )
-      trail = named.trail
-      return named.outcome
+    // What counts for nothing: see {loopCall}.
+    if (made.isExempt || (result && isGivenRefusal(result))) continue
+    const { tool, call, isPoll, isChange } = made
+    if (!result) {
+      calls.push({ id, tool, call, outcome: '', isPoll, isChange })
+      continue
     }
-    const read = loopCall(id, made, result, policy, nameOf)
-    if (read) calls.push(read)
+    const named = nameOutcome(trail, call, result, policy.volatile, (isIt) =>
+      resultBefore(conversation, index, call, policy, isIt),
+    )
+    trail = named.trail
+    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isPoll || isUnfinished(result), isChange })
   }
   return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
 }

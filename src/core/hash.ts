@@ -8,6 +8,14 @@ export function listed(part: string): string {
   return `${part.length}:${part}`
 }
 
+/**
+ * Hashes bytes, which takes half of what it takes to hash them as a text. Written with its padding, which a text's hash
+ * never has: the two are never the same.
+ */
+export function hashOfBytes(bytes: Uint8Array): Hash {
+  return hash('sha256', bytes, 'base64') as Hash
+}
+
 /** Hashes a text. Source: sha256. Not cut short: V8 would keep the whole beside what was cut from it. */
 export function hashOfText(text: string): Hash {
   return hash('sha256', text, 'base64url') as Hash

@@ -86,6 +86,17 @@ export function looksLikeChange(tool: string, argumentsText: string): boolean {
   return CHANGE_ACTION.test(head) || CHANGE_COMMAND.test(head)
 }
 
+/** What must stand in a text for it to say so, in JSON as in plain. */
+const MAYBE_UNFINISHED = /still [rwpi]|not (?:yet )?[rfcd]|running|pending|queued|processing|in[ _-]progress/i
+
+/** In JSON, a character takes six bytes at most. */
+const HEAD_AS_JSON = 6 * HEAD + 2
+
+/** May the text say that something is going on, to judge by its JSON? */
+export function maySayUnfinished(json: string): boolean {
+  return json.length <= HEAD_AS_JSON && MAYBE_UNFINISHED.test(json)
+}
+
 /** Does the tool answer that something is going on? Only short answers: a document may say anything. */
 export function saysUnfinished(result: string): boolean {
   return result.length <= HEAD && UNFINISHED.test(result)

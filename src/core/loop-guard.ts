@@ -117,18 +117,17 @@ export function madeCall(
 
 /**
  * Puts a call and its result together for the guard; `undefined` where they count for nothing: the tool is exempt, or
- * Governor itself has refused the call. No result is `undefined`. `nameOf` gives equal results equal names.
+ * Governor itself has refused the call. No result is `undefined`.
  */
 export function loopCall(
   id: string,
   { tool, call, isPoll, isChange, isExempt }: MadeCall,
   result: string | undefined,
   policy: LoopPolicy,
-  nameOf = (text: string): Hash => outcomeHash(text, policy.volatile),
 ): LoopCall | undefined {
   if (isExempt || (result !== undefined && isRefusal(result))) return undefined
   if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange }
-  const outcome = nameOf(result)
+  const outcome = outcomeHash(result, policy.volatile)
   return { id, tool, call, outcome, isPoll: isPoll || saysUnfinished(result), isChange }
 }
 

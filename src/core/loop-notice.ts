@@ -5,7 +5,8 @@ import type { Loop } from './loop.ts'
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
 
 const REPEATING = 'You appear to be repeating the same action'
-const REFUSAL = '[LOOP GUARD] Blocked: '
+/** What the results of calls begin with that were not executed. */
+export const REFUSAL = '[LOOP GUARD] Blocked: '
 
 /** What notices begin with, this file's and the budget's. */
 const BEGINNINGS: readonly string[] = [REPEATING, '[LOOP GUARD] ', '[BUDGET: ', '[budget: ', '[CONTEXT: ']
@@ -56,6 +57,12 @@ export function loopFallback(tool: string, count: number): string {
 /** Is this result Governor's own word that the call was not executed? */
 export function isRefusal(result: string): boolean {
   return result.startsWith(REFUSAL)
+}
+
+/** Does a result, given as JSON, end in a notice that Governor has put under it? */
+export function endsInNotice(json: string): boolean {
+  const paragraph = json.lastIndexOf('\\n\\n')
+  return paragraph !== -1 && BEGINNINGS.some((text) => json.startsWith(text, paragraph + 4))
 }
 
 /** A tool result without the notices that Governor has put under it, each a paragraph of its own. */

@@ -2,9 +2,10 @@
  * Names for what came of calls, only as exact as it takes to compare them. Most calls are made once, and most that are
  * made again bring the same bytes: a result is only masked where one of the same call differs from it.
  */
+import { exactName, type Given, hasExactName } from './given.ts'
 import type { Hash } from './hash.ts'
 import { renameOutcome, type Trail } from './loop.ts'
-import { exactHash, isMasked, outcomeHash, type Volatile } from './volatile.ts'
+import { isMasked, outcomeHash, type Volatile } from './volatile.ts'
 
 /** Was the call made before, with results other than the one of this name? `'same'`: with this one. */
 function earlierResults({ window, streak }: Trail, call: Hash, exact: Hash): 'none' | 'same' | 'others' {
@@ -35,17 +36,17 @@ function knownNames({ window, streak }: Trail, call: Hash): Set<Hash | ''> {
 export function nameOutcome(
   trail: Trail,
   call: Hash,
-  result: string,
+  result: Given,
   volatile: Volatile,
-  earlier: (isIt: (result: string) => boolean) => string | undefined,
+  earlier: (isIt: (result: Given) => boolean) => Given | undefined,
 ): { readonly trail: Trail; readonly outcome: Hash } {
-  const exact = exactHash(result)
+  const exact = exactName(result, volatile)
   if (volatile === 'none' || earlierResults(trail, call, exact) !== 'others') return { trail, outcome: exact }
   let named = trail
   for (const name of knownNames(trail, call)) {
     if (name === '' || isMasked(name)) continue
-    const text = earlier((candidate) => exactHash(candidate) === name)
-    if (text !== undefined) named = renameOutcome(named, call, name, outcomeHash(text, volatile))
+    const same = earlier((candidate) => hasExactName(candidate, name))
+    if (same) named = renameOutcome(named, call, name, outcomeHash(same.text, volatile))
   }
-  return { trail: named, outcome: outcomeHash(result, volatile) }
+  return { trail: named, outcome: outcomeHash(result.text, volatile) }
 }

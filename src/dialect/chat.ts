@@ -1,6 +1,6 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
 
-import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversation.ts'
+import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../core/conversation.ts'
 import type { Channel } from '../core/verdict.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
@@ -196,6 +196,17 @@ class ChatConversation implements Conversation {
     const callId = stringAt(this.#json, item.answers === 0 ? undefined : item.start + item.answers)
     const texts = this.texts(at)
     return [{ callId, text: texts.length === 1 ? (texts[0] ?? '') : texts.join('\n') }]
+  }
+
+  rawResult(at: number): RawResult | undefined {
+    const item = this.#items[at]
+    if (item?.role !== 'tool' || item.content === 0) return undefined
+    const json = this.#json
+    const start = item.start + item.content
+    if (json[start] !== QUOTE) return undefined
+    const callId = stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
+    const end = skipString(json, start)
+    return { callId, bytes: json.subarray(start, end), raw: json.toString('latin1', start, end) }
   }
 
   callCount(at: number): number {

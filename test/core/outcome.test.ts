@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { type Given, givenText } from '../../src/core/given.ts'
 import type { Hash } from '../../src/core/hash.ts'
 import { EMPTY_TRAIL, follow, type Trail } from '../../src/core/loop.ts'
 import { nameOutcome } from '../../src/core/outcome.ts'
@@ -8,14 +9,16 @@ import { POLICY } from './loop-story.ts'
 
 const CALL = 'call' as Hash
 
+const given = (text: string): Given => givenText({ callId: '', text })
+
 /** Takes results of one call in, one after the other; returns the trail and how often an earlier one was looked up. */
 function take(results: readonly string[], keeps = true): { trail: Trail; lookups: number } {
   let trail = EMPTY_TRAIL
   let lookups = 0
   results.forEach((result, at) => {
-    const named = nameOutcome(trail, CALL, result, 'default', (isIt) => {
+    const named = nameOutcome(trail, CALL, given(result), 'default', (isIt) => {
       lookups++
-      return keeps ? results.slice(0, at).find(isIt) : undefined
+      return keeps ? results.slice(0, at).map(given).find(isIt) : undefined
     })
     const strike = { tool: 't', call: CALL, outcome: named.outcome, isPoll: false, isChange: false }
     trail = follow(named.trail, strike, at, POLICY)

@@ -1,0 +1,65 @@
+/** What tools gave, read no further than it takes: most results are compared with nothing and need not be decoded. */
+import type { Conversation, RawResult, ToolResult } from './conversation.ts'
+import { type Hash, hashOfBytes } from './hash.ts'
+import { maySayUnfinished, saysUnfinished } from './intent.ts'
+import { endsInNotice, isRefusal, REFUSAL, withoutNotices } from './loop-notice.ts'
+import { exactHash, type Volatile } from './volatile.ts'
+
+/** The result of a call. */
+export interface Given extends ToolResult {
+  /** As it stands in the request; unset where that is not at hand. */
+  readonly json: RawResult | undefined
+}
+
+class Undecoded implements Given {
+  readonly callId: string
+  readonly json: RawResult
+  readonly #conversation: Conversation
+  readonly #index: number
+
+  constructor(conversation: Conversation, index: number, json: RawResult) {
+    this.callId = json.callId
+    this.json = json
+    this.#conversation = conversation
+    this.#index = index
+  }
+
+  get text(): string {
+    return this.#conversation.results(this.#index)[0]?.text ?? ''
+  }
+}
+
+/** A result whose text is at hand. */
+export function givenText({ callId, text }: ToolResult): Given {
+  return { callId, text, json: undefined }
+}
+
+/** Adds the results of a message to `found`. */
+export function addGiven(found: Given[], conversation: Conversation, index: number): void {
+  const json = conversation.rawResult?.(index)
+  if (json) found.push(new Undecoded(conversation, index, json))
+  else for (const result of conversation.results(index)) found.push(givenText(result))
+}
+
+/** Is this result Governor's own word that the call was not executed? */
+export function isGivenRefusal(given: Given): boolean {
+  return given.json ? given.json.raw.startsWith(REFUSAL, 1) : isRefusal(given.text)
+}
+
+/** Does the tool answer that something is going on? */
+export function isUnfinished(given: Given): boolean {
+  return given.json && !maySayUnfinished(given.json.raw) ? false : saysUnfinished(given.text)
+}
+
+/** Names a result letter by letter. */
+export function exactName(given: Given, volatile: Volatile): Hash {
+  const { json } = given
+  if (!json || volatile === 'none' || endsInNotice(json.raw)) return exactHash(given.text)
+  return hashOfBytes(json.bytes)
+}
+
+/** Was this name given to the result, in whatever form it stood then? */
+export function hasExactName(given: Given, name: Hash): boolean {
+  if (exactName(given, 'default') === name || exactHash(given.text) === name) return true
+  return hashOfBytes(Buffer.from(JSON.stringify(withoutNotices(given.text)))) === name
+}

@@ -1,0 +1,69 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  addGiven,
+  exactName,
+  type Given,
+  hasExactName,
+  isGivenRefusal,
+  isUnfinished,
+} from '../../src/core/given.ts'
+import { saysUnfinished } from '../../src/core/intent.ts'
+import { isRefusal, refusalText } from '../../src/core/loop-notice.ts'
+import { conversationOf, result } from './transcript.ts'
+
+/** A result as a request brings it: as one text, or as a part of a list. */
+function given(text: string, isPart = false): Given {
+  const content = isPart ? [{ type: 'text', text }] : text
+  const found: Given[] = []
+  addGiven(found, conversationOf([{ ...result('a'), content }]), 0)
+  const [only] = found
+  if (!only || found.length > 1) throw new Error('not one result')
+  return only
+}
+
+const pieces = [
+  'Still running',
+  'status: "pending"',
+  'not yet\nready',
+  'not ready',
+  'in progress',
+  'state":\t',
+  'x',
+  ' ',
+  '\n\n',
+  '\\n\\n',
+  '"',
+  'é日\u{1F600}',
+  '[BUDGET: Iteration 5/6.]',
+  'You appear to be repeating the same action.',
+  refusalText('search', 3),
+  'y'.repeat(1_990),
+]
+const text = fc.array(fc.constantFrom(...pieces), { maxLength: 6 }).map((some) => some.join(''))
+
+describe('a result that is not decoded', () => {
+  it('tells what its text tells', () => {
+    fc.assert(
+      fc.property(text, (said) => {
+        const one = given(said)
+        expect(one).toMatchObject({ callId: 'a', text: said })
+        expect(one.json).toBeDefined()
+        expect(isUnfinished(one)).toBe(saysUnfinished(said))
+        expect(isGivenRefusal(one)).toBe(isRefusal(said))
+      }),
+    )
+  })
+
+  it('has the name of its text, whatever form it has', () => {
+    fc.assert(
+      fc.property(text, text, fc.boolean(), fc.boolean(), (a, b, isPartOfA, isPartOfB) => {
+        const name = exactName(given(a, isPartOfA), 'default')
+        expect(hasExactName(given(a, isPartOfB), name)).toBe(true)
+        const isSame = exactName(given(a), 'none') === exactName(given(b), 'none')
+        expect(hasExactName(given(b, isPartOfB), name)).toBe(isSame)
+        if (exactName(given(b, isPartOfB), 'default') === name) expect(isSame).toBe(true)
+      }),
+    )
+  })
+})
