@@ -2,7 +2,7 @@
  * Every sentence Governor says to a model. The texts are templates. `{meter}` and `{unit}` name what is counted;
  * `{used}`, `{max}` and `{left}` are its numbers, which may also be written `{N}`, `{M}` and `{M-N}`.
  */
-import { amountsOf, wordsOf } from './amount.ts'
+import { type Amounts, amountsOf, wordsOf } from './amount.ts'
 import type { Meter, Style, Tier } from './budget.ts'
 
 export interface NoticeTexts {
@@ -45,29 +45,82 @@ export const DEFAULT_TEXTS: NoticeTexts = {
   fallback: '(Reached max {unit}: {max})',
 }
 
+function isPlaceholder(key: string): boolean {
+  return (PLACEHOLDERS as readonly string[]).includes(key)
+}
+
 /** The placeholders in `template` that do not exist; empty when all do. */
 export function unknownPlaceholders(template: string): string[] {
-  const known: readonly string[] = PLACEHOLDERS
-  return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (known.includes(name) ? [] : [name]))
+  return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (isPlaceholder(name) ? [] : [name]))
+}
+
+/** A placeholder of a template and the text before it; without one, the text at the end. */
+interface Piece {
+  readonly text: string
+  /** The space before the placeholder. */
+  readonly space: string
+  readonly key: string | undefined
+}
+
+function piecesOf(template: string): Piece[] {
+  const pieces: Piece[] = []
+  let at = 0
+  for (const found of template.matchAll(SPACED_PLACEHOLDER)) {
+    const [whole, space = '', key = ''] = found
+    if (!isPlaceholder(key)) continue
+    pieces.push({ text: template.slice(at, found.index), space, key })
+    at = found.index + whole.length
+  }
+  pieces.push({ text: template.slice(at), space: '', key: undefined })
+  return pieces
+}
+
+function wordFor(
+  key: string,
+  { meter, unit }: ReturnType<typeof wordsOf>,
+  { used, max, left }: Amounts,
+): string {
+  switch (key) {
+    case 'meter':
+      return meter
+    case 'unit':
+      return unit
+    case 'used':
+    case 'N':
+      return used
+    case 'max':
+    case 'M':
+      return max
+    default:
+      return left
+  }
+}
+
+/** Templates come from the configuration; a reload may bring others. */
+const MAX_TEMPLATES = 64
+
+const templates = new Map<string, readonly Piece[]>()
+
+function knownPiecesOf(template: string): readonly Piece[] {
+  const known = templates.get(template)
+  if (known) return known
+  if (templates.size >= MAX_TEMPLATES) templates.clear()
+  const pieces = piecesOf(template)
+  templates.set(template, pieces)
+  return pieces
 }
 
 /** Fills a template in with one meter's numbers. Where a meter has no word for what it counts, its space goes too. */
 export function fill(template: string, { name, used, max }: Meter): string {
-  const { meter, unit } = wordsOf(name)
+  const words = wordsOf(name)
   const amounts = amountsOf(name, used, max)
-  const values: Readonly<Record<string, string>> = {
-    meter,
-    unit,
-    ...amounts,
-    N: amounts.used,
-    M: amounts.max,
-    'M-N': amounts.left,
+  let filled = ''
+  for (const { text, space, key } of knownPiecesOf(template)) {
+    filled += text
+    const value = key === undefined ? '' : wordFor(key, words, amounts)
+    if (value !== '') filled += space + value
   }
-  return template.replace(SPACED_PLACEHOLDER, (whole, space: string, key: string) => {
-    const value = Object.hasOwn(values, key) ? values[key] : undefined
-    if (value === undefined) return whole
-    return value === '' ? '' : space + value
-  })
+  return filled
 }
 
 function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {

@@ -23,7 +23,7 @@ import {
   isRefused,
   mayBeRefusal,
   noteTold,
-  placesFor,
+  placeFor,
   returnIteration,
   withEdits,
 } from './forward.ts'
@@ -263,7 +263,7 @@ function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] 
     ban,
   })
   const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
-  const [place] = placesFor(context, trip, judgement, notice)
+  const place = placeFor(context, trip, judgement, notice)
   return [
     ...(goingOn && choosing ? [form('choice_none', [...said, ...goingOn])] : []),
     ...(goingOn ? [form('no_tools', [...said, ...goingOn])] : []),

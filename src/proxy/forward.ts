@@ -5,7 +5,7 @@ import { dropTools } from '../dialect/offered.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
-import { withoutFields } from './headers.ts'
+import { withoutLength } from './headers.ts'
 import type { Judgement } from './judge.ts'
 import { type Alteration, channelsFor } from './refusals.ts'
 import { type OwnHeaders, relayTo } from './reply.ts'
@@ -44,20 +44,45 @@ export interface PlacedNotice {
   readonly edits: readonly Edit[]
 }
 
+/** Puts a notice in one place of a request; `undefined` where that can't be, or was refused. */
+function placeIn(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  text: string,
+  channel: Channel,
+): PlacedNotice | undefined {
+  if (isRefused(context, trip, judgement, channel)) return undefined
+  const edits = judgement.request.notice(text, channel)
+  return edits && { channel, edits }
+}
+
 /** The places a notice can go in this request, the preferred one first, without those the upstream has refused. */
 export function placesFor(
   context: ProxyContext,
   trip: Trip,
   judgement: Judgement,
   text: string,
-  preferred: Channel = judgement.policy.channel,
 ): PlacedNotice[] {
-  const { request } = judgement
-  const channels = channelsFor(preferred, (channel) => isRefused(context, trip, judgement, channel))
-  return channels.flatMap((channel) => {
-    const edits = request.notice(text, channel)
-    return edits ? [{ channel, edits }] : []
+  return channelsFor(judgement.policy.channel).flatMap((channel) => {
+    const place = placeIn(context, trip, judgement, text, channel)
+    return place ? [place] : []
   })
+}
+
+/** The first of them. */
+export function placeFor(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  text: string,
+  preferred: Channel = judgement.policy.channel,
+): PlacedNotice | undefined {
+  for (const channel of channelsFor(preferred)) {
+    const place = placeIn(context, trip, judgement, text, channel)
+    if (place) return place
+  }
+  return undefined
 }
 
 /** Up to so many bytes, copying them into one piece costs less than sending several. */
@@ -65,14 +90,13 @@ const ONE_PIECE = 65_536
 
 /** The same call with an edited body. What a content coding was is gone: `json` is the plain text of the body. */
 export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit[]): UpstreamCall {
-  const headers = withoutFields(
-    call.headers,
-    (lower) => lower === 'content-length' || lower === 'content-encoding',
-  )
+  const { upstream, method, path } = call
+  const headers = withoutLength(call.headers)
   const pieces = editedPieces(json, edits)
   const length = lengthOf(pieces)
-  if (length <= ONE_PIECE) return { ...call, headers, body: Buffer.concat(pieces, length) }
-  return { ...call, headers: [...headers, 'content-length', String(length)], body: pieces }
+  if (length <= ONE_PIECE) return { upstream, method, path, headers, body: Buffer.concat(pieces, length) }
+  headers.push('content-length', String(length))
+  return { upstream, method, path, headers, body: pieces }
 }
 
 /** Edits that no longer offer the tools that match the globs; none where that was refused. */
@@ -91,7 +115,7 @@ export interface Altered {
   readonly call: UpstreamCall
   /** What the provider refuses if it refuses the request; the announcement first, as it stands where templates are strict. */
   readonly suspect: Alteration
-  readonly notice?: PlacedNotice
+  readonly notice: PlacedNotice | undefined
   readonly edits: readonly Edit[]
   /** Of these, those that add to what is said, and touch no tool. */
   readonly said: readonly Edit[]
@@ -109,9 +133,9 @@ function altered(
   const announcing = announcementFor(context, trip, judgement)
   const isWarned = verdict.kind === 'warn'
   const dropping = isWarned ? droppedFor(context, trip, judgement, verdict.dropTools) : []
-  const [place] = isWarned ? placesFor(context, trip, judgement, verdict.notice, verdict.channel) : []
-  const said = [...announcing, ...(place?.edits ?? [])]
-  const edits = [...said, ...dropping]
+  const place = isWarned ? placeFor(context, trip, judgement, verdict.notice, verdict.channel) : undefined
+  const said = joined(announcing, place?.edits ?? [])
+  const edits = joined(said, dropping)
   const suspect = announcing.length > 0 ? 'announce' : dropping.length > 0 ? 'drop_tools' : place?.channel
   if (!suspect) return undefined
   return {
@@ -119,8 +143,13 @@ function altered(
     suspect,
     edits,
     said,
-    ...(place ? { notice: place } : {}),
+    notice: place,
   }
+}
+
+function joined(edits: readonly Edit[], more: readonly Edit[]): readonly Edit[] {
+  if (more.length === 0) return edits
+  return edits.length === 0 ? more : [...edits, ...more]
 }
 
 /** Law 2: what goes wrong in saying something to the model leaves the request as it was. */
@@ -159,7 +188,7 @@ export function forward(
   const receiver = receiverOf(context, trip, judgement, change.call, own, told)
   let refusedWith = 0
   trip.call(change.call, {
-    ...receiver,
+    inform: (head) => receiver.inform?.(head),
     start(head, flow) {
       if (!mayBeRefusal(head)) return receiver.start(head, flow)
       refusedWith = head.status

@@ -126,6 +126,18 @@ export function withoutFields(headers: RawHeaders, drop: (lower: string) => bool
   return kept
 }
 
+/** The list without what tells how long a body is, and how it is coded. */
+export function withoutLength(headers: RawHeaders): string[] {
+  const { names, lowers } = layoutOf(headers)
+  const kept: string[] = []
+  for (let at = 0; at < names.length; at++) {
+    const lower = lowers[at]
+    if (lower === 'content-length' || lower === 'content-encoding') continue
+    kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
+  }
+  return kept
+}
+
 /** A message head as it stands on the wire, in Latin-1. */
 export function headText(line: string, headers: RawHeaders): string {
   let text = `${line}\r\n`

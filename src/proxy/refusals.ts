@@ -21,7 +21,8 @@ export function createRefusals(): Refusals {
   const refused = new LRUCache<string, ReadonlySet<Alteration>>({ max: MAX_PAIRS, ttl: TTL })
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
   return {
-    isRefused: (upstream, model, alteration) => refused.get(keyOf(upstream, model))?.has(alteration) ?? false,
+    isRefused: (upstream, model, alteration) =>
+      refused.size > 0 && (refused.get(keyOf(upstream, model))?.has(alteration) ?? false),
     remember(upstream, model, alteration) {
       const key = keyOf(upstream, model)
       refused.set(key, new Set([...(refused.get(key) ?? []), alteration]))
@@ -29,8 +30,11 @@ export function createRefusals(): Refusals {
   }
 }
 
-/** Channels worth trying, the preferred one first, without those refused. */
-export function channelsFor(preferred: Channel, isRefused: (channel: Channel) => boolean): Channel[] {
-  const all = new Set<Channel>([preferred, 'auto', 'user', 'system'])
-  return [...all].filter((channel) => !isRefused(channel))
+const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
+
+/** Channels worth trying, the preferred one first. */
+export function channelsFor(preferred: Channel): readonly Channel[] {
+  return preferred === 'auto'
+    ? OTHERWISE
+    : [preferred, ...OTHERWISE.filter((channel) => channel !== preferred)]
 }
