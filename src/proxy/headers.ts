@@ -209,9 +209,13 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
   return [...withoutFields(headers, (lower) => names.has(lower)), ...Object.entries(set).flat()]
 }
 
+function isSet(set: Readonly<Record<string, string | undefined>>, lower: string): boolean {
+  return Object.hasOwn(set, lower) && set[lower] !== undefined
+}
+
 /**
- * What a response is sent with: its own fields, and then Governor's (`set`, names in lower case) in the place of those
- * of the same name. Without `hasTrailers`, no field announces trailers.
+ * What a response is sent with: its own fields, and then Governor's (`set`, names in lower case; those without a
+ * value are left out) in the place of those of the same name. Without `hasTrailers`, no field announces trailers.
  */
 export function replyHeaders(
   headers: RawHeaders,
@@ -222,7 +226,7 @@ export function replyHeaders(
   const all: string[] = []
   for (let at = 0; at < names.length; at++) {
     const lower = lowers[at] ?? ''
-    if (kinds[at] === 'own' ? Object.hasOwn(set, lower) : lower === 'trailer' && !hasTrailers) continue
+    if (kinds[at] === 'own' ? isSet(set, lower) : lower === 'trailer' && !hasTrailers) continue
     all.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
   }
   for (const name in set) {

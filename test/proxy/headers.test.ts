@@ -1,0 +1,44 @@
+import { describe, expect, it } from 'vitest'
+import { replyHeaders, requestHeaders, responseHeaders } from '../../src/proxy/headers.ts'
+
+describe('the fields of a response', () => {
+  it('are replaced by those that Governor sets, and by no others', () => {
+    const fields = ['X-Governor-Tier', 'theirs', 'X-Governor-Verdict', 'theirs', 'x-governor-other', 'theirs']
+    const own = { 'x-governor-verdict': 'allow', 'x-governor-tier': undefined }
+    expect(replyHeaders(fields, own, false)).toEqual([
+      ...['X-Governor-Tier', 'theirs', 'x-governor-other', 'theirs'],
+      ...['x-governor-verdict', 'allow'],
+    ])
+  })
+})
+
+describe('fields that a connection names', () => {
+  it.each([
+    { connection: ['close, X-Foo'] },
+    { connection: ['keep-alive', 'x-foo'] },
+    { connection: ['X-FOO , keep-alive', 'keep-alive'] },
+  ])('end here: $connection', ({ connection }) => {
+    const named = connection.flatMap((value) => ['Connection', value])
+    const fields = [
+      'a',
+      '1',
+      ...named,
+      'X-Foo',
+      '2',
+      'constructor',
+      '3',
+      '__proto__',
+      '4',
+      'TE',
+      'gzip, trailers',
+    ]
+    const through = ['a', '1', 'constructor', '3', '__proto__', '4']
+    // The same names again are a layout that is known, whatever the values say.
+    for (let turn = 0; turn < 2; turn++) {
+      expect(requestHeaders([...fields])).toEqual([...through, 'TE', 'trailers'])
+      expect(responseHeaders([...fields])).toEqual(through)
+    }
+    const harmless = fields.map((value) => (connection.includes(value) ? 'keep-alive' : value))
+    expect(responseHeaders(harmless)).toEqual(['a', '1', 'X-Foo', '2', ...through.slice(2)])
+  })
+})
