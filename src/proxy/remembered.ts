@@ -15,7 +15,7 @@ import {
   warned,
 } from '../core/counted.ts'
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
-import { hashOf } from '../core/hash.ts'
+import { nameOf } from '../core/hash.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import { NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
@@ -271,7 +271,7 @@ export class Remembered {
     const [first] = facts.ids
     if (first === undefined) return kept
     // A session that has no name yet is known by its first response, and begins when a client goes on from that.
-    const began = hashOf('response', first)
+    const began = nameOf('response', first)
     const { session } = count(this.#counting, undefined, this.#askedAt)
     const begun = answered(session, this.#request, facts)
     // Clients that refer to what was said before begin with the first item of the first response.

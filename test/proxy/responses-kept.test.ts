@@ -25,6 +25,8 @@ describe.each([{ stream: false }, { stream: true }])(
       const { steps } = await runResponses(url, 'Go.', { ...options, max: 4 })
       expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
       expect(new Set(steps.slice(1).map(session)).size).toBe(1)
+      // A name like those of other sessions, fit for a path and a file.
+      expect(session(steps[1] as ResponseStep)).toMatch(/^[0-9a-f]{32}$/)
     })
 
     it('is warned of a loop though no request shows a call', async () => {
