@@ -9,6 +9,9 @@ import { KeptBytes, type Segments } from './kept-bytes.ts'
 /** Shorter values are read as fast as they are looked up. */
 const WORTHWHILE = 1024
 
+/** Keys are the sender's to choose: values of longer ones are not kept, as nothing would bound what the keys take. */
+const MAX_KEY = 64
+
 /** How many values of one key are known of an owner: agents come with others that help them. */
 const MAX_VARIANTS = 4
 
@@ -48,9 +51,9 @@ export class KnownValues {
     return undefined
   }
 
-  /** Takes in an object or an array that was not known; `undefined` where it is too short to matter. */
+  /** Takes in an object or an array that was not known; `undefined` where it is too short to matter, or its key too long. */
   add(owner: string, key: string, json: Buffer, start: number, end: number): SummedValue | undefined {
-    if (end - start < WORTHWHILE) return undefined
+    if (end - start < WORTHWHILE || key.length > MAX_KEY) return undefined
     const checksum = crc32(json.subarray(start, end))
     const size = this.#memory.capacityFor(end - start)
     if (size <= this.#maxBytes * MAX_SHARE) {

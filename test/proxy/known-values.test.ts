@@ -45,6 +45,14 @@ describe('values that are known', () => {
     )
   })
 
+  it('are not kept under keys of any length, which would take memory without a bound', () => {
+    const values = new KnownValues(new Segments(64), 65_536)
+    const json = toolsOf('a', 2000)
+    expect(takeIn(values, 'me', 'k'.repeat(64), json)).toBeDefined()
+    expect(takeIn(values, 'me', 'k'.repeat(65), json)).toBeUndefined()
+    expect(values.find('me', 'k'.repeat(65), json, 0)).toBeUndefined()
+  })
+
   it('are known to their owner under their key alone', () => {
     const values = new KnownValues(new Segments(64), 65_536)
     const json = toolsOf('a', 2000)
