@@ -24,10 +24,10 @@ export interface Patience {
 
 /**
  * An agent's tools run for longer than a few seconds, and each new connection to a provider costs it two or three times
- * the way there and back: so they are kept for as long as nginx keeps them. Some servers close them after five seconds
- * (uvicorn, and with it vLLM): a request that crosses the end of its connection on the way is lost.
+ * the way there and back. So they are kept, though not for as long as load balancers do, mostly a minute; some servers
+ * close them after five seconds (uvicorn, and with it vLLM). A request that crosses the end of its connection is lost.
  */
-const PATIENCE: Patience = { long: 60_000, short: 4_000 }
+const PATIENCE: Patience = { long: 50_000, short: 4_000 }
 
 /** For so long an upstream is taken to do what it was seen to do: an hour. */
 const REMEMBERED_MS = 3_600_000
