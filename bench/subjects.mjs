@@ -135,6 +135,7 @@ export const SUBJECTS = [
   { name: 'governor-notice', label: 'Governor, notice', situation: 'notice', command: governor('silent') },
   {
     name: 'governor-block',
+    isVariant: true,
     label: 'Governor, block',
     situation: 'block',
     command: governor('silent', 'loop_guard: { max_warnings_before_block: 0 }\n'),
