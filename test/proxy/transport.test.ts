@@ -1,5 +1,5 @@
+import { once } from 'node:events'
 import net, { type AddressInfo, type Socket } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it } from 'vitest'
 import { createTransport, type Transport } from '../../src/proxy/transport.ts'
 
@@ -8,15 +8,15 @@ afterEach(async () => {
   for (const clean of cleanups.splice(0)) await clean()
 })
 
-/** An upstream that closes a connection `idleMs` after it answered on it, without a word about it; 0: never. */
-async function startUpstream(idleMs: number) {
+/** An upstream that closes its first `closes` connections as soon as it has answered on them, and no other. */
+async function startUpstream(closes: number) {
   const sockets: Socket[] = []
   const server = net.createServer((socket) => {
-    sockets.push(socket)
+    const isClosed = sockets.push(socket) <= closes
     socket.on('error', () => undefined)
     socket.on('data', () => {
       socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}')
-      if (idleMs > 0) setTimeout(() => socket.end(), idleMs)
+      if (isClosed) socket.end()
     })
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -26,9 +26,14 @@ async function startUpstream(idleMs: number) {
 
 function startTransport(): Transport {
   const settings = { connect: 1_000, firstByte: 1_000, idle: 1_000, useProxyEnvironment: false }
-  const transport = createTransport(settings, undefined, { long: 900, short: 50 })
+  const transport = createTransport(settings, undefined, { long: 60_000, short: 50 })
   cleanups.push(() => transport.destroy())
   return transport
+}
+
+async function closeOf(socket: Socket | undefined): Promise<void> {
+  if (!socket) throw new Error('there was no such connection')
+  if (!socket.closed) await once(socket, 'close')
 }
 
 function ask(transport: Transport, origin: string): Promise<void> {
@@ -46,24 +51,17 @@ function ask(transport: Transport, origin: string): Promise<void> {
   })
 }
 
-it('keeps an idle connection for the agent’s next step', async () => {
-  const { origin, sockets } = await startUpstream(0)
+it('keeps idle connections, but where the upstream is known to close them itself', async () => {
+  const steady = await startUpstream(0)
+  const hasty = await startUpstream(1)
   const transport = startTransport()
-  await ask(transport, origin)
-  await sleep(300)
-  await ask(transport, origin)
-  expect(sockets).toHaveLength(1)
-})
-
-it('does not wait for an upstream to close a connection that is known to do so', async () => {
-  const { origin, sockets } = await startUpstream(200)
-  const transport = startTransport()
-  await ask(transport, origin)
-  await sleep(300)
-  expect(sockets[0]?.readableEnded).toBe(true)
-  await ask(transport, origin)
-  const [, second] = sockets
-  await sleep(120)
-  // Well before the upstream would have done it.
-  expect(second?.readableEnded).toBe(true)
+  await ask(transport, steady.origin)
+  await ask(transport, hasty.origin)
+  await closeOf(hasty.sockets[0])
+  await ask(transport, hasty.origin)
+  // The upstream leaves this one open.
+  await closeOf(hasty.sockets[1])
+  await ask(transport, steady.origin)
+  expect(hasty.sockets).toHaveLength(2)
+  expect(steady.sockets).toHaveLength(1)
 })
