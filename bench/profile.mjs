@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { renderTable } from './report.mjs'
 import { sharedTime } from './stalls.mjs'
 
-const WINDOWS = 400
+const DURATION_MS = 3200
 const INTERVAL_US = 250
 /** Between two samples so far apart the machine stood still: that is no function's doing. */
 const STALL_US = 20 * INTERVAL_US
@@ -79,7 +79,7 @@ async function profileOne(bench, subject, size) {
   const { cpu } = await bench.fleet.load('saturate', process, {
     size,
     agents: AGENTS,
-    windows: WINDOWS,
+    duration: DURATION_MS,
   })
   await process.stop()
   const [file] = readdirSync(folder)

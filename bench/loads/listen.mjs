@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sharedTime } from '../stalls.mjs'
 import { CpuMeter } from '../usage.mjs'
 import { checkVerdict, connectAgents } from './load.mjs'
-import { Windows } from './windows.mjs'
 
 const DIGITS = 20
 
@@ -25,7 +24,7 @@ function stampsIn(chunk) {
 export async function listen({ port, agents: count, pids, duration, spread, ...options }) {
   const agents = await connectAgents(port, count, { ...options, isStream: true })
   const meter = new CpuMeter(pids)
-  const windows = new Windows(meter)
+  const before = meter.read()
   const first = []
   const event = []
   const follow = async ({ next, connection }) => {
@@ -37,10 +36,7 @@ export async function listen({ port, agents: count, pids, duration, spread, ...o
       const now = sharedTime()
       if (!hasBegun && stamps.length > 0) first.push([began, now])
       hasBegun ||= stamps.length > 0
-      for (const sent of stamps) {
-        event.push([sent, now])
-        windows.count()
-      }
+      for (const sent of stamps) event.push([sent, now])
     })
   }
   const until = performance.now() + duration
@@ -51,6 +47,7 @@ export async function listen({ port, agents: count, pids, duration, spread, ...o
     agent.connection.close()
   }
   await Promise.all(agents.map(run))
+  const cpu = (meter.read() - before) / event.length
   meter.close()
-  return { first, event, cpu: windows.summary().cpu }
+  return { first, event, cpu }
 }

@@ -1,34 +1,48 @@
 /** As many requests as a proxy can take from so many agents, and the CPU time it spends on them. */
 import { CpuMeter } from '../usage.mjs'
 import { checkVerdict, connectAgents } from './load.mjs'
-import { Windows } from './windows.mjs'
 
-/** A slow proxy is not waited for any longer once there are so many windows. */
-const LIMIT_MS = 3000
-const ENOUGH = 5
+/** Not counted: what has rested begins to work again, and every connection has its first request. */
+const LEAD_MS = 150
+/** A slow proxy gets more time until it has answered so many, but no more than that. */
+const ENOUGH = 40
+const LIMIT_MS = 4000
 
 /**
- * Keeps so many `agents` sending until so many `windows` are measured; returns their summary, per request. `pids`: the
- * proxy's processes; none for the provider itself.
+ * Keeps so many `agents` sending for `duration` milliseconds. Returns per request `cpu`, in µs, with all that was done
+ * meanwhile, collections included; `rate`, in requests a second; `busy`, the share of a core. `pids`: the proxy's
+ * processes; none for the provider itself.
  */
-export async function saturate({ port, agents: count, pids, windows: wanted, ...options }) {
+export async function saturate({ port, agents: count, pids, duration, ...options }) {
   const agents = await connectAgents(port, count, options)
   const meter = new CpuMeter(pids)
-  const windows = new Windows(meter)
+  let answered = 0
+  let isOver = false
+  let since
   const began = performance.now()
-  const isOver = () =>
-    windows.length > wanted || (windows.length > ENOUGH && performance.now() - began > LIMIT_MS)
+  const note = () => {
+    const now = performance.now()
+    if (since) answered++
+    else if (now - began > LEAD_MS) since = { time: now, cpu: meter.read() }
+    const time = since ? now - since.time : 0
+    isOver ||= time > LIMIT_MS || (time > duration && answered >= ENOUGH)
+  }
   const run = async ({ next, connection }) => {
-    while (!isOver()) {
+    while (!isOver) {
       await connection.send(next())
-      windows.count()
+      if (!isOver) note()
     }
   }
-  await Promise.all(agents.map(run))
+  const runs = agents.map(run)
+  await Promise.race(runs)
+  const time = performance.now() - since.time
+  const cpu = meter.read() - since.cpu
+  const measured = answered
+  await Promise.all(runs)
   meter.close()
   for (const { connection } of agents) {
     checkVerdict(connection, options.situation)
     connection.close()
   }
-  return windows.summary()
+  return { cpu: cpu / measured, rate: measured / (time / 1000), busy: cpu / 1000 / time }
 }

@@ -10,11 +10,9 @@ const CONVERSATION = { bytes: 1_048_576, turns: 100 }
 const WARMUP = 15
 const PARSER = join(import.meta.dirname, '..', 'parser.mjs')
 
-/** Of every request the median over conversations, so that no stall of the machine counts; then the sum, in ms. */
+/** The median of whole conversations, in ms. */
 function total(conversations) {
-  return (
-    conversations[0].reduce((sum, _, at) => sum + median(conversations.map((times) => times[at])), 0) / 1000
-  )
+  return median(conversations.map((times) => times.reduce((sum, time) => sum + time, 0))) / 1000
 }
 
 async function parseTimes(rounds) {
