@@ -74,6 +74,8 @@ const TOOLS = [
   ['ask', 'Asks the user one question and waits for the answer.', ['question', 'options']],
 ]
 
+/** As many as a session has requests at least, so that not each of them is the first of one. */
+const MIN_TURNS = 5
 const AVERAGE_RESULT = 4096
 const SYSTEM_BYTES = 6144
 const TOOL_BYTES = 10_240
@@ -165,14 +167,14 @@ function opening(random, bytes) {
 }
 
 function ending(bytes, isStream) {
-  const tools = toolsOf(Math.min(TOOL_BYTES, bytes / 4))
+  const tools = toolsOf(bytes < SIZES['32KB'] ? 0 : Math.min(TOOL_BYTES, bytes / 4))
   const stream = isStream ? { stream: true, stream_options: { include_usage: true } } : { stream: false }
   return `],${JSON.stringify({ tools, ...stream }).slice(1)}`
 }
 
 /**
- * A conversation that grows past `bytes` bytes by one turn. `turns`: how many it takes to get there; as many as it
- * needs by default.
+ * A conversation that grows past `bytes` bytes by one turn, a very small one by some. `turns`: how many it takes to get
+ * there; as many as it needs by default.
  */
 export function conversationOf(bytes, { turns, isStream = false } = {}) {
   const random = numbersFrom(bytes)
@@ -182,12 +184,12 @@ export function conversationOf(bytes, { turns, isStream = false } = {}) {
   const average = turns ? (bytes - fixed) / turns : Math.min(AVERAGE_RESULT, bytes / 16)
   const middle = []
   let length = fixed
-  while (turns ? middle.length < turns : length < bytes) {
+  while (turns ? middle.length < turns : length < bytes || middle.length < MIN_TURNS) {
     const next = turn(random, middle.length, variedSize(random, average))
     middle.push(next)
     length += Buffer.byteLength(next)
   }
-  if (!turns) middle.push(turn(random, middle.length, average))
+  if (!turns && middle.length > MIN_TURNS) middle.push(turn(random, middle.length, average))
   return { first, turns: middle, last }
 }
 
