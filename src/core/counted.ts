@@ -174,9 +174,12 @@ export function giveBack(session: Session, request: CountedRequest): Session {
 
 /** Takes one iteration out of the session's sum. */
 function uncounted(session: Session): Session {
+  return session.totals?.iterations === 0 ? session : withIterations(session, -1)
+}
+
+function withIterations(session: Session, more: number): Session {
   const { totals } = session
-  if (!totals || totals.iterations === 0) return session
-  return { ...session, totals: { ...totals, iterations: totals.iterations - 1 } }
+  return totals ? { ...session, totals: { ...totals, iterations: totals.iterations + more } } : session
 }
 
 /** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
@@ -188,6 +191,19 @@ export function end(session: Session, request: CountedRequest, answer: FinalAnsw
   })
   // The request for it was one more than there may be, and is none of the session's iterations.
   return isFirst ? uncounted(after) : after
+}
+
+/**
+ * A run that was over goes on with its newest request, as the limit was raised since. From here on it counts again; what
+ * is sent again from before its end changes nothing.
+ */
+export function goOn(session: Session, request: CountedRequest): Session {
+  let wasOver = false
+  const after = changeRun(session, request, (run) => {
+    wasOver = run.ended !== undefined && retryOf(run, request)?.iteration === run.iteration
+    return wasOver ? { ...run, ended: undefined } : run
+  })
+  return wasOver ? withIterations(after, 1) : after
 }
 
 /** Gives a session that has just got its name the answer that it began with. */

@@ -156,10 +156,10 @@ export function usedBy(run: Run, now: number, iteration = run.iteration): Amount
   }
 }
 
-/** What a session has used by now. */
-export function usedIn({ totals, usage }: Session, now: number): Amounts {
+/** What a session has used by now, and `asked` iterations that are asked for and not counted. */
+export function usedIn({ totals, usage }: Session, now: number, asked = 0): Amounts {
   return {
-    iterations: totals ? totals.iterations : 0,
+    iterations: (totals ? totals.iterations : 0) + asked,
     tool_calls: totals ? totals.toolCalls : 0,
     tokens: usage ? usage.input + usage.output : 0,
     cost: usage ? usage.cost : 0,
@@ -298,7 +298,8 @@ export function observe(
       startsRun: begins,
       isNew: session.totals === undefined,
       run: usedBy(next, now, iteration),
-      session: usedIn(after, now),
+      // What a run that was stopped asks for is not counted, and is one too many all the same.
+      session: usedIn(after, now, run.ended ? 1 : 0),
       contextTokens: filledBy(isOver ? undefined : known, sighting),
       isStagnating: guarded !== undefined && isStagnating(guarded.memory.trail),
       wasIgnored: next.wasIgnored === true,

@@ -9,6 +9,7 @@ import {
   type CountedRequest,
   end,
   giveBack,
+  goOn,
   loosen,
   refuseIn,
   said,
@@ -218,6 +219,11 @@ export class Remembered {
   /** The provider gave no answer: the iteration is not used up. */
   async giveBack(): Promise<void> {
     await this.#change((session) => giveBack(session, this.#request))
+  }
+
+  /** The run was over, and its limit is no longer reached. */
+  async goOn(): Promise<void> {
+    await this.#change((session) => goOn(session, this.#request))
   }
 
   /** The run is over with this answer. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { afterStep, callModel, runAgent, START, type Step } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { type ChatMessage, type Received, runaway, type Script } from '../support/provider.ts'
 
@@ -212,6 +212,42 @@ describe('a limit of a session', () => {
     expect(second.steps).toHaveLength(1)
     expect(second.steps[0]?.governor).toMatchObject({ terminal_reason: 'max_tokens', budget_max: 330 })
     expect(provider.requests).toHaveLength(5)
+  })
+
+  it('stays reached, for a client that sends the stopped request again and for one that goes on', async () => {
+    const { url, provider } = await startBoth(runaway(), {
+      budget: { max_iterations: 0, session: { max_iterations: 3 } },
+      loop_guard: { enabled: false },
+    })
+    const { steps, messages } = await runAgent(url, START, { headers: header('a') })
+    expect(steps).toHaveLength(4)
+    const asked = provider.requests.length
+    const stopped = messages.slice(0, -1)
+    const more = afterStep(stopped, {
+      message: {
+        role: 'assistant',
+        tool_calls: [{ id: 'x', function: { name: 'search', arguments: '{}' } }],
+      },
+    } as unknown as Step)
+    for (const again of [stopped, more, more, messages]) {
+      const step = await callModel(url, again, { headers: header('a') })
+      expect(step.governor).toEqual(steps[3]?.governor)
+      expect(step.message.content).toBe(steps[3]?.message.content)
+    }
+    expect(provider.requests).toHaveLength(asked)
+  })
+
+  it('goes on counting a run whose own limit was raised after it was stopped', async () => {
+    const { url } = await startBoth(runaway(), {
+      budget: { max_iterations: 3, session: { max_iterations: 6 } },
+      loop_guard: { enabled: false },
+    })
+    const first = await runAgent(url, START, { headers: header('a') })
+    expect(first.steps).toHaveLength(4)
+    const raised = { ...header('a'), 'x-governor-max-iterations': '50' }
+    const second = await runAgent(url, first.messages.slice(0, -1), { headers: raised, max: 10 })
+    expect(second.steps).toHaveLength(4)
+    expect(second.steps.at(-1)?.governor).toMatchObject({ budget_used: 6, budget_max: 6 })
   })
 
   it('counts no answer that never came and no request that is sent again', async () => {
