@@ -169,7 +169,7 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
   const warnings = warningsGiven(memory, loop) + 1
   const count = timesMade(memory, loop)
   const next: LoopMemory = {
-    trail: spend(memory.trail),
+    trail: spend(memory.trail, loop.pattern),
     ladder: { ...memory.ladder, [loop.pattern]: { loop: nameOf(loop), warnings, count } },
     hasMovedOn: false,
     // It should have been refused, and could not be.

@@ -112,11 +112,15 @@ export function renameOutcome(trail: Trail, call: Hash, from: Hash | '', to: Has
   return { window: window.map(renamed), streak: streak && renamed(streak), steps }
 }
 
-/** The trail after a loop in it was dealt with: what was counted counts no more. */
-export function spend({ window, streak, steps }: Trail): Trail {
+/**
+ * The trail after a loop in it was dealt with: what was counted counts no more. But that a call was made again, whatever
+ * came of it, does not make its equal outcomes in a row fewer: a threshold of theirs above its own would never be reached.
+ */
+export function spend({ window, streak, steps }: Trail, pattern?: Pattern): Trail {
+  const same = pattern === 'same_call' ? (streak?.same ?? 0) : 0
   return {
     window: window.map((trace) => (trace.isSpent ? trace : { ...trace, isSpent: true })),
-    streak: streak && { ...streak, same: 0, any: 0 },
+    streak: streak && { ...streak, same, any: 0 },
     steps,
   }
 }

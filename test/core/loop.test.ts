@@ -100,6 +100,15 @@ describe('the settings of a loop', () => {
     expect(tell('a=1 a=1', policyWith({ repetition_threshold: 2 })).found).toEqual(['1:repetition'])
   })
 
+  it('lets equal calls add up to a threshold above the one for calls whose results differ', () => {
+    const policy = policyWith({ repetition_threshold: 7 })
+    expect(tell('a=1 '.repeat(14), policy).found).toEqual([
+      '4:same_call',
+      '6:repetition',
+      '11:same_call',
+      '13:repetition',
+    ])
+  })
   it('say how far back to look', () => {
     const story = 'b=1 c=1 c=1 b=1 c=1'
     expect(tell(story, policyWith({ window_size: 3 })).found).toEqual([])
