@@ -1,8 +1,18 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import {
+  closeSync,
+  constants,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import { afterAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createLogOutput, createTimestamp } from '../../src/cli/log-output.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-log-'))
@@ -42,6 +52,70 @@ describe('the log output', () => {
     output.flush()
     output.flush()
     expect(read()).toBe('last\n')
+  })
+})
+
+/** Both ends of a named pipe, neither of which blocks, as Node opens the pipe it is given as standard output. */
+function openPipe() {
+  const pipe = join(folder, `${files++}.pipe`)
+  execFileSync('mkfifo', [pipe])
+  const reader = openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK)
+  const writer = openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK)
+  onTestFinished(() => closeSync(writer))
+  const read = () => {
+    const bytes = Buffer.alloc(4_194_304)
+    try {
+      return bytes.toString('utf8', 0, readSync(reader, bytes))
+    } catch {
+      return ''
+    }
+  }
+  return { reader, writer, read }
+}
+
+/** A pipe takes 64 KB at a time. */
+const PATIENT = { interval: 5, timeout: 10_000 }
+
+describe('a log that is not taken', () => {
+  it.skipIf(!existsSync('/dev/full'))('costs no more than its lines where the disk is full', () => {
+    const full = openSync('/dev/full', 'w')
+    onTestFinished(() => closeSync(full))
+    const output = createLogOutput(full)
+    for (let at = 0; at < 3; at++) {
+      output.write('lost\n')
+      expect(() => output.flush()).not.toThrow()
+    }
+  })
+
+  it('waits for its reader, keeps nobody waiting, and loses whole lines only', async () => {
+    const { writer, reader, read } = openPipe()
+    onTestFinished(() => closeSync(reader))
+    const output = createLogOutput(writer)
+    const lines = Array.from({ length: 30_000 }, (_, at) => `${at} ${'x'.repeat(100)}\n`)
+    for (const line of lines) output.write(line)
+    let got = ''
+    await vi.waitFor(() => {
+      got += read()
+      expect(got.length).toBeGreaterThan(1_048_576)
+      expect(got.endsWith('\n')).toBe(true)
+    }, PATIENT)
+    expect(got).toBe(lines.join('').slice(0, got.length))
+    output.write('heard\n')
+    output.flush()
+    await vi.waitFor(() => {
+      got += read()
+      expect(got).toMatch(/\nheard\n$/)
+    }, PATIENT)
+  })
+
+  it('goes nowhere once its reader is gone', () => {
+    const { writer, reader } = openPipe()
+    closeSync(reader)
+    const output = createLogOutput(writer)
+    for (let at = 0; at < 3; at++) {
+      output.write('lost\n')
+      expect(() => output.flush()).not.toThrow()
+    }
   })
 })
 
