@@ -68,6 +68,14 @@ export interface Watch {
   ): Receiver
 }
 
+/** A response that waits for those before it on its connection is told nothing by Node when that ends. */
+function closeWithConnection({ socket }: IncomingMessage, response: ServerResponse, close: () => void): void {
+  // As many wait as the client chose to send at once.
+  socket.setMaxListeners(0)
+  socket.once('close', close)
+  response.once('close', () => socket.off('close', close))
+}
+
 class RequestTrip implements Trip, AnswerClock {
   readonly request: IncomingMessage
   readonly response: ServerResponse
@@ -82,6 +90,7 @@ class RequestTrip implements Trip, AnswerClock {
   #overheadMs: number | undefined
   #underWay: UnderWay | undefined
   #isClientGone = false
+  #isOver = false
   #outcome: Outcome = 'completed'
   #failure: string | undefined
   #judged: JudgedFacts = UNJUDGED
@@ -101,10 +110,14 @@ class RequestTrip implements Trip, AnswerClock {
     this.#emit = emit
     this.#watch = watch
     emit({ kind: 'request_began' })
-    response.on('close', () => this.#close())
+    const close = () => this.#close()
+    response.on('close', close)
+    if (!response.socket) closeWithConnection(request, response, close)
   }
 
   #close(): void {
+    if (this.#isOver) return
+    this.#isOver = true
     const { request, response, route } = this
     if (isGone(response)) {
       this.#isClientGone = true

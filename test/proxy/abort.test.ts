@@ -27,7 +27,6 @@ const ASK = JSON.stringify({
   tools: [{ type: 'function', function: { name: 'f' } }],
 })
 const GUARDED = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${ASK.length}\r\n\r\n${ASK}`
-const UNCOUNTED = 'POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'
 const POST = 'POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'
 const GET = 'GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n'
 const ALL = [
@@ -97,6 +96,26 @@ describe.each(ALL)('%s', (_, request) => {
       await client.closed
       wire.socket.destroy()
     }
+  })
+
+  it.each([
+    ['an error', 'HTTP/1.1 400 Bad Request\r\nContent-Length: 99\r\n\r\n{"error"', '{"error"'],
+    ['an answer', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n', 'part'],
+    [
+      'the head of an answer',
+      'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
+      '',
+    ],
+  ])('gets the beginning of %s that breaks off at once', async (_, part, body) => {
+    const { client, wire } = await ask(request)
+    wire.write(part)
+    wire.socket.end()
+    const line = part.slice(0, part.indexOf('\r\n'))
+    const got = (await client.rest()).toString()
+    expect(got.startsWith(line)).toBe(true)
+    expect(got).toContain(`\r\n\r\n${/chunked/.test(got) && body !== '' ? `4\r\n${body}` : body}`)
+    expect(got).not.toContain('0\r\n\r\n')
+    wire.socket.destroy()
   })
 
   it.each([
@@ -177,11 +196,38 @@ it('an upload whose upstream dies is answered with 502, and the rest of it is ta
   for (const { socket } of [client, next]) socket.destroy()
 })
 
-it('of two requests in one go, the second is not started when the client leaves during the first', async () => {
-  const { client, wire } = await ask(GET + POST)
+it('of requests in one go, those whose turn has not come end at the upstream too when the client leaves', async () => {
+  const { url, governor: own } = await startGovernor(upstream.url)
+  const client = connect(url)
+  const wires: Wire[] = []
+  client.write(GET + POST + GUARDED)
+  for (let at = 0; at < 3; at++) {
+    const wire = await upstream.accept()
+    await wire.message()
+    wires.push(wire)
+  }
   client.socket.destroy()
-  await wire.rest()
-  wire.socket.destroy()
-  const next = await ask(UNCOUNTED)
-  for (const { socket } of [next.client, next.wire]) socket.destroy()
+  for (const wire of wires) {
+    expect(await wire.rest()).toHaveLength(0)
+    wire.socket.destroy()
+  }
+  // None of them counts as under way, which would keep the process from ending.
+  expect(await own.drain()).toBe(true)
+})
+
+it('requests in one go whose turn comes are told of once each, when they are answered', async () => {
+  const running = await startGovernor(upstream.url)
+  const client = connect(running.url)
+  client.write(GET.repeat(12))
+  for (let at = 0; at < 12; at++) {
+    const wire = await upstream.accept()
+    await wire.message()
+    wire.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n')
+    wire.socket.end()
+  }
+  for (let at = 0; at < 12; at++) expect((await client.message()).line).toBe('HTTP/1.1 200 OK')
+  client.socket.destroy()
+  expect(await running.governor.drain()).toBe(true)
+  const ended = running.events.flatMap((event) => (event.kind === 'request_ended' ? [event.outcome] : []))
+  expect(ended).toEqual(Array(12).fill('completed'))
 })
