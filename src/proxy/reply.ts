@@ -112,8 +112,8 @@ export function replyFailure(
   own: OwnHeaders = {},
 ): void {
   if (response.headersSent) {
-    // A clean end would pass for a complete answer.
-    response.destroy()
+    // A clean end would pass for a complete answer. What was written in this turn Node sends at its end only.
+    setImmediate(() => response.destroy())
     return
   }
   // What is left of an upload is read and dropped: closing on a client that still sends would tear the connection
