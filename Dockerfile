@@ -2,8 +2,8 @@
 
 FROM node:26-slim AS build
 WORKDIR /src
-COPY package.json package-lock.json .npmrc tsconfig.json tsconfig.build.json ./
-COPY scripts/build.mjs scripts/build.mjs
+COPY package.json package-lock.json .npmrc ./
+COPY scripts/build.mjs scripts/undici.mjs scripts/
 # Without scripts: installing must not build, as the sources come later so that this layer is kept while they change.
 RUN npm ci --ignore-scripts
 COPY src src

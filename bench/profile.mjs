@@ -1,6 +1,7 @@
 /** Where Governor's CPU time goes under load, by V8's own profiler. */
-import { readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { SourceMap } from 'node:module'
+import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { renderTable } from './report.mjs'
 import { sharedTime } from './stalls.mjs'
@@ -17,10 +18,24 @@ const TOP = 30
 const MAX_NAME = 40
 const ROOT = join(import.meta.dirname, '..')
 
-function placeOf({ url, lineNumber }) {
+const maps = new Map()
+
+/** What a built file was made of; `undefined` for files that stand as they are. */
+function mapOf(file) {
+  if (!maps.has(file)) {
+    const name = `${file}.map`
+    maps.set(file, existsSync(name) ? new SourceMap(JSON.parse(readFileSync(name, 'utf8'))) : undefined)
+  }
+  return maps.get(file)
+}
+
+/** Where a function stands in its source. */
+function placeOf({ url, lineNumber, columnNumber }) {
   if (!url.startsWith('file:')) return url
-  const path = fileURLToPath(url).replace(`${ROOT}/`, '')
-  return `${path}:${lineNumber + 1}`
+  const file = fileURLToPath(url)
+  const { originalSource, originalLine } = mapOf(file)?.findEntry(lineNumber, columnNumber) ?? {}
+  const path = originalSource ? resolve(dirname(file), originalSource) : file
+  return `${path.replace(`${ROOT}/`, '')}:${(originalSource ? originalLine : lineNumber) + 1}`
 }
 
 /** Microseconds by function from `since` on (shared time): `self`, and `whole` with all that it calls. */
@@ -65,7 +80,7 @@ function tableOf(title, times, busy) {
 }
 
 function isOurs(name) {
-  return name.includes('\tdist/')
+  return name.includes('\tsrc/')
 }
 
 /** Loads one process of a subject with one size and prints its functions by self time. */

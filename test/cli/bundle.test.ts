@@ -1,0 +1,90 @@
+/** The program as it is built: one bundle of its own code and of the packages that it always needs. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { cpSync, mkdtempSync, rmSync } from 'node:fs'
+import http from 'node:http'
+import type { AddressInfo } from 'node:net'
+import net from 'node:net'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { callModel, START } from '../support/agent.ts'
+import { startProvider } from '../support/provider.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'governor-bundle-'))
+
+beforeAll(() => {
+  const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
+  expect(status).toBe(0)
+  // Where no package is installed.
+  for (const name of ['dist', 'package.json']) cpSync(resolve(name), join(folder, name), { recursive: true })
+}, 300_000)
+afterAll(() => rmSync(folder, { recursive: true }))
+
+/** Starts the bundle and returns the address that it says it listens on. */
+async function launch(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<string> {
+  const child: ChildProcess = spawn(
+    process.execPath,
+    [join(folder, 'dist', 'main.js'), 'start', '--port', '0', ...args],
+    { cwd: folder, env, stdio: ['ignore', 'pipe', 'inherit'] },
+  )
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+  })
+  if (!child.stdout) throw new Error('no output')
+  const [line] = await once(createInterface(child.stdout), 'line')
+  return String(JSON.parse(line).address)
+}
+
+/** A proxy that opens a tunnel to `target`, whatever it is asked for, and says for what it was. */
+async function startProxy(target: string) {
+  const asked: string[] = []
+  const proxy = http.createServer((request, response) => {
+    asked.push(`${request.method} ${request.url}`)
+    response.writeHead(500).end()
+  })
+  proxy.on('connect', (request, client) => {
+    asked.push(`${request.method} ${request.url}`)
+    const { hostname, port } = new URL(target)
+    const upstream = net.connect(Number(port), hostname, () => {
+      client.write('HTTP/1.1 200 OK\r\n\r\n')
+      client.pipe(upstream).pipe(client)
+    })
+    upstream.on('error', () => client.destroy())
+    client.on('error', () => upstream.destroy())
+  })
+  proxy.listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  onTestFinished(() => {
+    proxy.close()
+    proxy.closeAllConnections()
+  })
+  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, asked }
+}
+
+describe('the bundle', () => {
+  it('starts, guards and is watched without any package beside it', async () => {
+    const provider = await startProvider(() => ({ text: 'Done.' }))
+    onTestFinished(() => provider.close())
+    const address = await launch(['--upstream', provider.url])
+    const { status } = await callModel(address, START)
+    expect(status).toBe(200)
+    for (const path of ['/health', '/ready', '/metrics']) {
+      const response = await fetch(address + path)
+      expect([path, response.status]).toEqual([path, 200])
+      await response.arrayBuffer()
+    }
+    expect((await fetch(`${address}/governor`)).status).toBe(404)
+  })
+
+  it('reaches upstreams through the proxy of the environment', async () => {
+    const provider = await startProvider(() => ({ text: 'Done.' }))
+    onTestFinished(() => provider.close())
+    const proxy = await startProxy(provider.url)
+    const address = await launch(['--upstream', 'http://provider.invalid'], { HTTP_PROXY: proxy.url })
+    const { status } = await callModel(address, START)
+    expect(status).toBe(200)
+    expect(proxy.asked).toEqual(['CONNECT provider.invalid:80'])
+  })
+})
