@@ -41,7 +41,8 @@ export interface Begun {
 /**
  * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
  * reasoning or a written-out tool call, and the end (everything from the first finish reason on) is held until it
- * is known whether there was an answer. Without `dropCalls` no text is held and nothing is taken out.
+ * is known whether there was an answer. Errors, upon which clients throw, are left out. Without `dropCalls` no text is held
+ * and nothing is taken out.
  */
 export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream {
   let envelope = begun?.envelope
@@ -141,6 +142,8 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
       // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
       if (choicesOf(chunk).length > 0) envelope ??= envelopeOf(chunk)
       if (isObject(chunk['usage'])) usage = chunk['usage']
+      // A stop is never an error: what was said until here, or the next try, is the answer.
+      if (dropCalls && chunk['error']) return []
       if (ending.length === 0 && !finishes(chunk)) return show(frame, chunk)
       ending.push({ frame, chunk })
       return []

@@ -125,12 +125,26 @@ describe('a streamed response as the last of a run', () => {
     expect([text, finishes]).toEqual(['ac', ['stop', 'length']])
   })
 
-  it('passes an error in the stream as it came', () => {
+  it('holds no error, upon which clients throw: what came before it is the answer, or the next try', () => {
     const error = '{"error":{"message":"overloaded","n":1.0}}'
-    expect(run([[say('a'), error, STOP, DONE]]).data[1]).toBe(error)
-    const { data, finishes, text } = run([[error], [error, say('b', 'two'), STOP, DONE]])
-    expect(data.slice(0, 2)).toEqual([error, error])
-    expect([text, finishes]).toEqual(['b', ['stop']])
+    const last = JSON.stringify({
+      ...JSON.parse(chunk({ content: '' }, 'error')),
+      error: { message: 'lost' },
+    })
+    for (const broken of [error, last]) {
+      const { text, finishes, governor } = run([[say('a'), broken, DONE]])
+      expect([text, finishes, governor]).toEqual(['a', ['stop'], [terminal(true)]])
+      const again = run([[broken], [broken, say('b', 'two'), STOP, DONE]])
+      expect([again.text, again.finishes]).toEqual(['b', ['stop']])
+      const never = run([[broken], [broken]])
+      expect([never.text, never.governor]).toEqual([FALLBACK, [terminal(false)]])
+      for (const { data } of [again, never]) expect(data.join()).not.toContain('error')
+    }
+  })
+
+  it('passes an error as it came to an agent that ends itself', () => {
+    const error = '{"error":{"message":"overloaded","n":1.0}}'
+    expect(run([[say('a'), error, STOP, DONE]], false).data[1]).toBe(error)
   })
 
   it.each([
