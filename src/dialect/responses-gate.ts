@@ -148,7 +148,8 @@ export function openResponsesGate(): CallGate {
       if (!event) {
         // A comment keeps its place.
         if (hasBegun && current.held.length === 0) return [frame.raw]
-        current.held.push({ frame, event })
+        if (current.held.length === 0) current.opening.push(frame)
+        else current.held.push({ frame, event })
         return []
       }
       const response = responseOf(event)
