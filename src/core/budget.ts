@@ -101,7 +101,7 @@ function ranksAbove(a: Pressure, b: Pressure): boolean {
 }
 
 /** Is it used up? The context window is no budget: what does not fit is the provider's to refuse. */
-function isExhausted(meter: Meter): meter is Meter<LimitName> {
+export function isExhausted(meter: Meter): meter is Meter<LimitName> {
   const { name, used, max } = meter
   if (max <= 0 || name === 'context') return false
   return name === 'iterations' ? used > max : used >= max

@@ -3,6 +3,7 @@ import {
   type Amounts,
   addMeters,
   exhausted,
+  isExhausted,
   type LimitName,
   type Meter,
   type MeterName,
@@ -72,9 +73,17 @@ function announcementOf({ announce, run, texts }: BudgetPolicy): string | undefi
   return stated.length === 0 ? undefined : said.join('\n')
 }
 
-/** Was the run ended by the limit that it has reached now? One that was raised since may be reached again. */
-function isSameLimit({ terminal }: FinalAnswer, meter: Meter<LimitName>): boolean {
-  return terminal.terminal_reason === reasonOf(meter.name) && terminal.budget_max === meter.max
+/**
+ * Is the limit that ended the run still reached, whatever other limits were reached since? One that was raised may be
+ * reached again.
+ */
+function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): boolean {
+  return meters.some(
+    (meter) =>
+      isExhausted(meter) &&
+      terminal.terminal_reason === reasonOf(meter.name) &&
+      terminal.budget_max === meter.max,
+  )
 }
 
 /** What weighs on the run: the tier and the meter it is about; `undefined` where nothing is to be said of it. */
@@ -108,7 +117,7 @@ export function decide(
   addMeters(meters, position.run, policy.run)
   addMeters(meters, position.session, policy.session)
   const spent = exhausted(meters)
-  if (spent && ended && isSameLimit(ended, spent)) return { kind: 'repeat', answer: ended }
+  if (spent && ended && isStillReached(ended, meters)) return { kind: 'repeat', answer: ended }
   const announcement = announcementOf(policy)
   if (spent) {
     return {

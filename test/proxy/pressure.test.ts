@@ -237,6 +237,25 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(asked)
   })
 
+  it('has ended a run for good, though that goes on until its own limit is reached as well', async () => {
+    const { url, provider } = await startBoth(runaway(), {
+      budget: { max_iterations: 4, session: { max_iterations: 2 } },
+      loop_guard: { enabled: false },
+    })
+    const { steps, messages } = await runAgent(url, START, { headers: header('a') })
+    expect(steps).toHaveLength(3)
+    let transcript: readonly ChatMessage[] = messages.slice(0, -1)
+    for (let more = 0; more < 4; more++) {
+      const call = { id: `x${more}`, function: { name: 'search', arguments: `{"n":${more}}` } }
+      transcript = afterStep(transcript, {
+        message: { role: 'assistant', tool_calls: [call] },
+      } as unknown as Step)
+      const step = await callModel(url, transcript, { headers: header('a') })
+      expect(step.governor).toEqual(steps[2]?.governor)
+    }
+    expect(provider.requests).toHaveLength(3)
+  })
+
   it('goes on counting a run whose own limit was raised after it was stopped', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 3, session: { max_iterations: 6 } },
