@@ -2,7 +2,7 @@
 import type { Conversation, RawResult, ToolResult } from './conversation.ts'
 import { type Hash, hashOfBytes } from './hash.ts'
 import { maySayUnfinished, saysUnfinished } from './intent.ts'
-import { endsInNotice, isRefusal, REFUSAL, withoutNotices } from './loop-notice.ts'
+import { endsInNotice, isRefusal, isRefusalAsJson, withoutNotices } from './loop-notice.ts'
 import { exactHash, type Volatile } from './volatile.ts'
 
 /** The result of a call. */
@@ -43,18 +43,18 @@ export function addGiven(found: Given[], conversation: Conversation, index: numb
 
 /** Is this result Governor's own word that the call was not executed? */
 export function isGivenRefusal(given: Given): boolean {
-  return given.json ? given.json.raw.startsWith(REFUSAL, 1) : isRefusal(given.text)
+  return given.json ? isRefusalAsJson(given.json.bytes) : isRefusal(given.text)
 }
 
 /** Does the tool answer that something is going on? */
 export function isUnfinished(given: Given): boolean {
-  return given.json && !maySayUnfinished(given.json.raw) ? false : saysUnfinished(given.text)
+  return given.json && !maySayUnfinished(given.json.raw()) ? false : saysUnfinished(given.text)
 }
 
 /** Names a result letter by letter. */
 export function exactName(given: Given, volatile: Volatile): Hash {
   const { json } = given
-  if (!json || volatile === 'none' || endsInNotice(json.raw)) return exactHash(given.text)
+  if (!json || volatile === 'none' || endsInNotice(json.bytes)) return exactHash(given.text)
   return hashOfBytes(json.bytes)
 }
 

@@ -12,8 +12,10 @@ import {
 } from './conversation.ts'
 import { addGiven, type Given, isGivenRefusal, isUnfinished } from './given.ts'
 import type { Hash } from './hash.ts'
+import { isInTrail, type Trail, withPoll } from './loop.ts'
 import {
   humanSpoke,
+  isUnwarned,
   type LoopCall,
   type LoopFinding,
   type LoopMemory,
@@ -154,6 +156,34 @@ function messagesOf({ windowSize }: LoopPolicy): number {
   return 2 * windowSize + BEYOND_WINDOW
 }
 
+/**
+ * Need it be known whether the tools that were called say that something is going on? To look for that in every result
+ * takes longer than all else that is done with it. Of a call that is made for the first time in a run that was not warned
+ * about anything, nothing follows from it before the call is made again: see `wasUnfinished`.
+ */
+function mattersWhetherUnfinished(
+  memory: LoopMemory,
+  called: readonly Called[],
+  policy: LoopPolicy,
+): boolean {
+  if (!isUnwarned(memory, policy)) return true
+  for (const { made } of called) if (isInTrail(memory.trail, made.call)) return true
+  return false
+}
+
+/** Was the newest call made once, and did its tool say that something is going on? */
+function wasUnfinished(
+  { streak }: Trail,
+  conversation: Conversation,
+  index: number,
+  call: Hash,
+  policy: LoopPolicy,
+): boolean {
+  if (streak?.call !== call || streak.any !== 1 || streak.isPoll) return false
+  const before = resultBefore(conversation, index, call, policy, (result) => !isGivenRefusal(result))
+  return before !== undefined && isUnfinished(before)
+}
+
 /** Takes in what one response called. */
 function observeAt(
   memory: LoopMemory,
@@ -164,7 +194,10 @@ function observeAt(
 ): ReturnType<typeof observeStep> {
   let { trail } = memory
   const calls: LoopCall[] = []
-  for (const { id, made, result } of callsAt(conversation, index, policy, known)) {
+  const called = callsAt(conversation, index, policy, known)
+  // What was referred to is not found again.
+  const isLookedFor = (known && known.length > 0) || mattersWhetherUnfinished(memory, called, policy)
+  for (const { id, made, result } of called) {
     // What counts for nothing: see {loopCall}.
     if (made.isExempt || (result && isGivenRefusal(result))) continue
     const { tool, call, isPoll, isChange } = made
@@ -176,7 +209,9 @@ function observeAt(
       resultBefore(conversation, index, call, policy, isIt),
     )
     trail = named.trail
-    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isPoll || isUnfinished(result), isChange })
+    if (isLookedFor && wasUnfinished(trail, conversation, index, call, policy)) trail = withPoll(trail)
+    const isWaiting = isPoll || (isLookedFor && isUnfinished(result))
+    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isWaiting, isChange })
   }
   return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
 }

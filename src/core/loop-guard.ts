@@ -221,6 +221,12 @@ interface Refused {
   readonly count: number
 }
 
+/** Was nothing said about any loop, and is no call refused before something is? */
+export function isUnwarned(memory: LoopMemory, policy: LoopPolicy): boolean {
+  for (const _ in memory.ladder) return false
+  return memory.refusing === undefined && !mayBlock(memory, policy)
+}
+
 /** Has the model been warned often enough about any loop for a call of it to be refused? */
 function mayBlock({ refusing, ladder }: LoopMemory, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
   if (mode !== 'enforce') return false

@@ -59,10 +59,40 @@ export function isRefusal(result: string): boolean {
   return result.startsWith(REFUSAL)
 }
 
+/** Do the bytes from an offset on begin with a text of plain letters? */
+function beginsWith(bytes: Uint8Array, at: number, text: string): boolean {
+  for (let index = 0; index < text.length; index++) {
+    if (bytes[at + index] !== text.charCodeAt(index)) return false
+  }
+  return true
+}
+
+/** Is this result, given as JSON, Governor's own word that the call was not executed? */
+export function isRefusalAsJson(json: Uint8Array): boolean {
+  return beginsWith(json, 1, REFUSAL)
+}
+
+const BACKSLASH = 0x5c
+const LETTER_N = 0x6e
+const BREAK = '\\n\\n'
+
+/** Where the last break between two paragraphs is in a text given as JSON; -1 where there is none. */
+function lastBreak(json: Uint8Array): number {
+  // A break is four bytes of two kinds, so that it is enough to look at every fourth byte.
+  for (let at = json.length - 2; at >= 0; at -= BREAK.length) {
+    const byte = json[at]
+    if (byte !== BACKSLASH && byte !== LETTER_N) continue
+    for (let start = at; start > at - BREAK.length; start--) if (beginsWith(json, start, BREAK)) return start
+  }
+  return -1
+}
+
 /** Does a result, given as JSON, end in a notice that Governor has put under it? */
-export function endsInNotice(json: string): boolean {
-  const paragraph = json.lastIndexOf('\\n\\n')
-  return paragraph !== -1 && BEGINNINGS.some((text) => json.startsWith(text, paragraph + 4))
+export function endsInNotice(json: Uint8Array): boolean {
+  const paragraph = lastBreak(json)
+  if (paragraph === -1) return false
+  for (const text of BEGINNINGS) if (beginsWith(json, paragraph + BREAK.length, text)) return true
+  return false
 }
 
 /** A tool result without the notices that Governor has put under it, each a paragraph of its own. */

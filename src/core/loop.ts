@@ -104,6 +104,18 @@ export function follow(trail: Trail, strike: Strike, step: number, limits: LoopL
   }
 }
 
+/** Was this call among the newest, or made last? */
+export function isInTrail({ window, streak }: Trail, call: Hash): boolean {
+  if (streak?.call === call) return true
+  for (const trace of window) if (trace.call === call) return true
+  return false
+}
+
+/** The trail whose newest call has turned out to ask how something is going. */
+export function withPoll({ window, streak, steps }: Trail): Trail {
+  return { window, streak: streak && { ...streak, isPoll: true }, steps }
+}
+
 /** Gives an outcome of a call another name. */
 export function renameOutcome(trail: Trail, call: Hash, from: Hash | '', to: Hash): Trail {
   const renamed = <T extends Pick<Strike, 'call' | 'outcome'>>(one: T): T =>

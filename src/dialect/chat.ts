@@ -6,7 +6,7 @@ import { appendElement, type Edit, prependElement, removeMembers, setMember } fr
 import { indexList, type ListIndex } from '../json/list.ts'
 import {
   decode,
-  decodeString,
+  decodeStringIn,
   firstElement,
   firstKey,
   isKey,
@@ -68,8 +68,9 @@ function textsOf(parts: unknown): string[] {
 
 /** A message by its bytes. Offsets are from the message's own start; 0 where it has no such thing. */
 export interface ChatItem extends ListedItem {
-  /** Where its content starts. */
+  /** Where its content starts, and where it ends. */
   readonly content: number
+  readonly contentEnd: number
   /** Where the list of its tool calls starts. */
   readonly calls: number
   /** How many it makes: those listed, or the one of the old kind. */
@@ -84,6 +85,7 @@ type Index = ListIndex<ChatItem>
 function readItem(json: Buffer, at: number): ChatItem {
   let role: Role = 'system'
   let content = 0
+  let contentEnd = 0
   let calls = 0
   let listed = 0
   let hasFunctionCall = false
@@ -97,8 +99,11 @@ function readItem(json: Buffer, at: number): ChatItem {
     if (isKey(json, key, keyEnd, 'role')) {
       end = skipValue(json, value)
       role = roleOf(json, value, end, ROLES)
-    } else if (isKey(json, key, keyEnd, 'content')) content = value - at
-    else if (isKey(json, key, keyEnd, 'tool_call_id')) id = value - at
+    } else if (isKey(json, key, keyEnd, 'content')) {
+      end = skipValue(json, value)
+      content = value - at
+      contentEnd = end - at
+    } else if (isKey(json, key, keyEnd, 'tool_call_id')) id = value - at
     else if (isKey(json, key, keyEnd, 'tool_calls')) {
       calls = 0
       listed = 0
@@ -118,12 +123,26 @@ function readItem(json: Buffer, at: number): ChatItem {
   const callCount = role !== 'assistant' ? 0 : listed > 0 || !hasFunctionCall ? listed : 1
   const hasId = id > 0 && !isNull(json, at + id)
   const answers = role !== 'tool' ? 0 : hasId ? id : name
-  return { start: at, end: key + 1, role, content, calls, callCount, answers }
+  return { start: at, end: key + 1, role, content, contentEnd, calls, callCount, answers }
 }
 
 const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
+
+class ChatResult implements RawResult {
+  readonly callId: string
+  readonly bytes: Buffer
+
+  constructor(callId: string, bytes: Buffer) {
+    this.callId = callId
+    this.bytes = bytes
+  }
+
+  raw(): string {
+    return this.bytes.toString('latin1')
+  }
+}
 
 class ChatConversation implements Conversation {
   readonly model: string
@@ -171,8 +190,9 @@ class ChatConversation implements Conversation {
     if (!item || item.content === 0) return NO_TEXTS
     const start = item.start + item.content
     const first = this.#json[start]
-    if (first === QUOTE) return [decodeString(this.#json, start)]
-    return first === OPEN_BRACKET ? textsOf(decodeAt(this.#json, start)) : NO_TEXTS
+    if (first !== QUOTE && first !== OPEN_BRACKET) return NO_TEXTS
+    const content = { start, end: item.start + item.contentEnd }
+    return first === QUOTE ? [decodeStringIn(this.#json, content)] : textsOf(decode(this.#json, content))
   }
 
   calls(at: number): readonly ToolCall[] {
@@ -205,8 +225,7 @@ class ChatConversation implements Conversation {
     const start = item.start + item.content
     if (json[start] !== QUOTE) return undefined
     const callId = stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
-    const end = skipString(json, start)
-    return { callId, bytes: json.subarray(start, end), raw: json.toString('latin1', start, end) }
+    return new ChatResult(callId, json.subarray(start, item.start + item.contentEnd))
   }
 
   callCount(at: number): number {

@@ -1,0 +1,93 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type Guarded, guard, UNGUARDED } from '../../src/core/guard.ts'
+import {
+  type LoopCall,
+  type LoopFinding,
+  type LoopPolicy,
+  loopCall,
+  madeCall,
+  mayRefuse,
+  NO_LOOP,
+  observeStep,
+} from '../../src/core/loop-guard.ts'
+import { nothingRead, readOn } from '../../src/core/reading.ts'
+import { POLICY } from './loop-story.ts'
+import { conversationOf, type Message, registry, user } from './transcript.ts'
+
+interface Made {
+  readonly tool: string
+  readonly given: string
+}
+
+/** A response that calls some tools, each with its result. */
+function stepOf(calls: readonly Made[], at: number): Message[] {
+  const named = calls.map((call, index) => ({ ...call, id: `${at}-${index}` }))
+  return [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: named.map(({ id, tool }) => ({
+        id,
+        type: 'function',
+        function: { name: tool, arguments: '{}' },
+      })),
+    },
+    ...named.map(({ id, given }) => ({ role: 'tool', tool_call_id: id, content: given })),
+  ]
+}
+
+function take(guarded: Guarded, messages: readonly Message[], policy: LoopPolicy): Guarded {
+  const conversation = conversationOf(messages)
+  const reading = readOn(nothingRead(conversation), conversation, conversation.length - 1, registry)
+  return guard(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy)
+}
+
+/** What is found with every result looked at as it comes. */
+function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
+  let memory = NO_LOOP
+  return steps.map((calls) => {
+    const read = calls.map(({ tool, given }, at) =>
+      loopCall(String(at), madeCall({ name: tool, arguments: '{}' }, policy), given, policy),
+    )
+    const observed = observeStep(memory, read as LoopCall[], policy)
+    memory = observed.memory
+    return { finding: found(observed.finding), refuses: mayRefuse(memory, policy) }
+  })
+}
+
+const found = (finding: LoopFinding | undefined) =>
+  finding && { pattern: finding.pattern, tools: finding.tools, warnings: finding.warnings }
+
+const call = fc.record({
+  tool: fc.constantFrom('a', 'b', 'c'),
+  given: fc.constantFrom('ok', 'still running', 'not yet ready'),
+})
+const policies = fc.record({
+  mode: fc.constantFrom('warn' as const, 'enforce' as const),
+  repetitionThreshold: fc.constantFrom(2, 3),
+  sameCallThreshold: fc.constantFrom(2, 4),
+  maxWarningsBeforeBlock: fc.constantFrom(0, 1, 2),
+})
+
+describe('the guard of a conversation', () => {
+  it('finds what it would find if it looked at every result as it comes', () => {
+    const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 2 }), { minLength: 1, maxLength: 10 })
+    fc.assert(
+      fc.property(steps, policies, fc.boolean(), (made, settings, isGrowing) => {
+        const policy: LoopPolicy = { ...POLICY, ...settings, volatile: 'none' }
+        const expected = foundAtOnce(made, policy)
+        let guarded = UNGUARDED
+        const messages = [user('go')]
+        made.forEach((calls, at) => {
+          messages.push(...stepOf(calls, at))
+          if (!isGrowing && at < made.length - 1) return
+          guarded = take(guarded, messages, policy)
+          const refuses = mayRefuse(guarded.memory, policy)
+          expect({ finding: found(guarded.finding), refuses }).toEqual(expected[at])
+        })
+      }),
+      { numRuns: 400 },
+    )
+  })
+})
