@@ -2,6 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
+import type { Dialect } from '../dialect/dialect.ts'
+import { after, type Soon } from '../store/store.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import { type Sent, watchBound } from './bound.ts'
@@ -38,7 +40,9 @@ export async function exchange(
       return relay(trip, body.stream)
     }
     trip.bodyRead()
-    const judged = await judgeSafely(context, trip, body.bytes)
+    const judging = judgeSafely(context, trip, route.dialect, body.bytes)
+    // Mostly there is nothing to wait for.
+    const judged = judging instanceof Promise ? await judging : judging
     if (!judged) return relay(trip, body.bytes)
     overflow?.judged(judged.judgement)
     const { bound } = route.dialect
@@ -82,18 +86,48 @@ function tellOfLoop(context: ProxyContext, { position, verdict }: Judgement): vo
 }
 
 /** Law 2: a fault of Governor's own never costs a request. */
-async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Promise<Sent | undefined> {
-  const { dialect } = trip.route
-  const headers = trip.request.rawHeaders
+function judgeSafely(
+  context: ProxyContext,
+  trip: Trip,
+  dialect: Dialect,
+  body: Buffer,
+): Soon<Sent | undefined> {
+  const failOpen = (error: unknown) => failedOpen(context, error as Error)
   try {
-    const coding = headerOf(headers, 'content-encoding')
-    const bytes = coding === undefined ? body : await decoded(body, coding, context.maxGuardedBody)
-    if (!bytes || !dialect) {
-      context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
-      return undefined
-    }
-    const judging = judge(context, trip.route.upstream, dialect, headers, bytes)
-    const judgement = judging instanceof Promise ? await judging : judging
+    const coding = headerOf(trip.request.rawHeaders, 'content-encoding')
+    const judging =
+      coding === undefined
+        ? judgeBytes(context, trip, dialect, body, body)
+        : judgeCoded(context, trip, dialect, body, coding)
+    return judging instanceof Promise ? judging.catch(failOpen) : judging
+  } catch (error) {
+    return failOpen(error)
+  }
+}
+
+async function judgeCoded(
+  context: ProxyContext,
+  trip: Trip,
+  dialect: Dialect,
+  body: Buffer,
+  coding: string,
+): Promise<Sent | undefined> {
+  const bytes = await decoded(body, coding, context.maxGuardedBody)
+  if (bytes) return judgeBytes(context, trip, dialect, body, bytes)
+  context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
+  return undefined
+}
+
+/** `bytes`: the body without its content coding. */
+function judgeBytes(
+  context: ProxyContext,
+  trip: Trip,
+  dialect: Dialect,
+  body: Buffer,
+  bytes: Buffer,
+): Soon<Sent | undefined> {
+  const judging = judge(context, trip.route.upstream, dialect, trip.request.rawHeaders, bytes)
+  return after(judging, (judgement) => {
     if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
     const call = callFor(trip, body)
@@ -101,17 +135,17 @@ async function judgeSafely(context: ProxyContext, trip: Trip, body: Buffer): Pro
     if (judgement.bytes)
       return { judgement, call: withEdits(call, judgement.bytes, []), bytes: judgement.bytes }
     return { judgement, call, bytes }
-  } catch (error) {
-    // A parser's message quotes what it could not parse: only the name is safe to tell.
-    const reason =
-      error instanceof SyntaxError || (error as Error).name === 'JsonScanError' ? 'unreadable_body' : 'fault'
-    context.emit({
-      kind: 'failed_open',
-      reason,
-      ...(reason === 'fault' ? { fault: faultOf(error as Error) } : {}),
-    })
-    return undefined
-  }
+  })
+}
+
+function failedOpen(context: ProxyContext, error: Error): undefined {
+  // A parser's message quotes what it could not parse: only the name is safe to tell.
+  const reason = error instanceof SyntaxError || error.name === 'JsonScanError' ? 'unreadable_body' : 'fault'
+  context.emit({
+    kind: 'failed_open',
+    reason,
+    ...(reason === 'fault' ? { fault: faultOf(error) } : {}),
+  })
 }
 
 /** The request as it goes upstream when nothing is changed. */
