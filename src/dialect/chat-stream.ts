@@ -127,6 +127,9 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
   }
 
   return {
+    get hasBegun() {
+      return envelope !== undefined
+    },
     get text() {
       return begun?.text ? [begun.text, shown].filter((text) => text !== '').join('\n\n') : shown
     },

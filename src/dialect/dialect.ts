@@ -131,6 +131,8 @@ export interface AnswerStream {
   endTry(): boolean
   /** Closes the client's stream. `fallback` is the text to give where no real text came. */
   finish(terminal: (hasFinalAnswer: boolean) => Terminal, fallback: string | undefined): Buffer[]
+  /** The client has got the beginning of a response, so that this one has to be ended. */
+  readonly hasBegun: boolean
   /** All the text that went to the client. */
   readonly text: string
   /** The newest response as its provider may keep it, with the calls that were taken out. */

@@ -153,6 +153,9 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
   }
 
   return {
+    get hasBegun() {
+      return hasBegun
+    },
     get text() {
       return shown
     },

@@ -73,8 +73,9 @@ function addedText(event: Json): string {
  * client gets.
  */
 export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN): AnswerStream {
-  /** Upstream responses that are over. */
+  /** Upstream responses that are over, and the number of the one whose beginning the client got. */
   let tries = begun.hasBegun ? 1 : 0
+  let opened = begun.hasBegun ? 0 : undefined
   let showing = !dropCalls
   let shown = ''
   let held: Piece[] = []
@@ -220,6 +221,9 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
     ending ? textOfOutputItems(objectsOf(responseOf(ending.event)['output'])) : ''
 
   return {
+    get hasBegun() {
+      return opened !== undefined
+    },
     get held() {
       return heldOf(told['id'], dropped)
     },
@@ -243,7 +247,8 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
         case 'response.in_progress':
           told = response
           dropped = []
-          return tries > 0 ? [] : [bytesOf({ frame, original: event, event })]
+          opened ??= tries
+          return tries > opened ? [] : [bytesOf({ frame, original: event, event })]
         case 'response.completed':
         case 'response.incomplete':
           told = response

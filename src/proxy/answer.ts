@@ -208,24 +208,32 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       else if (whole) await finishWhole(whole, undefined)
     },
     async giveFallback() {
-      if (stream) return finishStream(stream, fallback)
-      if (whole?.answer) return finishWhole(whole, fallback)
+      const isSilent = stream && !stream.hasBegun && !begun.stream
+      if (stream && !isSilent) return finishStream(stream, fallback)
+      if (whole?.answer && !isSilent) return finishWhole(whole, fallback)
       const id = await standIn(context, judgement)
       await record(fallback, false, id)
-      sendFallback(ending, id)
+      if (!isSilent) return sendFallback(ending, id)
+      // Streams without a response: what clients read strictly must have a beginning.
+      await write(trip, [
+        dialect.reply(fallbackAnswer(ending, id), true, context.newId(), context.now()).body,
+      ])
+      trip.response.end()
     },
   }
 }
 
+/** The fallback text as an answer. */
+function fallbackAnswer({ judgement, fallback, terminal }: Ending, id: string | undefined): FinalAnswer {
+  const { model } = judgement.request.conversation
+  return { text: fallback, model, terminal: terminal(false), ...(id === undefined ? {} : { id }) }
+}
+
 /** Sends the fallback text as the whole response. */
-export function sendFallback(
-  { context, trip, dialect, judgement, ownAtEnd, fallback, terminal }: Ending,
-  id?: string,
-): void {
-  const { model, streams } = judgement.request.conversation
-  const named = id === undefined ? {} : { id }
-  const answer: FinalAnswer = { text: fallback, model, terminal: terminal(false), ...named }
-  sendOwn(context, trip, dialect, answer, streams, ownAtEnd)
+export function sendFallback(ending: Ending, id?: string): void {
+  const { context, trip, dialect, judgement, ownAtEnd } = ending
+  const { streams } = judgement.request.conversation
+  sendOwn(context, trip, dialect, fallbackAnswer(ending, id), streams, ownAtEnd)
 }
 
 /** Sends a reply that Governor makes itself, in the form the client asked for. */

@@ -1,0 +1,114 @@
+/** Last answers whose streams hold no response: the provider says nothing, or only that it failed. */
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI from 'openai'
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import type { Answer, Script } from '../support/provider.ts'
+
+const FALLBACK = '(Reached max iterations: 1)'
+const tool = { name: 'search', parameters: { type: 'object' as const, properties: {} } }
+const headers = { 'x-governor-session': 's', 'x-governor-max-iterations': '1' }
+
+const error = (name: string, data: object): string => `${name}data: ${JSON.stringify(data)}\n\n`
+
+/** Each client stops at its second request, streamed; `ask` gives the text of that and of what a person says next. */
+const clients = [
+  {
+    api: 'Chat Completions',
+    error: error('', { error: { message: 'overloaded' } }),
+    async ask(url: string) {
+      const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0, defaultHeaders: headers })
+      const tools = [{ type: 'function' as const, function: tool }]
+      const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'Go.' }]
+      const next = async () => {
+        const completion = await client.chat.completions
+          .stream({ model: 'm', messages, tools })
+          .finalChatCompletion()
+        const message = completion.choices[0]?.message
+        if (message) messages.push(message)
+        return message
+      }
+      const called = await next()
+      for (const { id } of called?.tool_calls ?? []) {
+        messages.push({ role: 'tool', tool_call_id: id, content: 'found' })
+      }
+      const last = (await next())?.content
+      messages.push({ role: 'user', content: 'And now?' })
+      return [last, (await next())?.tool_calls?.length]
+    },
+  },
+  {
+    api: 'Messages',
+    error: error('event: error\n', { type: 'error', error: { type: 'overloaded_error', message: 'no' } }),
+    async ask(url: string) {
+      const client = new Anthropic({ apiKey: 'k', baseURL: url, maxRetries: 0, defaultHeaders: headers })
+      const tools = [{ name: tool.name, input_schema: tool.parameters }]
+      const messages: Anthropic.MessageParam[] = [{ role: 'user', content: 'Go.' }]
+      const next = async () => {
+        const request = { model: 'm', max_tokens: 100, messages, tools }
+        const { content } = await client.messages.stream(request).finalMessage()
+        messages.push({ role: 'assistant', content })
+        return content[0]
+      }
+      const called = await next()
+      const id = called?.type === 'tool_use' ? called.id : ''
+      messages.push({ role: 'user', content: [{ type: 'tool_result', tool_use_id: id, content: 'found' }] })
+      const last = await next()
+      messages.push({ role: 'user', content: 'And now?' })
+      return [last?.type === 'text' && last.text, (await next())?.type === 'tool_use' ? 1 : 0]
+    },
+  },
+  {
+    api: 'Responses',
+    error: error('event: error\n', {
+      type: 'error',
+      code: 'server_error',
+      message: 'no',
+      sequence_number: 0,
+    }),
+    async ask(url: string) {
+      const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0, defaultHeaders: headers })
+      const tools = [{ type: 'function' as const, strict: false, ...tool }]
+      let previous: string | null = null
+      const next = async (input: OpenAI.Responses.ResponseInput) => {
+        const request = { model: 'm', tools, input, previous_response_id: previous, stream: true as const }
+        const response = await client.responses.stream(request).finalResponse()
+        previous = response.id
+        return response
+      }
+      const [called] = (await next([{ role: 'user', content: 'Go.' }])).output
+      const id = called?.type === 'function_call' ? called.call_id : ''
+      const last = await next([{ type: 'function_call_output', call_id: id, output: 'found' }])
+      const after = await next([{ role: 'user', content: 'And now?' }])
+      return [last.output_text, after.output.length]
+    },
+  },
+] as const
+
+describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
+  const stream = (body: string): Answer => ({
+    status: 200,
+    body,
+    headers: { 'content-type': 'text/event-stream' },
+  })
+  /** Calls a tool, gives the `tries` at a last answer, and calls a tool again. */
+  const script =
+    (tries: readonly Answer[]): Script =>
+    (_, number) =>
+      tries[number - 2] ?? { calls: [{ name: 'search', arguments: {} }] }
+
+  it.each([
+    ['nothing', [stream(''), stream('')], FALLBACK],
+    ['comments', [stream(': hi\n\n'), stream(': hi\n\n')], FALLBACK],
+    ['an error', [stream(failure), stream(failure)], FALLBACK],
+    ['nothing and then an answer', [stream(''), { text: 'It is 42.' }], 'It is 42.'],
+    ['an error and then an answer', [stream(failure), { text: 'It is 42.' }], 'It is 42.'],
+  ])(
+    'is a response that its client reads and goes on from where the stream holds %s',
+    async (_, tries, text) => {
+      const { url, provider } = await startBoth(script(tries))
+      expect(await ask(url)).toEqual([text, 1])
+      expect(provider.requests).toHaveLength(4)
+    },
+  )
+})
