@@ -46,12 +46,13 @@ function lastBoundary(bytes: Buffer): number {
   return Math.max(plain === -1 ? 0 : plain + 2, windows === -1 ? 0 : windows + 3)
 }
 
-/** The offset after the first blank line at or after `from`, or -1. */
+/** The offset after the first blank line at or after `from`, or -1. Reads no further than that. */
 function nextBoundary(bytes: Buffer, from: number): number {
-  const plain = bytes.indexOf('\n\n', from)
-  const windows = bytes.indexOf('\n\r\n', from)
-  if (plain === -1) return windows === -1 ? -1 : windows + 3
-  return windows === -1 || plain < windows ? plain + 2 : windows + 3
+  for (let at = bytes.indexOf(LF, from); at !== -1; at = bytes.indexOf(LF, at + 1)) {
+    if (bytes[at + 1] === LF) return at + 2
+    if (bytes[at + 1] === CR && bytes[at + 2] === LF) return at + 3
+  }
+  return -1
 }
 
 /** Where the word stands for an error: `"error": null` says that there is none. A stream that is cut there may yet. */
@@ -87,34 +88,51 @@ export function watchErrorFrames(change: FrameChange): ErrorFrames {
     open = isTooLong ? rest.subarray(rest.length - 3) : rest
   }
 
-  /** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. */
-  const take = (bytes: Buffer, gone: number): readonly Buffer[] => {
+  /**
+   * Puts what goes to the client of the frames up to the first that has the word, that one included, to `passed`.
+   * Returns where what follows it begins; -1 where all was taken.
+   */
+  const takeFrame = (bytes: Buffer, gone: number, passed: Buffer[]): number => {
     // What was gone through before can only end in a part of the word.
     const word = isTooLong ? -1 : errorWord(bytes, Math.max(0, gone - WORD.length))
     if (word === -1) {
       open = NOTHING
       remember(bytes)
-      return gone < bytes.length ? [bytes.subarray(gone)] : []
+      if (gone < bytes.length) passed.push(bytes.subarray(gone))
+      return -1
     }
     const start = lastBoundary(bytes.subarray(0, word))
-    const before = gone < start ? [bytes.subarray(gone, start)] : []
+    if (gone < start) passed.push(bytes.subarray(gone, start))
     const end = nextBoundary(bytes, word)
     const frame = bytes.subarray(start, end === -1 ? bytes.length : end)
     const frameGone = Math.max(0, gone - start)
-    if (end === -1 && frame.length <= MAX_FRAME) {
+    if (end !== -1) {
+      open = NOTHING
+      passed.push(change(frame, frameGone))
+      return end
+    }
+    if (frame.length <= MAX_FRAME) {
       open = frame
       isHeld = true
       sent = frameGone
-      return before
-    }
-    const passed = end === -1 ? frame.subarray(frameGone) : change(frame, frameGone)
-    if (end === -1) {
+    } else {
       isTooLong = true
       open = frame.subarray(frame.length - 3)
-      return [...before, passed]
+      passed.push(frame.subarray(frameGone))
     }
-    open = NOTHING
-    return [...before, passed, ...take(bytes.subarray(end), 0)]
+    return -1
+  }
+
+  /** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. */
+  const take = (bytes: Buffer, gone: number): readonly Buffer[] => {
+    const passed: Buffer[] = []
+    let rest = bytes
+    let end = takeFrame(rest, gone, passed)
+    while (end !== -1) {
+      rest = rest.subarray(end)
+      end = takeFrame(rest, 0, passed)
+    }
+    return passed
   }
 
   return {

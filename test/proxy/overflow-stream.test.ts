@@ -177,6 +177,14 @@ describe('watching for error events', () => {
     )
   })
 
+  it.each(['\n\n', '\r\n\r\n'])('are changed each, however many come at once, ended by %j', (end) => {
+    const watch = watchErrorFrames((frame, sent) => Buffer.from(`${sent}:${frame.length};`))
+    const frame = `"error"${end}`
+    const chunk = Buffer.from(frame.repeat(20_000))
+    expect(Buffer.concat(watch.push(chunk)).toString()).toBe(`0:${frame.length};`.repeat(20_000))
+    expect(watch.end()).toEqual([])
+  })
+
   it('gives up on a frame of any length without keeping it', () => {
     const watch = watchErrorFrames(() => Buffer.from('changed'))
     const long = Buffer.concat([Buffer.from('data: {"error": {"pad":"'), Buffer.alloc(300_000, 0x61)])
