@@ -48,46 +48,60 @@ function isStale() {
 
 function bundlerOf() {
   try {
-    return pathToFileURL(createRequire(import.meta.url).resolve('rolldown')).href
+    return pathToFileURL(createRequire(import.meta.url).resolve('esbuild')).href
   } catch {
     return undefined
   }
 }
 
-async function bundle({ rolldown }) {
-  const made = await rolldown({
-    cwd: root,
-    input: ENTRIES,
-    platform: 'node',
-    external: LATE,
-    resolve: { alias: { undici: join(root, 'scripts', 'undici.mjs') } },
-  })
-  const { output } = await made.generate({
+/** CommonJS in the bundle asks for Node's own modules, and loads late what is not in it. */
+const REQUIRE = `import { createRequire as requireFrom } from 'node:module'
+const require = requireFrom(import.meta.url)`
+
+/** Of undici what is needed, for those who ask for all of it. */
+const CONNECTIONS_ALONE = {
+  name: 'undici',
+  setup({ onResolve }) {
+    onResolve({ filter: /^undici$/ }, () => ({ path: join(root, 'scripts', 'undici.mjs') }))
+  },
+}
+
+/** The files of the bundle, as `{ path, contents }`. */
+async function bundle(esbuild) {
+  const { outputFiles } = await esbuild.build({
+    absWorkingDir: root,
+    entryPoints: ENTRIES,
+    outdir: dist,
+    bundle: true,
+    splitting: true,
     format: 'esm',
-    sourcemap: true,
-    // Names as they are in stack traces and profiles; the files are read from a disk.
-    minify: false,
-    chunkFileNames: '[name].js',
+    platform: 'node',
+    target: 'node20.18',
+    external: LATE,
+    plugins: [CONNECTIONS_ALONE],
+    banner: { js: REQUIRE },
+    sourcemap: 'linked',
+    // Names stay as they are, for stack traces and profiles: nothing is minified, as files are read from a disk.
+    write: false,
+    logLevel: 'warning',
   })
-  await made.close()
-  return output
+  return outputFiles
 }
 
 async function build() {
   const bundler = bundlerOf()
   if (!bundler && existsSync(join(dist, 'main.js'))) return 0
   if (!bundler) {
-    process.stderr.write('build: rolldown is not installed and there is no dist: run npm ci\n')
+    process.stderr.write('build: esbuild is not installed and there is no dist: run npm ci\n')
     // An installation without development packages brings its dist later, or has no use for one.
     return process.env['npm_lifecycle_event'] === 'prepare' ? 0 : 1
   }
   const began = new Date()
-  const output = await bundle(await import(bundler))
+  const files = await bundle(await import(bundler))
   rmSync(dist, { recursive: true, force: true })
-  for (const { fileName, code, source } of output) {
-    const file = join(dist, fileName)
-    mkdirSync(dirname(file), { recursive: true })
-    writeFileSync(file, code ?? source)
+  for (const { path, contents } of files) {
+    mkdirSync(dirname(path), { recursive: true })
+    writeFileSync(path, contents)
   }
   writeFileSync(stamp, '')
   // What changed while it ran is newer.

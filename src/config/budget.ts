@@ -1,5 +1,5 @@
 /** The budget: limits, what a model is told of them and how, and for whom they are different. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
 import { template } from './texts.ts'
 import { headerName } from './units.ts'

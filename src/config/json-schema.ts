@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { configSchema } from './schema.ts'
 
 /** The JSON Schema of a configuration file, for editors: what `config/schema.json` holds. */

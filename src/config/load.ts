@@ -1,7 +1,7 @@
 /** Reads the configuration: flag over environment over file over default. */
 import { readFileSync } from 'node:fs'
 import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
-import type { z } from 'zod'
+import type * as z from 'zod'
 import { type Config, configSchema, DEFAULT_UPSTREAMS } from './schema.ts'
 
 /** A configuration that can't be used; the message has one line per problem and says what to do. */

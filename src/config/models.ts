@@ -1,5 +1,5 @@
 /** What a user knows better of a model than the catalogue. */
-import { z } from 'zod'
+import * as z from 'zod'
 
 const perMillion = z.number().min(0)
 

@@ -1,5 +1,5 @@
 /** What becomes of requests that are too large. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { RECOVERIES } from '../core/overflow.ts'
 import { linearPattern } from '../overflow/pattern.ts'
 import { duration } from './units.ts'

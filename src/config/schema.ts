@@ -2,7 +2,7 @@
  * The configuration: every key with its effect, its default and the reason for it. `config/schema.json` and the
  * table in the README are made from this file.
  */
-import { z } from 'zod'
+import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
 import { STAGNATION_CALLS } from '../core/stagnation.ts'
 import { budget } from './budget.ts'

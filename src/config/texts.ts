@@ -1,5 +1,5 @@
 /** Texts that a model is told. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { PLACEHOLDERS, unknownPlaceholders } from '../core/notice.ts'
 
 /** A template; what it may not hold is said at start. */

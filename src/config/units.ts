@@ -1,5 +1,5 @@
 /** Lengths of time and sizes as people write them in a configuration. */
-import { z } from 'zod'
+import * as z from 'zod'
 
 const MILLISECONDS: Readonly<Record<string, number>> = {
   ms: 1,
