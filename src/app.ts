@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
 import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
 import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
@@ -66,6 +67,12 @@ function isOwnPath(target: string): boolean {
 function answerForServer(response: ServerResponse): void {
   response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' })
   response.end()
+}
+
+/** Has a response begun on a connection? Where Node keeps it is not documented; its own answer to errors looks there. */
+function isAnswering(socket: Duplex): boolean {
+  const response: unknown = Reflect.get(socket, '_httpMessage')
+  return response instanceof http.ServerResponse && response.headersSent
 }
 
 function refuseWhileDraining(request: IncomingMessage, response: ServerResponse): void {
@@ -171,6 +178,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     noDelay: true,
   })
   server.maxHeadersCount = 0
+  // Comes before Fastify's, which answers whatever was sent: into the middle of a response that is on its way, too.
+  server.on('clientError', (_, socket) => {
+    if (isAnswering(socket)) socket.destroy()
+  })
   handleUpgrades(server, {
     upstreams,
     websocket: config.server.websocket,

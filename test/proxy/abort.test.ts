@@ -231,3 +231,17 @@ it('requests in one go whose turn comes are told of once each, when they are ans
   const ended = running.events.flatMap((event) => (event.kind === 'request_ended' ? [event.outcome] : []))
   expect(ended).toEqual(Array(12).fill('completed'))
 })
+
+it('what is no request ends the connection, and never stands in the response that is on its way', async () => {
+  const { client, wire } = await ask(POST)
+  wire.write(SSE)
+  await client.until('data: 1\n\n')
+  client.write('no request at all\r\n\r\n')
+  expect((await client.rest()).toString().trim()).toBe('')
+  expect(await wire.rest()).toHaveLength(0)
+  wire.socket.destroy()
+  const other = connect(governor.url)
+  other.write('no request at all\r\n\r\n')
+  expect((await other.message()).line).toBe('HTTP/1.1 400 Bad Request')
+  other.socket.destroy()
+})
