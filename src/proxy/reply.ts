@@ -34,7 +34,9 @@ export function writeHead(response: ServerResponse, head: Head, headers: RawHead
 
 /** Holds the upstream back while the client reads slowly. */
 export function writeWithPressure(response: ServerResponse, flow: Flow, chunk: Buffer): void {
-  if (response.write(chunk)) return
+  // One chunk of the upstream's may be written in many pieces: the first of them that was too much waits for all.
+  const isHeldBack = response.writableNeedDrain
+  if (response.write(chunk) || isHeldBack) return
   flow.pause()
   response.once('drain', () => flow.resume())
 }
