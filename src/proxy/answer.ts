@@ -208,7 +208,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       else if (whole) await finishWhole(whole, undefined)
     },
     async giveFallback() {
-      const isSilent = stream && !stream.hasBegun && !begun.stream
+      const isSilent = stream && !stream.hasBegun
       if (stream && !isSilent) return finishStream(stream, fallback)
       if (whole?.answer && !isSilent) return finishWhole(whole, fallback)
       const id = await standIn(context, judgement)

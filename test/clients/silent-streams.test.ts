@@ -112,3 +112,27 @@ describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
     },
   )
 })
+
+describe('the end of a loop over Responses', () => {
+  it('is a response that its client reads where all streams for it hold nothing', async () => {
+    const { url } = await startBoth((request) =>
+      request.json.tool_choice === 'none' || request.json.tools === undefined
+        ? { status: 200, body: '', headers: { 'content-type': 'text/event-stream' } }
+        : { calls: [{ name: 'search', arguments: {} }] },
+    )
+    const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
+    const input: OpenAI.Responses.ResponseInputItem[] = [{ role: 'user', content: 'Go.' }]
+    const tools = [{ type: 'function' as const, strict: false, ...tool }]
+    let text = ''
+    for (let step = 0; step < 9; step++) {
+      const request = { model: 'm', tools, input, store: false, stream: true as const }
+      const response = await client.responses.stream(request).finalResponse()
+      text = response.output_text
+      for (const item of response.output) {
+        if (item.type !== 'function_call') continue
+        input.push(item, { type: 'function_call_output', call_id: item.call_id, output: 'the same' })
+      }
+    }
+    expect(text).toBe("(Stopped: 'search' was called 8 times with identical arguments and results)")
+  })
+})
