@@ -69,12 +69,14 @@ const SLACK = 1_024
 /** Things by name, the most recently used of them. What is there is changed in its place: to put it back costs as much again. */
 class Shelf<V> {
   readonly #sizeOf: (value: V) => number
+  readonly #max: number
   readonly #kept: LRUCache<string, Kept<V>>
 
   constructor({ max, ttl, maxBytes, sizeOf, now }: ShelfLimits<V>) {
     this.#sizeOf = sizeOf
+    this.#max = max
+    // The number of things is bounded in `put`: for a `max` of its own, lru-cache takes the room of all of them at once.
     this.#kept = new LRUCache({
-      max,
       ttl,
       maxSize: maxBytes,
       sizeCalculation: ({ bytes }) => bytes,
@@ -96,7 +98,10 @@ class Shelf<V> {
   put(name: string, value: V, known: Kept<V> | undefined): void {
     const bytes = this.#sizeOf(value)
     if (known && Math.abs(bytes - known.bytes) <= SLACK) known.value = value
-    else this.#kept.set(name, { value, bytes })
+    else {
+      this.#kept.set(name, { value, bytes })
+      if (this.#kept.size > this.#max) this.#kept.pop()
+    }
   }
 }
 
@@ -112,7 +117,9 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     now,
   })
   const firsts = new LRUCache<string, FirstAnswer[]>({
-    max,
+    // Bounded in number, each of size 1: for a `max`, lru-cache takes the room of all of them at once.
+    maxSize: max,
+    sizeCalculation: () => 1,
     ttl,
     updateAgeOnGet: true,
     perf: { now },
