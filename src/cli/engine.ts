@@ -1,4 +1,4 @@
-/** How V8 treats this process, which answers for weeks with pauses in between. */
+/** How V8 treats this process, which runs for weeks, with pauses in between. */
 import { setFlagsFromString } from 'node:v8'
 
 /**
@@ -6,8 +6,7 @@ import { setFlagsFromString } from 'node:v8'
  * V8 starts; a version that does not know one goes on without it.
  */
 const FLAGS = [
-  // Else code that has not run between a few collections is forgotten: after every pause of its agents, Governor would be
-  // as slow as in its first seconds.
+  // Else code that has not run between a few collections is forgotten, and compiled again when the next agent comes.
   '--no-flush-bytecode',
   // Bodies of requests count as growth of the heap, which is small: without room for them, all that is alive is walked
   // again for every few of them.

@@ -53,7 +53,7 @@ function codeLeft(before: string): number {
 }
 
 describe('What has run', () => {
-  it('stays compiled while agents pause, which by itself it would not', () => {
+  it('stays compiled while it rests, which by itself it would not', () => {
     expect(codeLeft('')).toBeLessThan(0.5)
     expect(codeLeft(`(await import('${engine}')).tuneEngine()`)).toBeGreaterThan(0.8)
   })
