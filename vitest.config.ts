@@ -3,6 +3,7 @@ import { defineConfig } from 'vitest/config'
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    globalSetup: 'test/support/build.ts',
     // Real sockets and real clients on small machines: a limit that only a hang reaches.
     testTimeout: 60_000,
     hookTimeout: 60_000,

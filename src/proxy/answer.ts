@@ -208,12 +208,11 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       else if (whole) await finishWhole(whole, undefined)
     },
     async giveFallback() {
-      const isSilent = stream && !stream.hasBegun
-      if (stream && !isSilent) return finishStream(stream, fallback)
-      if (whole?.answer && !isSilent) return finishWhole(whole, fallback)
+      if (stream?.hasBegun) return finishStream(stream, fallback)
+      if (!stream && whole?.answer) return finishWhole(whole, fallback)
       const id = await standIn(context, judgement)
       await record(fallback, false, id)
-      if (!isSilent) return sendFallback(ending, id)
+      if (!stream) return sendFallback(ending, id)
       // Streams without a response: what clients read strictly must have a beginning.
       await write(trip, [
         dialect.reply(fallbackAnswer(ending, id), true, context.newId(), context.now()).body,

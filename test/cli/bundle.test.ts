@@ -1,5 +1,5 @@
 /** The program as it is built: one bundle of its own code and of the packages that it always needs. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, mkdtempSync, rmSync } from 'node:fs'
 import http from 'node:http'
@@ -15,11 +15,9 @@ import { startProvider } from '../support/provider.ts'
 const folder = mkdtempSync(join(tmpdir(), 'governor-bundle-'))
 
 beforeAll(() => {
-  const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
-  expect(status).toBe(0)
   // Where no package is installed.
   for (const name of ['dist', 'package.json']) cpSync(resolve(name), join(folder, name), { recursive: true })
-}, 300_000)
+})
 afterAll(() => rmSync(folder, { recursive: true }))
 
 /** Starts the bundle and returns the address that it says it listens on. */

@@ -2,14 +2,9 @@
 import { spawnSync } from 'node:child_process'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 
 const engine = pathToFileURL(resolve('dist/cli/engine.js')).href
-
-beforeAll(() => {
-  const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
-  expect(status).toBe(0)
-}, 300_000)
 
 /** Runs functions once, lets the collector work while they rest, and prints the share of their code that is left. */
 const REST = `

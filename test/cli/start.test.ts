@@ -1,12 +1,12 @@
 /** The built program, started and signalled as a supervisor would. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
 import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
 
@@ -14,10 +14,6 @@ const main = resolve('dist/main.js')
 const folder = mkdtempSync(join(tmpdir(), 'governor-start-'))
 const file = join(folder, 'governor.yaml')
 
-beforeAll(() => {
-  const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
-  expect(status).toBe(0)
-}, 300_000)
 afterAll(() => rmSync(folder, { recursive: true }))
 
 type Line = Readonly<Record<string, unknown>>

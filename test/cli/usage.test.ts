@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import { type Environment, loadConfig } from '../../src/config/load.ts'
 import { captureTerminal } from '../support/terminal.ts'
@@ -46,10 +46,6 @@ describe('the built command', () => {
     })
     return { status, stdout, stderr }
   }
-  beforeAll(() => {
-    const { status } = spawnSync(process.execPath, ['scripts/build.mjs'], { stdio: 'inherit' })
-    expect(status).toBe(0)
-  }, 300_000)
 
   it('says its version', () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'))

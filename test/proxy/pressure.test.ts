@@ -17,6 +17,12 @@ function takingTime(script: Script) {
   return { script: timed, now: () => time }
 }
 
+/** A step that nobody was asked for: the model searches. */
+function searching(id: string, text: string): Step {
+  const message = { role: 'assistant', tool_calls: [{ id, function: { name: 'search', arguments: text } }] }
+  return { message } as unknown as Step
+}
+
 interface Case {
   readonly meter: string
   readonly budget: Record<string, unknown>
@@ -223,12 +229,7 @@ describe('a limit of a session', () => {
     expect(steps).toHaveLength(4)
     const asked = provider.requests.length
     const stopped = messages.slice(0, -1)
-    const more = afterStep(stopped, {
-      message: {
-        role: 'assistant',
-        tool_calls: [{ id: 'x', function: { name: 'search', arguments: '{}' } }],
-      },
-    } as unknown as Step)
+    const more = afterStep(stopped, searching('x', '{}'))
     for (const again of [stopped, more, more, messages]) {
       const step = await callModel(url, again, { headers: header('a') })
       expect(step.governor).toEqual(steps[3]?.governor)
@@ -246,10 +247,7 @@ describe('a limit of a session', () => {
     expect(steps).toHaveLength(3)
     let transcript: readonly ChatMessage[] = messages.slice(0, -1)
     for (let more = 0; more < 4; more++) {
-      const call = { id: `x${more}`, function: { name: 'search', arguments: `{"n":${more}}` } }
-      transcript = afterStep(transcript, {
-        message: { role: 'assistant', tool_calls: [call] },
-      } as unknown as Step)
+      transcript = afterStep(transcript, searching(`x${more}`, `{"n":${more}}`))
       const step = await callModel(url, transcript, { headers: header('a') })
       expect(step.governor).toEqual(steps[2]?.governor)
     }
