@@ -1,6 +1,11 @@
 #!/usr/bin/env node
 /** The only file that touches the process. */
-import { run, type Terminal } from './cli/cli.ts'
+import type { Terminal } from './cli/cli.ts'
+import { tuneEngine } from './cli/engine.ts'
+
+// Before all else: some of it holds for what V8 has not done yet, and it is busy from the first module on.
+tuneEngine()
+const { run } = await import('./cli/cli.ts')
 
 const terminal: Terminal = {
   env: process.env,

@@ -104,6 +104,15 @@ describe('the shape of the source', () => {
     expect(importing.map(({ path }) => path)).toEqual([])
   })
 
+  it('loads nothing before V8 is told how to treat it', () => {
+    const main = SOURCES.find(({ path }) => path === 'main.ts')
+    const atOnce = [...(main?.text ?? '').matchAll(/^import (?!type\b).*?\bfrom '(.+)'/gm)].map(
+      ([, name]) => name,
+    )
+    expect(atOnce).toEqual(['./cli/engine.ts'])
+    expect(main?.code.indexOf('tuneEngine()')).toBeLessThan(main?.code.indexOf('import(') ?? 0)
+  })
+
   it('knows a concrete store in app.ts alone', () => {
     const knowing = SOURCES.filter(({ imports }) => imports.includes('store/memory.ts'))
     expect(knowing.map(({ path }) => path)).toEqual(['app.ts'])

@@ -5,7 +5,6 @@ import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
-import { tuneEngine } from './engine.ts'
 import { createLogOutput, createTimestamp } from './log-output.ts'
 
 const STDOUT = 1
@@ -35,7 +34,6 @@ function isLoopback(host: string): boolean {
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
   const { config, file } = loadConfig(flags, terminal.env)
   const { env } = terminal
-  tuneEngine()
   const output = createLogOutput(STDOUT)
   terminal.onExit(() => output.flush())
   const log: Logger = pino({ level: config.log.level, base: null, timestamp: createTimestamp() }, output)
