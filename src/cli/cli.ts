@@ -35,7 +35,7 @@ Commands
   start          listen and guard (the default)
   check-config   read the configuration, say what is wrong with it, and end
   replay FILE…   say what the loop guard would have done to recorded conversations: a JSON object with messages a
-                 line, as in a request body; - is standard input
+                 line, as in a request body, or a message a line; - is standard input
   demo           watch an agent run away and be stopped; needs no key and no network
 
 Flags

@@ -1,4 +1,7 @@
-/** The JSON texts of a file: one a line, or one for the whole file where it is written over many. */
+/**
+ * The JSON texts of a file: one a line, or one for the whole file where it is written over many, or where every line is
+ * one message of the same conversation.
+ */
 
 export interface Line {
   readonly text: string
@@ -25,7 +28,7 @@ function isOpen(text: string): boolean {
 }
 
 /** The lines of a file, or all of them as one where the first begins a JSON text that the last one ends. */
-export async function* documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
+async function* textsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
   let held: Line[] | undefined
   let length = 0
   let isFirst = true
@@ -50,4 +53,49 @@ export async function* documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<L
   const [first] = held
   if (first && isJson(text)) yield { text, number: first.number, offset: held.at(-1)?.offset ?? 0 }
   else yield* held
+}
+
+/** One message, or one of the items that Responses has for calls and their results. */
+function isMessage(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value !== 'object' || value === null || 'messages' in value) return false
+    if ('input' in value && Array.isArray(value.input)) return false
+    const isSaid = 'role' in value && typeof value.role === 'string'
+    return isSaid || ('call_id' in value && typeof value.call_id === 'string')
+  } catch {
+    return false
+  }
+}
+
+/** The list of what the lines hold. */
+function listOf(lines: readonly Line[]): Line[] {
+  const [first] = lines
+  if (!first) return []
+  const text = `[${lines.map((line) => line.text).join(',')}]`
+  return [{ text, number: first.number, offset: lines.at(-1)?.offset ?? 0 }]
+}
+
+/** The JSON texts of a file. Messages that stand on lines of their own are one list; what stands among them comes first. */
+export async function* documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
+  let messages: Line[] | undefined
+  let length = 0
+  let isFirst = true
+  for await (const line of textsOf(lines)) {
+    if (isFirst && line.text.trim() !== '') {
+      isFirst = false
+      if (isMessage(line.text)) messages = []
+    }
+    if (!messages || !isMessage(line.text)) {
+      yield line
+      continue
+    }
+    messages.push(line)
+    length += line.text.length + 1
+    if (length > MAX_WHOLE) {
+      yield* messages
+      messages = undefined
+    }
+  }
+  yield* listOf(messages ?? [])
 }

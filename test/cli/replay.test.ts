@@ -101,6 +101,32 @@ describe('governor replay --json', () => {
     expect(err).toContain('line 2: not JSON')
   })
 
+  it('takes a file with one message a line for one conversation', async () => {
+    const linesOf = (messages: readonly Json[]) =>
+      messages.map((message) => JSON.stringify(message)).join('\n')
+    const file = fileWith(`${linesOf([user('Go.'), ...times(3, LIST).flatMap(chat)])}\n\n`)
+    const { out, err } = await governor(['replay', '--json', file])
+    expect({ out, err }).toEqual({
+      out: `{"id":"${file}:1","call_index":2,"verdict":"warn","pattern":"repetition","tool":"list"}\n`,
+      err: '',
+    })
+    const items = [0, 1, 2].flatMap((at): Json[] => [
+      { type: 'custom_tool_call', call_id: `c${at}`, name: 'shell', input: 'ls' },
+      { type: 'custom_tool_call_output', call_id: `c${at}`, output: 'a.ts' },
+    ])
+    expect(await judged(linesOf([user('Go.'), ...items]))).toEqual(['2:warn:repetition:shell'])
+  })
+
+  it('reports what is no message in a file with one message a line, and goes on', async () => {
+    const messages = [user('Go.'), ...times(3, LIST).flatMap(chat)].map((message) => JSON.stringify(message))
+    const file = fileWith(
+      [...messages.slice(0, 2), 'no JSON', ...messages.slice(2), talk('fine', [LIST])].join('\n'),
+    )
+    const { out, err } = await governor(['replay', '--json', file])
+    expect(out).toContain('"call_index":2,"verdict":"warn"')
+    expect(err).toBe(`governor: ${file}, line 3: not JSON: skipped\n`)
+  })
+
   it('says for each finding which conversation, call, verdict, pattern and tool', async () => {
     const file = fileWith(talk('fine', [LIST]) + talk('stuck', times(3, LIST)))
     const { code, out, err } = await governor(['replay', '--json', file])
