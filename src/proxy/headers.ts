@@ -193,10 +193,17 @@ export function clientKeyOf(headers: RawHeaders): string | undefined {
   return bearer ?? headerOf(headers, 'x-api-key') ?? headerOf(headers, 'api-key')
 }
 
-/** Puts the upstream's own key where the client had put its credential. */
+/** Where Anthropic's own keys have to stand, whatever field the client used: elsewhere they are answered with 401. */
+function fieldOfAnthropic(key: string): 'authorization' | 'x-api-key' | undefined {
+  if (key.startsWith('sk-ant-oat')) return 'authorization'
+  return key.startsWith('sk-ant-') ? 'x-api-key' : undefined
+}
+
+/** Puts the upstream's own key where the client had put its credential, if the key is taken there. */
 export function withCredential(headers: RawHeaders, key: string, speaksAnthropic: boolean): string[] {
   const used = CREDENTIALS.find((name) => headerOf(headers, name) !== undefined)
-  const field = used ?? (speaksAnthropic ? 'x-api-key' : 'authorization')
+  const demanded = speaksAnthropic ? fieldOfAnthropic(key) : undefined
+  const field = demanded ?? used ?? (speaksAnthropic ? 'x-api-key' : 'authorization')
   const kept = withoutFields(headers, (lower) => (CREDENTIALS as readonly string[]).includes(lower))
   return [...kept, field, field === 'authorization' ? `Bearer ${key}` : key]
 }

@@ -14,6 +14,8 @@ beforeAll(async () => {
       named: { url: `${upstream.url}/api/v1` },
       deep: { url: `${upstream.url}/a%2Fb/c/` },
       keyed: { url: upstream.url, api_key: 'sk-own', headers: { 'X-Team': 'blue' } },
+      claude: { url: upstream.url, api_key: 'sk-ant-api03-own' },
+      subscribed: { url: upstream.url, api_key: 'sk-ant-oat01-own' },
     },
   })
 })
@@ -280,6 +282,17 @@ describe('the request headers', () => {
       'GET /keyed/x HTTP/1.1\r\nHost: a\r\nX-API-Key: mine\r\nx-team: red\r\nX: 1\r\n\r\n',
     )
     expect(endToEnd(request)).toEqual(['X: 1', 'x-api-key: sk-own', 'X-Team: blue'])
+  })
+
+  it.each([
+    ['/claude/v1/messages', 'Authorization: Bearer mine', 'x-api-key: sk-ant-api03-own'],
+    ['/claude/v1/messages', 'X-API-Key: mine', 'x-api-key: sk-ant-api03-own'],
+    ['/claude/v1/chat/completions', 'Authorization: Bearer mine', 'authorization: Bearer sk-ant-api03-own'],
+    ['/subscribed/v1/messages', 'X-API-Key: mine', 'authorization: Bearer sk-ant-oat01-own'],
+    ['/keyed/v1/messages', 'Authorization: Bearer mine', 'authorization: Bearer sk-own'],
+  ])('to %s with “%s” hold “%s”, where the key is taken', async (path, given, held) => {
+    const request = await sent(`GET ${path} HTTP/1.1\r\nHost: a\r\n${given}\r\n\r\n`)
+    expect(endToEnd(request).filter((field) => /^(authorization|x-api-key):/i.test(field))).toEqual([held])
   })
 
   it('of an HTTP/1.0 client without Host arrive too', async () => {
