@@ -259,11 +259,18 @@ function lastInput(index: Index, conversation: Conversation): Span | undefined {
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])
 
+/** A run has one last answer: of several choices side by side nobody could say which it is. */
+function askForOne({ json, fields }: Index): Edit[] {
+  const wanted = member(fields, 'n')?.value
+  const isOne = !wanted || !(Number(json.toString('latin1', wanted.start, wanted.end)) > 1)
+  return isOne ? [] : [{ ...wanted, text: '1' }]
+}
+
 function banTools(index: Index, ban: ToolBan): Edit[] {
   const { object, fields } = index
-  if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...askForOne(index)]
   // Providers refuse a tool_choice without tools.
-  const edits: Edit[] = []
+  const edits = askForOne(index)
   if (member(fields, 'tools')) edits.push(setMember(object, fields, 'tool_choice', '"none"'))
   if (member(fields, 'functions')) edits.push(setMember(object, fields, 'function_call', '"none"'))
   return edits

@@ -251,6 +251,9 @@ describe('a ban of tools', () => {
       '{"model":"m","messages":[],"n":1.0}',
     ],
     ['no_tools', '{"messages":[], "n":1.0}', '{"messages":[], "n":1.0}'],
+    ['no_tools', `{"n": 3 ,${tools},"messages":[]}`, '{"n": 1,"messages":[]}'],
+    ['choice_none', `{"messages":[],${tools},"n":2}`, `{"messages":[],${tools},"n":1,"tool_choice":"none"}`],
+    ['choice_none', '{"messages":[],"n":null}', '{"messages":[],"n":null}'],
   ] as const)('%s turns %s into %s', (ban, before, after) => {
     expect(altered(before, (request) => request.banTools(ban))).toBe(after)
   })

@@ -37,6 +37,13 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(stops).toHaveLength(1)
   })
 
+  it('asks for one answer where the client had asked for several side by side', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget })
+    const { steps } = await runAgent(url, START, { stream, max: 4, body: { n: 2 } })
+    expect(steps[3]?.governor).toMatchObject({ has_final_answer: true })
+    expect(provider.requests.map(({ json }) => json['n'])).toEqual([2, 2, 2, 1])
+  })
+
   it('takes out the tool calls of a model that makes some anyway', async () => {
     const { last, stops } = await stoppedRun(stubborn({ text: 'I know enough. ', ...CALL }), stream)
     expect(last.message).toMatchObject({ content: 'I know enough. ' })
