@@ -27,6 +27,8 @@ export interface FinalAnswer {
   readonly terminal: Terminal
   /** The provider's id of the response, where a client can go on from it. */
   readonly id?: string
+  /** The loop that ended the run, as clients are told of it: `repetition;count=8`. */
+  readonly loop?: string
 }
 
 /** The limit that stopped a run. No terminal state yet: whether there is an answer is known once there is a response. */

@@ -138,6 +138,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
   ): Promise<void> => {
     const by = isStop ? (hasFinalAnswer ? 'model' : 'fallback') : 'agent'
     const { terminal_reason: reason, session } = terminal(hasFinalAnswer)
+    const loop = reason === 'loop_guard' ? own['x-governor-loop'] : undefined
     context.emit({ kind: 'stopped', reason, by, session })
     if (!isStop) return
     const answer: FinalAnswer = {
@@ -145,6 +146,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       model: judgement.request.conversation.model,
       terminal: terminal(hasFinalAnswer),
       ...(id === undefined ? {} : { id }),
+      ...(loop === undefined ? {} : { loop }),
     }
     await judgement.remembered.end(answer).catch(() => undefined)
     if (!held || held.calls.length === 0) return

@@ -197,6 +197,10 @@ export function repeatAnswer(
   const { dialect } = trip.route
   if (!dialect) return
   context.emit({ kind: 'answer_repeated' })
-  const headers = { ...own, ...terminalHeaders(answer.terminal) }
+  const headers = {
+    ...own,
+    ...terminalHeaders(answer.terminal),
+    'x-governor-loop': answer.loop ?? own['x-governor-loop'],
+  }
   sendOwn(context, trip, dialect, answer, judgement.request.conversation.streams, headers)
 }

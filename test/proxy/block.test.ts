@@ -96,6 +96,8 @@ describe.each([{ stream: false }, { stream: true }])(
       const again = await callModel(url, messages.slice(0, -1), { stream })
       expect(again.governor).toEqual(last?.governor)
       expect(again.message.content).toBe('I could not find it.')
+      expect(last?.headers.get('x-governor-loop')).toBe('repetition;count=8')
+      expect(again.headers.get('x-governor-loop')).toBe('repetition;count=8')
       expect(provider.requests).toHaveLength(12)
       const human = await callModel(url, [...messages, { role: 'user', content: 'Try once more.' }], {
         stream,
