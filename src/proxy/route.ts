@@ -84,10 +84,18 @@ interface Place {
   readonly dialect: Dialect | undefined
 }
 
+/** All of an Azure resource lies under these, as its clients ask for it. */
+const AZURE_APIS = new Set(['openai', 'anthropic'])
+
+/** Is the name in front of a path part of the path as well? */
+function keepsName({ name, origin, prefix }: Upstream): boolean {
+  return AZURE_APIS.has(name) && prefix === '' && /\.azure\.(?:com|us|cn)$/.test(new URL(origin).hostname)
+}
+
 function placeOf(bare: string, upstreams: ReadonlyMap<string, Upstream>): Place {
   const [, first = ''] = bare.split('/', 2)
   const named = upstreams.get(first)
-  const path = named ? bare.slice(first.length + 1) : bare
+  const path = named && !keepsName(named) ? bare.slice(first.length + 1) : bare
   const own = path.startsWith('/') ? path : `/${path}`
   return { named, own, isMessages: isMessagesPath(own), dialect: dialectOf('POST', own) }
 }
