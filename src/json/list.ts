@@ -69,6 +69,17 @@ const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
+/**
+ * A window of a million tokens has no room for more items than this. They take up to a quarter of a second, in which
+ * nobody else is served; a body of so many that it takes seconds is no conversation.
+ */
+const MAX_ITEMS = 50_000
+
+/** A list holds more than `MAX_ITEMS` items. */
+export class TooManyItems extends Error {
+  override readonly name = 'TooManyItems'
+}
+
 class ListCursor<Item extends Span> implements OpenList<Item> {
   readonly json: Buffer
   readonly start: number
@@ -86,6 +97,7 @@ class ListCursor<Item extends Span> implements OpenList<Item> {
 
   next(): Item | undefined {
     if (this.json[this.#at] === CLOSE_BRACKET) return undefined
+    if (this.items.length === MAX_ITEMS) throw new TooManyItems()
     const item = this.#readItem(this.json, this.#at)
     this.items.push(item)
     this.#at = nextElement(this.json, item.end)
@@ -114,6 +126,7 @@ class ListCursor<Item extends Span> implements OpenList<Item> {
  * Indexes a JSON text that is an object with a list under the reader's key; `undefined` where it is something else. Where the key
  * stands twice the last one counts, as it does for JSON readers.
  * @throws {JsonScanError} when the text is no JSON.
+ * @throws {TooManyItems}
  */
 export function indexList<Item extends Span>(
   json: Buffer,

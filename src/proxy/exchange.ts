@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
 import type { Dialect } from '../dialect/dialect.ts'
+import { TooManyItems } from '../json/list.ts'
 import { after, type Soon } from '../store/store.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
@@ -139,6 +140,10 @@ function judgeBytes(
 }
 
 function failedOpen(context: ProxyContext, error: Error): undefined {
+  if (error instanceof TooManyItems) {
+    context.emit({ kind: 'failed_open', reason: 'body_too_large' })
+    return undefined
+  }
   // A parser's message quotes what it could not parse: only the name is safe to tell.
   const reason = error instanceof SyntaxError || error.name === 'JsonScanError' ? 'unreadable_body' : 'fault'
   context.emit({

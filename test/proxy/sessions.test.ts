@@ -237,6 +237,19 @@ describe('a request that Governor can’t read', () => {
     }
     expect(events.filter((event) => event.kind === 'failed_open')).toHaveLength(4)
   })
+
+  it('as it holds more messages than any window has room for is relayed, counted, and holds nobody up', async () => {
+    const { url, events, provider } = await startBoth(() => ({ text: 'Hi.' }))
+    const list = (count: number) => Array.from({ length: count }, () => ({ role: 'user', content: 'hi' }))
+    const fits = await callModel(url, list(50_000))
+    expect(fits.headers.get('x-governor-verdict')).toBe('allow')
+    const asked = list(50_001)
+    const step = await callModel(url, asked)
+    expect(step.message.content).toBe('Hi.')
+    expect(step.headers.get('x-governor-verdict')).toBeNull()
+    expect(provider.requests.at(-1)?.json.messages).toHaveLength(50_001)
+    expect(events).toContainEqual({ kind: 'failed_open', reason: 'body_too_large' })
+  })
 })
 
 describe('what is told about requests', () => {
