@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type * as z from 'zod'
+import { type LineFinder, lineFinder } from './lines.ts'
 import { type Config, configSchema, DEFAULT_UPSTREAMS } from './schema.ts'
 
 /** A configuration that can't be used; the message has one line per problem and says what to do. */
@@ -74,8 +75,13 @@ function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configS
   }
 }
 
+interface Parsed {
+  readonly tree: Tree
+  readonly lineOf?: LineFinder
+}
+
 /** Parses a file's text; variables stand in values only. */
-function parseFile(source: string, file: string, env: Environment): Tree {
+function parseFile(source: string, file: string, env: Environment): Parsed {
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
@@ -92,7 +98,7 @@ function parseFile(source: string, file: string, env: Environment): Tree {
   const tree = treeOf(document, file)
   if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)
   dropEmptySections(tree)
-  return tree
+  return { tree, lineOf: lineFinder(document, lines) }
 }
 
 function readText(file: string, isRequired: boolean): string | undefined {
@@ -180,8 +186,9 @@ function describe(value: unknown): string {
   if (value === undefined) return 'nothing'
   if (Array.isArray(value)) return 'a list'
   if (isTree(value)) return 'keys and values'
-  // A URL may hold a password.
-  return (JSON.stringify(value) ?? String(value)).replace(/\/\/[^/@]*@/g, '//…@')
+  // A URL may hold a password, and a key.
+  const shown = JSON.stringify(value) ?? String(value)
+  return shown.includes('://') ? shown.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : shown
 }
 
 /** Paths under which a secret may stand: those named so, and an upstream that is not written as keys and values. */
@@ -249,23 +256,38 @@ function keysAt(path: readonly PropertyKey[]): string[] {
   return Object.keys(inside.shape ?? {})
 }
 
-function problem(issue: z.core.$ZodIssue, tree: Tree, file: string, origins: Origins): string[] {
+/** Where a tree came from. */
+interface Source {
+  /** The file's name, or what stands for it. */
+  readonly name: string
+  readonly origins: Origins
+  readonly lineOf?: LineFinder | undefined
+}
+
+function problem(issue: z.core.$ZodIssue, tree: Tree, { name, origins, lineOf }: Source): string[] {
   const path = issue.path.map(String).join('.')
-  const origin = origins.get(path) ?? file
+  const origin = origins.get(path) ?? name
   const at = path === '' ? origin : `${origin}: ${path}`
+  /** The line, where that is the file's. */
+  const inLine = (place: readonly PropertyKey[]): string => {
+    const line = origins.has(path) ? undefined : lineOf?.(place)
+    return line === undefined ? '' : ` (line ${line})`
+  }
   if (issue.code === 'unrecognized_keys') {
     const known = keysAt(issue.path)
     const hint = known.length > 0 ? `: expected one of ${known.join(', ')}` : ''
     return issue.keys.map(
-      (key) => `${origin}: ${[...issue.path.map(String), key].join('.')}: unknown key${hint}`,
+      (key) =>
+        `${origin}: ${[...issue.path.map(String), key].join('.')}: unknown key${hint}${inLine([...issue.path, key])}`,
     )
   }
-  if (issue.code === 'invalid_key') return issue.issues.map((inner) => `${at}: ${inner.message}`)
+  if (issue.code === 'invalid_key')
+    return issue.issues.map((inner) => `${at}: ${inner.message}${inLine(issue.path)}`)
   const value = valueAt(tree, issue.path)
   // Lists, keys and nothing are described without what is in them.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined
   const found = isHidden ? TYPES[typeof value] : describe(value)
-  return [`${at}: found ${found}: ${expected(issue)}`]
+  return [`${at}: found ${found}: ${expected(issue)}${inLine(issue.path)}`]
 }
 
 /** Of the upstreams that are always there, a file may set a key or headers alone. */
@@ -278,12 +300,17 @@ function fillInUrls(tree: Tree): void {
 }
 
 /** Checks a configuration tree. @throws {ConfigError} naming every wrong key, what was found and what was expected. */
-export function checkConfig(tree: Tree, origin: string, origins: Origins = new Map()): Config {
+export function checkConfig(
+  tree: Tree,
+  name: string,
+  origins: Origins = new Map(),
+  lineOf?: LineFinder,
+): Config {
   fillInUrls(tree)
   const checked = configSchema.safeParse(tree)
   if (checked.success) return checked.data
   throw new ConfigError(
-    checked.error.issues.flatMap((issue) => problem(issue, tree, origin, origins)).join('\n'),
+    checked.error.issues.flatMap((issue) => problem(issue, tree, { name, origins, lineOf })).join('\n'),
   )
 }
 
@@ -301,12 +328,12 @@ export function loadConfig(
   const named = flags.config ?? (env['GOVERNOR_CONFIG'] || undefined)
   const file = named ?? DEFAULT_FILE
   const source = readText(file, named !== undefined)
-  const tree = source === undefined ? {} : parseFile(source, file, env)
+  const { tree, lineOf }: Parsed = source === undefined ? { tree: {} } : parseFile(source, file, env)
   const origins = new Map<string, string>()
   override(tree, fromEnvironment(env), VARIABLES, origins)
   override(tree, flags, FLAGS, origins)
   return {
-    config: checkConfig(tree, source === undefined ? 'configuration' : file, origins),
+    config: checkConfig(tree, source === undefined ? 'configuration' : file, origins, lineOf),
     file: source === undefined ? undefined : file,
   }
 }

@@ -52,9 +52,25 @@ const server = z.strictObject({
 /** What may stand in a header: no control characters, and no white space around it (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?$/
 
+/** Fields that belong to a connection or to one body: no request could be sent with a fixed one. */
+const NOT_FIXED = new Set([
+  'connection',
+  'content-length',
+  'expect',
+  'keep-alive',
+  'transfer-encoding',
+  'upgrade',
+])
+
 const upstream = z.strictObject({
   url: z
     .url({ protocol: /^https?$/, error: 'expected an http:// or https:// URL' })
+    .refine((url) => !/^[^/]*\/\/[^/]*@/.test(url), {
+      error: 'expected no user name or password in it: api_key and headers are for keys',
+    })
+    .refine((url) => !/[?#]/.test(url), {
+      error: 'expected a URL that ends with its path: queries are the requests’ own',
+    })
     .describe('Where requests go. A path in it is put before theirs; a trailing /v1 is not doubled.'),
   api_key: z
     .string()
@@ -65,7 +81,9 @@ const upstream = z.strictObject({
     ),
   headers: z
     .record(
-      headerName,
+      headerName.refine((name) => !NOT_FIXED.has(name.toLowerCase()), {
+        error: 'set by Governor for each request: expected another header',
+      }),
       z.string().refine((value) => value === '' || HEADER_VALUE.test(value), {
         error: 'expected a header value, on one line',
       }),

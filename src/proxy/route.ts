@@ -32,7 +32,7 @@ export interface UpstreamSettings {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** Reads an upstream's URL once, at start. A user name and password in it are dropped: `api_key` is the place. */
+/** Reads an upstream's URL once, at start. */
 export function upstreamOf(name: string, settings: UpstreamSettings): Upstream {
   const url = new URL(settings.url)
   return {

@@ -138,7 +138,9 @@ describe('a started Governor', () => {
     write('max_iterations: many')
     child.kill('SIGHUP')
     const refused = await line('configuration not reloaded: the one before stays in force')
-    expect(refused['problems']).toEqual([`${file}: budget.max_iterations: found "many": expected a number`])
+    expect(refused['problems']).toEqual([
+      `${file}: budget.max_iterations: found "many": expected a number (line 10)`,
+    ])
     expect(await iteration()).toBe('1/9')
 
     const body = { model: 'gpt-test', messages: START, tools: [{ type: 'function' }], stream: true }

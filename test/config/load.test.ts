@@ -91,6 +91,18 @@ describe('a wrong configuration', () => {
       'upstreams.x.url: found "ftp://x": expected an http:// or https:// URL',
     ],
     [
+      'upstreams: {x: {url: "https://me:secret@x/v1"}}',
+      'upstreams.x.url: found "https://…@x/v1": expected no user name or password in it',
+    ],
+    [
+      'upstreams: {x: {url: "https://x/v1?key=secret"}}',
+      'upstreams.x.url: found "https://x/v1?…": expected a URL that ends with its path',
+    ],
+    [
+      'upstreams: {x: {url: "http://x", headers: {Content-Length: "5"}}}',
+      'upstreams.x.headers.Content-Length: set by Governor for each request: expected another header',
+    ],
+    [
       'upstreams: {health: {url: "http://x"}}',
       "upstreams.health: a name of Governor's own paths: expected any but health,",
     ],
@@ -120,6 +132,31 @@ describe('a wrong configuration', () => {
       expect.arrayContaining(['budget.max_iterations', 'budget.adaptive', 'server.prot']),
     )
     expect(message.split('\n')).toHaveLength(3)
+  })
+
+  it('is refused with the line of what is wrong, or of what it would stand in', () => {
+    const file = [
+      'upstreams:',
+      '  x:',
+      '    headers: {}',
+      'budget:',
+      '  # how many',
+      '  max_iterations: ten',
+      '  overrides:',
+      '    - {model: a, adaptive: 1}',
+      '    - model: b',
+      '      run: {max_token: 1}',
+      'server: {port: 1}',
+    ]
+    const refused = refusal(() => load(file.join('\n'), { PORT: 'x' }))
+    const lines = refused.split('\n').map((line) => /^(\S+): .*?(?: \(line (\d+)\))?$/.exec(line))
+    expect(lines.map((found) => [found?.[1], found?.[2]])).toEqual([
+      ['PORT', undefined],
+      ['FILE', '2'],
+      ['FILE', '6'],
+      ['FILE', '8'],
+      ['FILE', '10'],
+    ])
   })
 
   it.each([
