@@ -18,7 +18,7 @@ import { createRecall } from './proxy/recall.ts'
 import { createRefusals } from './proxy/refusals.ts'
 import { errorBody, reply } from './proxy/reply.ts'
 import { pathOf, upstreamOf } from './proxy/route.ts'
-import { createTransport } from './proxy/transport.ts'
+import { createTransport, type Proxies } from './proxy/transport.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createWindows } from './proxy/windows.ts'
 import { createMemoryStore } from './store/memory.ts'
@@ -45,8 +45,8 @@ export interface GovernorOptions {
   readonly store?: Store
   /** Milliseconds since the epoch. */
   readonly now?: () => number
-  /** HTTP_PROXY and the like, where upstreams are to be reached through them. */
-  readonly proxyEnvironment?: { readonly isSet: boolean; readonly noProxy: string | undefined }
+  /** Those that upstreams are to be reached through. */
+  readonly proxies?: Proxies | undefined
   /** Sees every event besides log and metrics. */
   readonly onEvent?: Emit
 }
@@ -115,15 +115,12 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     logEvent(log, event)
     options.onEvent?.(event)
   }
-  const transport = createTransport(
-    {
-      connect: config.timeouts.connect,
-      firstByte: config.timeouts.first_byte,
-      idle: config.timeouts.idle,
-      useProxyEnvironment: options.proxyEnvironment?.isSet ?? false,
-    },
-    options.proxyEnvironment?.noProxy,
-  )
+  const transport = createTransport({
+    connect: config.timeouts.connect,
+    firstByte: config.timeouts.first_byte,
+    idle: config.timeouts.idle,
+    proxies: options.proxies,
+  })
   const upstreams = new Map(
     Object.entries(config.upstreams).map(([name, settings]) => [name, upstreamOf(name, settings)]),
   )

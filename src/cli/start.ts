@@ -6,6 +6,7 @@ import type { Config } from '../config/schema.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
 import { createLogOutput, createTimestamp } from './log-output.ts'
+import { proxiesIn } from './proxies.ts'
 
 const STDOUT = 1
 
@@ -33,15 +34,11 @@ function isLoopback(host: string): boolean {
 
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
   const { config, file } = loadConfig(flags, terminal.env)
-  const { env } = terminal
+  const proxies = proxiesIn(terminal.env)
   const output = createLogOutput(STDOUT)
   terminal.onExit(() => output.flush())
   const log: Logger = pino({ level: config.log.level, base: null, timestamp: createTimestamp() }, output)
-  const proxies = [env['HTTPS_PROXY'], env['https_proxy'], env['HTTP_PROXY'], env['http_proxy']]
-  const governor = buildGovernor(config, {
-    log,
-    proxyEnvironment: { isSet: proxies.some(Boolean), noProxy: env['no_proxy'] ?? env['NO_PROXY'] },
-  })
+  const governor = buildGovernor(config, { log, proxies })
   let address: string
   try {
     address = await governor.listen()

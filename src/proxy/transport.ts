@@ -1,13 +1,20 @@
 /** The connections to all upstreams: kept alive, as many as there are requests at once. */
 import { Agent, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
 
+/** Proxies that upstreams are reached through, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY name them. */
+export interface Proxies {
+  /** URLs, by the scheme of the upstream. */
+  readonly http: string | undefined
+  readonly https: string | undefined
+  readonly noProxy: string | undefined
+}
+
 export interface TransportSettings {
   /** Milliseconds; 0 is no limit. */
   readonly connect: number
   readonly firstByte: number
   readonly idle: number
-  /** Use HTTP_PROXY, HTTPS_PROXY and NO_PROXY. */
-  readonly useProxyEnvironment: boolean
+  readonly proxies: Proxies | undefined
 }
 
 export interface Transport {
@@ -34,12 +41,26 @@ const REMEMBERED_MS = 3_600_000
 
 const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
 
-/** `noProxy`: the value of NO_PROXY. */
-export function createTransport(
-  settings: TransportSettings,
-  noProxy: string | undefined,
-  patience: Patience = PATIENCE,
-): Transport {
+/** A laptop's proxy never reaches a model server on the same laptop. A star stands for all, beside others as well. */
+function reachedWithout(noProxy: string | undefined): string {
+  if (!noProxy) return LOOPBACK
+  return noProxy.split(/[,\s]/).includes('*') ? '*' : `${noProxy},${LOOPBACK}`
+}
+
+/** undici's proxies keep the last of several fields of one name: they become one field (RFC 9110, section 5.3). */
+function withoutRepeats(headers: readonly string[]): string[] {
+  const values = new Map<string, string>()
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const name = headers[at] ?? ''
+    const before = values.get(name)
+    const separator = name.toLowerCase() === 'cookie' ? '; ' : ', '
+    values.set(name, before === undefined ? (headers[at + 1] ?? '') : before + separator + headers[at + 1])
+  }
+  return [...values].flat()
+}
+
+export function createTransport(settings: TransportSettings, patience: Patience = PATIENCE): Transport {
+  const { proxies } = settings
   const options: Agent.Options = {
     connect: { timeout: settings.connect },
     headersTimeout: settings.firstByte,
@@ -48,12 +69,22 @@ export function createTransport(
     pipelining: 1,
   }
   const agentWith = (own: Agent.Options): Dispatcher => {
-    if (!settings.useProxyEnvironment) return new Agent({ ...options, ...own })
-    // A laptop's proxy never reaches a model server on the same laptop.
-    const local = noProxy ? `${noProxy},${LOOPBACK}` : LOOPBACK
-    return new EnvHttpProxyAgent({ ...options, ...own, noProxy: local })
+    if (!proxies) return new Agent({ ...options, ...own })
+    return new EnvHttpProxyAgent({
+      ...options,
+      ...own,
+      httpProxy: proxies.http ?? '',
+      httpsProxy: proxies.https ?? '',
+      noProxy: reachedWithout(proxies.noProxy),
+    })
   }
-  return new Connections(agentWith, patience)
+  const connections = new Connections(agentWith, patience)
+  if (!proxies) return connections
+  return {
+    dispatch: (sent, handler) =>
+      connections.dispatch({ ...sent, headers: withoutRepeats(sent.headers as string[]) }, handler),
+    destroy: () => connections.destroy(),
+  }
 }
 
 /** Was a connection closed by the other side? */

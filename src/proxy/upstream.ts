@@ -125,6 +125,11 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
     const message = `Governor got an answer from ${where} that is not valid HTTP (${code}). ${check}`
     return { status: 502, code: 'upstream_broken', message, cause: error }
   }
+  const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
+  if (refusal) {
+    const message = `Governor could not reach ${where}: the proxy on the way refused (${refusal}). Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
+    return { status: 502, code: 'upstream_unreachable', message, cause: error }
+  }
   const reason = REASONS[code] ?? 'the connection failed'
   const message = `Governor could not get an answer from ${where}: ${reason}. ${check}`
   return { status: 502, code: 'upstream_unreachable', message, cause: error }

@@ -25,6 +25,7 @@ async function governor(args: readonly string[], env: Environment = {}) {
 }
 
 /** What `check-config` says about a file, without the file's name. */
+/** The problems of a file, without the file's name and the line. */
 async function complaintsAbout(text: string, env: Environment = {}): Promise<string[]> {
   const file = fileWith(text)
   const { code, out, err } = await governor(['check-config', '--config', file], env)
@@ -32,7 +33,12 @@ async function complaintsAbout(text: string, env: Environment = {}): Promise<str
   expect(out).toBe('')
   const [title, ...problems] = err.trimEnd().split('\n')
   expect(title).toBe('governor: the configuration is wrong')
-  return problems.map((line) => line.trim().replace(`${file}: `, ''))
+  return problems.map((line) =>
+    line
+      .trim()
+      .replace(`${file}: `, '')
+      .replace(/ \(line \d\)$/, ''),
+  )
 }
 
 describe('the built command', () => {

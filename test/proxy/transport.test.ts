@@ -25,8 +25,8 @@ async function startUpstream(closes: number) {
 }
 
 function startTransport(): Transport {
-  const settings = { connect: 1_000, firstByte: 1_000, idle: 1_000, useProxyEnvironment: false }
-  const transport = createTransport(settings, undefined, { long: 60_000, short: 50 })
+  const settings = { connect: 1_000, firstByte: 1_000, idle: 1_000, proxies: undefined }
+  const transport = createTransport(settings, { long: 60_000, short: 50 })
   cleanups.push(() => transport.destroy())
   return transport
 }

@@ -1,0 +1,35 @@
+import { describe, expect, it } from 'vitest'
+import { proxiesIn } from '../../src/cli/proxies.ts'
+import { ConfigError } from '../../src/config/load.ts'
+
+const http = 'http://proxy.example:3128'
+
+describe('the proxies of the environment', () => {
+  it.each([
+    [{}, undefined],
+    [{ HTTPS_PROXY: '', http_proxy: '' }, undefined],
+    [{ HTTPS_PROXY: http }, { https: http }],
+    [
+      { HTTPS_PROXY: 'http://other:1', https_proxy: http, NO_PROXY: 'a,b' },
+      { https: http, noProxy: 'a,b' },
+    ],
+    [{ HTTP_PROXY: 'proxy.example:3128' }, { http }],
+    [
+      { HTTP_PROXY: '127.0.0.1:3128', no_proxy: '*' },
+      { http: 'http://127.0.0.1:3128', noProxy: '*' },
+    ],
+    [{ HTTPS_PROXY: 'http://me:secret@proxy.example' }, { https: 'http://me:secret@proxy.example' }],
+    [{ HTTPS_PROXY: 'socks5://127.0.0.1:1080' }, { https: 'socks5://127.0.0.1:1080' }],
+  ])('%j are %j', (env, proxies) => {
+    expect(proxiesIn(env)).toEqual(proxies)
+  })
+
+  it.each(['my proxy', 'http://', 'ftp://me:secret@x', 'http://me:secret@x:port'])(
+    'are refused in words where one is %j, which may hold a secret',
+    (value) => {
+      const refusal = () => proxiesIn({ HTTPS_PROXY: value })
+      expect(refusal).toThrow(ConfigError)
+      expect(refusal).toThrow(/^HTTPS_PROXY: found no proxy's URL: expected one such as http:\/\/proxy/)
+    },
+  )
+})
