@@ -11,7 +11,7 @@ import { type Sent, watchBound } from './bound.ts'
 import type { ProxyContext } from './context.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
-import { clientKeyOf, headerOf, type RawHeaders } from './headers.ts'
+import { clientKeysOf, headerOf, type RawHeaders } from './headers.ts'
 import { type Judgement, judge } from './judge.ts'
 import { asksForModels, createListingWatch } from './listing-watch.ts'
 import { createOverflowWatch } from './overflow-watch.ts'
@@ -174,8 +174,7 @@ function relay(trip: Trip, body: Buffer | Readable | null): void {
 /** Who may use a key that is not theirs? Compared as hashes, so that time tells nothing. */
 export function mayUse(context: ProxyContext, route: Route, headers: RawHeaders): boolean {
   if (context.accessKeys.size === 0 || !route.upstream.apiKey) return true
-  const key = clientKeyOf(headers)
-  return key !== undefined && context.accessKeys.has(hashOf(key))
+  return clientKeysOf(headers).some((key) => context.accessKeys.has(hashOf(key)))
 }
 
 function refuse(trip: Trip): void {

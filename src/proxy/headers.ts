@@ -187,10 +187,11 @@ export function credentialsOf(headers: RawHeaders): string {
   return all.slice(0, -1)
 }
 
-/** The key a client sent, in whichever of the usual fields. */
-export function clientKeyOf(headers: RawHeaders): string | undefined {
+/** The keys a client sent, in whichever of the usual fields: some clients send two, of which one is meant for another. */
+export function clientKeysOf(headers: RawHeaders): string[] {
   const bearer = /^bearer +(.+)$/i.exec(headerOf(headers, 'authorization') ?? '')?.[1]
-  return bearer ?? headerOf(headers, 'x-api-key') ?? headerOf(headers, 'api-key')
+  const keys = [bearer, ...['x-api-key', 'api-key', 'x-goog-api-key'].map((name) => headerOf(headers, name))]
+  return keys.filter((key) => key !== undefined)
 }
 
 /** Where Anthropic's own keys have to stand, whatever field the client used: elsewhere they are answered with 401. */
