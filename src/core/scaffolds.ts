@@ -147,6 +147,17 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'Here is a summary of the conversation to date:',
     'You are in the middle of a conversation that has been summarized',
   ),
+  // Another Governor on the way, whose notices come as messages of role user where a model ignores them.
+  ...scaffold(
+    'governor',
+    'prefix',
+    '[BUDGET: Iteration ',
+    '[BUDGET: Tool call ',
+    '[BUDGET: Tokens ',
+    '[BUDGET: Cost $',
+    '[BUDGET: Time ',
+    'You appear to be repeating the same action',
+  ),
   ...scaffold('goose', 'exact', 'Please summarize the conversation history provided in the system prompt.'),
   ...scaffold('crush', 'prefix', 'Provide a detailed summary of our conversation above.'),
   ...scaffold('crush', 'prefix', 'The previous session was interrupted because it got too long,'),

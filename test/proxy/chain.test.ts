@@ -1,0 +1,17 @@
+import { expect, it } from 'vitest'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { runaway } from '../support/provider.ts'
+
+it('a Governor in front of another takes no budget away from it with what it says to the model', async () => {
+  const budget = { max_iterations: 6 }
+  const inner = await startBoth(runaway(), { budget })
+  const outer = await startGovernor(inner.url, { budget })
+  const { steps } = await runAgent(outer.url, START, { max: 10 })
+  expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_used: 6 })
+  expect(inner.events.some((event) => event.kind === 'notice' && event.channel === 'user')).toBe(true)
+  const iterations = inner.events.flatMap((event) =>
+    event.kind === 'request_ended' ? [event.iteration] : [],
+  )
+  expect(iterations).toEqual([1, 2, 3, 4, 5, 6, 6])
+})
