@@ -3,7 +3,7 @@
  * that an agent that sends everything again is read only where it goes on.
  */
 import type { Conversation } from './conversation.ts'
-import { type Hash, hashOf, hashOfText, listed } from './hash.ts'
+import { type Hash, hashOfText, listed } from './hash.ts'
 import { humanText, type ScaffoldRegistry } from './scaffolding.ts'
 
 /** An assistant message. All readings that go on from one another share it, so that it is hashed once. */
@@ -31,7 +31,6 @@ export interface Reading {
   readonly newToolCalls: number
   /** The last message read is a human's. */
   readonly endsInHuman: boolean
-  readonly hasResults: boolean
   /** The first and the newest assistant messages, in order. */
   readonly assistants: readonly Step[]
 }
@@ -82,7 +81,7 @@ function kept(assistants: readonly Step[]): readonly Step[] {
 export function nothingRead(conversation: Conversation): Reading {
   return {
     length: 0,
-    system: hashOf(conversation.systemText()),
+    system: hashOfText(conversation.systemText()),
     humans: [],
     asked: undefined,
     beginning: undefined,
@@ -90,7 +89,6 @@ export function nothingRead(conversation: Conversation): Reading {
     toolCalls: 0,
     newToolCalls: 0,
     endsInHuman: false,
-    hasResults: false,
     assistants: [],
   }
 }
@@ -109,7 +107,7 @@ export function readOn(
   registry: ScaffoldRegistry,
 ): Reading {
   if (length <= from.length) return from
-  let { asked, beginning, steps, toolCalls, newToolCalls, endsInHuman, hasResults } = from
+  let { asked, beginning, steps, toolCalls, newToolCalls, endsInHuman } = from
   const humans: Hash[] = []
   const assistants: Step[] = []
   for (let index = from.length; index < length; index++) {
@@ -124,10 +122,9 @@ export function readOn(
       toolCalls += newToolCalls
       continue
     }
-    if (conversation.resultCount(index) > 0) hasResults = true
     const said = humanWords(conversation, index, registry)
     if (said === undefined) continue
-    const human = hashOf(said)
+    const human = hashOfText(said)
     humans.push(human)
     if (said !== '') asked ??= human
     steps = 0
@@ -145,7 +142,6 @@ export function readOn(
     toolCalls,
     newToolCalls,
     endsInHuman,
-    hasResults,
     assistants: kept(grown(from.assistants, assistants)),
   }
 }

@@ -24,8 +24,6 @@ export interface Sighting {
   readonly endsInHuman: boolean
   /** The last message is the agent's own request for a final answer. */
   readonly asksForSummary: boolean
-  /** Some message holds what a tool gave. */
-  readonly hasResults: boolean
   /** The id of the response, or of the conversation, that the request goes on from without sending it. */
   readonly previous: string | undefined
   /** Several may go on from it, each in its own way: it is a response. A conversation has one end. */
@@ -76,7 +74,6 @@ export function sight(
     endsInHuman: reading.endsInHuman && reading.length === conversation.length,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
-    hasResults: reading.hasResults,
     previous: undefined,
     mayFork: false,
     step: undefined,
@@ -117,9 +114,11 @@ export function goingOn(
 }
 
 /** Does the request take part in a tool loop? Titles and summaries offer no tools and hold no results, or say what they are. */
-export function isAgentic(conversation: Conversation, sighting: Sighting): boolean {
+export function isAgentic(conversation: Conversation): boolean {
   if (conversation.isUpkeep) return false
-  return conversation.offersTools || sighting.hasResults
+  if (conversation.offersTools) return true
+  for (let at = 0; at < conversation.length; at++) if (conversation.resultCount(at) > 0) return true
+  return false
 }
 
 /**

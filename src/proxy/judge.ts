@@ -121,12 +121,12 @@ export function judge(
   const request = dialect.read(body, recollection.recall)
   if (!request) return 'unreadable'
   const { conversation, firstItem } = request
+  if (!isAgentic(conversation)) return 'uncounted'
   const { reading, fingerprint } = recollection.read(request)
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
   const shown = sight(reading, conversation, fingerprint, context.registry, body.length)
   const sighting =
     previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
-  if (!isAgentic(conversation, sighting)) return 'uncounted'
   const asked: Asked = { upstream, dialect, headers, body, tenant, request, reading, sighting, previous }
   const linked = previous ?? (firstItem === undefined ? undefined : presentable(firstItem))
   if (linked === undefined) return count(context, asked, undefined)

@@ -7,7 +7,7 @@
  */
 import { crc32 } from 'node:zlib'
 import { boundary } from '../core/conversation.ts'
-import { hashOf } from '../core/hash.ts'
+import { hashOfText } from '../core/hash.ts'
 import { nothingRead, type Reading, readOn } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { DialectRequest, IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
@@ -300,7 +300,9 @@ class Attentive implements Recollection, RecallList {
     // What is kept of it may be another request's by now.
     const isCurrent = this.#memory.find(key) === this.#known
     const isSame = isCurrent && isSamePreface(this.#known.preface, request)
-    return isSame || hashOf(request.conversation.systemText()) === first.reading.system ? this.#common : []
+    return isSame || hashOfText(request.conversation.systemText()) === first.reading.system
+      ? this.#common
+      : []
   }
 }
 

@@ -147,7 +147,7 @@ describe('a request that takes part in a tool loop', () => {
     ['does neither: a title', false, TASK, { tools: undefined }],
     ['does neither: an empty list of tools', false, TASK, { tools: [] }],
   ])('%s', (_, is, messages, extra) => {
-    expect(isAgentic(conversationOf(messages, extra), sightingOf(messages, extra))).toBe(is)
+    expect(isAgentic(conversationOf(messages, extra))).toBe(is)
   })
 })
 
