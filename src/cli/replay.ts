@@ -42,6 +42,14 @@ async function* bytesOf(file: string): AsyncGenerator<Uint8Array> {
   }
 }
 
+const BYTE_ORDER_MARK = '\ufeff'
+
+/** The text of a line, without the mark that some editors and shells begin files with. */
+function decoded(line: Buffer, number: number): string {
+  const text = line.toString('utf8')
+  return number === 1 && text.startsWith(BYTE_ORDER_MARK) ? text.slice(1) : text
+}
+
 /** The lines of a stream, each decoded once. Bytes are only put together where a line spans several chunks. */
 async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line> {
   let rest: Buffer[] = []
@@ -54,13 +62,16 @@ async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line>
       const last = bytes.subarray(start, end)
       const line = rest.length === 0 ? last : Buffer.concat([...rest, last])
       rest = []
-      yield { text: line.toString('utf8'), number: ++number, offset: offset + end + 1 }
+      number++
+      yield { text: decoded(line, number), number, offset: offset + end + 1 }
       start = end + 1
     }
     if (start < bytes.length) rest.push(Buffer.from(bytes.subarray(start)))
     offset += bytes.length
   }
-  if (rest.length > 0) yield { text: Buffer.concat(rest).toString('utf8'), number: ++number, offset }
+  if (rest.length === 0) return
+  number++
+  yield { text: decoded(Buffer.concat(rest), number), number, offset }
 }
 
 function whyUnreadable(error: unknown): string {

@@ -101,6 +101,12 @@ describe('governor replay --json', () => {
     expect(err).toContain('line 2: not JSON')
   })
 
+  it('takes no offence at a byte order mark', async () => {
+    const text = talk('a', times(3, LIST))
+    expect(await judged(`\ufeff${text}`)).toEqual(await judged(text))
+    expect(await judged(`\ufeff${text.trim()}`)).toEqual(['2:warn:repetition:list'])
+  })
+
   it('takes a file with one message a line for one conversation', async () => {
     const linesOf = (messages: readonly Json[]) =>
       messages.map((message) => JSON.stringify(message)).join('\n')
