@@ -119,8 +119,19 @@ function open(
   call.end()
 }
 
-/** Answers every request for an upgrade on a server. */
+/** Whoever has taken Governor for a proxy to anywhere is told what to set instead; Node would hang up on them. */
+function refuseTunnels(server: http.Server): void {
+  server.on('connect', (_: IncomingMessage, socket: Duplex) => {
+    socket.on('error', () => socket.destroy())
+    const message =
+      'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
+    refuse(socket, '501 Not Implemented', ['Connection', 'close'], message, 'no_tunnels')
+  })
+}
+
+/** Answers every request for an upgrade on a server, and for a tunnel. */
 export function handleUpgrades(server: http.Server, settings: TunnelSettings): void {
+  refuseTunnels(server)
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
     if (!asksForWebSocket(request)) return ignoreUpgrade(server, request, socket, rest)
     socket.on('error', () => socket.destroy())

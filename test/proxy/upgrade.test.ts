@@ -79,6 +79,17 @@ describe('a WebSocket on a guarded path', () => {
   })
 })
 
+describe('a tunnel to anywhere', () => {
+  it('is refused, with what to set instead', async () => {
+    const client = connect(governor.url)
+    client.write('CONNECT api.openai.com:443 HTTP/1.1\r\nHost: api.openai.com:443\r\n\r\n')
+    const answer = await client.message()
+    expect(answer.line).toBe('HTTP/1.1 501 Not Implemented')
+    expect(answer.body.toString()).toContain('set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it')
+    await client.closed
+  })
+})
+
 describe('a WebSocket elsewhere', () => {
   it('is passed through, byte for byte in both directions', async () => {
     const { client, wire, request } = await tunnel()
