@@ -69,7 +69,10 @@ const upstream = z.strictObject({
       error: 'expected no user name or password in it: api_key and headers are for keys',
     })
     .refine((url) => !/[?#]/.test(url), {
-      error: 'expected a URL that ends with its path: queries are the requests’ own',
+      error: "expected a URL that ends with its path: queries are the requests' own",
+    })
+    .refine((url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url), {
+      error: "expected the base of the API: the rest of the path is the requests' own",
     })
     .describe('Where requests go. A path in it is put before theirs; a trailing /v1 is not doubled.'),
   api_key: z

@@ -99,6 +99,10 @@ describe('a wrong configuration', () => {
       'upstreams.x.url: found "https://x/v1?…": expected a URL that ends with its path',
     ],
     [
+      'upstreams: {x: {url: "https://x/v1/chat/completions/"}}',
+      'upstreams.x.url: found "https://x/v1/chat/completions/": expected the base of the API',
+    ],
+    [
       'upstreams: {x: {url: "http://x", headers: {Content-Length: "5"}}}',
       'upstreams.x.headers.Content-Length: set by Governor for each request: expected another header',
     ],
