@@ -52,7 +52,13 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
 }
 
 /** The object a reply of Governor's own is made of; `created` in seconds, as this API has it. */
-export function replyInChat(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): OwnReply {
+export function replyInChat(
+  answer: FinalAnswer,
+  streams: boolean,
+  id: string,
+  createdAt: number,
+  statesUsage = false,
+): OwnReply {
   const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model: answer.model }
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
   if (!streams) {
@@ -72,6 +78,7 @@ export function replyInChat(answer: FinalAnswer, streams: boolean, id: string, c
         choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: 'stop' }],
         governor: answer.terminal,
       }),
+      ...(statesUsage ? [chunk({ choices: [], usage })] : []),
       dataFrame(DONE),
     ]),
   }

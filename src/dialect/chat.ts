@@ -285,6 +285,11 @@ class ChatRequest implements DialectRequest {
     this.conversation = new ChatConversation(list)
   }
 
+  asksForUsage(): boolean {
+    const options = this.field('stream_options')
+    return isObject(options) && options['include_usage'] === true
+  }
+
   field(name: string): unknown {
     return fieldOf(this.list, name)
   }

@@ -56,6 +56,8 @@ export interface DialectRequest {
   readonly firstItem?: string
   /** The provider keeps what the model says, so that a later request need not show what it called. */
   readonly isKept?: boolean
+  /** Does the client ask a stream to state its usage? Unset where all streams do. */
+  asksForUsage?(): boolean
   /** The decoded value of a top-level field of the body; `undefined` where it has none. */
   field(name: string): unknown
   /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
@@ -219,6 +221,9 @@ export interface Dialect {
   overflowError(limit: number | undefined, promptTokens: number | undefined): object
   /** A whole error reply with a given error object. */
   errorReply(error: object): object
-  /** A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch. */
-  reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): OwnReply
+  /**
+   * A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch;
+   * `statesUsage`: in a stream too, where that is not a matter of course.
+   */
+  reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number, statesUsage?: boolean): OwnReply
 }

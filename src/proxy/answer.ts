@@ -3,7 +3,14 @@ import { once } from 'node:events'
 import { isRealAnswer } from '../core/answer.ts'
 import { NOT_EXECUTED } from '../core/loop-notice.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
-import type { AnswerStream, Dialect, HeldCalls, ReadAnswer } from '../dialect/dialect.ts'
+import type {
+  AnswerStream,
+  Dialect,
+  DialectRequest,
+  HeldCalls,
+  OwnReply,
+  ReadAnswer,
+} from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
 import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from './headers.ts'
@@ -217,7 +224,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       if (!stream) return sendFallback(ending, id)
       // Streams without a response: what clients read strictly must have a beginning.
       await write(trip, [
-        dialect.reply(fallbackAnswer(ending, id), true, context.newId(), context.now()).body,
+        ownReply(context, dialect, fallbackAnswer(ending, id), judgement.request, true).body,
       ])
       trip.response.end()
     },
@@ -233,8 +240,17 @@ function fallbackAnswer({ judgement, fallback, terminal }: Ending, id: string | 
 /** Sends the fallback text as the whole response. */
 export function sendFallback(ending: Ending, id?: string): void {
   const { context, trip, dialect, judgement, ownAtEnd } = ending
-  const { streams } = judgement.request.conversation
-  sendOwn(context, trip, dialect, fallbackAnswer(ending, id), streams, ownAtEnd)
+  sendOwn(context, trip, dialect, fallbackAnswer(ending, id), judgement.request, ownAtEnd)
+}
+
+function ownReply(
+  context: ProxyContext,
+  dialect: Dialect,
+  answer: FinalAnswer,
+  request: DialectRequest,
+  streams: boolean,
+): OwnReply {
+  return dialect.reply(answer, streams, context.newId(), context.now(), request.asksForUsage?.())
 }
 
 /** Sends a reply that Governor makes itself, in the form the client asked for. */
@@ -243,9 +259,10 @@ export function sendOwn(
   trip: Trip,
   dialect: Dialect,
   answer: FinalAnswer,
-  streams: boolean,
+  request: DialectRequest,
   own: OwnHeaders,
 ): void {
-  const { contentType, body } = dialect.reply(answer, streams, context.newId(), context.now())
+  const { streams } = request.conversation
+  const { contentType, body } = ownReply(context, dialect, answer, request, streams)
   reply(trip.response, 200, contentType, body, own)
 }

@@ -202,5 +202,5 @@ export function repeatAnswer(
     ...terminalHeaders(answer.terminal),
     'x-governor-loop': answer.loop ?? own['x-governor-loop'],
   }
-  sendOwn(context, trip, dialect, answer, judgement.request.conversation.streams, headers)
+  sendOwn(context, trip, dialect, answer, judgement.request, headers)
 }

@@ -185,4 +185,24 @@ describe("a reply of Governor's own", () => {
     ])
     expect(chunks.map(({ governor }) => governor)).toEqual([undefined, TERMINAL])
   })
+
+  it('states the usage of a stream where the client asks for it, in a chunk of its own', () => {
+    const asked = { model: 'm', stream: true, messages: [{ role: 'user', content: 'Go.' }] }
+    const asks = (more: object) =>
+      chat.read(Buffer.from(JSON.stringify({ ...asked, ...more })))?.asksForUsage?.()
+    expect(asks({ stream_options: { include_usage: true } })).toBe(true)
+    for (const options of [{ include_usage: false }, {}, null, 'x'])
+      expect(asks({ stream_options: options })).toBe(false)
+    expect(asks({})).toBe(false)
+    const { body } = chat.reply(recorded, true, 'id1', 0, true)
+    const [, , last, end] = createFrameReader()
+      .push(body)
+      .map((frame) => dataOf(frame) ?? '')
+    expect(JSON.parse(last ?? '')).toMatchObject({
+      id: 'chatcmpl-id1',
+      choices: [],
+      usage: { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
+    })
+    expect(end).toBe('[DONE]')
+  })
 })

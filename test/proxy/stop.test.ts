@@ -136,6 +136,8 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     for (const again of [retry, after]) {
       expect(again.message.content).toBe(last.message.content)
       expect(again.governor).toEqual(last.governor)
+      // A stream says so too, as the client asks for it.
+      expect(again.usage).toMatchObject({ total_tokens: 0 })
       expect(again.headers.get('x-governor-verdict')).toBe('stop')
       expect(again.headers.get('x-governor-terminal-reason')).toBe('max_iterations')
     }
