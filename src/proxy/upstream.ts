@@ -81,10 +81,23 @@ const REASONS: Readonly<Record<string, string>> = {
   UND_ERR_SOCKET: 'it closed the connection without a complete answer',
 }
 
-function codeOf(error: Error): string {
+/** What an error says of itself; of several attempts to connect, the first. */
+function detailOf(error: Error, key: 'code' | 'port' | 'hostname'): unknown {
   const nested = error instanceof AggregateError ? error.errors[0] : error
-  const code = nested instanceof Error ? Reflect.get(nested, 'code') : undefined
+  return nested instanceof Error ? Reflect.get(nested, key) : undefined
+}
+
+function codeOf(error: Error): string {
+  const code = detailOf(error, 'code')
   return typeof code === 'string' ? code : ''
+}
+
+/** Was it another place that could not be reached, a proxy on the way? */
+function isElsewhere(error: Error, { origin }: Upstream): boolean {
+  const { hostname, port, protocol } = new URL(origin)
+  const [tried, asked] = [detailOf(error, 'port'), detailOf(error, 'hostname')]
+  const own = Number(port || (protocol === 'https:' ? 443 : 80))
+  return (typeof tried === 'number' && tried !== own) || (typeof asked === 'string' && asked !== hostname)
 }
 
 /** Codes of OpenSSL and of Node's certificate checks. */
@@ -126,11 +139,12 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
     return { status: 502, code: 'upstream_broken', message, cause: error }
   }
   const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
-  if (refusal) {
-    const message = `Governor could not reach ${where}: the proxy on the way refused (${refusal}). Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
+  const reason = REASONS[code] ?? 'the connection failed'
+  if (refusal || isElsewhere(error, upstream)) {
+    const what = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
+    const message = `Governor could not reach ${where}: the proxy on the way ${what}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
     return { status: 502, code: 'upstream_unreachable', message, cause: error }
   }
-  const reason = REASONS[code] ?? 'the connection failed'
   const message = `Governor could not get an answer from ${where}: ${reason}. ${check}`
   return { status: 502, code: 'upstream_unreachable', message, cause: error }
 }

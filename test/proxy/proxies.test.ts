@@ -68,6 +68,20 @@ describe('a proxy on the way to the upstream', () => {
     )
   })
 
+  it.each([
+    [
+      'http://127.0.0.1:1',
+      /the proxy on the way can't be reached \(connection refused\)\. Check HTTPS_PROXY/,
+    ],
+    ['http://proxy.invalid:80', /the proxy on the way can't be reached \(the host name does not resolve/],
+  ])('is named where there is none at %s', async (http, words) => {
+    const proxies = { http, https: undefined, noProxy: undefined }
+    const { url } = await startGovernor('http://provider.invalid', {}, { proxies })
+    const response = await fetch(`${url}/v1/models`)
+    expect(response.status).toBe(502)
+    expect(JSON.stringify(await response.json())).toMatch(words)
+  })
+
   it.each(['*', 'example.com, *'])('is not asked where NO_PROXY is %j', async (noProxy) => {
     const { url, proxy } = await startBehind(200, noProxy)
     expect((await callModel(url, START)).status).toBe(502)
