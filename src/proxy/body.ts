@@ -68,6 +68,8 @@ export function readBody(request: IncomingMessage, max: number): Promise<ReadBod
       resolve({ kind: 'rest', stream: streamOf(request, chunks) })
     }
     request.on('data', take)
+    // Whoever asks before the bytes come gets them as they come: kept until the next tick, they hold the connection back.
+    request.read(0)
     request.on('end', () => {
       if (isOver) return
       isOver = true
