@@ -76,13 +76,21 @@ const BACKSLASH = 0x5c
 const LETTER_N = 0x6e
 const BREAK = '\\n\\n'
 
+/** Is there a line break of a text given as JSON? */
+function isLineBreak(json: Uint8Array, at: number): boolean {
+  return json[at] === BACKSLASH && json[at + 1] === LETTER_N
+}
+
 /** Where the last break between two paragraphs is in a text given as JSON; -1 where there is none. */
 function lastBreak(json: Uint8Array): number {
   // A break is four bytes of two kinds, so that it is enough to look at every fourth byte.
   for (let at = json.length - 2; at >= 0; at -= BREAK.length) {
     const byte = json[at]
     if (byte !== BACKSLASH && byte !== LETTER_N) continue
-    for (let start = at; start > at - BREAK.length; start--) if (beginsWith(json, start, BREAK)) return start
+    const line = byte === BACKSLASH ? at : at - 1
+    if (!isLineBreak(json, line)) continue
+    if (isLineBreak(json, line + 2)) return line
+    if (isLineBreak(json, line - 2)) return line - 2
   }
   return -1
 }

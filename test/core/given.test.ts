@@ -9,7 +9,7 @@ import {
   isUnfinished,
 } from '../../src/core/given.ts'
 import { saysUnfinished } from '../../src/core/intent.ts'
-import { isRefusal, refusalText } from '../../src/core/loop-notice.ts'
+import { endsInNotice, isRefusal, refusalText } from '../../src/core/loop-notice.ts'
 import { conversationOf, result } from './transcript.ts'
 
 /** A result as a request brings it: as one text, or as a part of a list. */
@@ -64,6 +64,21 @@ describe('a result that is not decoded', () => {
         expect(hasExactName(given(b, isPartOfB), name)).toBe(isSame)
         if (exactName(given(b, isPartOfB), 'default') === name) expect(isSame).toBe(true)
       }),
+    )
+  })
+})
+
+describe('a result as JSON', () => {
+  it('ends in a notice where its last paragraph begins like one', () => {
+    const part = fc.constantFrom('\n', '\n\n', 'n', '\\', '\\n', 'an', '[BUDGET: 3 left]', '[LOOP GUARD] No.')
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 12 }), (parts) => {
+        const json = JSON.stringify(parts.join(''))
+        const last = json.lastIndexOf('\\n\\n')
+        const isNotice = last !== -1 && /^(?:\[BUDGET: |\[LOOP GUARD\] )/.test(json.slice(last + 4))
+        expect(endsInNotice(Buffer.from(json))).toBe(isNotice)
+      }),
+      { numRuns: 2_000 },
     )
   })
 })
