@@ -4,6 +4,7 @@
  * An index over the raw bytes stands behind it, so asking for message 3 costs message 3 and not the whole
  * body. Provider vocabulary ends here: a dialect maps its own shapes onto these.
  */
+import type { Hash } from './hash.ts'
 
 /**
  * `tool` is a message that only carries tool results; `system` includes OpenAI's `developer`. `part` belongs to the
@@ -45,6 +46,8 @@ export interface Conversation {
   readonly isUpkeep?: boolean
   /** The text that stands before the conversation; empty where there is none. */
   systemText(): string
+  /** Names it, where that takes less than decoding it: `hashOfText` of it. */
+  systemHash?(): Hash
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
   /**

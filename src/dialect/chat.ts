@@ -1,6 +1,8 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
 
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../core/conversation.ts'
+import type { Hash } from '../core/hash.ts'
+import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
@@ -20,7 +22,7 @@ import {
   valueAfter,
 } from '../json/scan.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
-import { type ChatMessage, callsOf, listedCalls } from './chat-calls.ts'
+import { type ChatMessage, ChatResult, callsOf, listedCalls } from './chat-calls.ts'
 import { chatCallsNothing, chatFacts } from './chat-facts.ts'
 import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
 import { openChatStream } from './chat-stream.ts'
@@ -37,6 +39,7 @@ import {
   type NamedRole,
   roleOf,
   stringAt,
+  systemItems,
 } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { isObject } from './shape.ts'
@@ -130,19 +133,8 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-class ChatResult implements RawResult {
-  readonly callId: string
-  readonly bytes: Buffer
-
-  constructor(callId: string, bytes: Buffer) {
-    this.callId = callId
-    this.bytes = bytes
-  }
-
-  raw(): string {
-    return this.bytes.toString('latin1')
-  }
-}
+/** By the messages that a list begins with. */
+const SYSTEM_TEXTS = new KnownTexts()
 
 class ChatConversation implements Conversation {
   readonly model: string
@@ -171,6 +163,10 @@ class ChatConversation implements Conversation {
       for (const one of this.texts(at)) text += count++ === 0 ? one : `\n${one}`
     }
     return text
+  }
+
+  systemHash(): Hash {
+    return SYSTEM_TEXTS.hashOf(systemItems(this.#json, this.#items), () => this.systemText())
   }
 
   role(at: number): Role {

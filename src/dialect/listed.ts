@@ -49,6 +49,17 @@ export function roleOf(json: Buffer, start: number, end: number, roles: readonly
   return roleNamed(decodeString(json, start), roles) ?? 'system'
 }
 
+export const NOTHING = Buffer.alloc(0)
+
+/** The bytes of the items of role `system` that a list begins with. */
+export function systemItems(json: Buffer, items: readonly ListedItem[]): Buffer {
+  let count = 0
+  while (items[count]?.role === 'system') count++
+  const first = items[0]
+  const last = items[count - 1]
+  return first && last ? json.subarray(first.start, last.end) : NOTHING
+}
+
 /** The bytes from the list's start to the end of the first assistant message: what tells conversations apart. */
 function headOf(list: OpenList<ListedItem>): Span | undefined {
   for (let item = list.next(); item; item = list.next()) {

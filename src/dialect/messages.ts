@@ -1,6 +1,8 @@
 /** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
 
 import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversation.ts'
+import type { Hash } from '../core/hash.ts'
+import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
@@ -24,6 +26,7 @@ import {
   type ListedItem,
   listReader,
   type NamedRole,
+  NOTHING,
   roleOf,
   stringAt,
 } from './listed.ts'
@@ -108,6 +111,9 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
+/** By the field that holds them. */
+const SYSTEM_TEXTS = new KnownTexts()
+
 class MessagesConversation implements Conversation {
   readonly model: string
   readonly streams: boolean
@@ -129,6 +135,14 @@ class MessagesConversation implements Conversation {
 
   systemText(): string {
     return systemTextOf(fieldOf(this.#index, 'system'))
+  }
+
+  systemHash(): Hash {
+    const { json, fields } = this.#index
+    const system = member(fields, 'system')?.value
+    return SYSTEM_TEXTS.hashOf(system ? json.subarray(system.start, system.end) : NOTHING, () =>
+      this.systemText(),
+    )
   }
 
   role(at: number): Role {

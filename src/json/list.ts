@@ -21,6 +21,7 @@ import {
   skipValue,
   valueAfter,
 } from './scan.ts'
+import { throughWindows } from './window.ts'
 
 export interface ListIndex<Item extends Span> {
   readonly json: Buffer
@@ -80,6 +81,9 @@ export class TooManyItems extends Error {
   override readonly name = 'TooManyItems'
 }
 
+/** Bodies of fewer bytes are read without a window. */
+const WORTHWHILE = 16_384
+
 class ListCursor<Item extends Span> implements OpenList<Item> {
   readonly json: Buffer
   readonly start: number
@@ -132,6 +136,12 @@ export function indexList<Item extends Span>(
   json: Buffer,
   reader: ListReader<Item>,
 ): ListIndex<Item> | undefined {
+  return json.length < WORTHWHILE
+    ? readList(json, reader)
+    : throughWindows(json, () => readList(json, reader))
+}
+
+function readList<Item extends Span>(json: Buffer, reader: ListReader<Item>): ListIndex<Item> | undefined {
   const start = rootStart(json)
   const isObject = json[start] === OPEN_BRACE
   if (!isObject) return undefined

@@ -7,6 +7,8 @@
  * the `JSON.parse` that decodes it.
  */
 
+import { endOfContainer, endOfString, hasWindow } from './window.ts'
+
 /** A value's place in a buffer: byte offsets, `end` exclusive. */
 export interface Span {
   readonly start: number
@@ -62,6 +64,11 @@ export function skipString(json: Buffer, at: number): number {
     if (byte === BACKSLASH) break
     quote = next
   }
+  if (hasWindow(json)) {
+    const end = endOfString(json, quote + 1)
+    if (end === -1) throw new JsonScanError('a closing quote', at)
+    return end
+  }
   for (;;) {
     quote = json.indexOf(QUOTE, quote + 1)
     if (quote === -1) throw new JsonScanError('a closing quote', at)
@@ -88,6 +95,10 @@ function isDelimiter(byte: number | undefined): boolean {
 }
 
 function skipContainer(json: Buffer, at: number): number {
+  if (hasWindow(json)) {
+    const end = endOfContainer(json, at)
+    if (end !== -1) return end
+  }
   let depth = 0
   let offset = at
   while (offset < json.length) {

@@ -7,12 +7,12 @@
  */
 import { crc32 } from 'node:zlib'
 import { boundary } from '../core/conversation.ts'
-import { hashOfText } from '../core/hash.ts'
-import { nothingRead, type Reading, readOn } from '../core/reading.ts'
+import { nothingRead, type Reading, readOn, systemHashOf } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { DialectRequest, IndexedList, Recall as RecallList } from '../dialect/dialect.ts'
 import type { KnownItems } from '../json/list.ts'
 import { type Span, skipValue } from '../json/scan.ts'
+import { checksum, SUM_BLOCK } from '../json/window.ts'
 import { KeptBytes, SEGMENT_BYTES, Segments } from './kept-bytes.ts'
 import { KnownValues, type SummedValue } from './known-values.ts'
 
@@ -21,7 +21,7 @@ interface Mark {
   readonly reading: Reading
   /** From the start of the list to the end of the last message before it, in bytes. */
   readonly length: number
-  /** Of these bytes. */
+  /** Of as many of these bytes as are whole blocks. */
   readonly checksum: number
 }
 
@@ -107,12 +107,22 @@ function isSamePreface(known: KeptBytes, { list, preface }: Request): boolean {
   return known.length === length && (!preface || known.equals(0, length, list.json, preface.start))
 }
 
+/** So many bytes of as many as are whole blocks, after which a checksum can be gone on with. */
+function wholeBlocks(length: number): number {
+  return length - (length % SUM_BLOCK)
+}
+
 /** Goes on from one mark to the next. */
 function markAt(list: IndexedList, from: Mark | undefined, reading: Reading): Mark {
   const { start } = list.list
   const length = lengthOf(list, reading.length)
-  const added = list.json.subarray(start + (from?.length ?? 0), start + length)
-  return { reading, length, checksum: crc32(added, from?.checksum ?? 0) }
+  const sum = checksum(
+    list.json,
+    start + (from ? wholeBlocks(from.length) : 0),
+    start + wholeBlocks(length),
+    from?.checksum ?? 0,
+  )
+  return { reading, length, checksum: sum }
 }
 
 /** Of the bytes between two offsets, going on from `checksum`; those of values are summed already. */
@@ -121,9 +131,9 @@ function checksumOf(
   start: number,
   end: number,
   values: readonly SummedValue[],
-  checksum: number,
+  from: number,
 ): number {
-  let sum = checksum
+  let sum = from
   let at = start
   for (const value of values) {
     if (value.start < at || value.end > end) continue
@@ -137,12 +147,8 @@ function checksumOf(
  * Checksums of what is in the list and of what surrounds it. With the length they are enough to tell the few bodies
  * apart that they are compared with: the newest of one run.
  */
-function fingerprintOf(
-  { json, list }: IndexedList,
-  { length, checksum }: Mark,
-  values: readonly SummedValue[],
-): string {
-  const inside = crc32(json.subarray(list.start + length, list.end), checksum)
+function fingerprintOf({ json, list }: IndexedList, mark: Mark, values: readonly SummedValue[]): string {
+  const inside = checksum(json, list.start + wholeBlocks(mark.length), list.end, mark.checksum)
   const before = checksumOf(json, 0, list.start, values, 0)
   const outside = checksumOf(json, list.end, json.length, values, before)
   return `${json.length}-${inside}-${outside}`
@@ -300,9 +306,7 @@ class Attentive implements Recollection, RecallList {
     // What is kept of it may be another request's by now.
     const isCurrent = this.#memory.find(key) === this.#known
     const isSame = isCurrent && isSamePreface(this.#known.preface, request)
-    return isSame || hashOfText(request.conversation.systemText()) === first.reading.system
-      ? this.#common
-      : []
+    return isSame || systemHashOf(request.conversation) === first.reading.system ? this.#common : []
   }
 }
 

@@ -1,0 +1,100 @@
+;; What src/json/window.ts does to a window of a body. The bytes lie at 0 and end at $end; what lies behind them is
+;; read and means nothing. Compiled by "npx -p wabt wat2wasm src/json/window.wat", its binary stands in window.ts.
+(module
+  (memory (export "memory") 3)
+
+  ;; The offset after the closing quote of the string whose text goes on at $at; -1 where that is not before $end.
+  (func $string (export "string") (param $at i32) (param $end i32) (result i32)
+    (local $low v128) (local $high v128) (local $quotes i32) (local $slashes i32) (local $before i32)
+    (local $next i32) (local $back i32)
+    (block $none
+      (loop $block
+        (br_if $none (i32.ge_u (local.get $at) (local.get $end)))
+        (local.set $low (v128.load align=1 (local.get $at)))
+        (local.set $high (v128.load offset=16 align=1 (local.get $at)))
+        (local.set $quotes (i32.or
+          (i8x16.bitmask (i8x16.eq (local.get $low) (v128.const i32x4 0x22222222 0x22222222 0x22222222 0x22222222)))
+          (i32.shl (i8x16.bitmask (i8x16.eq (local.get $high) (v128.const i32x4 0x22222222 0x22222222 0x22222222 0x22222222))) (i32.const 16))))
+        (local.set $slashes (i32.or
+          (i8x16.bitmask (i8x16.eq (local.get $low) (v128.const i32x4 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c)))
+          (i32.shl (i8x16.bitmask (i8x16.eq (local.get $high) (v128.const i32x4 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c))) (i32.const 16))))
+        ;; Quotes after no backslash, or after two: all others are escaped.
+        (local.set $quotes (i32.and (local.get $quotes) (i32.or
+          (i32.xor (i32.const -1) (i32.or (i32.shl (local.get $slashes) (i32.const 1)) (i32.shr_u (local.get $before) (i32.const 31))))
+          (i32.or (i32.shl (local.get $slashes) (i32.const 2)) (i32.shr_u (local.get $before) (i32.const 30))))))
+        (block $escaped
+          (loop $quote
+            (br_if $escaped (i32.eqz (local.get $quotes)))
+            (local.set $next (i32.add (local.get $at) (i32.ctz (local.get $quotes))))
+            (local.set $back (local.get $next))
+            (block $run
+              (loop $slash
+                (br_if $run (i32.eqz (local.get $back)))
+                (br_if $run (i32.ne (i32.load8_u (i32.sub (local.get $back) (i32.const 1))) (i32.const 0x5c)))
+                (local.set $back (i32.sub (local.get $back) (i32.const 1)))
+                (br $slash)))
+            (if (i32.eqz (i32.and (i32.sub (local.get $next) (local.get $back)) (i32.const 1)))
+              (then
+                (br_if $none (i32.ge_u (local.get $next) (local.get $end)))
+                (return (i32.add (local.get $next) (i32.const 1)))))
+            (local.set $quotes (i32.and (local.get $quotes) (i32.sub (local.get $quotes) (i32.const 1))))
+            (br $quote)))
+        (local.set $before (local.get $slashes))
+        (local.set $at (i32.add (local.get $at) (i32.const 32)))
+        (br $block)))
+    (i32.const -1))
+
+  ;; The offset after the closing bracket of the object or array that begins at $at; -1 where that is not before $end.
+  (func (export "container") (param $at i32) (param $end i32) (result i32)
+    (local $byte i32) (local $depth i32)
+    (block $none
+      (loop $next
+        (br_if $none (i32.ge_u (local.get $at) (local.get $end)))
+        (local.set $byte (i32.load8_u (local.get $at)))
+        (local.set $at (i32.add (local.get $at) (i32.const 1)))
+        (if (i32.eq (local.get $byte) (i32.const 0x22))
+          (then
+            (local.set $at (call $string (local.get $at) (local.get $end)))
+            (br_if $none (i32.eq (local.get $at) (i32.const -1)))
+            (br $next)))
+        ;; One bit is all that curly and square brackets differ in.
+        (local.set $byte (i32.or (local.get $byte) (i32.const 0x20)))
+        (if (i32.eq (local.get $byte) (i32.const 0x7b))
+          (then (local.set $depth (i32.add (local.get $depth) (i32.const 1))) (br $next)))
+        (br_if $next (i32.ne (local.get $byte) (i32.const 0x7d)))
+        (local.set $depth (i32.sub (local.get $depth) (i32.const 1)))
+        (br_if $next (local.get $depth))
+        (return (local.get $at))))
+    (i32.const -1))
+
+  ;; Goes on with a checksum over the bytes, of which there is a multiple of 32: those of each kilobyte are summed in four
+  ;; lanes, as one multiplication would else wait for the other.
+  (func (export "sum") (param $sum i32) (param $end i32) (result i32)
+    (local $at i32) (local $stop i32) (local $a i64) (local $b i64) (local $c i64) (local $d i64)
+    (block $done
+      (loop $block
+        (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
+        (local.set $stop (i32.add (local.get $at) (i32.const 1024)))
+        (if (i32.gt_u (local.get $stop) (local.get $end)) (then (local.set $stop (local.get $end))))
+        (local.set $a (i64.const 0x9e3779b185ebca87))
+        (local.set $b (i64.const 0xc2b2ae3d27d4eb4f))
+        (local.set $c (i64.const 0x165667b19e3779f9))
+        (local.set $d (i64.const 0x27d4eb2f165667c5))
+        (loop $lanes
+          (local.set $a (i64.rotl (i64.mul (i64.xor (local.get $a) (i64.load align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
+          (local.set $b (i64.rotl (i64.mul (i64.xor (local.get $b) (i64.load offset=8 align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
+          (local.set $c (i64.rotl (i64.mul (i64.xor (local.get $c) (i64.load offset=16 align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
+          (local.set $d (i64.rotl (i64.mul (i64.xor (local.get $d) (i64.load offset=24 align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
+          (local.set $at (i32.add (local.get $at) (i32.const 32)))
+          (br_if $lanes (i32.lt_u (local.get $at) (local.get $stop))))
+        (local.set $a (i64.mul (i64.xor (local.get $a) (i64.rotl (local.get $b) (i64.const 17))) (i64.const 0x9e3779b185ebca87)))
+        (local.set $a (i64.mul (i64.xor (local.get $a) (i64.rotl (local.get $c) (i64.const 31))) (i64.const 0x9e3779b185ebca87)))
+        (local.set $a (i64.mul (i64.xor (local.get $a) (i64.rotl (local.get $d) (i64.const 47))) (i64.const 0x9e3779b185ebca87)))
+        (local.set $sum (i32.mul
+          (i32.xor
+            (i32.rotl (local.get $sum) (i32.const 13))
+            (i32.wrap_i64 (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 32)))))
+          (i32.const 0x9e3779b1)))
+        (br $block)))
+    (local.get $sum))
+)
