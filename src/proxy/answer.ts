@@ -10,13 +10,14 @@ import type {
   HeldCalls,
   OwnReply,
   ReadAnswer,
+  RefusedRound,
 } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
 import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from './headers.ts'
 import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import type { Judgement } from './judge.ts'
-import { oweResults, standIn } from './owed.ts'
+import { oweResults, settleStream, standIn } from './owed.ts'
 import { type OwnHeaders, reply, writeHead } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { Head } from './upstream.ts'
@@ -37,6 +38,8 @@ export interface Ending {
   readonly isStop: boolean
   readonly fallback: string
   readonly terminal: (hasFinalAnswer: boolean) => Terminal
+  /** Responses of which a stream has begun with the first, and whose calls were all refused. */
+  readonly rounds?: readonly RefusedRound[]
 }
 
 export async function write({ response }: Trip, chunks: readonly Buffer[]): Promise<void> {
@@ -104,6 +107,8 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     answer: dialect.readAnswer(begun.whole.body),
   }
   let earlier = [...begun.earlier]
+  /** What the streams of the last answer called. */
+  const tries: HeldCalls[] = []
 
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
     if (!stream) {
@@ -116,8 +121,10 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       for (const frame of reader.push(chunk)) await write(trip, stream.push(frame))
     }
     for (const frame of reader.end()) await write(trip, stream.push(frame))
+    const isAnswer = stream.endTry()
+    if (stream.held) tries.push(stream.held)
     // An agent that ends itself gets what the model said, an answer or not.
-    return stream.endTry() || !isStop
+    return isAnswer || !isStop
   }
 
   const takeWhole = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
@@ -156,6 +163,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       ...(loop === undefined ? {} : { loop }),
     }
     await judgement.remembered.end(answer).catch(() => undefined)
+    if (stream) return settleStream(context, judgement, ending.rounds ?? [], tries)
     if (!held || held.calls.length === 0) return
     const results = held.calls.map(() => NOT_EXECUTED)
     await oweResults(context, judgement, { held, results }, new Set(results.keys()))
@@ -167,7 +175,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       hasFinalAnswer = answered
       return terminal(answered)
     }, text)
-    await record(open.text, hasFinalAnswer, open.held?.id, open.held)
+    await record(open.text, hasFinalAnswer, open.held?.id)
     await write(trip, last)
     trip.response.end()
   }

@@ -242,6 +242,7 @@ function endRun(
     isStop: true,
     fallback,
     terminal,
+    rounds,
   }
   return gate.end(ending, lastForms(guarding, rounds))
 }

@@ -1,4 +1,5 @@
 /** What a provider that keeps the conversation waits for when calls of it were refused that the client has not seen. */
+import { NOT_EXECUTED } from '../core/loop-notice.ts'
 import type { HeldCalls, RefusedRound } from '../dialect/dialect.ts'
 import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'
@@ -19,21 +20,44 @@ export async function oweResults(
     .catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
 }
 
-/** Whoever goes on from a response that was refused goes on from the one that came after it. */
+/** Whoever goes on from a response that was refused goes on from the one that came after it, and with what that waits for. */
 export async function replaceBy(
   context: ProxyContext,
   judgement: Judgement,
-  rounds: readonly RefusedRound[],
+  rounds: readonly Pick<RefusedRound, 'held'>[],
   held: HeldCalls | undefined,
+  owed: readonly string[] = [],
 ): Promise<void> {
   const as = held?.id
   if (as === undefined || !judgement.request.isKept) return
+  const debt = owed.length === 0 ? { as } : { as, owed }
   for (const { held: before } of rounds) {
-    if (before.id === undefined) continue
+    if (before.id === undefined || before.id === as) continue
     await judgement.remembered
-      .owe(before.id, { as })
+      .owe(before.id, debt)
       .catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   }
+}
+
+/**
+ * A stream that ends a run names the first of the responses it is made of: whoever goes on from that goes on from the
+ * last one. Nothing is executed of what that calls.
+ */
+export async function settleStream(
+  context: ProxyContext,
+  judgement: Judgement,
+  rounds: readonly RefusedRound[],
+  tries: readonly HeldCalls[],
+): Promise<void> {
+  const asked = tries.map((held): RefusedRound => ({ held, results: held.calls.map(() => NOT_EXECUTED) }))
+  const all = [...rounds, ...asked]
+  const last = all.at(-1)
+  if (!last) return
+  const refused = new Set(last.results.keys())
+  const { request } = judgement
+  await oweResults(context, judgement, last, refused)
+  const owed = request.isConversation ? [] : (request.owed?.(last, refused) ?? [])
+  await replaceBy(context, judgement, all, last.held, owed)
 }
 
 /**

@@ -83,6 +83,25 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     })
   })
 
+  it.each([
+    ['the model', 'All I know.'],
+    ['the fallback', ''],
+  ])('goes on after a loop that %s ended', async (_, text) => {
+    const script: Script = ({ json }) => {
+      const isOver = (json.tool_choice as { type?: string } | undefined)?.type === 'none'
+      return isOver ? { text } : { calls: [call], text: json.messages.length > 3 ? '' : 'Well.' }
+    }
+    const loop_guard = { max_warnings_before_block: 0 }
+    const { url } = await startBoth(keepingThreads(script), { loop_guard })
+    const send = createThread(url, stream)
+    let step = await send(says('Find out.'))
+    for (let at = 0; at < 3 && !step.governor; at++) step = await send(resultsFor(step.message.content))
+    expect(step.governor).toMatchObject({ terminal_state: 'loop_detected', has_final_answer: text !== '' })
+    const next = await send(says('And now?'))
+    expect(next.status).toBe(200)
+    expect(next.headers.get('x-governor-iteration')).toBe('1/60')
+  })
+
   it('is announced its budget once, at its beginning', async () => {
     const { url, provider } = await startBoth(keepingThreads(stubborn), { budget: { announce: 'always' } })
     const send = createThread(url, stream)
