@@ -27,17 +27,25 @@ function isOpen(text: string): boolean {
   return /^\s*[[{]/.test(text) && !isJson(text)
 }
 
-/** The lines of a file, or all of them as one where the first begins a JSON text that the last one ends. */
-async function* textsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
+/**
+ * Lines that belong together are held, if the first of all begins them, and are given at the end as what they are
+ * `together`; the others as they come. More than `MAX_WHOLE` characters are not held.
+ */
+async function* gathered(
+  lines: AsyncIterable<Line>,
+  begins: (text: string) => boolean,
+  belongs: (text: string) => boolean,
+  together: (held: readonly Line[]) => readonly Line[],
+): AsyncGenerator<Line> {
   let held: Line[] | undefined
   let length = 0
   let isFirst = true
   for await (const line of lines) {
     if (isFirst && line.text.trim() !== '') {
       isFirst = false
-      if (isOpen(line.text)) held = []
+      if (begins(line.text)) held = []
     }
-    if (!held) {
+    if (!held || !belongs(line.text)) {
       yield line
       continue
     }
@@ -48,11 +56,24 @@ async function* textsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
       held = undefined
     }
   }
-  if (!held) return
-  const text = held.map((line) => line.text).join('\n')
-  const [first] = held
-  if (first && isJson(text)) yield { text, number: first.number, offset: held.at(-1)?.offset ?? 0 }
-  else yield* held
+  if (held) yield* together(held)
+}
+
+/** Several lines as one, with another text. */
+function asOne(lines: readonly Line[], text: string): readonly Line[] {
+  const [first] = lines
+  return first ? [{ text, number: first.number, offset: lines.at(-1)?.offset ?? 0 }] : []
+}
+
+/** All of them where they are one JSON text. */
+function whole(lines: readonly Line[]): readonly Line[] {
+  const text = lines.map((line) => line.text).join('\n')
+  return isJson(text) ? asOne(lines, text) : lines
+}
+
+/** The list of what the lines hold. */
+function listOf(lines: readonly Line[]): readonly Line[] {
+  return asOne(lines, `[${lines.map((line) => line.text).join(',')}]`)
 }
 
 /** One message, or one of the items that Responses has for calls and their results. */
@@ -68,34 +89,8 @@ function isMessage(text: string): boolean {
   }
 }
 
-/** The list of what the lines hold. */
-function listOf(lines: readonly Line[]): Line[] {
-  const [first] = lines
-  if (!first) return []
-  const text = `[${lines.map((line) => line.text).join(',')}]`
-  return [{ text, number: first.number, offset: lines.at(-1)?.offset ?? 0 }]
-}
-
 /** The JSON texts of a file. Messages that stand on lines of their own are one list; what stands among them comes first. */
-export async function* documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
-  let messages: Line[] | undefined
-  let length = 0
-  let isFirst = true
-  for await (const line of textsOf(lines)) {
-    if (isFirst && line.text.trim() !== '') {
-      isFirst = false
-      if (isMessage(line.text)) messages = []
-    }
-    if (!messages || !isMessage(line.text)) {
-      yield line
-      continue
-    }
-    messages.push(line)
-    length += line.text.length + 1
-    if (length > MAX_WHOLE) {
-      yield* messages
-      messages = undefined
-    }
-  }
-  yield* listOf(messages ?? [])
+export function documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
+  const texts = gathered(lines, isOpen, () => true, whole)
+  return gathered(texts, isMessage, isMessage, listOf)
 }
