@@ -4,7 +4,8 @@ import type { Loop } from './loop.ts'
 /** Seconds to wait before polling again, from the first back-off to the fourth and all after it. */
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
 
-const REPEATING = 'You appear to be repeating the same action'
+/** What every notice about a loop begins with. */
+export const REPEATING = 'You appear to be repeating the same action'
 /** What the results of calls begin with that were not executed. */
 export const REFUSAL = '[LOOP GUARD] Blocked: '
 

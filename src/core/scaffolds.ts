@@ -2,6 +2,7 @@
  * The scaffolding that is known of public agent harnesses. Facts, collected from their sources and from captured
  * traffic; each text is matched, never sent. Prefixes are as long as they must be for no person to start so.
  */
+import { REPEATING } from './loop-notice.ts'
 import type { Scaffold } from './scaffolding.ts'
 
 const scaffold = (source: string, match: Scaffold['match'], ...texts: readonly string[]): Scaffold[] =>
@@ -156,7 +157,7 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     '[BUDGET: Tokens ',
     '[BUDGET: Cost $',
     '[BUDGET: Time ',
-    'You appear to be repeating the same action',
+    REPEATING,
   ),
   ...scaffold('goose', 'exact', 'Please summarize the conversation history provided in the system prompt.'),
   ...scaffold('crush', 'prefix', 'Provide a detailed summary of our conversation above.'),

@@ -117,7 +117,10 @@ export function endOfContainer(json: Buffer, at: number): number {
 /** A checksum can be gone on with after a multiple of so many bytes. */
 export const SUM_BLOCK = 1024
 
-/** Goes on with a checksum, 0 at first, over the bytes between two offsets. Not for what is kept: a process has its own. */
+/**
+ * Goes on with a checksum, 0 at first, over the bytes between two offsets. Processes with and without the compiled code make
+ * different ones: what is sent again to one of the other kind is not known there to be the same.
+ */
 export function checksum(json: Buffer, from: number, to: number, sum: number): number {
   if (!compiled || !memory) return crc32(json.subarray(from, to), sum)
   let sumSoFar = sum

@@ -189,8 +189,10 @@ export function credentialsOf(headers: RawHeaders): string {
 
 /** The keys a client sent, in whichever of the usual fields: some clients send two, of which one is meant for another. */
 export function clientKeysOf(headers: RawHeaders): string[] {
-  const bearer = /^bearer +(.+)$/i.exec(headerOf(headers, 'authorization') ?? '')?.[1]
-  const keys = [bearer, ...['x-api-key', 'api-key', 'x-goog-api-key'].map((name) => headerOf(headers, name))]
+  const keys = CREDENTIALS.map((name) => {
+    const sent = headerOf(headers, name)
+    return name === 'authorization' ? /^bearer +(.+)$/i.exec(sent ?? '')?.[1] : sent
+  })
   return keys.filter((key) => key !== undefined)
 }
 

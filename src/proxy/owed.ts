@@ -24,7 +24,7 @@ export async function oweResults(
 export async function replaceBy(
   context: ProxyContext,
   judgement: Judgement,
-  rounds: readonly Pick<RefusedRound, 'held'>[],
+  rounds: readonly RefusedRound[],
   held: HeldCalls | undefined,
   owed: readonly string[] = [],
 ): Promise<void> {
