@@ -49,7 +49,7 @@ const keys = {
   channel: z
     .enum(['auto', 'tool_result', 'system', 'user'])
     .describe(
-      'Where notices go. auto: after the newest tool result, else after the last user message; system, user: a last message of that role. A channel that a provider refuses is not used again for that upstream and model.',
+      'Where notices go. auto: after the newest tool result or user message, whichever comes later; system, user: a last message of that role. A channel that a provider refuses is not used again for that upstream and model.',
     ),
   style: z
     .enum(['tiers', 'countdown'])

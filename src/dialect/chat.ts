@@ -245,12 +245,12 @@ function addParagraph(json: Buffer, message: Span, text: string): Edit | undefin
   return addText(json, content, text)
 }
 
-/** Where a notice goes by default: the newest tool result where the input ends in one, else the last user message. */
+/** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
 function lastInput(index: Index, conversation: Conversation): Span | undefined {
-  const { items } = index
-  if (conversation.role(items.length - 1) === 'tool') return items.at(-1)
-  const user = items.findLastIndex((_, at) => conversation.role(at) === 'user')
-  return user === -1 ? undefined : items[user]
+  return index.items.findLast((_, at) => {
+    const role = conversation.role(at)
+    return role === 'tool' || role === 'user'
+  })
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])

@@ -223,10 +223,9 @@ function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined 
   }
 }
 
-/** Where a notice goes by default: the newest tool result where the input ends in one, else the last user message. */
+/** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
 function lastInput({ items }: Index): Span | undefined {
-  const last = items.at(-1)
-  return last?.isResult ? last : items.findLast(({ role }) => role === 'user')
+  return items.findLast(({ role, isResult }) => isResult || role === 'user')
 }
 
 /** Adds a message to the input, which becomes a list where it is one text. */

@@ -110,6 +110,26 @@ describe('a notice', () => {
       ],
       0,
     ],
+    [
+      'the newest tool result before a system message',
+      [
+        { role: 'user', content: 'a' },
+        call,
+        { role: 'tool', content: 'b' },
+        { role: 'system', content: 'c' },
+      ],
+      2,
+    ],
+    [
+      'the newest tool result before a beginning of the answer',
+      [
+        { role: 'user', content: 'a' },
+        call,
+        { role: 'tool', content: 'b' },
+        { role: 'assistant', content: 'c', prefix: true },
+      ],
+      2,
+    ],
   ])('goes to %s', (_, messages, at) => {
     for (const channel of ['auto', 'tool_result'] as const) {
       const changed = parsed(withNotice(body(...messages), channel)).messages

@@ -233,6 +233,18 @@ describe('a notice where the client keeps the history', () => {
     )
   })
 
+  it.each([
+    ['a developer message', { role: 'developer', content: 'c' }],
+    ['a beginning of the answer', { role: 'assistant', content: 'c' }],
+  ])('goes to the newest result before %s', (_, last) => {
+    const items = [user('a'), call('1')]
+    expect(parsed(withNotice(stateless(...items, result('1'), last))).input).toEqual([
+      ...items,
+      result('1', `done\n\n${NOTICE}`),
+      last,
+    ])
+  })
+
   it('has no place in a result that a program of the provider’s reads', () => {
     const items = [user('a'), { type: 'shell_call', call_id: '1' }, { type: 'shell_call_output', output: [] }]
     const request = responses.read(Buffer.from(stateless(...items)))
