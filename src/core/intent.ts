@@ -20,32 +20,82 @@ const asked = (words: string) =>
 
 const POLL_ACTION = asked('status|poll|wait|watch|tail|sleep')
 
+/** Programs that wait and watch by a word that stands further on: `kubectl rollout status`, `gh run watch`. */
+const CONSOLES =
+  'kubectl|oc|helm|argocd|docker|podman|gh|glab|aws|gcloud|az|heroku|fly|flyctl|nomad|terraform|databricks|pm2'
+
 /** After a pipe, `tail` only shortens what there is: it must be a command's first word. */
 const POLL_COMMAND = new RegExp(
-  String.raw`${START}(?:(?:sleep|tail|watch|wait|poll)(?![\w=])|(?!select )[\w./-]{1,64} {1,4}status(?![\w=]))`,
+  String.raw`${START}(?:(?:sleep|tail|watch|wait|poll)(?![\w=])|(?!select )[\w./-]{1,64} {1,4}status(?![\w=])` +
+    String.raw`|(?:${CONSOLES})(?: {1,4}[\w./=-]{1,64}){0,3} {1,4}(?:status|wait|watch)(?![\w=]))`,
   'i',
 )
 
+/** What goes on, in the words of job queues, builds and clusters. */
+const GOING_ON =
+  '(?:running|pending|queued|processing|waiting|working|validating|preparing|initiali[sz]ing|provisioning|scheduled|building|deploying|creating|starting|started|submitted|executing|rendering|indexing|training|uploading|downloading|in[ _-]progress)'
+
+const UNFINISHED_WORDS: readonly string[] = [
+  `still (?:running|working|waiting|processing|in progress)`,
+  'process running',
+  '(?:running|processing|waiting) (?:for|since)',
+  `currently ${GOING_ON}`,
+  `not (?:ready|finished|complete|completed|done)`,
+  'not yet',
+  '(?:nothing|no [a-z ]{1,32}) yet',
+  'please wait',
+  `(?:is|are) being (?:[a-z]{1,20}ed|built|sent|made|run)`,
+  // `0/1     ContainerCreating`
+  String.raw`\d{1,4}/\d{1,4} {1,16}(?:pending|containercreating|podinitializing|terminating|init:\d)`,
+]
+
 /** What tools answer while the work that was asked about goes on. */
-const UNFINISHED =
-  /\b(?:still (?:running|working|waiting|processing|in progress)|process running|not (?:yet )?(?:ready|finished|complete|completed|done)|(?:status|state)["']?[ :=>]{1,4}["']?(?:running|pending|queued|processing|in[ _-]progress))\b/i
+const UNFINISHED = new RegExp(
+  [
+    String.raw`\b(?:${UNFINISHED_WORDS.join('|')})\b`,
+    // "status": "running", life_cycle_state=PENDING; or that word alone
+    String.raw`(?:status|state|phase)["']?[ :=>]{1,4}["']?(?:[a-z]{1,20}_)?${GOING_ON}\b`,
+    String.raw`^\W{0,4}(?:[a-z]{1,20}_)?${GOING_ON}\W{0,4}$`,
+    String.raw`\b(?:done|ready|finished)["']? ?[:=] ?["']?false\b`,
+    String.raw`\bprogress["']?[ :=]{1,4}["']?\d{1,2}(?:\.\d{1,4})? ?%`,
+    String.raw`(?<![\d.])\d{1,2}(?:\.\d{1,4})? ?% (?:complete|done|finished)`,
+  ].join('|'),
+  'i',
+)
 
 const CHANGE_NAME = word(
   'edit|write|patch|apply|replace|insert|append|create|add|update|modify|change|rewrite|delete|remove|install|uninstall|move|rename|copy|set|reset|toggle|turn|enable|disable|grant|revoke|connect|disconnect|reboot|restart|start|stop|fix|save|commit|submit|send|upload|book|cancel',
 )
 
+/** What names of tools begin with that only look, whatever they look at: `get_order` places none. */
+const LOOKING =
+  'get|list|search|find|read|view|show|query|fetch|check|describe|count|lookup|look|inspect|is|has|can'
+
+/** Words that are nouns as well, so that they must say what is done: at the beginning, or after the name of a server. */
+const ACTION_NAME = new RegExp(
+  `^(?:.{0,120}__)?(?:(?!(?:${LOOKING})[_.-])[a-z0-9]{1,32}[_.-]){0,2}` +
+    '(?:(?:re|un|de|dis)?(?:activate|adjust|approve|archive|assign|attach|build|charge|clear|click|close|configure|deploy|detach|drag|drop|exchange|fill|format|import|invite|kill|launch|link|lock|mark|merge|migrate|mount|mutate|navigate|pay|make|place|post|press|publish|pull|push|put|register|reply|resolve|schedule|scale|share|subscribe|suspend|swipe|switch|sync|tap|transfer|trigger|type|upgrade|upsert)|re(?:boot|fuel|fund|ject|lease|load|run|seat|store|sume|turn|vert)|roll_?back|scroll|select_option|undo)(?:$|[^a-z])',
+  'i',
+)
+
 const CHANGE_ACTION = asked(
-  'edit|write|patch|replace|str_replace|insert|append|create|add|update|delete|remove|move|rename|undo_edit',
+  'edit|write|patch|put|post|replace|str_replace|insert|append|create|add|update|delete|remove|move|rename|undo_edit|click|left_click|double_click|type|key|press|fill|drag|left_click_drag|navigate',
 )
 
 const CHANGE_COMMAND = new RegExp(
   START +
-    String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
+    String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|tar -?x\w*|unzip|kill|pkill|killall|export|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
     String.raw`|(?:pip3?|npm|pnpm|yarn|apt|apt-get|brew|conda|cargo|go|gem|poetry|uv) (?:-\S{1,20} )?(?:install|add|i|get|uninstall|remove|update)(?![\w=-])` +
-    String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|commit|merge|pull|rebase|reset|restore|revert|rm|stash|switch)(?![\w=-])` +
+    String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|clone|commit|fetch|merge|pull|push|rebase|reset|restore|revert|rm|stash|switch)(?![\w=-])` +
+    String.raw`|(?:kubectl|oc) (?:apply|create|delete|edit|patch|replace|scale|set)(?![\w=-])|(?:docker|podman)(?: compose)? (?:build|cp|kill|pull|restart|rm|run|start|stop|up|down)(?![\w=-])` +
+    String.raw`|(?:systemctl|service)(?: {1,4}[\w.-]{1,64})? (?:start|stop|restart|reload|enable|disable)(?![\w=-])|(?:helm|terraform) (?:apply|destroy|install|upgrade)(?![\w=-])|curl [^|;]{0,200}-X ?(?:POST|PUT|PATCH|DELETE)\b|(?:npx )?(?:prettier|eslint|ruff|biome|stylelint|rubocop|gofmt) [^|;]{0,200}-(?:-write|-fix|w|a)(?![\w=-])` +
     '|(?:cat|echo|printf) [^|;&"]{0,200}>)',
   'i',
 )
+
+/** A line of a program that writes a file, or takes one away. */
+const CHANGE_CODE =
+  /open\([^()]{1,200}, {0,2}(?:mode=)?\\?["'](?:w|a|x|r\+)b?\\?["']|\.write_(?:text|bytes)\(|(?:write|append)File(?:Sync)?\(|\.to_(?:csv|json|parquet|excel|sql|pickle)\(|(?:shutil\.(?:copy|move|rmtree)|os\.(?:remove|rename|replace|makedirs|mkdir|unlink))/
 
 function isNamed(tool: string, words: RegExp): boolean {
   return words.test(tool.slice(0, HEAD).replace(/([a-z])([A-Z])/g, '$1_$2'))
@@ -66,7 +116,8 @@ const known = new Map<string, Named>()
 function namedBy(tool: string): Named {
   const before = known.get(tool)
   if (before) return before
-  const named = { isPoll: isNamed(tool, POLL_NAME), isChange: isNamed(tool, CHANGE_NAME) }
+  const isChange = isNamed(tool, CHANGE_NAME) || isNamed(tool, ACTION_NAME)
+  const named = { isPoll: isNamed(tool, POLL_NAME), isChange }
   if (known.size >= MAX_NAMES) known.clear()
   if (tool.length <= MAX_NAME) known.set(tool, named)
   return named
@@ -83,11 +134,14 @@ export function looksLikePoll(tool: string, argumentsText: string): boolean {
 export function looksLikeChange(tool: string, argumentsText: string): boolean {
   if (namedBy(tool).isChange) return true
   const head = argumentsText.slice(0, HEAD)
-  return CHANGE_ACTION.test(head) || CHANGE_COMMAND.test(head)
+  return CHANGE_ACTION.test(head) || CHANGE_COMMAND.test(head) || CHANGE_CODE.test(head)
 }
 
 /** What must stand in a text for it to say so, in JSON as in plain. */
-const MAYBE_UNFINISHED = /still [rwpi]|not (?:yet )?[rfcd]|running|pending|queued|processing|in[ _-]progress/i
+const MAYBE_UNFINISHED = new RegExp(
+  String.raw`still [rwpi]|process running|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\.|[^a-z\\]){0,4}(?:[a-z]{1,20}_)?${GOING_ON}`,
+  'i',
+)
 
 /** In JSON, a character takes six bytes at most. */
 const HEAD_AS_JSON = 6 * HEAD + 2

@@ -150,13 +150,23 @@ function inARow({ window, streak }: Trail, threshold: number): Loop | undefined 
   return { pattern: 'repetition', calls: [last.call], tools: [last.tool], count: same, span: same }
 }
 
+/** Was the call made before, with another outcome? */
+function hasMoved(window: Trail['window'], at: number): boolean {
+  const trace = window[at]
+  if (!trace?.isNew) return false
+  for (let earlier = 0; earlier < at; earlier++) if (window[earlier]?.call === trace.call) return true
+  return false
+}
+
 /**
  * The last `threshold` equal calls of the window. From one to the next there may be one other that is new, but none
- * that is new and changes something: to look again after that is no repetition.
+ * that is new and changes something: to look again after that is no repetition. Nor is a change after which another
+ * call sees something else, as scrolling is. What is waited for between is polling.
  */
-function inTheWindow({ window }: Trail, threshold: number): Loop | undefined {
+function inTheWindow({ window }: Trail, threshold: number, pollThreshold: number): Loop | undefined {
   const last = window.at(-1)
   if (!last) return undefined
+  let needed = threshold
   let count = 0
   let isNewBetween = false
   for (let at = window.length - 1; at >= 0; at--) {
@@ -165,7 +175,7 @@ function inTheWindow({ window }: Trail, threshold: number): Loop | undefined {
     if (isSamePair(trace, last)) {
       count++
       isNewBetween = false
-      if (count === threshold) {
+      if (count === needed) {
         return {
           pattern: 'repetition',
           calls: [last.call],
@@ -175,9 +185,9 @@ function inTheWindow({ window }: Trail, threshold: number): Loop | undefined {
         }
       }
     } else if (trace.isNew) {
-      if (isNewBetween || trace.isChange) return undefined
+      if (isNewBetween || trace.isChange || (last.isChange && hasMoved(window, at))) return undefined
       isNewBetween = true
-    }
+    } else if (trace.isPoll) needed = Math.max(needed, pollThreshold)
   }
   return undefined
 }
@@ -235,7 +245,7 @@ export function findLoop(trail: Trail, limits: LoopLimits): Loop | undefined {
     inTurn(trail, 2, limits) ??
     inTurn(trail, 3, limits) ??
     inTurn(trail, 4, limits) ??
-    inTheWindow(trail, threshold) ??
+    inTheWindow(trail, threshold, asPoll(limits.repetitionThreshold, true)) ??
     whateverCameOfIt(trail, asPoll(limits.sameCallThreshold, isPoll))
   )
 }

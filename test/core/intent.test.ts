@@ -13,6 +13,9 @@ describe('a call looks like polling', () => {
     ['bash', shell('tail -f server.log')],
     ['bash', shell('cd app && git status')],
     ['bash', shell('watch -n 1 ls')],
+    ['bash', shell('kubectl -n web rollout status deploy/shop')],
+    ['bash', shell('cd app; gh run watch 42')],
+    ['bash', shell('docker wait builder')],
   ])('%s %s', (tool, text) => {
     expect(looksLikePoll(tool, text)).toBe(true)
   })
@@ -24,6 +27,9 @@ describe('a call looks like polling', () => {
     ['bash', shell('grep -rn status src')],
     ['sql', '{"query":"SELECT status FROM jobs"}'],
     ['read_file', '{"path":"src/retail.ts"}'],
+    ['bash', shell('kubectl get pods')],
+    ['bash', shell('grep kubectl rollout status.md')],
+    ['shop_search', '{"query":"diving watch"}'],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikePoll(tool, text)).toBe(false)
   })
@@ -33,16 +39,34 @@ describe('a call looks like polling', () => {
     'Process running with session ID 4',
     '{"status": "in_progress"}',
     'Report is not ready yet.',
+    '{"run_id":7,"life_cycle_state":"RUNNING"}',
+    '{"metadata":{"name":"web-0"},"status":{"phase":"Pending"}}',
+    'CREATE_IN_PROGRESS',
+    '\n"queued"\n',
+    '{"done": false}',
+    'Waiting for deployment "web": 0 of 3 updated replicas are available',
+    'web-0   0/1     ContainerCreating   0     20s',
+    'Build 41: running for 30s',
+    'Progress: 35%',
+    'Rendering: 99.5 % complete',
+    'Your report is being prepared.',
+    'no new mail yet',
   ])('where the tool answers %j', (result) => {
     expect(saysUnfinished(result)).toBe(true)
   })
 
-  it.each(['3 passed', 'no orders pending', `not ready ${'x'.repeat(5_000)}`])(
-    'not where it answers %j',
-    (result) => {
-      expect(saysUnfinished(result)).toBe(false)
-    },
-  )
+  it.each([
+    '3 passed',
+    'no orders pending',
+    'Progress: 100%',
+    '100 % done',
+    'state of the art',
+    '{"done": true}',
+    'ready: 3',
+    `not ready ${'x'.repeat(5_000)}`,
+  ])('not where it answers %j', (result) => {
+    expect(saysUnfinished(result)).toBe(false)
+  })
 })
 
 describe('a call looks like a change', () => {
@@ -54,6 +78,18 @@ describe('a call looks like a change', () => {
     ['bash', shell('cd app && npm install left-pad')],
     ['bash', shell("cat > a.py << 'EOF'\nprint(1)\nEOF")],
     ['sql', '{"query":"UPDATE jobs SET done = 1"}'],
+    ['place_order', '{}'],
+    ['browser_click', '{"ref":"e4"}'],
+    ['mcp__phone__reseat_sim_card', '{}'],
+    ['mergePullRequest', '{}'],
+    ['computer', '{"action":"left_click","coordinate":[3,4]}'],
+    ['http', '{"method":"POST","url":"/jobs"}'],
+    ['bash', shell('kubectl scale deploy/web --replicas 3')],
+    ['bash', shell('sudo systemctl restart nginx')],
+    ['bash', shell('curl -s -X POST localhost:3000/jobs')],
+    ['bash', shell('npx prettier src --write')],
+    ['bash', shell("python - <<'EOF'\ntext = read()\nopen('a.py', 'w').write(text)\nEOF")],
+    ['execute_cell', '{"code":"df = df.fillna(0)\\ndf.to_csv(name)"}'],
   ])('%s %s', (tool, text) => {
     expect(looksLikeChange(tool, text)).toBe(true)
   })
@@ -63,6 +99,12 @@ describe('a call looks like a change', () => {
     ['grep', '{"pattern":"delete"}'],
     ['bash', shell('npm test > /dev/null 2>&1')],
     ['sql', '{"query":"SELECT a FROM b WHERE c > 3"}'],
+    ['get_order', '{}'],
+    ['search_posts', '{}'],
+    ['mcp__forum__list_post_likes', '{}'],
+    ['bash', shell('kubectl get pods')],
+    ['bash', shell('npx prettier src --check')],
+    ['python', '{"code":"print(open(name).read())"}'],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikeChange(tool, text)).toBe(false)
   })

@@ -18,6 +18,16 @@ describe('a loop', () => {
       story: 'view=x grep=1 view=x find=2 view=x',
       found: ['4:repetition'],
     },
+    {
+      what: 'a look between whose results another call differs',
+      story: 'search=x note=1 search=x note=2 search=x',
+      found: ['4:repetition'],
+    },
+    {
+      what: 'waiting for what stays the same for long',
+      story: 'sleep?=ok mail=no '.repeat(4),
+      found: ['7:ping_pong'],
+    },
     { what: 'two calls in turn, two rounds long', story: 'a=1 b=2 a=1 b=2', found: ['3:ping_pong'] },
     { what: 'three in turn', story: 'a=1 b=2 c=3 a=1 b=2 c=3', found: ['5:cycle'] },
     { what: 'four in turn', story: 'a=1 b=2 c=3 d=4 a=1 b=2 c=3 d=4', found: ['7:cycle'] },
@@ -59,6 +69,14 @@ describe('a loop', () => {
     { what: 'a poll that moves', story: 'get?=1 get?=2 get?=3 get?=4 get?=5 get?=6 get?=7 get?=8 get?=9' },
     { what: 'two calls in turn, of which one moves', story: 'a=1 b=2 a=1 b=3 c=1 d=1' },
     { what: 'waiting and looking, in turn', story: 'sleep?=ok get=run sleep?=ok get=run sleep?=ok get=done' },
+    {
+      what: 'waiting for what stays the same, a while',
+      story: 'sleep?=ok mail=no sleep?=ok mail=no sleep?=ok mail=no',
+    },
+    {
+      what: 'a change after which another call sees something else',
+      story: 'scroll!=ok see=1 scroll!=ok see=2 scroll!=ok see=3 scroll!=ok see=4',
+    },
     { what: 'the same three calls side by side, twice', story: 'a=1+b=2 a=1+b=2 c=1' },
     { what: 'equal calls of one response', story: 'a=1+a=1+a=1+a=1+a=1+a=1' },
     {
