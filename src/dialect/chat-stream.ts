@@ -1,6 +1,6 @@
 /** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
-import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
+import { dataFrame, dataOf, type Frame, isWhole, terminated, withData } from '../sse/frames.ts'
 import {
   addedText,
   envelopeOf,
@@ -141,7 +141,8 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
         return []
       }
       const chunk = data === undefined ? undefined : parseObject(data)
-      if (!chunk) return [frame.raw]
+      // What broke off says nothing, and would spoil what comes after it.
+      if (!chunk) return dropCalls && !isWhole(frame) ? [] : [frame.raw]
       // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
       if (choicesOf(chunk).length > 0) envelope ??= envelopeOf(chunk)
       if (isObject(chunk['usage'])) usage = chunk['usage']

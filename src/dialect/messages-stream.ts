@@ -1,6 +1,6 @@
 /** Streamed Messages responses as the last of a run: tool calls out, terminal state in. */
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
-import { terminated } from '../sse/frames.ts'
+import { isWhole, terminated } from '../sse/frames.ts'
 import type { AnswerStream } from './dialect.ts'
 import { type Blocks, changed, createBlocks, event, eventOf, type MessagesEvent } from './messages-events.ts'
 import { assembled, createAssembly } from './messages-held.ts'
@@ -164,7 +164,9 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
     },
     push(frame) {
       const entry = eventOf(frame)
-      return entry ? take(entry) : [frame.raw]
+      if (entry) return take(entry)
+      // What broke off says nothing, and would spoil what comes after it.
+      return dropCalls && !isWhole(frame) ? [] : [frame.raw]
     },
     endTry() {
       const answered = isRealAnswer(shown + heldText)

@@ -2,7 +2,7 @@
 import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { member, members, root } from '../json/scan.ts'
-import { dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
+import { dataOf, type Frame, isWhole, terminated, withData } from '../sse/frames.ts'
 import type { AnswerStream } from './dialect.ts'
 import { ownId } from './responses-answer.ts'
 import { closingEvents, eventFrame, messageEvents } from './responses-events.ts'
@@ -176,8 +176,8 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
     const { frame, event } = ending ?? { frame: undefined, event: {} as Json }
     const response = responseOf(event)
     const isNext = number === undefined || event['sequence_number'] === number + 1
-    const isWhole = !changed && tries === 1 && response['status'] === 'completed'
-    if (!frame || !isNext || (dropCalls && !isWhole)) return completed(response, metadata)
+    const isAsCame = !changed && tries === 1 && response['status'] === 'completed'
+    if (!frame || !isNext || (dropCalls && !isAsCame)) return completed(response, metadata)
     const data = Buffer.from(dataOf(frame) ?? '')
     const span = member(members(data, root(data)), 'response')?.value
     const governor = span && setMember(span, members(data, span), 'governor', JSON.stringify(metadata))
@@ -237,7 +237,8 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
         return []
       }
       const event = data === undefined ? undefined : parseObject(data)
-      if (!event) return [frame.raw]
+      // What broke off says nothing, and would spoil what comes after it.
+      if (!event) return dropCalls && !isWhole(frame) ? [] : [frame.raw]
       isNumbered ||= typeof event['sequence_number'] === 'number'
       const response = responseOf(event)
       if (isObject(response['usage'])) usage = response['usage']

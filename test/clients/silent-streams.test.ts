@@ -101,6 +101,8 @@ describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
     ['nothing', [stream(''), stream('')], FALLBACK],
     ['comments', [stream(': hi\n\n'), stream(': hi\n\n')], FALLBACK],
     ['an error', [stream(failure), stream(failure)], FALLBACK],
+    ['half a comment', [stream(': hi'), stream(': hi')], FALLBACK],
+    ['half an event and then an answer', [stream('data: {"id":"x"'), { text: 'It is 42.' }], 'It is 42.'],
     ['nothing and then an answer', [stream(''), { text: 'It is 42.' }], 'It is 42.'],
     ['an error and then an answer', [stream(failure), { text: 'It is 42.' }], 'It is 42.'],
   ])(
