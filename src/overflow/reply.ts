@@ -87,6 +87,10 @@ const ENVELOPES = new Set([
   'message',
 ])
 
+/** What names that nobody listed end with: `OriginalMessage`, `upstream_error_message`, `extError`. */
+const MESSAGE_ENDS = /(?:message|msg|error|errors|errortext|description|exception)$/
+const ENVELOPE_ENDS = /(?:error|errors|response|fault|exception|cause)$/
+
 /** Bounds of what is looked at: an error that nests deeper, or is longer, says nothing more. */
 const MAX_DEPTH = 8
 const MAX_ITEMS = 16
@@ -200,12 +204,13 @@ function takeField(key: string, field: unknown, found: Collected, depth: number)
   const name = key.toLowerCase().replace(/[_-]/g, '')
   if (typeof field === 'string') {
     if (CODES.has(name) && field.length <= 64) found.codes.add(field.toLowerCase())
-    if (MESSAGES.has(name) && !(name === 'param' && field.length <= 32)) takeText(field, found, depth + 1)
+    const isForPeople = MESSAGES.has(name) || MESSAGE_ENDS.test(name)
+    if (isForPeople && !(name === 'param' && field.length <= 32)) takeText(field, found, depth + 1)
   } else if (typeof field === 'number') {
     if (CODES.has(name)) found.codes.add(String(field))
     if (Number.isSafeInteger(field) && field > 0 && key.length <= 64)
       found.numbers.set(key.toLowerCase(), field)
-  } else if (ENVELOPES.has(name)) take(field, found, depth + 1)
+  } else if (ENVELOPES.has(name) || ENVELOPE_ENDS.test(name)) take(field, found, depth + 1)
 }
 
 /** Takes a reply out of its envelopes: gateways put one error into another, as JSON, as text, as JSON in a text. */

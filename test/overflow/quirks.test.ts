@@ -69,6 +69,8 @@ describe('the registry of quirks', () => {
         error: { message: `litellm.BadRequestError: XException - ${JSON.stringify({ error: { message } })}` },
       }),
       (message) => `Error code: 400 - ${JSON.stringify({ type: 'error', error: { message } })}`,
+      (message) => ({ ErrorCode: 'FROM_MODEL', OriginalMessage: JSON.stringify({ error: message }) }),
+      (message) => ({ code: 11115, extError: { message, StatusCode: 400 } }),
       (message) => `event: error\ndata: ${JSON.stringify({ type: 'error', error: { message } })}\n\n`,
     ]
     for (const { message, example } of texts) {
@@ -78,6 +80,34 @@ describe('the registry of quirks', () => {
         const wrapped = classify({ status: 400, body: wrap(message) }, QUIRKS)?.overflow
         expect(wrapped, `${JSON.stringify(wrap(message))} of ${example.means}`).toEqual(bare)
       }
+    }
+  })
+
+  it('knows a code that names the context, however it is written', () => {
+    const codes = [
+      'CONTEXT_LENGTH_EXCEEDED',
+      'ContextWindowExceededError',
+      'OutOfContextError',
+      'input_token_limit_exceeded',
+      'maximum_context_length_failed',
+      'context_size_limit_exceeded',
+      'prompt-too-long',
+    ]
+    for (const code of codes) {
+      const classified = classify({ status: 400, body: { error: { code, message: 'Bad request' } } }, QUIRKS)
+      expect(classified?.overflow, code).toEqual({ recovery: 'compress_only' })
+    }
+  })
+
+  it('takes a code for no overflow that names a quota, or a count that a quota has run out of', () => {
+    const refusals: [status: number, code: string, message: string][] = [
+      [400, 'input_token_rate_limit_exceeded', 'Rate limit of 40000 input tokens per minute'],
+      [403, 'token_limit_exceeded', 'Your daily token limit has been reached'],
+      [429, 'token_quota_exceeded', 'Tokens per minute limit exceeded - too many tokens processed.'],
+      [402, 'prompt_tokens_limit_exceeded', 'Prompt tokens limit exceeded: 9001 > 8192'],
+    ]
+    for (const [status, code, message] of refusals) {
+      expect(classify({ status, body: { error: { code, message } } }, QUIRKS), code).toBeUndefined()
     }
   })
 

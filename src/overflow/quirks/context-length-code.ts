@@ -1,26 +1,13 @@
 import { withFields } from '../fields.ts'
-import { hasCode, type Quirk } from '../quirk.ts'
+import type { Quirk } from '../quirk.ts'
 import { readOverflow } from '../reader/reader.ts'
 
-const CODES = new Set([
-  'context_length_exceeded',
-  'context_window_exceeded',
-  'context_length_exceeded_error',
-  'context_window_exceeded_error',
-  'contextwindowexceedederror',
-  'contextwindowexceeded',
-  'contextlengthexceeded',
-  'contextlengthexceedederror',
-  'promptlengthexceeded',
-  'model_context_window_exceeded',
-  'context_limit_exceeded',
-  'context_too_large',
-  'context_too_long',
-  'context_overflow',
-  'max_context_length_exceeded',
-  'token_limit_exceeded',
-  'too_many_tokens_in_prompt',
-])
+/** `context_length_exceeded`, `ContextWindowExceededError`, `context_too_large`: without case and what joins words. */
+const CODES =
+  /(?:context|prompt|input)(?:length|window|size|limit|tokens?|tokenlimit|tokencount)?(?:toolong|toolarge|toobig|exceed|overflow|failed|limitexceeded|limitreached)|exceed(?:s|ed)?(?:max)?context|outofcontext/
+
+const isNamed = (codes: ReadonlySet<string>): boolean =>
+  [...codes].some((code) => CODES.test(code.replace(/[^a-z]/g, '')))
 
 export const contextLengthCode: Quirk = {
   id: 'context-length-code',
@@ -28,7 +15,8 @@ export const contextLengthCode: Quirk = {
   claims: 'Codes that say by themselves that the context is exceeded; numbers, if any, are in the message.',
   source: 'platform.openai.com error code context_length_exceeded; the same under other names elsewhere',
   read: (reply) => {
-    if (!hasCode(reply, CODES)) return undefined
+    // What is too long to be paid for is not too long.
+    if (reply.status === 402 || !isNamed(reply.codes)) return undefined
     const stated = readOverflow(reply.text, true)
     const isTold = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
     return withFields(reply, isTold ? stated : { recovery: 'compress_only' })

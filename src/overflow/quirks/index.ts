@@ -49,6 +49,7 @@ import { templates } from './templates.ts'
 import { tensorrtPrompt } from './tensorrt-prompt.ts'
 import { tgiSum } from './tgi-sum.ts'
 import { timeIsUp } from './time-is-up.ts'
+import { tokenLimitCode } from './token-limit-code.ts'
 import { tooLargeForModel } from './too-large-for-model.ts'
 import { vertexOutputRange } from './vertex-output-range.ts'
 import { vllmLongerThanModel } from './vllm-longer-than-model.ts'
@@ -88,6 +89,8 @@ export const QUIRKS: readonly Quirk[] = [
   timeIsUp,
   bytes,
   attachments,
+  // Fields that vetoes come before.
+  tokenLimitCode,
   // The words of one provider.
   anthropicPromptTooLong,
   anthropicInputPlusOutput,
