@@ -233,6 +233,35 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
     { overflowBy: 809 },
   ],
   ['Context window exceeded by 809 tokens (max 8192)', 'shrink_context|compress_only', { limit: 8192 }],
+  ['Invalid input: the maximum input length is 8192 tokens.', 'shrink_context', { limit: 8192 }],
+  ['The body is too large for small-model. Max size: 8192 tokens.', 'shrink_context', { limit: 8192 }],
+  [
+    'Input validation error: `max_new_tokens` must be <= 4096. Given: 9000',
+    'clamp_output_only',
+    { maxOutput: 4096 },
+  ],
+  [
+    'Error in `parameters.max_new_tokens`: ensure this value is less than or equal to 4096',
+    'clamp_output_only',
+    { maxOutput: 4096 },
+  ],
+  [
+    'The max allowed tokens per submitted batch is 8192. Your batch has 9001 tokens.',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
+  [
+    'The maximum context length of small-model is 8192. However, answering your request will take 9001 tokens.',
+    'unknown_overflow',
+    { limit: 8192 },
+  ],
+  [
+    'Request 0 prompt has 9001 tokens in total, larger than the model input length limit 8192.',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
+  ['model max length exceeded, max length:8192', 'shrink_context|unknown_overflow', { limit: 8192 }],
+  ['input is too large to process. increase the physical batch size', 'compress_only', {}],
 ]
 
 /** Errors that use the same words about something else. */
@@ -311,6 +340,10 @@ const OTHERS: readonly [status: number, message: string][] = [
   [429, '当前分组上游负载已饱和，请稍后再试'],
   [400, '请求频率超过限制'],
   [400, 'Token余额不足'],
+  [400, 'messages: Too much media: 0 document pages + 101 images > 100'],
+  [400, 'invalid request: total number of texts must be at most 1024 - received 1280'],
+  [400, 'The prompt has 640 images, more than the 500 images allowed'],
+  [400, 'The model supports prompts of at most 8192 tokens and does not support tools'],
 ]
 
 describe('wordings that no quirk knows', () => {

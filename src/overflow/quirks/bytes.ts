@@ -10,7 +10,9 @@ export const bytes: Quirk = {
   source: 'HTTP 413 of gateways; Gemini payload size; gRPC message size',
   read: ({ text, status }) => {
     if (/\btokens?\b|context (?:length|window|size)/.test(text)) return undefined
-    return WORDS.test(text) || (status === 413 && !/model|prompt|context/.test(text)) ? 'none' : undefined
+    return WORDS.test(text) || (status === 413 && !/model|prompt|context|conversation/.test(text))
+      ? 'none'
+      : undefined
   },
   examples: [
     { status: 413, body: 'Payload Too Large', means: 'none' },

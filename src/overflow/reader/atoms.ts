@@ -31,7 +31,16 @@ function split(text: string): readonly string[] {
 function atomOf(text: string): Atom {
   const [, minus, digits] = NUMBER.exec(text) ?? []
   if (digits !== undefined) return { kind: 'number', value: Number(digits), isNegative: minus === '-' }
-  return { kind: 'word', word: wordOf(text) }
+  return { kind: 'word', word: fieldOf(wordOf(text)) }
+}
+
+/** `parameters.max_new_tokens` is about `max_new_tokens`. */
+function fieldOf(word: string): string {
+  const [, last = word] =
+    /^[a-z_]\w{0,60}\.(?:[a-z_]\w{0,60}\.){0,4}((?:max|min|num|n|prompt|input|output|context)_?[a-z_]{3,40})$/.exec(
+      word,
+    ) ?? []
+  return last
 }
 
 /** Marks after which something else is said. */

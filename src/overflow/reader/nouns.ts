@@ -35,7 +35,12 @@ function nounAmong(words: readonly string[], stops: ReadonlySet<string>, reach: 
 
 export function nounOf(left: readonly string[], right: readonly string[], role: Role): Noun | undefined {
   const after = nounAmong(head(right), PHRASE_ENDS, role === 'limit' ? 4 : 3)
-  if (role !== 'limit') return after === 'window' ? nounBefore(left, role) : (after ?? nounBefore(left, role))
+  if (role !== 'limit') {
+    const before = nounBefore(left, role)
+    // `the prompt has N tokens in total`
+    if (after === 'total' && before === 'input') return before
+    return after === 'window' ? before : (after ?? before)
+  }
   return after && after !== 'window' && cueOf(head(right)[0] ?? '') !== 'exceed'
     ? after
     : (nounBefore(left, role) ?? after)

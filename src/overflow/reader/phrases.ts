@@ -111,6 +111,8 @@ export const ASKED = new Set([
   'erhalten',
 ])
 
+const EACH = new Set(['per', 'each', 'every', 'any', 'single'])
+
 /** The cue that is nearest before a number. `too large:` states what was too large, `at least` no limit. */
 export function cueBefore(left: readonly string[]): Cue | undefined {
   for (const [at, word] of left.entries()) {
@@ -123,6 +125,8 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
     )
       return undefined
     if (word === 'least') return 'value'
+    // `the maximum per submitted batch is N`: of each, whoever did what with it.
+    if (EACH.has(before)) continue
     // `more than N`, whatever the comparative.
     if (word === 'than') return before === 'smaller' && left[at + 2] !== 'be' ? 'value' : 'bound'
     const cue = cueOf(word)

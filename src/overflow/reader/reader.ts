@@ -4,6 +4,7 @@
  */
 import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../../core/overflow.ts'
 import { type Atom, type Sentence, sentencesOf } from './atoms.ts'
+import { wordAt } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
 import { ADVICE, cueOf, FULL, glossed, type Noun, nounOf, SIZES, TOKENS } from './words.ts'
 
@@ -39,6 +40,49 @@ function isStrong(word: string, next: string): boolean {
 /** `the message is too long`: what else a text may be too much in is no matter of context. */
 function isLongMessage(words: readonly string[]): boolean {
   return /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/.test(words.join(' '))
+}
+
+/** What is counted, and is no part of a context. */
+const THINGS =
+  /^(?:images?|pages?|tools?|functions?|files?|pixels?|px|documents?|properties|parameters?|attachments?|choices|videos?|audios?)$/
+
+/** Numbers of images, tools or pages, and none of tokens: too much of something else. */
+function countsThings(sentence: Sentence): boolean {
+  const words = wordsOf(sentence)
+  if (words.some((word) => /token|context/.test(word))) return false
+  if (
+    /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/.test(
+      words.join(' '),
+    )
+  )
+    return true
+  return sentence.some(
+    (atom, at) => atom.kind === 'number' && [1, 2].some((on) => THINGS.test(wordAt(sentence, at + on))),
+  )
+}
+
+/** A bound stated in tokens, where nothing but a refusal for it would say it. */
+function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
+  const words = wordsOf(sentence)
+  const isBound = (at: number) =>
+    TOKENS.has(wordAt(sentence, at + 1)) || wordAt(sentence, at + 1) === '-token'
+  const isStated = figuresOf(sentence).some(
+    ({ role, value, noun, at }) =>
+      role === 'limit' && value >= 256 && isBound(at) && (isTooMuch || noun === 'input' || noun === 'window'),
+  )
+  return (
+    isStated &&
+    words.some((word) => MOST.has(word)) &&
+    !words.some((word) => word === 'not' || word.endsWith("n't"))
+  )
+}
+
+const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
+
+function isModelLength(words: readonly string[]): boolean {
+  return /\bmodel(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/.test(
+    words.join(' '),
+  )
 }
 
 const OVER_WHAT = new Set(['the', 'limit', 'maximum', 'budget', 'model', 'max', 'its', 'our', 'this', 'your'])
@@ -236,15 +280,27 @@ function withoutPaths(text: string): string {
  * it is an overflow.
  */
 export function readOverflow(text: string, isSure = false): Overflow | undefined {
-  const sentences = sentencesOf(glossed(withoutPaths(text.replace(/\binput should\b/g, 'value should'))))
+  const sentences = sentencesOf(
+    glossed(
+      withoutPaths(
+        text.replace(/\b(?:input|prompt|request) (should|validation|error|schema)\b/g, 'value $1'),
+      ),
+    ),
+  )
     .map(withoutAdvice)
-    .filter((sentence) => sentence.length > 0)
+    .filter((sentence) => sentence.length > 0 && !countsThings(sentence))
+  const isTooMuch = sentences.some((sentence) => saysTooMuch(wordsOf(sentence)))
   const figures = sentences.flatMap(figuresOf)
   const telling = sentences.filter((sentence) => {
     const words = wordsOf(sentence)
     const isAboutContext =
-      words.some((word, at) => isStrong(word, words[at + 1] ?? '')) || isLongMessage(words)
-    return isAboutContext && (saysTooMuch(words) || isFull(words) || holdsOutput(words, figuresOf(sentence)))
+      words.some((word, at) => isStrong(word, words[at + 1] ?? '')) ||
+      isLongMessage(words) ||
+      isModelLength(words)
+    return (
+      (isAboutContext && (saysTooMuch(words) || isFull(words) || holdsOutput(words, figuresOf(sentence)))) ||
+      statesBound(sentence, isTooMuch)
+    )
   })
   if (!isSure && telling.length === 0 && !isOver(figures)) return undefined
   const about = telling.length > 0 ? telling : sentences
@@ -253,7 +309,7 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
     figures: figures.filter(mayBeTokens),
     subjects: about.flatMap((sentence) => subjectsOf(wordsOf(sentence))),
     saysRequest:
-      words.some((word) => word === 'requested' || word === 'requesting') ||
+      words.some((word) => word === 'requested' || word === 'requesting' || word === 'answering') ||
       wordsOf(sentences.flat()).includes('requested'),
   })
 }

@@ -30,6 +30,8 @@ export interface Figure {
   readonly isCounted: boolean
   /** It stands as a lower bound: `at least 1000`. */
   readonly isAtLeast: boolean
+  /** Where it stands in its sentence. */
+  readonly at: number
 }
 
 /** A range `[1, 8192]` or `from 1 to 8192` states its end; where that is exclusive, one less. */
@@ -130,6 +132,7 @@ export function figuresOf(sentence: Sentence): Figure[] {
         isPart: role === 'value' && (isSummand(sentence, at) || partNoun(head(right)) !== undefined),
         isCounted: isCounted(left, right, noun),
         isAtLeast: left.slice(0, 2).includes('least'),
+        at,
       },
     ]
   })
