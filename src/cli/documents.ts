@@ -89,8 +89,29 @@ function isMessage(text: string): boolean {
   }
 }
 
-/** The JSON texts of a file. Messages that stand on lines of their own are one list; what stands among them comes first. */
-export function documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
+/** A list whose first object begins so holds messages, and not conversations. */
+const MESSAGES = /^\s*\[\s*\{\s*"(?:role|type|content)"/
+
+function holdsMessages(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  if ('role' in value) return false
+  return ['messages', 'input', 'body', 'request'].some((key) => key in value)
+}
+
+/** The conversations of a list, numbered from its line on; a text that is no such list as it is. */
+function conversationsIn(line: Line): readonly Line[] {
+  const { text, number, offset } = line
+  if (!/^\s*\[/.test(text) || MESSAGES.test(text) || !isJson(text)) return [line]
+  const list = JSON.parse(text) as unknown[]
+  if (!list.some(holdsMessages)) return [line]
+  return list.map((one, at) => ({ text: JSON.stringify(one), number: number + at, offset }))
+}
+
+/**
+ * The JSON texts of a file. Messages that stand on lines of their own are one list; what stands among them comes first.
+ * A list of conversations is each of them.
+ */
+export async function* documentsOf(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
   const texts = gathered(lines, isOpen, () => true, whole)
-  return gathered(texts, isMessage, isMessage, listOf)
+  for await (const text of gathered(texts, isMessage, isMessage, listOf)) yield* conversationsIn(text)
 }

@@ -94,6 +94,23 @@ describe('governor replay --json', () => {
     },
   )
 
+  it.each([2, undefined])('reads every conversation of a list (indented by %s)', async (space) => {
+    const stuck = times(3, LIST).flatMap(chat)
+    const list = [
+      { id: 'a', messages: [LIST].flatMap(chat) },
+      7,
+      { id: 'b', messages: stuck },
+      { messages: stuck },
+    ]
+    const file = fileWith(JSON.stringify(list, null, space))
+    const { out, err } = await governor(['replay', '--json', file])
+    const found = '"call_index":2,"verdict":"warn","pattern":"repetition","tool":"list"'
+    expect(out).toBe(`{"id":"b",${found}}\n{"id":"${file}:4",${found}}\n`)
+    expect(err).toBe(
+      `governor: ${file}, line 2: no conversation: expected an object with messages: skipped\n`,
+    )
+  })
+
   it('says of every line that it is no JSON where the file as a whole is none', async () => {
     const { err, code } = await governor(['replay', '--json', fileWith('{\n"messages": [\n')])
     expect(code).toBe(0)
