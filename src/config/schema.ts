@@ -188,7 +188,7 @@ const loopGuard = z.strictObject({
     .enum(['default', 'none'])
     .default('default')
     .describe(
-      'What is masked before results are compared. default: times, dates, durations, UUIDs, hex ids, process ids and long numbers, with the lines sorted; none: nothing.',
+      'What is masked before results are compared. default: times, dates, durations, UUIDs, hex ids, process ids, temporary paths and long numbers, with the lines sorted; none: nothing.',
     ),
 })
 
