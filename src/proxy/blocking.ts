@@ -99,7 +99,7 @@ async function openFirst(
   if (!altered) return { incoming: await openTapped(call), isAltered: false }
   const incoming = await openTapped(altered.call)
   if (!mayBeRefusal(incoming.head)) return { incoming, isAltered: true }
-  incoming.body.resume()
+  incoming.body.destroy()
   const own = await openTapped(call)
   if (own.head.status < 400) blame(context, trip, judgement, altered.suspect, incoming.head.status)
   return { incoming: own, isAltered: false }
@@ -206,7 +206,7 @@ async function askAgain(guarding: Guarding, rounds: readonly RefusedRound[]): Pr
       const call = withEdits(guarding.call, bytes, [...edits, ...goingOn])
       const incoming = await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
       if (incoming.head.status === 200) return incoming
-      incoming.body.resume()
+      incoming.body.destroy()
       if (!mayBeRefusal(incoming.head)) return undefined
     }
     return undefined

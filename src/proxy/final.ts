@@ -142,7 +142,7 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
     const { status } = incoming.head
     if (mayBeRefusal(incoming.head) && (ending.isStop || form !== forms.at(-1))) {
       refused = { form, status }
-      incoming.body.resume()
+      incoming.body.destroy()
       continue
     }
     if (status !== 200) {

@@ -187,22 +187,30 @@ export function forward(
   }
   const receiver = receiverOf(context, trip, judgement, change.call, own, told)
   let refusedWith = 0
-  trip.call(change.call, {
+  let isSentAgain = false
+  const sendAgain = () => {
+    if (isSentAgain || trip.isClientGone()) return
+    isSentAgain = true
+    // What it says does not matter: a refusal that never ends would keep the client waiting, and its connection open.
+    callOff()
+    resend(context, trip, judgement, call, own, change.suspect, refusedWith)
+  }
+  const callOff = trip.call(change.call, {
     inform: (head) => receiver.inform?.(head),
     start(head, flow) {
       if (!mayBeRefusal(head)) return receiver.start(head, flow)
       refusedWith = head.status
+      // Mostly all of it comes at once, and its connection can be used again.
+      queueMicrotask(sendAgain)
     },
     data: (chunk) => (refusedWith ? undefined : receiver.data(chunk)),
     end(trailers) {
-      if (refusedWith) resend(context, trip, judgement, call, own, change.suspect, refusedWith)
+      if (refusedWith) sendAgain()
       else receiver.end(trailers)
     },
     fail(failure) {
-      // The refusal broke off; what it said does not matter any more.
-      if (refusedWith && !trip.isClientGone())
-        resend(context, trip, judgement, call, own, change.suspect, refusedWith)
-      else receiver.fail(failure)
+      if (!refusedWith || trip.isClientGone()) receiver.fail(failure)
+      else sendAgain()
     },
   })
 }

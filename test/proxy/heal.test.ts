@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { callModel, runAgent, START } from '../support/agent.ts'
-import { startBoth } from '../support/governor.ts'
-import { type Answer, runaway, type Script } from '../support/provider.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { type Answer, type ChatMessage, completion, runaway, type Script } from '../support/provider.ts'
+import { startRaw } from '../support/raw.ts'
 
 const refusal: Answer = { status: 400, body: { error: { message: 'Unexpected role' } } }
 
@@ -83,6 +84,51 @@ describe('a provider that refuses what Governor added', () => {
       terminal_state: 'tool_limit_reached',
       has_final_answer: true,
     })
+  })
+})
+
+/** The same call, made twice in vain. */
+function calledTwice(): ChatMessage[] {
+  return ['a', 'b'].flatMap((id): ChatMessage[] => [
+    {
+      role: 'assistant',
+      tool_calls: [{ id, function: { name: 'search', arguments: '{"query":"x"}' } }],
+    },
+    { role: 'tool', tool_call_id: id, content: 'nothing' },
+  ])
+}
+
+describe('a refusal that never ends', () => {
+  it.each([
+    ['a notice', { budget: { max_iterations: 4 }, loop_guard: { enabled: false } }],
+    ['a stop', { budget: { max_iterations: 2 }, loop_guard: { enabled: false } }],
+    [
+      'a notice to a run whose calls are watched',
+      {
+        budget: { max_iterations: 4 },
+        loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
+      },
+    ],
+  ])('of %s is not waited for, nor is its connection kept', async (_, config) => {
+    const upstream = await startRaw()
+    const { url } = await startGovernor(upstream.url, { overflow: { enabled: false }, ...config })
+    const answered = callModel(url, [{ role: 'user', content: 'go' }, ...calledTwice()])
+    const refusing = await upstream.accept()
+    const refused = await refusing.message()
+    refusing.write(
+      'HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"error"',
+    )
+    const answering = await upstream.accept()
+    const asked = await answering.message()
+    const body = JSON.stringify(
+      completion(JSON.parse(asked.body.toString()), { text: 'It is about nothing.' }, 1),
+    )
+    answering.write(
+      `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    )
+    expect((await answered).message.content).toBe('It is about nothing.')
+    expect(asked.body).not.toEqual(refused.body)
+    await refusing.rest()
   })
 })
 
