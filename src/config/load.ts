@@ -1,14 +1,13 @@
 /** Reads the configuration: flag over environment over file over default. */
 import { readFileSync } from 'node:fs'
-import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
+import { type Document, LineCounter, parseDocument } from 'yaml'
 import type * as z from 'zod'
+import { ConfigError } from './config-error.ts'
 import { type LineFinder, lineFinder } from './lines.ts'
 import { type Config, configSchema, DEFAULT_UPSTREAMS } from './schema.ts'
+import { type Environment, expandVariables, type ReadingFinder } from './variables.ts'
 
-/** A configuration that can't be used; the message has one line per problem and says what to do. */
-export class ConfigError extends Error {
-  override readonly name = 'ConfigError'
-}
+export { ConfigError, type Environment }
 
 /** What may be given outside the file. `undefined` is not given. */
 export interface Overrides {
@@ -19,39 +18,12 @@ export interface Overrides {
   readonly upstreams?: Readonly<Record<string, string>>
 }
 
-export type Environment = Readonly<Record<string, string | undefined>>
-
 const DEFAULT_FILE = 'config/governor.yaml'
 
 type Tree = { [key: string]: unknown }
 
 function isTree(value: unknown): value is Tree {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-/** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. */
-function expand(text: string, env: Environment, where: string): string {
-  return text.replace(
-    /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g,
-    (_, literal: string, name: string, fallback?: string) => {
-      if (literal) return literal
-      const value = env[name] || fallback
-      if (value === undefined) {
-        throw new ConfigError(
-          `${where}: the environment variable ${name} is not set: set it, or write \${${name}:-default}`,
-        )
-      }
-      return value
-    },
-  )
-}
-
-/** What an unquoted value is after expansion: a number, true, false or null where it is written as one, else text. */
-function typedValue(expanded: string): unknown {
-  const { contents } = parseDocument(expanded)
-  // Only what YAML read in full: in a key such as `ab #1` it would see a comment.
-  const isWhole = isScalar(contents) && contents.source === expanded && typeof contents.value !== 'string'
-  return isWhole ? contents.value : expanded
 }
 
 function treeOf(document: Document, file: string): unknown {
@@ -78,6 +50,7 @@ function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configS
 interface Parsed {
   readonly tree: Tree
   readonly lineOf?: LineFinder
+  readonly readingOf?: ReadingFinder
 }
 
 /** Parses a file's text; variables stand in values only. */
@@ -87,18 +60,14 @@ function parseFile(source: string, file: string, env: Environment): Parsed {
   const [error] = document.errors
   if (error)
     throw new ConfigError(`${file}: not valid YAML: ${error.message.split('\n')[0]?.replace(/:$/, '')}`)
-  visit(document, {
-    Scalar(key, node) {
-      if (key === 'key' || typeof node.value !== 'string' || !node.value.includes('${')) return
-      const position = node.range ? lines.linePos(node.range[0]).line : '?'
-      const expanded = expand(node.value, env, `${file}, line ${position}`)
-      node.value = node.type === 'PLAIN' ? typedValue(expanded) : expanded
-    },
+  const readingOf = expandVariables(document, env, (node) => {
+    const position = node.range ? lines.linePos(node.range[0]).line : '?'
+    return `${file}, line ${position}`
   })
   const tree = treeOf(document, file)
   if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)
   dropEmptySections(tree)
-  return { tree, lineOf: lineFinder(document, lines) }
+  return { tree, lineOf: lineFinder(document, lines), readingOf }
 }
 
 function readText(file: string, isRequired: boolean): string | undefined {
@@ -314,6 +283,21 @@ export function checkConfig(
   )
 }
 
+/** Where a value that holds variables is none of the type that is wanted, it is read the other way. */
+function rereadVariables(tree: Tree, readingOf: ReadingFinder): void {
+  const wrongPaths = () => configSchema.safeParse(tree).error?.issues.map(({ path }) => path) ?? []
+  for (const path of wrongPaths()) {
+    const reading = readingOf(path)
+    const holder = valueAt(tree, path.slice(0, -1))
+    const key = path.at(-1)
+    // What a flag or a variable of Governor's own put there stays.
+    if (!reading || key === undefined || valueAt(tree, path) !== reading.value) continue
+    Object.assign(holder as object, { [key]: reading.other })
+    const isWrong = wrongPaths().some((other) => other.join('.') === path.join('.'))
+    if (isWrong) Object.assign(holder as object, { [key]: reading.value })
+  }
+}
+
 export interface Loaded {
   readonly config: Config
   /** The file that was read; `undefined` where there was none. */
@@ -328,10 +312,12 @@ export function loadConfig(
   const named = flags.config ?? (env['GOVERNOR_CONFIG'] || undefined)
   const file = named ?? DEFAULT_FILE
   const source = readText(file, named !== undefined)
-  const { tree, lineOf }: Parsed = source === undefined ? { tree: {} } : parseFile(source, file, env)
+  const { tree, lineOf, readingOf }: Parsed =
+    source === undefined ? { tree: {} } : parseFile(source, file, env)
   const origins = new Map<string, string>()
   override(tree, fromEnvironment(env), VARIABLES, origins)
   override(tree, flags, FLAGS, origins)
+  if (readingOf) rereadVariables(tree, readingOf)
   return {
     config: checkConfig(tree, source === undefined ? 'configuration' : file, origins, lineOf),
     file: source === undefined ? undefined : file,

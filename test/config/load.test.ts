@@ -244,7 +244,31 @@ upstreams:
     const yaml = `server:\n  port: \${P}\nbudget:\n  enabled: \${E:-false}\n  max_iterations: \${M:-7}`
     const { server, budget } = load(yaml, { P: '9000' })
     expect([server.port, budget.enabled, budget.max_iterations]).toEqual([9000, false, 7])
-    expect(refusal(() => load(`server:\n  port: "\${P}"`, { P: '9000' }))).toContain('found "9000"')
+  })
+
+  it('are of the type that is wanted where they can be, quoted or not', () => {
+    const yaml = `
+server: {port: "\${P}", access_keys: ["\${K}"]}
+upstreams:
+  openai:
+    api_key: \${K}
+    headers:
+      x-n: \${K}
+budget: {max_iterations: "\${M:-7}", client_override: "\${C:-false}", adaptive: "\${A}"}`
+    const { server, upstreams, budget } = load(yaml, { P: '9000', K: '12345', A: 'false' })
+    expect(server).toMatchObject({ port: 9000, access_keys: ['12345'] })
+    expect(upstreams['openai']).toMatchObject({ api_key: '12345', headers: { 'x-n': '12345' } })
+    expect(budget).toMatchObject({ max_iterations: 7, client_override: false, adaptive: false })
+  })
+
+  it('that are wrong either way are named as they stand there', () => {
+    expect(refusal(() => load(`server: {port: "\${P}"}`, { P: '90000' }))).toContain(
+      'found "90000": expected a number',
+    )
+    expect(refusal(() => load(`server:\n  port: \${P}`, { P: '90000' }))).toContain(
+      'found 90000: expected at most',
+    )
+    expect(refusal(() => load('server: {port: "9000"}'))).toContain('found "9000": expected a number')
   })
 
   it('that are not set are named with their line and what to do', () => {
