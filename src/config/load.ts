@@ -1,4 +1,5 @@
 /** Reads the configuration: flag over environment over file over default. */
+import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { type Document, LineCounter, parseDocument } from 'yaml'
 import type * as z from 'zod'
@@ -70,9 +71,9 @@ function parseFile(source: string, file: string, env: Environment): Parsed {
   return { tree, lineOf: lineFinder(document, lines), readingOf }
 }
 
-function readText(file: string, isRequired: boolean): string | undefined {
+function readBytes(file: string, isRequired: boolean): Buffer | undefined {
   try {
-    return readFileSync(file, 'utf8')
+    return readFileSync(file)
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code
     if (code === 'ENOENT' && !isRequired) return undefined
@@ -81,6 +82,12 @@ function readText(file: string, isRequired: boolean): string | undefined {
       `${file}: can't be read (${reason}): check the path given with --config or GOVERNOR_CONFIG`,
     )
   }
+}
+
+function readText(file: string, isRequired: boolean): string | undefined {
+  const bytes = readBytes(file, isRequired)
+  if (bytes && !isUtf8(bytes)) throw new ConfigError(`${file}: is no UTF-8: save it in that encoding`)
+  return bytes?.toString()
 }
 
 function branch(tree: Tree, key: string): Tree {

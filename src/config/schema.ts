@@ -270,9 +270,35 @@ const file = z.strictObject({
     .describe('Logging.'),
 })
 
+/** Addresses of this machine that nobody else reaches, and those that stand for all it has. */
+const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)$/i
+const ANY_ADDRESS = /^(?:0\.0\.0\.0|\[?::\]?)$/
+
+/** Would a request to this URL come back to Governor itself, and go round for ever? */
+function isOwnAddress(url: string, host: string, port: number): boolean {
+  const { protocol, hostname, port: asked } = new URL(url)
+  if (protocol !== 'http:' || Number(asked || 80) !== port) return false
+  const isHere = LOOPBACK.test(hostname) || ANY_ADDRESS.test(hostname)
+  return isHere ? LOOPBACK.test(host) || ANY_ADDRESS.test(host) : hostname === host.toLowerCase()
+}
+
 /** What only shows in several sections together, such as a name that no upstream has and nothing would match. */
 export const configSchema = file.superRefine(
-  ({ upstreams: known, budget: { caution_when, overrides }, models: named, loop_guard: guard }, context) => {
+  (
+    {
+      server: { host, port },
+      upstreams: known,
+      budget: { caution_when, overrides },
+      models: named,
+      loop_guard: guard,
+    },
+    context,
+  ) => {
+    for (const [name, { url }] of Object.entries(known)) {
+      if (!isOwnAddress(url, host, port)) continue
+      const message = 'is where Governor itself listens: expected the address of the provider'
+      context.addIssue({ code: 'custom', path: ['upstreams', name, 'url'], message })
+    }
     const check = (list: readonly { readonly upstream?: string | undefined }[], path: readonly string[]) => {
       for (const [at, { upstream: name }] of list.entries()) {
         if (name === undefined || Object.hasOwn(known, name)) continue

@@ -103,6 +103,18 @@ describe('a wrong configuration', () => {
       'upstreams.x.url: found "https://x/v1/chat/completions/": expected the base of the API',
     ],
     [
+      'upstreams: {openai: {url: "http://localhost:8787/v1"}}',
+      'upstreams.openai.url: found "http://localhost:8787/v1": is where Governor itself listens: expected',
+    ],
+    [
+      'server: {host: 0.0.0.0, port: 80}\nupstreams: {x: {url: "http://[::1]"}}',
+      'upstreams.x.url: found "http://[::1]": is where Governor itself listens: expected the address of',
+    ],
+    [
+      'server: {host: Box.local, port: 9000}\nupstreams: {x: {url: "http://box.local:9000"}}',
+      'upstreams.x.url: found "http://box.local:9000": is where Governor itself listens',
+    ],
+    [
       'upstreams: {x: {url: "http://x", headers: {Content-Length: "5"}}}',
       'upstreams.x.headers.Content-Length: set by Governor for each request: expected another header',
     ],
@@ -172,6 +184,11 @@ describe('a wrong configuration', () => {
     expect(refusal(() => load(yaml))).toContain(message)
   })
 
+  it('that is written in another encoding than UTF-8 is refused', () => {
+    writeFileSync(FILE, Buffer.from('stop: {text: Résumé}', 'latin1'))
+    expect(() => loadConfig({ config: FILE }, {})).toThrow('is no UTF-8: save it in that encoding')
+  })
+
   it('that was named and does not exist is refused with its path and why', () => {
     const missing = join(folder, 'none.yaml')
     const why = "can't be read (no such file): check the path given with --config or GOVERNOR_CONFIG"
@@ -203,6 +220,18 @@ describe('a value that would only fail later', () => {
     ['server: {drain_timeout: 60d}', 'server.drain_timeout: found "60d": too much'],
   ])('is refused at start: %s', (yaml, message) => {
     expect(refusal(() => load(yaml))).toContain(message)
+  })
+})
+
+describe('an upstream on this machine', () => {
+  it.each([
+    'upstreams: {x: {url: "http://127.0.0.1:8788"}}',
+    'upstreams: {x: {url: "https://localhost:8787"}}',
+    'server: {host: 10.0.0.5}\nupstreams: {x: {url: "http://127.0.0.1:8787"}}',
+    'server: {host: 0.0.0.0}\nupstreams: {x: {url: "http://10.0.0.5:8787"}}',
+    'server: {port: 0}\nupstreams: {x: {url: "http://127.0.0.1:8787"}}',
+  ])('may be at any address that is not surely Governor’s: %s', (yaml) => {
+    expect(load(yaml).upstreams['x']).toBeDefined()
   })
 })
 
