@@ -217,6 +217,10 @@ function takeField(key: string, field: unknown, found: Collected, depth: number)
 export function unwrap({ status, body }: RawReply): Reply {
   const found: Collected = { texts: [], codes: new Set(), numbers: new Map() }
   take(body, found, 0)
+  // An envelope that nobody listed.
+  if (found.texts.length === 0 && isRecord(body)) {
+    for (const field of Object.values(body).slice(0, MAX_FIELDS)) if (isRecord(field)) take(field, found, 1)
+  }
   const text = bounded(found.texts.join('\n'))
   const lines = text.split('\n').map(normalised)
   return {

@@ -70,6 +70,7 @@ describe('the registry of quirks', () => {
       }),
       (message) => `Error code: 400 - ${JSON.stringify({ type: 'error', error: { message } })}`,
       (message) => ({ ErrorCode: 'FROM_MODEL', OriginalMessage: JSON.stringify({ error: message }) }),
+      (message) => ({ header: { code: 10907, message } }),
       (message) => ({ code: 11115, extError: { message, StatusCode: 400 } }),
       (message) => `event: error\ndata: ${JSON.stringify({ type: 'error', error: { message } })}\n\n`,
     ]
@@ -103,6 +104,11 @@ describe('the registry of quirks', () => {
     const refusals: [status: number, code: string, message: string][] = [
       [400, 'input_token_rate_limit_exceeded', 'Rate limit of 40000 input tokens per minute'],
       [403, 'token_limit_exceeded', 'Your daily token limit has been reached'],
+      [
+        400,
+        'token_limit_exceeded',
+        'Enqueued token limit of 90000 reached. Try again once batches are done.',
+      ],
       [429, 'token_quota_exceeded', 'Tokens per minute limit exceeded - too many tokens processed.'],
       [402, 'prompt_tokens_limit_exceeded', 'Prompt tokens limit exceeded: 9001 > 8192'],
     ]

@@ -262,6 +262,28 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
   ],
   ['model max length exceeded, max length:8192', 'shrink_context|unknown_overflow', { limit: 8192 }],
   ['input is too large to process. increase the physical batch size', 'compress_only', {}],
+  [
+    'Prompt exceeds maximum context length: 9001 requested, 8192 available',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
+  ['exceed session max length. Restart the session.', 'compress_only|unknown_overflow', {}],
+  ['token数量超过上限', 'compress_only|unknown_overflow', {}],
+  [
+    'The prompt (total length 9001) is too long to fit into the model (context length 8192).',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
+  [
+    'Malformed input request: #/generation/max_new_tokens: 9000 is not less or equal to 4096',
+    'clamp_output_only',
+    { maxOutput: 4096 },
+  ],
+  [
+    'Malformed input request: #/max_gen_len: 9000 is not less or equal to 4096',
+    'clamp_output_only',
+    { maxOutput: 4096 },
+  ],
 ]
 
 /** Errors that use the same words about something else. */
@@ -340,6 +362,9 @@ const OTHERS: readonly [status: number, message: string][] = [
   [429, '当前分组上游负载已饱和，请稍后再试'],
   [400, '请求频率超过限制'],
   [400, 'Token余额不足'],
+  [400, '<400> InvalidParameter: The input messages do not contain elements with the role of user'],
+  [400, 'BadRequestError -> messages: the conversation ends with the assistant'],
+  [400, 'Malformed input request: #/temperature: 2 is not less or equal to 1'],
   [400, 'messages: Too much media: 0 document pages + 101 images > 100'],
   [400, 'invalid request: total number of texts must be at most 1024 - received 1280'],
   [400, 'The prompt has 640 images, more than the 500 images allowed'],

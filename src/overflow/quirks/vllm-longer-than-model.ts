@@ -7,7 +7,7 @@ export const vllmLongerThanModel: Quirk = {
   claims: 'The prompt alone is longer than the model length.',
   source: 'vllm-project/vllm, processor checks',
   read: says(
-    /prompt(?: \(length (\d+)\)| \(total length (\d+)\)) is (?:too long to fit into the model \(|longer than the maximum model length of (\d+))/,
+    /prompt(?: \(length (\d+)\)| \(total length (\d+)\)) is (?:too long to fit into the model \((?:context length )?|longer than the maximum model length of )(\d+)?/,
     (prompt, total, limit) => overInput(limit, prompt ?? total),
   ),
   examples: [

@@ -57,7 +57,8 @@ export function isCompared(right: readonly string[]): boolean {
     'and',
     'long',
   ].includes(first)
-  if (isVerb && (COMPARES.has(second) || MORE.has(second) || cueOf(second) === 'exceed')) return true
+  if (isVerb && (second === 'not' || COMPARES.has(second) || MORE.has(second) || cueOf(second) === 'exceed'))
+    return true
   return isVerb && ['is', 'been', 'already'].includes(second) && cueOf(third) === 'exceed'
 }
 

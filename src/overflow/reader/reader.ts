@@ -80,7 +80,7 @@ function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
 const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
 
 function isModelLength(words: readonly string[]): boolean {
-  return /\bmodel(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/.test(
+  return /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/.test(
     words.join(' '),
   )
 }
@@ -270,9 +270,12 @@ function boundOutput(figure: Figure | undefined, limit: number): Overflow {
     : overOutput(limit)
 }
 
-/** Words of a path or an address are about nothing. */
+/** Words of a path or an address are about nothing, but for the field that a JSON pointer ends with; `<400>`, tags and arrows compare nothing. */
 function withoutPaths(text: string): string {
-  return text.replace(/(?:https?:)?\/{1,2}[\w.-]{1,100}(?:\/[\w.-]{1,100}){1,20}/g, ' ')
+  return text
+    .replace(/#\/(?:[\w.-]{1,60}\/){0,6}([\w-]{1,60})/g, '$1')
+    .replace(/<\/?[a-z][^<>\n]{0,80}>|<\d{3}>|[-=]>/g, ' ')
+    .replace(/(?:https?:)?\/{1,2}[\w.-]{1,100}(?:\/[\w.-]{1,100}){1,20}/g, ' ')
 }
 
 /**
@@ -283,7 +286,10 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   const sentences = sentencesOf(
     glossed(
       withoutPaths(
-        text.replace(/\b(?:input|prompt|request) (should|validation|error|schema)\b/g, 'value $1'),
+        text.replace(
+          /\b(?:input|prompt|request) (should|validation|error|schema)\b|\b(?:malformed|invalid) input(?: request| argument)?\b/g,
+          'value $1',
+        ),
       ),
     ),
   )

@@ -71,6 +71,8 @@ const valueAt = (sentence: Sentence, at: number): number | undefined => {
   return atom?.kind === 'number' ? atom.value : undefined
 }
 
+const OFFERED = new Set(['available', 'allowed', 'supported', 'permitted', 'maximum', 'max'])
+
 function roleOf(
   sentence: Sentence,
   at: number,
@@ -85,6 +87,12 @@ function roleOf(
   if (wordAt(sentence, at - 1) === 'of' && isNumber(sentence[at - 2])) return 'limit'
   if (wordAt(sentence, at + 1) === 'of' && isNumber(sentence[at + 2])) return 'value'
   if (isRoom(left, right)) return 'room'
+  // `: N requested, M available`: the words after each are its own.
+  if (left[0] === ':' || left[0] === ',') {
+    const after = head(right)[0] ?? ''
+    if (ASKED.has(after)) return 'value'
+    if (OFFERED.has(after)) return 'limit'
+  }
   if (isPassive(right)) return 'limit'
   const before = cueBefore(left)
   // `the maximum of N exceeded`, and languages whose verbs come last.

@@ -174,6 +174,8 @@ const GLOSSARY: readonly (readonly [string, string])[] = [
   ['当前', 'current'],
   ['实际', 'actual'],
   ['总', 'total'],
+  ['数量', ' count'],
+  ['数目', ' count'],
   ['令牌', 'tokens'],
   ['字符', 'characters'],
   ['字数', 'characters'],
