@@ -1,6 +1,6 @@
 /** Recorded conversations: one line of JSON each, in the shape of the requests that they were made with. */
 import type { ToolCall } from '../core/conversation.ts'
-import { resultText } from '../dialect/messages-content.ts'
+import { likenessesOf, resultText } from '../dialect/parts.ts'
 import { callOfItem, kindOfItem, textOfOutput } from '../dialect/responses-shape.ts'
 
 /** What one response called, and what came of each call; `undefined` where that is not recorded. */
@@ -94,6 +94,8 @@ class Reader {
   /** May calls be added to it? Responses lists each call by itself. */
   #isOpen = false
   #followsResult = false
+  /** Which call of the newest response was answered last; -1 where none was. */
+  #answeredLast = -1
 
   read(message: Json): void {
     const { role, type, content } = message
@@ -117,6 +119,7 @@ class Reader {
     }
     this.#isOpen = mayJoin
     this.#followsResult = false
+    this.#answeredLast = -1
     if (calls.length === 0) return
     this.#step = { kind: 'step', calls, results: calls.map(() => undefined) }
     this.events.push(this.#step)
@@ -131,13 +134,24 @@ class Reader {
     const isFree = (at: number) => results[at] === undefined
     const named = calls.findIndex((call, at) => call.id === id && isFree(at))
     const at = named === -1 ? calls.findIndex((_, free) => isFree(free)) : named
-    if (at !== -1) results[at] = textsOf(content).join('\n')
+    if (at === -1) return
+    results[at] = resultText(content)
+    this.#answeredLast = at
+  }
+
+  /** Pictures beside results, or after them, are what the last of them shows. */
+  #shown(parts: readonly Json[]): void {
+    const shown = likenessesOf(parts)
+    const results = this.#step?.results
+    if (!results || this.#answeredLast === -1 || shown.length === 0) return
+    results[this.#answeredLast] = [results[this.#answeredLast], ...shown].join('\n')
   }
 
   #said(content: unknown): void {
     const parts = partsOf(content)
     const answers = parts.filter(({ type }) => type === 'tool_result')
     for (const answer of answers) this.#answered(textOf(answer['tool_use_id']), resultText(answer['content']))
+    this.#shown(parts.filter(({ type }) => type !== 'tool_result'))
     const texts = textsOf(content)
     if (answers.length > 0) {
       // Words beside results may be a person's, or the harness's: whose, the registry knows.

@@ -60,6 +60,8 @@ export interface Conversation {
   texts(index: number): readonly string[]
   calls(index: number): readonly ToolCall[]
   results(index: number): readonly ToolResult[]
+  /** What stands for the pictures that a user message shows, beside results or alone; the same for equal ones. */
+  pictures?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` where it is no plain text. */
   rawResult?(index: number): RawResult | undefined
   /** How many calls and results a message holds, at less than the cost of decoding them. */

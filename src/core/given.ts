@@ -41,6 +41,15 @@ export function addGiven(found: Given[], conversation: Conversation, index: numb
   else for (const result of conversation.results(index)) found.push(givenText(result))
 }
 
+/** Adds the pictures of a message to the result before them: some APIs have no place for a picture in a result. */
+export function addShown(found: Given[], conversation: Conversation, index: number): void {
+  const last = found.at(-1)
+  if (!last || conversation.role(index) !== 'user') return
+  const shown = conversation.pictures?.(index)
+  if (!shown || shown.length === 0) return
+  found[found.length - 1] = givenText({ callId: last.callId, text: [last.text, ...shown].join('\n') })
+}
+
 /** Is this result Governor's own word that the call was not executed? */
 export function isGivenRefusal(given: Given): boolean {
   return given.json ? isRefusalAsJson(given.json.bytes) : isRefusal(given.text)

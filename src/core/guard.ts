@@ -3,14 +3,8 @@
  * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
  */
 import { callHash } from './call.ts'
-import {
-  type Conversation,
-  lastMessage,
-  startOfNewest,
-  type ToolCall,
-  type ToolResult,
-} from './conversation.ts'
-import { addGiven, type Given, isGivenRefusal, isUnfinished } from './given.ts'
+import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
+import { addGiven, addShown, type Given, isGivenRefusal, isUnfinished } from './given.ts'
 import type { Hash } from './hash.ts'
 import { isInTrail, type Trail, withPoll } from './loop.ts'
 import {
@@ -79,11 +73,12 @@ export interface Transcript {
   readonly goesOnFrom: Hash | undefined
 }
 
-/** The results that stand after an assistant message. */
+/** The results that stand after an assistant message, or, after -1, those that the input begins with. */
 function resultsAfter(conversation: Conversation, index: number): readonly Given[] {
   const found: Given[] = []
   for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
     addGiven(found, conversation, at)
+    addShown(found, conversation, at)
   }
   return found
 }
@@ -121,14 +116,6 @@ function callsAt(
       called.push({ id: call.id, made: madeCall(call, policy), result: resultOf(call.id) })
   }
   return called
-}
-
-/** The results that an input begins with, before anything else is called. */
-function firstResults(conversation: Conversation): ToolResult[] {
-  const found: ToolResult[] = []
-  for (let at = 0; at < conversation.length && conversation.role(at) !== 'assistant'; at++)
-    found.push(...conversation.results(at))
-  return found
 }
 
 /** The newest result of a call before a message that passes `isIt`, as far back as loops are looked for. */
@@ -241,7 +228,7 @@ export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPoli
     at = -1
     told = untold
     untold = undefined
-    const calls = answeredCalls(made ?? [], firstResults(conversation), policy)
+    const calls = answeredCalls(made ?? [], resultsAfter(conversation, -1), policy)
     if (calls.length > 0) ({ memory, finding } = observeStep(memory, calls, policy))
   }
   for (let index = from; index < conversation.length; index++) {

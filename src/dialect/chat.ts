@@ -42,6 +42,7 @@ import {
   systemItems,
 } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
+import { likenessesOf, textsOfParts } from './parts.ts'
 import { isObject } from './shape.ts'
 
 const ROLES: readonly NamedRole[] = [
@@ -57,17 +58,6 @@ const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
-
-/** The texts of a content that is a list of parts: of those that have one. */
-function textsOf(parts: unknown): string[] {
-  const texts: string[] = []
-  if (!Array.isArray(parts)) return texts
-  for (const part of parts) {
-    if (typeof part === 'string') texts.push(part)
-    else if (isObject(part) && typeof part['text'] === 'string') texts.push(part['text'])
-  }
-  return texts
-}
 
 /** A message by its bytes. Offsets are from the message's own start; 0 where it has no such thing. */
 export interface ChatItem extends ListedItem {
@@ -188,7 +178,14 @@ class ChatConversation implements Conversation {
     const first = this.#json[start]
     if (first !== QUOTE && first !== OPEN_BRACKET) return NO_TEXTS
     const content = { start, end: item.start + item.contentEnd }
-    return first === QUOTE ? [decodeStringIn(this.#json, content)] : textsOf(decode(this.#json, content))
+    return first === QUOTE ? [decodeStringIn(this.#json, content)] : textsOfParts(decode(this.#json, content))
+  }
+
+  pictures(at: number): readonly string[] {
+    const item = this.#items[at]
+    if (!item || item.content === 0) return NO_TEXTS
+    const content = { start: item.start + item.content, end: item.start + item.contentEnd }
+    return this.#json[content.start] === OPEN_BRACKET ? likenessesOf(decode(this.#json, content)) : NO_TEXTS
   }
 
   calls(at: number): readonly ToolCall[] {
@@ -210,8 +207,7 @@ class ChatConversation implements Conversation {
     const item = this.#items[at]
     if (item?.role !== 'tool') return NO_RESULTS
     const callId = stringAt(this.#json, item.answers === 0 ? undefined : item.start + item.answers)
-    const texts = this.texts(at)
-    return [{ callId, text: texts.length === 1 ? (texts[0] ?? '') : texts.join('\n') }]
+    return [{ callId, text: [...this.texts(at), ...this.pictures(at)].join('\n') }]
   }
 
   rawResult(at: number): RawResult | undefined {

@@ -1,6 +1,5 @@
 /** What Messages requests hold in a message: one text, or a list of blocks. Read by their bytes, decoded when asked for. */
 import type { ToolCall, ToolResult } from '../core/conversation.ts'
-import { nameOf } from '../core/hash.ts'
 import {
   decode,
   decodeString,
@@ -18,6 +17,7 @@ import {
   skipValue,
   valueAfter,
 } from '../json/scan.ts'
+import { likenessesOf, resultText } from './parts.ts'
 import { isObject, type Json, objectsOf, textOf } from './shape.ts'
 
 const QUOTE = 0x22
@@ -112,22 +112,6 @@ export function callsOf(content: Content): ToolCall[] {
     })
 }
 
-/** Stands for a picture or a document in a result: other letters than ids have, which comparing leaves out. */
-function likenessOf({ cache_control: _cached, ...part }: Json): string {
-  const letters = [...nameOf(JSON.stringify(part))].map(
-    (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
-  )
-  return `[${textOf(part['type'])} ${letters.join('')}]`
-}
-
-/** What a result says, decoded, with something that stands for what is no text. */
-export function resultText(content: unknown): string {
-  if (typeof content === 'string') return content
-  return objectsOf(content)
-    .map((part) => (part['type'] === 'text' ? textOf(part['text']) : likenessOf(part)))
-    .join('\n')
-}
-
 /** What tools answered. */
 export function resultsOf(content: Content): ToolResult[] {
   return content.blocks
@@ -136,6 +120,13 @@ export function resultsOf(content: Content): ToolResult[] {
       const result = blockOf(content, block)
       return { callId: textOf(result['tool_use_id']), text: resultText(result['content']) }
     })
+}
+
+/** What stands for the pictures and documents beside texts and results. */
+export function picturesOf(content: Content): string[] {
+  return content.blocks
+    .filter(({ type }) => type === 'image' || type === 'document')
+    .flatMap((block) => likenessesOf([blockOf(content, block)]))
 }
 
 /**

@@ -37,6 +37,7 @@ import {
   callsOf,
   contentAt,
   countOf,
+  picturesOf,
   resultsOf,
   systemTextOf,
   textsOf,
@@ -172,6 +173,10 @@ class MessagesConversation implements Conversation {
 
   results(at: number): readonly ToolResult[] {
     return this.resultCount(at) > 0 ? resultsOf(this.content(at)) : NO_RESULTS
+  }
+
+  pictures(at: number): readonly string[] {
+    return this.role(at) === 'user' ? picturesOf(this.content(at)) : NO_TEXTS
   }
 
   callCount(at: number): number {

@@ -28,6 +28,7 @@ import {
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
 import { addTextPart, fieldOf, holdsItems, listReader, remember, stringAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
+import { likenessesOf } from './parts.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
 import { responsesCallsNothing, responsesFacts } from './responses-facts.ts'
 import { openResponsesGate, readResponseCalls, withoutResponseCalls } from './responses-gate.ts'
@@ -185,6 +186,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
       const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
       return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
     },
+    pictures: (at) => (role(at) === 'user' ? likenessesOf(item(at)['content']) : []),
     callCount: (at) =>
       role(at) === 'assistant' ? parts(at).filter((part) => items[part]?.isCall).length : 0,
     resultCount: (at) => (items[at]?.isResult ? 1 : 0),
