@@ -2,27 +2,22 @@
 import { median, ratio } from '../statistics.mjs'
 import { inRounds, processesOf } from './rounds.mjs'
 
-/** `agents`: as many as keep a core busy. `warmup`: requests of each before anything is measured. */
-const LOADS = {
-  '1KB': { agents: 32, warmup: 400 },
-  '32KB': { agents: 16, warmup: 300 },
-  '256KB': { agents: 8, warmup: 150 },
-  '1MB': { agents: 4, warmup: 100 },
-  '4MB': { agents: 2, warmup: 20 },
-}
+/** As many as keep a core busy. */
+const AGENTS = { '1KB': 32, '32KB': 16, '256KB': 8, '1MB': 4, '4MB': 2 }
 const DURATION_MS = 600
+/** Before anything is measured. V8 takes some 50,000 requests until it has nothing left to compile. */
+const WARMUP_MS = 4_000
 
 export const isPerSize = true
 
 /** By subject: `cpu` (µs a request), `rate` (requests a second) and `busy` (share of a core), by round. */
 export async function run(bench, size) {
-  const { agents, warmup } = LOADS[size]
+  const agents = AGENTS[size]
   await bench.fleet.answer({ kind: 'json' })
   const processes = await processesOf(bench, bench.subjects)
-  for (const process of processes) await bench.fleet.load('burst', process, { size, agents, times: warmup })
-  return inRounds(bench.rounds, processes, (process) =>
-    bench.fleet.load('saturate', process, { size, agents, duration: DURATION_MS }),
-  )
+  const saturate = (process, duration) => bench.fleet.load('saturate', process, { size, agents, duration })
+  for (const process of processes) await saturate(process, WARMUP_MS)
+  return inRounds(bench.rounds, processes, (process) => saturate(process, DURATION_MS))
 }
 
 function rowOf({ name, label, command }, figures) {

@@ -39,5 +39,8 @@ function areKnown(known: readonly Hash[], shown: readonly Hash[], count: number)
 /** The newest last, and no more than so many. */
 export function withNewest<T>(list: readonly T[], one: T, bound: number): readonly T[] {
   if (list.length === 0) return [one]
-  return list.length < bound ? list.concat(one) : [...list.slice(1 - bound), one]
+  if (list.length < bound) return list.concat(one)
+  const newest = list.slice(1 - bound)
+  newest.push(one)
+  return newest
 }

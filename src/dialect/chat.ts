@@ -133,8 +133,9 @@ class ChatConversation implements Conversation {
   readonly length: number
   readonly #json: Buffer
   readonly #items: readonly ChatItem[]
-  readonly #texts = new Map<number, readonly string[]>()
-  readonly #calls = new Map<number, readonly ToolCall[]>()
+  /** By how far from the end a message is: those at the end are asked for most. */
+  readonly #texts: (readonly string[])[] = []
+  readonly #calls: (readonly ToolCall[])[] = []
 
   constructor({ json, fields, items }: Index) {
     this.model = stringAt(json, member(fields, 'model')?.value.start)
@@ -164,10 +165,10 @@ class ChatConversation implements Conversation {
   }
 
   texts(at: number): readonly string[] {
-    const known = this.#texts.get(at)
+    const known = this.#texts[this.length - at]
     if (known) return known
     const texts = this.#textsAt(at)
-    this.#texts.set(at, texts)
+    this.#texts[this.length - at] = texts
     return texts
   }
 
@@ -191,10 +192,10 @@ class ChatConversation implements Conversation {
   calls(at: number): readonly ToolCall[] {
     const item = this.#items[at]
     if (!item || item.callCount === 0) return NO_CALLS
-    const known = this.#calls.get(at)
+    const known = this.#calls[this.length - at]
     if (known) return known
     const calls = this.#callsAt(item)
-    this.#calls.set(at, calls)
+    this.#calls[this.length - at] = calls
     return calls
   }
 
