@@ -91,6 +91,25 @@ function extended(streak: Streak | undefined, { call, outcome, isPoll }: Strike)
   return { call, outcome, isPoll: isPoll || streak.isPoll, same, any: streak.any + 1 }
 }
 
+/** However many calls responses make, no more than this is looked at. */
+const MAX_WINDOW = 64
+
+/**
+ * How many of the newest calls are compared. Calls side by side may be more than a window holds: of those, as many
+ * responses as make a repetition.
+ */
+function sizeOf(
+  window: Trail['window'],
+  step: number,
+  { windowSize, repetitionThreshold }: LoopLimits,
+): number {
+  if (window.length < windowSize) return windowSize
+  const responses = Math.min(repetitionThreshold, windowSize)
+  const first = window.findIndex((trace) => trace.step > step - responses)
+  const size = first === -1 ? 0 : window.length - first + 1
+  return Math.max(windowSize, Math.min(size, MAX_WINDOW))
+}
+
 /** Takes one call into the trail. `step` is the number of the response that made it. */
 export function follow(trail: Trail, strike: Strike, step: number, limits: LoopLimits): Trail {
   const isNew = !trail.window.some((known) => isSamePair(known, strike))
@@ -98,7 +117,7 @@ export function follow(trail: Trail, strike: Strike, step: number, limits: LoopL
   const tool = strike.tool.slice(0, MAX_NAME)
   const trace: Trace = { tool, call, outcome, isPoll, isChange, step, isNew, isSpent: false }
   return {
-    window: withNewest(trail.window, trace, limits.windowSize),
+    window: withNewest(trail.window, trace, sizeOf(trail.window, step, limits)),
     streak: extended(trail.streak, strike),
     steps: step,
   }

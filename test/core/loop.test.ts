@@ -37,6 +37,11 @@ describe('a loop', () => {
       found: ['4:same_call'],
     },
     {
+      what: 'more calls side by side than a window holds, three times',
+      story: 'a=1+b=1+c=1+d=1+e=1+f=1 '.repeat(3),
+      found: ['16:repetition'],
+    },
+    {
       what: 'a change repeated with success',
       story: 'write!=ok write!=ok write!=ok',
       found: ['2:repetition'],
@@ -78,6 +83,11 @@ describe('a loop', () => {
       story: 'scroll!=ok see=1 scroll!=ok see=2 scroll!=ok see=3 scroll!=ok see=4',
     },
     { what: 'the same three calls side by side, twice', story: 'a=1+b=2 a=1+b=2 c=1' },
+    { what: 'many calls side by side, twice', story: 'a=1+b=1+c=1+d=1+e=1+f=1 '.repeat(2) },
+    {
+      what: 'one call beside many that are new each time',
+      story: 'a=1+b=1+c=1+d=1+e=1+f=1 a=1+g=1+h=1+i=1+j=1+k=1 a=1+l=1+m=1+n=1+o=1+p=1',
+    },
     { what: 'equal calls of one response', story: 'a=1+a=1+a=1+a=1+a=1+a=1' },
     {
       what: 'equal calls further apart than the window is long',
@@ -130,6 +140,7 @@ describe('the settings of a loop', () => {
   it('say how far back to look', () => {
     const story = 'b=1 c=1 c=1 b=1 c=1'
     expect(tell(story, policyWith({ window_size: 3 })).found).toEqual([])
+    expect(tell('a=1 b=1 a=1 c=1 a=1', policyWith({ window_size: 2 })).found).toEqual([])
     expect(tell(story, policyWith({ window_size: 4 })).found).toEqual(['4:repetition'])
   })
 
