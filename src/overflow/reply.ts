@@ -1,4 +1,5 @@
 /** A provider's refusal without its envelopes: what is written in it, and the fields that tell machines what it is. */
+import { dictionaryAt } from './literal.ts'
 import { bounded, normalised } from './text.ts'
 
 /** A refusal as it came. */
@@ -88,11 +89,11 @@ const ENVELOPES = new Set([
 ])
 
 /** What names that nobody listed end with: `OriginalMessage`, `upstream_error_message`, `extError`. */
-const MESSAGE_ENDS = /(?:message|msg|error|errors|errortext|description|exception)$/
+const MESSAGE_ENDS = /(?:message|msg|error|errors|errortext|description|exception|(?<!request)body|response)$/
 const ENVELOPE_ENDS = /(?:error|errors|response|fault|exception|cause)$/
 
 /** Bounds of what is looked at: an error that nests deeper, or is longer, says nothing more. */
-const MAX_DEPTH = 8
+const MAX_DEPTH = 12
 const MAX_ITEMS = 16
 const MAX_FIELDS = 64
 
@@ -114,23 +115,31 @@ function parsed(text: string): unknown {
   }
 }
 
-/** The JSON that a text holds from its first brace on: a whole number of braces, or as far as it goes. */
-function embeddedJson(text: string): unknown {
+interface Embedded {
+  readonly value: unknown
+  /** Where it stands in the text. */
+  readonly start: number
+  readonly end: number
+}
+
+/** The JSON that a text holds from its first brace on, as far as it goes, or the dictionary that Python would print for it. */
+function embeddedJson(text: string): Embedded | undefined {
   const start = text.search(/[[{]/)
   if (start === -1) return undefined
   for (const close of ['}', ']']) {
-    const end = text.lastIndexOf(close)
+    const end = text.lastIndexOf(close) + 1
     if (end > start) {
-      const value = parsed(text.slice(start, end + 1))
-      if (isRecord(value) || (Array.isArray(value) && value.some(isRecord))) return value
+      const value = parsed(text.slice(start, end))
+      if (isRecord(value) || (Array.isArray(value) && value.some(isRecord))) return { value, start, end }
     }
   }
-  return bracedJson(text, text.indexOf('{'))
+  const brace = text.indexOf('{')
+  if (brace === -1) return undefined
+  return bracedJson(text, brace) ?? dictionaryAt(text, brace)
 }
 
 /** The object that begins at `start`, where something other than its end follows it. */
-function bracedJson(text: string, start: number): unknown {
-  if (start === -1) return undefined
+function bracedJson(text: string, start: number): Embedded | undefined {
   let depth = 0
   let isQuoted = false
   for (let at = start; at < text.length; at++) {
@@ -140,7 +149,10 @@ function bracedJson(text: string, start: number): unknown {
       else if (char === '"') isQuoted = false
     } else if (char === '"') isQuoted = true
     else if (char === '{') depth++
-    else if (char === '}' && --depth === 0) return parsed(text.slice(start, at + 1))
+    else if (char === '}' && --depth === 0) {
+      const value = parsed(text.slice(start, at + 1))
+      return value === undefined ? undefined : { value, start, end: at + 1 }
+    }
   }
   return undefined
 }
@@ -151,11 +163,24 @@ function eventData(text: string): string[] {
   return text.split(/\r\n|\n|\r/).flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trim()] : []))
 }
 
-/** Codes of a dictionary as Python prints it: no JSON, but as good. */
+/** Codes of a dictionary that is printed in part. */
 function codesOfRepr(text: string, found: Collected): void {
   for (const [, code = ''] of text.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g)) {
     found.codes.add(code.toLowerCase())
   }
+}
+
+/** Lines of a stack say where, not what. */
+const FRAME =
+  /^[ \t]{0,80}(?:traceback \(|file "|at [\w.$<>]{1,80} ?\(|(?:raise|return|await|yield|self)\b|[\^~]+[ \t]*$|during handling of|the above exception)/i
+const STACK = /traceback \(most recent call last\)|\n[ \t]{1,40}at [\w.$<>]{1,80} ?\(/i
+
+function withoutFrames(text: string): string {
+  if (!STACK.test(text)) return text
+  return text
+    .split('\n')
+    .filter((line) => !FRAME.test(line))
+    .join('\n')
 }
 
 function takeText(text: string, found: Collected, depth: number): void {
@@ -177,10 +202,12 @@ function takeText(text: string, found: Collected, depth: number): void {
     found.texts.push(cut)
     return
   }
-  // What stands around it names at most the layer that it went through.
-  const before = cut.slice(0, cut.search(/[[{]/))
+  // What stands before it names at most the layer that it went through; after it another refusal may stand.
+  const before = cut.slice(0, inside.start)
   if (before.trim() !== '') found.texts.push(before)
-  take(inside, found, depth + 1)
+  take(inside.value, found, depth + 1)
+  const after = cut.slice(inside.end)
+  if (/\w/.test(after)) takeText(after, found, depth + 1)
 }
 
 function take(value: unknown, found: Collected, depth: number): void {
@@ -197,7 +224,12 @@ function take(value: unknown, found: Collected, depth: number): void {
     found.texts.push(`${String(loc.findLast((part) => typeof part === 'string') ?? '')}: ${bounded(msg)}`)
     return
   }
-  for (const [key, field] of Object.entries(value).slice(0, MAX_FIELDS)) takeField(key, field, found, depth)
+  const fields = Object.entries(value).slice(0, MAX_FIELDS)
+  const before = found.texts.length
+  for (const [key, field] of fields) takeField(key, field, found, depth)
+  // An envelope that nobody listed.
+  if (found.texts.length > before) return
+  for (const [, field] of fields) if (isRecord(field)) take(field, found, depth + 1)
 }
 
 function takeField(key: string, field: unknown, found: Collected, depth: number): void {
@@ -217,11 +249,7 @@ function takeField(key: string, field: unknown, found: Collected, depth: number)
 export function unwrap({ status, body }: RawReply): Reply {
   const found: Collected = { texts: [], codes: new Set(), numbers: new Map() }
   take(body, found, 0)
-  // An envelope that nobody listed.
-  if (found.texts.length === 0 && isRecord(body)) {
-    for (const field of Object.values(body).slice(0, MAX_FIELDS)) if (isRecord(field)) take(field, found, 1)
-  }
-  const text = bounded(found.texts.join('\n'))
+  const text = bounded(found.texts.map(withoutFrames).join('\n'))
   const lines = text.split('\n').map(normalised)
   return {
     status,

@@ -9,6 +9,16 @@ const examples = QUIRKS.flatMap((quirk, at) =>
   quirk.examples.map((example, nth) => ({ quirk, at, example, title: `${quirk.id} #${nth + 1}` })),
 )
 
+/** As Python prints it. */
+function printed(value: unknown): string {
+  if (typeof value === 'string') {
+    const text = value.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')
+    return text.includes("'") && !text.includes('"') ? `"${text}"` : `'${text.replaceAll("'", "\\'")}'`
+  }
+  const fields = Object.entries(value as Record<string, unknown>)
+  return `{${fields.map(([name, field]) => `'${name}': ${printed(field)}`).join(', ')}}`
+}
+
 describe('the registry of quirks', () => {
   it.each(examples)('$title is claimed by its owner, and by nobody earlier', ({ quirk, at, example }) => {
     const reply = unwrap(example)
@@ -69,6 +79,26 @@ describe('the registry of quirks', () => {
         error: { message: `litellm.BadRequestError: XException - ${JSON.stringify({ error: { message } })}` },
       }),
       (message) => `Error code: 400 - ${JSON.stringify({ type: 'error', error: { message } })}`,
+      (message) => `Error code: 400 - {'object': 'error', 'message': ${printed(message)}, 'param': None}`,
+      (message) => ({
+        error: {
+          message: `litellm.BadRequestError: XException - ${printed({ error: { message } })}. Received`,
+        },
+      }),
+      (message) =>
+        `Traceback (most recent call last):\n  File "/app/completions.py", line 512, in create\n    raise self._make_status_error(err.response)\nBadRequestError: ${JSON.stringify({ message })}`,
+      (message) => ({
+        error: { message: 'Bad Request', cause: { responseBody: JSON.stringify({ message }) } },
+      }),
+      (message) =>
+        `{"message": "the first upstream is down"} and then ${JSON.stringify({ error: { message } })}`,
+      (message) => ({ outer: { inner: { error: { message } } } }),
+      (message) =>
+        JSON.stringify({
+          error: {
+            message: JSON.stringify({ error: { metadata: { raw: JSON.stringify({ error: { message } }) } } }),
+          },
+        }),
       (message) => ({ ErrorCode: 'FROM_MODEL', OriginalMessage: JSON.stringify({ error: message }) }),
       (message) => ({ header: { code: 10907, message } }),
       (message) => ({ code: 11115, extError: { message, StatusCode: 400 } }),
@@ -148,6 +178,11 @@ describe('the registry of quirks', () => {
       '{"error":',
       '[',
       "'code': 'a' ",
+      "{'a': ",
+      "{'a': ('b', 1.5, None)} ",
+      '{"a":1} ',
+      '\n ',
+      '\nat a(',
       '1,000',
       'too ',
       '(1 + ',

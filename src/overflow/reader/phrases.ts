@@ -172,8 +172,15 @@ const ABOUT = new Set(['about', 'approximately', '~', 'roughly', 'least', 'at', 
 /** What stands before an HTTP status or an error's own number. */
 const STATUS_WORDS = new Set(['failed', 'status', 'http', 'code', 'errno'])
 
-export function hasOtherUnit(left: readonly string[], right: readonly string[]): boolean {
+/** `API error: 400 …`, or a status that opens a text. */
+function isStatus(left: readonly string[], right: readonly string[], value: number): boolean {
+  if (value < 400 || value >= 600 || TOKENS.has(right[0] ?? '')) return false
+  return left.length === 0 || left.slice(0, 2).includes('error')
+}
+
+export function hasOtherUnit(left: readonly string[], right: readonly string[], value: number): boolean {
   const [unit = '', next = ''] = right
+  if (isStatus(left, right, value)) return true
   // `<400>`
   if (left[0] === '<' && unit === '>') return true
   if (left[0] === '[' && unit === ']') return true

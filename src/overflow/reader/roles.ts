@@ -98,7 +98,7 @@ function roleOf(
   // `the maximum of N exceeded`, and languages whose verbs come last.
   const leadsToNumber = isNumber(sentence[at + right.length + 1])
   const endsInVerb =
-    !leadsToNumber && cueOf(head(right).at(-1) ?? '') === 'exceed' && head(right).length === 1
+    !leadsToNumber && cueOf(head(right)[0] ?? '') === 'exceed' && !/\w/.test(head(right)[1] ?? '')
   if (endsInVerb && before === 'bound') return 'limit'
   if (isCompared(right)) return 'value'
   if (left[0] === '(' && ASKED.has(head(right)[0] ?? '')) return 'value'
@@ -122,7 +122,8 @@ export function figuresOf(sentence: Sentence): Figure[] {
     if (atom.kind !== 'number' || atom.isNegative) return []
     const left = leftOf(sentence, at)
     const right = ownRight(sentence, at)
-    if (hasOtherUnit(left, right) || isDifference(sentence, at) || isSum(sentence, at, left)) return []
+    if (hasOtherUnit(left, right, atom.value) || isDifference(sentence, at) || isSum(sentence, at, left))
+      return []
     const range = rangeEnd(sentence, at)
     if (range.isStart) return []
     const role = range.isEnd ? 'limit' : roleOf(sentence, at, left, right)
