@@ -181,10 +181,23 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
   return [next, { ...loop, id, warnings, notice: loopNotice(loop, backOffOf(loop, warnings)) }]
 }
 
+/**
+ * The ladder without what was said about loops of this call, which has now brought another result: whoever waited for that
+ * and waits again has ignored nothing. Where any results count, it changes nothing.
+ */
+function withoutLoopsOf(ladder: LoopMemory['ladder'], call: Hash): LoopMemory['ladder'] {
+  const kept = Object.entries(ladder).filter(
+    ([pattern, { loop }]) => pattern === 'same_call' || !loop.split(' ').includes(call),
+  )
+  return kept.length === Object.keys(ladder).length ? ladder : Object.fromEntries(kept)
+}
+
 function takeIn(memory: LoopMemory, call: LoopCall, step: number, policy: LoopPolicy): LoopMemory {
   const trail = follow(memory.trail, call, step, policy)
   const isNew = trail.window.at(-1)?.isNew === true
-  const { ladder, refusing, blocks } = memory
+  const { refusing, blocks } = memory
+  const ladder =
+    isNew && memory.ladder !== NO_LOOP.ladder ? withoutLoopsOf(memory.ladder, call.call) : memory.ladder
   if (isNew && refusing?.calls.includes(call.call) === false) {
     // What is new and different leaves the loop, and what was counted of it counts no more.
     const left = follow(spend(memory.trail), call, step, policy)

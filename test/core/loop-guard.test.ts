@@ -105,6 +105,20 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('a=2', POLICY, memory).memory, 'a')).toBe(true)
   })
 
+  it('that waits until the result changes, and later waits again, has ignored nothing', () => {
+    const phase = (name: string) => `${name}!=ok ${'get?=run '.repeat(6)}get?=ok `
+    const { findings, memory } = tell(
+      `${phase('build1')}${phase('build2')}build3!=ok ${'get?=run '.repeat(5)}`,
+    )
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1])
+    expect(isRefused(memory, 'get')).toBe(false)
+  })
+
+  it('that goes back to a loop whose results are what they were has', () => {
+    const { findings } = tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 a=1')
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2])
+  })
+
   it('that heeds each warning and later repeats something else is not refused', () => {
     const { findings, memory } = tell('a=1 a=1 a=1 x=1 b=1 b=1 b=1 y=1 c=1 c=1 c=1 z=1 d=1 d=1')
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1, 1])
