@@ -83,21 +83,30 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     },
   )
 
-  it('goes on without tool_choice when the provider refuses it, and remembers', async () => {
-    const script: Script = (request, number) =>
-      request.json.tool_choice === 'none'
-        ? { status: 400, body: { error: { message: 'tool_choice none is not supported' } } }
-        : runaway()(request, number)
-    const { last, stops, url, provider, events } = await stoppedRun(script, stream)
-    expect(last.message.content).toBe('This is what I found so far.')
-    expect(stops).toHaveLength(2)
-    expect(events).toContainEqual(
-      expect.objectContaining({ kind: 'alteration_refused', alteration: 'tool_choice', upstream: 'openai' }),
-    )
-    const before = provider.requests.length
-    await runAgent(url, [...START, { role: 'user', content: 'And another thing.' }], { stream, max: 4 })
-    expect(provider.requests.slice(before).some((request) => request.json.tool_choice === 'none')).toBe(false)
-  })
+  it.each([400, 404])(
+    'goes on without tool_choice when the provider refuses it with %i, and remembers',
+    async (status) => {
+      const script: Script = (request, number) =>
+        request.json.tool_choice === 'none'
+          ? { status, body: { error: { message: 'tool_choice none is not supported' } } }
+          : runaway()(request, number)
+      const { last, stops, url, provider, events } = await stoppedRun(script, stream)
+      expect(last.message.content).toBe('This is what I found so far.')
+      expect(stops).toHaveLength(2)
+      expect(events).toContainEqual(
+        expect.objectContaining({
+          kind: 'alteration_refused',
+          alteration: 'tool_choice',
+          upstream: 'openai',
+        }),
+      )
+      const before = provider.requests.length
+      await runAgent(url, [...START, { role: 'user', content: 'And another thing.' }], { stream, max: 4 })
+      expect(provider.requests.slice(before).some((request) => request.json.tool_choice === 'none')).toBe(
+        false,
+      )
+    },
+  )
 
   it('ends in the fallback text when the provider refuses every form, never in an error', async () => {
     const script: Script = ({ body }, number) =>
