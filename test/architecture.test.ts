@@ -71,7 +71,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'node:',
   ],
   ops: ['telemetry/', 'store/store.ts', 'ops/', 'fastify'],
-  config: ['config/', 'core/', 'catalogue/', 'overflow/', 'zod', 'yaml', 'node:fs'],
+  config: ['config/', 'core/', 'catalogue/', 'overflow/', 'zod', 'yaml', 'node:fs', 'node:buffer'],
 }
 
 function isAllowed(name: string, allowed: readonly string[]): boolean {
