@@ -135,7 +135,9 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
     error instanceof errors.HTTPParserError ||
     error instanceof errors.ResponseContentLengthMismatchError
   ) {
-    const message = `Governor got an answer from ${where} that is not valid HTTP (${code}). ${check}`
+    // undici's parser has no codes for what it can't read, but words.
+    const what = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
+    const message = `Governor got an answer from ${where} that is not valid HTTP (${what}). ${check}`
     return { status: 502, code: 'upstream_broken', message, cause: error }
   }
   const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]

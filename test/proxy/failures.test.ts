@@ -122,7 +122,7 @@ describe('an upstream', () => {
       wire.write(bytes)
     })
     const { url } = await startGovernor(upstream.url)
-    await expectFailure(url, '502 Bad Gateway', 'upstream_broken', /not valid HTTP/)
+    await expectFailure(url, '502 Bad Gateway', 'upstream_broken', /not valid HTTP \(.+\)\. /)
   })
 
   it.each([
