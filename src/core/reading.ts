@@ -5,6 +5,7 @@
 import type { Conversation } from './conversation.ts'
 import { type Hash, hashOfText, listed } from './hash.ts'
 import { humanText, type ScaffoldRegistry } from './scaffolding.ts'
+import { WRITTEN_CALLS, WRITTEN_RESULT } from './scaffolds.ts'
 
 /** An assistant message. All readings that go on from one another share it, so that it is hashed once. */
 export interface Step {
@@ -55,6 +56,13 @@ function isPersonsPicture(conversation: Conversation, index: number): boolean {
   return conversation.texts(index).length === 0 && (index === 0 || conversation.resultCount(index - 1) === 0)
 }
 
+/** Is what was said the result of calls that stand in the text of the message before it? */
+function isWrittenResult(said: string, conversation: Conversation, index: number): boolean {
+  if (index === 0 || !WRITTEN_RESULT.test(said)) return false
+  if (conversation.role(index - 1) !== 'assistant') return false
+  return conversation.texts(index - 1).some((text) => WRITTEN_CALLS.test(text))
+}
+
 /**
  * What a human said in a message, which may be a picture without words, or words beside what tools gave; `undefined` where
  * it is none of a human.
@@ -66,7 +74,7 @@ export function humanWords(
 ): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
   const said = humanText(conversation.texts(index), registry)
-  if (said !== '') return said
+  if (said !== '') return isWrittenResult(said, conversation, index) ? undefined : said
   return conversation.resultCount(index) === 0 && isPersonsPicture(conversation, index) ? '' : undefined
 }
 

@@ -30,6 +30,8 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'Output token limit hit. Resume directly',
     '[Request interrupted by user',
     'Base directory for this skill: ',
+    'Stop hook feedback:',
+    'SubagentStop hook feedback:',
   ),
   ...scaffold(
     'codex',
@@ -159,11 +161,27 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     '[BUDGET: Time ',
     REPEATING,
   ),
+  // What goose tells of time and place: before the newest response, so that it stands elsewhere in each request.
+  ...scaffold('goose', 'tag', 'info-msg'),
+  ...scaffold('pydantic-ai', 'prefix', 'Plain text responses are not permitted, please '),
+  ...scaffold('kimi-cli', 'prefix', '<system>CHECKPOINT '),
+  ...scaffold(
+    'letta',
+    'prefix',
+    '{"type": "heartbeat", "reason": "[This is an automated system message hidden from the user]',
+  ),
   ...scaffold('goose', 'exact', 'Please summarize the conversation history provided in the system prompt.'),
   ...scaffold('crush', 'prefix', 'Provide a detailed summary of our conversation above.'),
   ...scaffold('crush', 'prefix', 'The previous session was interrupted because it got too long,'),
   ...scaffold('aider', 'prefix', 'I spoke to you previously about a number of things.'),
 ]
+
+/**
+ * Calls that an agent is shown in text though it made them by the API, and what their results begin with: smolagents.
+ * Only together they tell; people write of observations and errors too.
+ */
+export const WRITTEN_CALLS = /(?:^|\n)Calling tools:\n\[\{'id': /
+export const WRITTEN_RESULT = /^\s{0,8}(?:Observation:\n|Error:\n|Call id: \S{1,64}\nError:\n)/
 
 const REASONIX_PROSE =
   'Summarize in plain prose what you learned from the tool results above. Do NOT emit any tool calls, function-call markup, DSML invocations, or SEARCH/REPLACE edit blocks — they will be silently discarded. Just plain text.'

@@ -52,6 +52,22 @@ describe('the iteration that a transcript shows', () => {
         ]),
       ],
     ],
+    [
+      'goes on after results in text of calls in text',
+      3,
+      [
+        ...TASK,
+        said("Calling tools:\n[{'id': 'c1', 'type': 'function'}]"),
+        user([{ type: 'text', text: 'Observation:\nthree files' }]),
+        said("One more.\nCalling tools:\n[{'id': 'c2', 'type': 'function'}]"),
+        user('Call id: c2\nError:\nno such file'),
+      ],
+    ],
+    [
+      'starts again with a human who writes of an observation',
+      1,
+      [...TASK, ...steps('a', 2), said('Done.'), user('Observation:\nIt is slow.')],
+    ],
     ['goes on after a system message in the middle', 3, [...TASK, ...steps('a', 2), system('Be brief.')]],
     [
       'goes on after a message of an unknown role',
