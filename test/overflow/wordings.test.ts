@@ -284,6 +284,32 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
     'clamp_output_only',
     { maxOutput: 4096 },
   ],
+  [
+    'total tokens 9000 (input 7000 + max output 2000) exceed context window 8192',
+    'clamp_output_only',
+    { limit: 8192, promptTokens: 7000, maxOutput: 1192 },
+  ],
+  [
+    'Requested max_tokens 2000 leaves no room: prompt is 7000 tokens and the context window is 8192 tokens',
+    'clamp_output_only',
+    { limit: 8192, promptTokens: 7000, maxOutput: 1192 },
+  ],
+  [
+    'max_tokens=9000 cannot be greater than max_model_len=8192. Request fewer output tokens.',
+    'clamp_output_only',
+    { limit: 8192, maxOutput: 8192 },
+  ],
+  [
+    'Prompt of 9001 tokens and 0 draft tokens, too large for small-model with 8192 maximum context length',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
+  ['The input length should be within [1, 8192]', 'shrink_context', { limit: 8192 }],
+  [
+    'Input too long. Recieved 9001 tokens, but the maximum input length is 8192 tokens.',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
 ]
 
 /** Errors that use the same words about something else. */
@@ -362,6 +388,11 @@ const OTHERS: readonly [status: number, message: string][] = [
   [429, '当前分组上游负载已饱和，请稍后再试'],
   [400, '请求频率超过限制'],
   [400, 'Token余额不足'],
+  [400, 'Requested prompt logprobs of 30, which is greater than max allowed: 20'],
+  [500, 'Failed to parse input at pos 512: <|channel|>analysis'],
+  [400, 'session token limit exceeded: 5 active sessions, maximum 3'],
+  [400, 'Too many tokens used today. Limit resets at midnight.'],
+  [400, 'Audio input too long: 1800 seconds, maximum 1500 seconds'],
   [400, '<400> InvalidParameter: The input messages do not contain elements with the role of user'],
   [400, 'BadRequestError -> messages: the conversation ends with the assistant'],
   [400, 'Malformed input request: #/temperature: 2 is not less or equal to 1'],

@@ -6,7 +6,7 @@ export const attachments: Quirk = {
   claims: 'Images, files and tools that are too large or too many.',
   source: 'docs.anthropic.com: image exceeds 5 MB maximum',
   read: ({ text }) =>
-    /(?:image|pdf|file|audio|video|attachment|document)s?\b[^.\n]{0,60}(?:too (?:large|many|big)|exceeds?)/.test(
+    /(?:image|pdf|file|audio|video|attachment|document)s?\b[^.\n]{0,60}(?:too (?:large|many|big)|exceeds?)|(?:audio|video|clip)s?\b[^.\n]{0,60}too long/.test(
       text,
     ) && !/\btokens?\b|context/.test(text)
       ? 'none'

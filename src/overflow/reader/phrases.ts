@@ -92,9 +92,13 @@ export function isPassive(right: readonly string[]): boolean {
 
 const ROOM = new Set(['remain', 'remains', 'remaining', 'left', 'leaving', 'leaves', 'room'])
 
-/** What is left of a window. */
+/** What is left of a window: `leaving N`, `N remain`; after a colon something else is said. */
 export function isRoom(left: readonly string[], right: readonly string[]): boolean {
-  return left.slice(0, 4).some((word) => ROOM.has(word)) || ROOM.has(head(right)[0] ?? '')
+  const colon = left.indexOf(':')
+  const near = left.slice(0, colon === -1 || colon === 0 ? 4 : Math.min(4, colon))
+  return (
+    near.some((word) => ROOM.has(word)) || /^(?:remain|remains|remaining|left)$/.test(head(right)[0] ?? '')
+  )
 }
 
 /** Words after a number by which it was asked for: `9001 tokens received`. */

@@ -13,7 +13,7 @@ import {
   isRoom,
 } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
-import { cueOf, type Noun } from './words.ts'
+import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
 
 /** `room`: what the input leaves for the output. */
 export type Role = 'limit' | 'value' | 'excess' | 'room'
@@ -71,6 +71,10 @@ const valueAt = (sentence: Sentence, at: number): number | undefined => {
   return atom?.kind === 'number' ? atom.value : undefined
 }
 
+/** `N maximum context length`, whatever was said before. */
+const isMaximum = ([first = '', second = '']: readonly string[]): boolean =>
+  /^max(?:imum)?$/.test(first) && nounOfWord(second) === 'window'
+
 const OFFERED = new Set(['available', 'allowed', 'supported', 'permitted', 'maximum', 'max'])
 
 function roleOf(
@@ -102,7 +106,7 @@ function roleOf(
   if (endsInVerb && before === 'bound') return 'limit'
   if (isCompared(right)) return 'value'
   if (left[0] === '(' && ASKED.has(head(right)[0] ?? '')) return 'value'
-  if (isLimitAfter(right, leadsToNumber) && before !== 'value') return 'limit'
+  if (isLimitAfter(right, leadsToNumber) && (before !== 'value' || isMaximum(right))) return 'limit'
   if (before) return before === 'value' ? 'value' : 'limit'
   const noun = nounOf(left, right, 'value')
   if (noun === 'window') return 'limit'
@@ -111,9 +115,13 @@ function roleOf(
 
 /** The words after a number; in `input=7000 output=2000` those before the next number are about that. */
 function ownRight(sentence: Sentence, at: number): string[] {
-  const right = rightOf(sentence, at)
+  const all = rightOf(sentence, at)
+  const bracket = all.indexOf('(')
+  // `140000 tokens (input 120000 + …`: what is in the bracket is about the numbers in it.
+  const isOpen = bracket !== -1 && !all.includes(')') && isNumber(sentence[at + all.length + 1])
+  const right = isOpen ? all.slice(0, bracket) : all
   const names = (right.at(-1) === '=' || right.at(-1) === ':') && right.length <= 3
-  return names && isNumber(sentence[at + right.length + 1]) ? [] : right
+  return names && isNumber(sentence[at + all.length + 1]) ? [] : right
 }
 
 /** The figures of one sentence, in order. */

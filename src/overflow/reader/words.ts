@@ -31,7 +31,7 @@ const CUES: ReadonlyMap<string, Cue> = table<Cue>({
     max_sequence_length max_input_length just restricted budget size
     höchstens maximalen maximum-limit grenze limites максимум максимальная максимальный максимальной лимит лимита`,
   value: `max_tokens max_completion_tokens max_new_tokens max_output_tokens num_predict n_predict requested requests request requesting resulted results resulting contains contain containing contained has have had
-    having given give got get received receive provided provide passed sent submitted supplied used uses use using consumed
+    having given give got get received receive recieved provided provide passed sent submitted supplied used uses use using consumed
     consumes currently current actual actually needs need needed requires require required was were asked ask asks generated
     produces comes came holds counted count counts estimated approximately reached keep plus was: found saw measured totals totaling totalling
     amounts adds tokenized tokenised encoded long attempted tried trying asking wants wanted specified prompted observed

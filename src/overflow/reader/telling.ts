@@ -1,0 +1,177 @@
+/** Which sentences tell that something is too much, and that it is a matter of context. */
+import type { Atom, Sentence } from './atoms.ts'
+import { MODALS } from './phrases.ts'
+import { wordAt } from './place.ts'
+import { type Figure, figuresOf } from './roles.ts'
+import { cueOf, FULL, nounOf, SIZES, TOKENS } from './words.ts'
+
+export const wordsOf = (sentence: Sentence): string[] =>
+  sentence.flatMap((atom: Atom) => (atom.kind === 'word' ? [atom.word] : []))
+
+/** What is compared is too little to be tokens: it is a count of something else. */
+function isTiny(figures: readonly Figure[]): boolean {
+  const has = (role: Figure['role']) => figures.some((figure) => figure.role === role)
+  const most = Math.max(0, ...figures.map(({ value }) => value))
+  return has('limit') && (most < 16 || (has('value') && most < 100))
+}
+
+/** Words that are about a context; others that a table calls nouns may be about anything. */
+const STRONG = new Set(
+  `context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation messages sequence seq transcript completion
+  max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens
+  prompt_tokens max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat
+  kontext kontextlänge contexto contexte контекст контекста контекстного eingabe entrada entrée запрос токенов tokens. fichas jetons`.split(
+    /\s+/,
+  ),
+)
+
+/** A single token is a key, unless it is counted. */
+function isStrong(word: string, next: string): boolean {
+  if (OUTPUT_FIELD.test(word)) return true
+  if (word === 'message' || word === 'text') return false
+  if (word === 'token') return /^(?:limit|count|length|budget|window|size|limits|quota)$/.test(next)
+  return STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)
+}
+
+/** `the message is too long`: what else a text may be too much in is no matter of context. */
+function isLongMessage(words: readonly string[]): boolean {
+  return /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/.test(words.join(' '))
+}
+
+/** What is counted, and is no part of a context. */
+const THINGS =
+  /^(?:images?|pages?|tools?|functions?|files?|pixels?|px|documents?|properties|parameters?|attachments?|choices|videos?|audios?)$/
+
+/** Numbers of images, tools or pages, and none of tokens: too much of something else. */
+export function countsThings(sentence: Sentence): boolean {
+  const words = wordsOf(sentence)
+  if (words.some((word) => /token|context/.test(word))) return false
+  if (
+    /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/.test(
+      words.join(' '),
+    )
+  )
+    return true
+  return sentence.some(
+    (atom, at) => atom.kind === 'number' && [1, 2].some((on) => THINGS.test(wordAt(sentence, at + on))),
+  )
+}
+
+/** A bound stated in tokens, where nothing but a refusal for it would say it. */
+function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
+  const words = wordsOf(sentence)
+  const isBound = (at: number) =>
+    TOKENS.has(wordAt(sentence, at + 1)) || wordAt(sentence, at + 1) === '-token'
+  const isStated = figuresOf(sentence).some(
+    ({ role, value, noun, at }) =>
+      role === 'limit' && value >= 256 && isBound(at) && (isTooMuch || noun === 'input' || noun === 'window'),
+  )
+  return (
+    isStated &&
+    words.some((word) => MOST.has(word)) &&
+    !words.some((word) => word === 'not' || word.endsWith("n't"))
+  )
+}
+
+const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
+
+function isModelLength(words: readonly string[]): boolean {
+  return /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/.test(
+    words.join(' '),
+  )
+}
+
+const OVER_WHAT = new Set(['the', 'limit', 'maximum', 'budget', 'model', 'max', 'its', 'our', 'this', 'your'])
+
+export function saysTooMuch(words: readonly string[]): boolean {
+  return words.some((word, at) => {
+    const next = words[at + 1] ?? ''
+    const after = words[at + 2] ?? ''
+    if (word === 'too' || word === 'zu' || word === 'trop' || word === 'demasiado' || word === 'слишком')
+      return SIZES.has(next) || SIZES.has(after)
+    if (word === 'over' || word === 'above' || word === 'beyond') return OVER_WHAT.has(next)
+    if (word === 'more' || word === 'fewer') return next === 'than' && word === 'more'
+    if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
+    if (word === 'fit')
+      return words
+        .slice(Math.max(0, at - 3), at)
+        .some((before) => /^(?:not|n't|doesn't|don't|cannot|can't|won't|didn't)$/.test(before))
+    if (word === 'length_exceeded' || word === 'context_length_exceeded') return true
+    return cueOf(word) === 'exceed'
+  })
+}
+
+function isFull(words: readonly string[]): boolean {
+  return (
+    words.some((word) => word === 'context' || word === 'window') &&
+    words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
+  )
+}
+
+/** Words by which a field of the request is held to a bound. */
+const HELD = new Set([
+  'must',
+  'should',
+  'range',
+  'most',
+  'supports',
+  'support',
+  '<=',
+  '<',
+  '≤',
+  'maximum',
+  'less',
+  'exceed',
+  'limit',
+  'supported',
+  'allowed',
+  'between',
+  'limited',
+  'capped',
+  'cap',
+])
+/** The request's field for the output cap, by its own name. */
+const OUTPUT_FIELD =
+  /^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)$/
+
+function holdsOutput(words: readonly string[], figures: readonly Figure[]): boolean {
+  const phrase = words.join(' ')
+  const namesIt =
+    words.some((word) => OUTPUT_FIELD.test(word)) ||
+    /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
+  const isBound = figures.some(({ role, value }) => role === 'limit' && value >= 16)
+  return (
+    namesIt &&
+    isBound &&
+    words.some((word) => HELD.has(word)) &&
+    !words.includes('least') &&
+    !words.includes('greater')
+  )
+}
+
+/** `input length should be within [1, 8192]`, `prompt tokens must not be more than 8192`. */
+function holdsInput(words: readonly string[], figures: readonly Figure[]): boolean {
+  return (
+    /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(words.join(' ')) &&
+    figures.some(({ role, value, noun }) => role === 'limit' && value >= 256 && noun !== 'output') &&
+    words.some((word) => MODALS.has(word)) &&
+    !words.includes('least') &&
+    !words.includes('greater')
+  )
+}
+
+/** Does this sentence tell of an overflow? `isTooMuch`: some sentence says that something is too much. */
+export function isTelling(sentence: Sentence, isTooMuch: boolean): boolean {
+  const words = wordsOf(sentence)
+  const figures = figuresOf(sentence)
+  if (isTiny(figures)) return false
+  const isAboutContext =
+    words.some((word, at) => isStrong(word, words[at + 1] ?? '')) ||
+    isLongMessage(words) ||
+    isModelLength(words)
+  return (
+    (isAboutContext &&
+      (saysTooMuch(words) || isFull(words) || holdsOutput(words, figures) || holdsInput(words, figures))) ||
+    statesBound(sentence, isTooMuch)
+  )
+}
