@@ -59,8 +59,14 @@ function parseFile(source: string, file: string, env: Environment): Parsed {
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
-  if (error)
-    throw new ConfigError(`${file}: not valid YAML: ${error.message.split('\n')[0]?.replace(/:$/, '')}`)
+  if (error) {
+    const told = error.message.replace(
+      /^Source contains multiple documents.* at/,
+      'a second document begins at',
+    )
+    const what = told.split('\n')[0]?.replace(/:$/, '')
+    throw new ConfigError(`${file}: not valid YAML: ${what}`)
+  }
   const readingOf = expandVariables(document, env, (node) => {
     const position = node.range ? lines.linePos(node.range[0]).line : '?'
     return `${file}, line ${position}`
@@ -163,7 +169,7 @@ function describe(value: unknown): string {
   if (Array.isArray(value)) return 'a list'
   if (isTree(value)) return 'keys and values'
   // A URL may hold a password, and a key.
-  const shown = JSON.stringify(value) ?? String(value)
+  const shown = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
   return shown.includes('://') ? shown.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : shown
 }
 

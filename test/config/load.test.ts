@@ -32,6 +32,8 @@ describe('a wrong configuration', () => {
       'budget: {max_iteration: 5}',
       'budget.max_iteration: unknown key: expected one of enabled, max_iterations,',
     ],
+    ['budget: {max_iterations: .inf}', 'budget.max_iterations: found Infinity: expected a number'],
+    ['budget: {}\n---\nbudget: {}', 'not valid YAML: a second document begins at line 2'],
     ['nope: 1', 'nope: unknown key: expected one of server, upstreams,'],
     [
       'upstreams: {x: {url: http://x, uri: 1}}',
