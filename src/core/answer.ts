@@ -8,11 +8,26 @@ const NOT_AN_ANSWER: readonly (readonly [open: string, close: string])[] = [
   ['<think>', '</think>'],
   ['<thinking>', '</thinking>'],
   ['<reasoning>', '</reasoning>'],
+  ['<thought>', '</thought>'],
+  ['<seed:think>', '</seed:think>'],
+  ['◁think▷', '◁/think▷'],
+  ['<|channel|>analysis<|message|>', '<|end|>'],
+  ['<|start|>assistant<|channel|>analysis<|message|>', '<|end|>'],
+  ['<|channel|>commentary to=', '<|call|>'],
+  ['<|start|>assistant<|channel|>commentary to=', '<|call|>'],
   ['<tool_call>', '</tool_call>'],
   ['<tool_calls>', '</tool_calls>'],
   ['<function_call>', '</function_call>'],
   ['<function_calls>', '</function_calls>'],
   ['<function=', '</function>'],
+  ['<tool_use>', '</tool_use>'],
+  ['<tool_code>', '</tool_code>'],
+  ['```tool_code', '```'],
+  ['<minimax:tool_call>', '</minimax:tool_call>'],
+  ['<seed:tool_call>', '</seed:tool_call>'],
+  ['<longcat_tool_call>', '</longcat_tool_call>'],
+  ['<start_function_call>', '<end_function_call>'],
+  ['<|tool_call_start|>', '<|tool_call_end|>'],
   ['<invoke ', '</invoke>'],
   ['<|tool_call|>', '<|/tool_call|>'],
   ['<|tool_call_begin|>', '<|tool_call_end|>'],
@@ -37,6 +52,38 @@ function withoutLeadingMarkup(text: string): string | undefined {
   return undefined
 }
 
+/** How a call begins that a model writes as plain JSON, or a list of such; in a code block or not. */
+const JSON_CALL = /^(?:```(?:json)?\s*)?\[?\s*\{\s*"(?:name|type|function)"\s*:/
+/** What may still turn out to begin so. */
+const JSON_CALL_SO_FAR = /^(?:```(?:j|js|jso|json)?\s*)?(?:\[?\s*(?:\{\s*(?:"[a-z]{0,8}(?:"\s*)?)?)?)?$/
+/** Longer ones are taken for answers. */
+const MAX_JSON_CALL = 65_536
+
+type Json = Readonly<Record<string, unknown>>
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Is it a tool's name and its arguments, and nothing else? */
+function isCall(value: unknown): boolean {
+  if (!isObject(value)) return false
+  const { name, arguments: args, parameters, type, function: made, id: _id, ...others } = value
+  if (Object.keys(others).length > 0) return false
+  if (made !== undefined) return (type ?? 'function') === 'function' && name === undefined && isCall(made)
+  return typeof name === 'string' && (type ?? 'function') === 'function' && isObject(args ?? parameters)
+}
+
+function isJsonCall(text: string): boolean {
+  if (text.length > MAX_JSON_CALL || !JSON_CALL.test(text)) return false
+  try {
+    const value: unknown = JSON.parse(text.replace(/^```(?:json)?|```$/g, ''))
+    return Array.isArray(value) ? value.every(isCall) : isCall(value)
+  } catch {
+    return false
+  }
+}
+
 /**
  * True only for real text: not empty, not only reasoning, not a tool call written out.
  * Linear: every step takes something off the front.
@@ -50,9 +97,14 @@ export function isRealAnswer(text: string): boolean {
   for (;;) {
     if (rest === '') return false
     const next = withoutLeadingMarkup(rest)
-    if (next === undefined) return true
+    if (next === undefined) return !isJsonCall(rest)
     rest = next.trim()
   }
+}
+
+/** The beginning of a call in JSON, as far as it can be told from another object. */
+function isCallSoFar(text: string): boolean {
+  return text.length <= MAX_JSON_CALL && JSON_CALL.test(text)
 }
 
 /**
@@ -70,7 +122,7 @@ export function mayStillBeMarkup(text: string): boolean {
       return true
     }
     const next = withoutLeadingMarkup(rest)
-    if (next === undefined) return false
+    if (next === undefined) return JSON_CALL_SO_FAR.test(rest) || isCallSoFar(rest)
     rest = next.trimStart()
   }
 }

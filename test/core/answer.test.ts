@@ -19,6 +19,21 @@ const MARKUP: readonly string[] = [
   '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search<｜tool▁calls▁end｜>',
   '<｜DSML｜function_calls><｜DSML｜invoke name="a"></｜DSML｜invoke></｜DSML｜function_calls>',
   '[TOOL_REQUEST]{"name": "a"}[END_TOOL_REQUEST]',
+  '<thought>hm</thought>',
+  '<seed:think>hm</seed:think>',
+  '◁think▷hm◁/think▷',
+  '<|channel|>analysis<|message|>hm<|end|>',
+  '<|start|>assistant<|channel|>analysis<|message|>hm<|end|>',
+  '<|channel|>commentary to=functions.search<|message|>{}<|call|>',
+  '<|start|>assistant<|channel|>commentary to=functions.search<|message|>{}<|call|>',
+  '<tool_use><name>search</name></tool_use>',
+  '<tool_code>search()</tool_code>',
+  '```tool_code\nsearch()\n```',
+  '<minimax:tool_call><invoke name="a"></invoke></minimax:tool_call>',
+  '<seed:tool_call><function=search></function></seed:tool_call>',
+  '<longcat_tool_call>search</longcat_tool_call>',
+  '<start_function_call>call:search{}<end_function_call>',
+  '<|tool_call_start|>[search()]<|tool_call_end|>',
 ]
 
 const anyText = fc
@@ -30,6 +45,10 @@ const anyText = fc
         '<think>',
         '</think>',
         '<tool_call>',
+        '{"name": "a", "arguments": {}}',
+        '{"name"',
+        '```json',
+        '[{',
         '<',
         '[TOOL',
         ' ',
@@ -74,6 +93,14 @@ describe('a final answer', () => {
     ['0', true],
     ['<b>Bold</b> words', true],
     ['<thinker>Rodin</thinker>', true],
+    ['{"name": "search", "parameters": {"q": "a"}}', false],
+    ['<think>hm</think>\n```json\n{"name": "search", "arguments": {}}\n```', false],
+    ['[{"type": "function", "function": {"name": "a", "arguments": {}}}]', false],
+    ['{"name": "Ada", "born": 1815}', true],
+    ['{"name": "search", "arguments": {}} is what I would call.', true],
+    ['{"answer": 42}', true],
+    ['[1, 2]', true],
+    ['<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>It is 42.', true],
     ['Reasoning whose beginning the template wrote.</think>\n\nIt is 42.', true],
     ['Reasoning whose beginning the template wrote.</think>\n', false],
     ['Reasoning.</think><tool_call>{}</tool_call>', false],
@@ -114,6 +141,14 @@ describe('the beginning of a reply', () => {
     for (const markup of MARKUP) {
       for (let end = 0; end <= markup.length; end++) expect(mayStillBeMarkup(markup.slice(0, end))).toBe(true)
     }
+  })
+
+  it('may still be a call in JSON until it is another object', () => {
+    const may = (text: string) => mayStillBeMarkup(text)
+    expect(['{', '[ {', '{"na', '{"name": "Ad', '```js', '```json\n{"typ'].map(may)).toEqual(
+      Array(6).fill(true),
+    )
+    expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map(may)).toEqual(Array(5).fill(false))
   })
 
   it.each(['H', 'Hello', '<b', '<thinkers', '[1', '<|end', ' <think>a</think> b', '</think>'])(
