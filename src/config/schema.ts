@@ -276,6 +276,7 @@ const ANY_ADDRESS = /^(?:0\.0\.0\.0|\[?::\]?)$/
 
 /** Would a request to this URL come back to Governor itself, and go round for ever? */
 function isOwnAddress(url: string, host: string, port: number): boolean {
+  if (!URL.canParse(url)) return false
   const { protocol, hostname, port: asked } = new URL(url)
   if (protocol !== 'http:' || Number(asked || 80) !== port) return false
   const isHere = LOOPBACK.test(hostname) || ANY_ADDRESS.test(hostname)
