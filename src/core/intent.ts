@@ -43,7 +43,10 @@ const UNFINISHED_WORDS: readonly string[] = [
   `not (?:ready|finished|complete|completed|done)`,
   'not yet',
   '(?:nothing|no [a-z ]{1,32}) yet',
+  "(?:has|have)(?:n't| not) (?:been )?(?:finished|completed|started|run|built|sent|processed|arrived) yet",
   'please wait',
+  'wait longer',
+  '(?:running|executing) in (?:the )?background',
   `(?:is|are) being (?:[a-z]{1,20}ed|built|sent|made|run)`,
   // `0/1     ContainerCreating`
   String.raw`\d{1,4}/\d{1,4} {1,16}(?:pending|containercreating|podinitializing|terminating|init:\d)`,
@@ -139,7 +142,7 @@ export function looksLikeChange(tool: string, argumentsText: string): boolean {
 
 /** What must stand in a text for it to say so, in JSON as in plain. */
 const MAYBE_UNFINISHED = new RegExp(
-  String.raw`still [rwpi]|process running|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\.|[^a-z\\]){0,4}(?:[a-z]{1,20}_)?${GOING_ON}`,
+  String.raw`still [rwpi]|process running|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|wait longer|in (?:the )?background|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\.|[^a-z\\]){0,4}(?:[a-z]{1,20}_)?${GOING_ON}`,
   'i',
 )
 

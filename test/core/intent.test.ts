@@ -50,6 +50,9 @@ describe('a call looks like polling', () => {
     'Progress: 35%',
     'Rendering: 99.5 % complete',
     'Your report is being prepared.',
+    "Some checks haven't completed yet",
+    '[The command timed out. You may wait longer for its output.]',
+    'Running in the background',
     'no new mail yet',
   ])('where the tool answers %j', (result) => {
     expect(saysUnfinished(result)).toBe(true)
