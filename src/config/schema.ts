@@ -192,9 +192,16 @@ const loopGuard = z.strictObject({
     ),
 })
 
+/** Names of sessions are logged, and told to whoever asks; a hash of the key tells tenants apart anyway. */
+const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
+
+const nameHeader = headerName.refine((name) => !HOLDS_KEY.test(name), {
+  error: 'holds a key, which is never logged: expected another header',
+})
+
 const sessions = z.strictObject({
   headers: z
-    .array(headerName)
+    .array(nameHeader)
     .default([
       'x-claude-code-session-id',
       'session-id',
@@ -206,7 +213,7 @@ const sessions = z.strictObject({
     ])
     .describe('Request headers that carry a session id, in order. x-governor-session always comes first.'),
   thread_headers: z
-    .array(headerName)
+    .array(nameHeader)
     .default(['x-claude-code-agent-id', 'thread-id'])
     .describe('Request headers that tell the conversations of one session apart (sub-agents).'),
   body_fields: z

@@ -34,6 +34,10 @@ describe('a wrong configuration', () => {
     ],
     ['budget: {max_iterations: .inf}', 'budget.max_iterations: found Infinity: expected a number'],
     ['budget: {}\n---\nbudget: {}', 'not valid YAML: a second document begins at line 2'],
+    ...['Authorization', 'x-api-key', 'x-goog-api-key', 'Cookie'].map((name) => [
+      `sessions: {headers: [x-session-id, ${name}]}`,
+      'sessions.headers.1: found a text: holds a key, which is never logged: expected another header',
+    ]),
     ['nope: 1', 'nope: unknown key: expected one of server, upstreams,'],
     [
       'upstreams: {x: {url: http://x, uri: 1}}',
