@@ -101,6 +101,8 @@ interface Collected {
   readonly texts: string[]
   readonly codes: Set<string>
   readonly numbers: Map<string, number>
+  /** The whole is a refusal; an event of a stream may be one, and holds what models and tools say beside it. */
+  readonly isRefusal: boolean
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -228,7 +230,7 @@ function take(value: unknown, found: Collected, depth: number): void {
   const before = found.texts.length
   for (const [key, field] of fields) takeField(key, field, found, depth)
   // An envelope that nobody listed.
-  if (found.texts.length > before) return
+  if (found.texts.length > before || !found.isRefusal) return
   for (const [, field] of fields) if (isRecord(field)) take(field, found, depth + 1)
 }
 
@@ -236,18 +238,24 @@ function takeField(key: string, field: unknown, found: Collected, depth: number)
   const name = key.toLowerCase().replace(/[_-]/g, '')
   if (typeof field === 'string') {
     if (CODES.has(name) && field.length <= 64) found.codes.add(field.toLowerCase())
-    const isForPeople = MESSAGES.has(name) || MESSAGE_ENDS.test(name)
+    const isForPeople = MESSAGES.has(name) || (found.isRefusal && MESSAGE_ENDS.test(name))
     if (isForPeople && !(name === 'param' && field.length <= 32)) takeText(field, found, depth + 1)
   } else if (typeof field === 'number') {
     if (CODES.has(name)) found.codes.add(String(field))
     if (Number.isSafeInteger(field) && field > 0 && key.length <= 64)
       found.numbers.set(key.toLowerCase(), field)
-  } else if (ENVELOPES.has(name) || ENVELOPE_ENDS.test(name)) take(field, found, depth + 1)
+  } else if (ENVELOPES.has(name) || (found.isRefusal && ENVELOPE_ENDS.test(name)))
+    take(field, found, depth + 1)
 }
 
 /** Takes a reply out of its envelopes: gateways put one error into another, as JSON, as text, as JSON in a text. */
 export function unwrap({ status, body }: RawReply): Reply {
-  const found: Collected = { texts: [], codes: new Set(), numbers: new Map() }
+  const found: Collected = {
+    texts: [],
+    codes: new Set(),
+    numbers: new Map(),
+    isRefusal: status < 200 || status >= 300,
+  }
   take(body, found, 0)
   const text = bounded(found.texts.map(withoutFrames).join('\n'))
   const lines = text.split('\n').map(normalised)

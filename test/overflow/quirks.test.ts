@@ -114,6 +114,18 @@ describe('the registry of quirks', () => {
     }
   })
 
+  it('takes no words of a tool for a refusal, though the event that tells of them has an error', () => {
+    const item = {
+      type: 'mcp_call',
+      error: { message: 'The prompt is too long: 9001 tokens > 8192 maximum' },
+    }
+    const told = [
+      { type: 'response.output_item.done', item },
+      { type: 'message', tool_response: { error: item.error } },
+    ]
+    for (const body of told) expect(classify({ status: 200, body }, QUIRKS)).toBeUndefined()
+  })
+
   it('knows a code that names the context, however it is written', () => {
     const codes = [
       'CONTEXT_LENGTH_EXCEEDED',
@@ -181,6 +193,9 @@ describe('the registry of quirks', () => {
       "{'a': ",
       "{'a': ('b', 1.5, None)} ",
       '{"a":1} ',
+      '#/a/',
+      '<a ',
+      'number of a ',
       '\n ',
       '\nat a(',
       '1,000',

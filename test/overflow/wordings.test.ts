@@ -304,6 +304,11 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
     'shrink_context',
     { limit: 8192, promptTokens: 9001 },
   ],
+  [
+    'Prompt token count of 9001 exceeds max token count of 8192.',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
   ['The input length should be within [1, 8192]', 'shrink_context', { limit: 8192 }],
   [
     'Input too long. Recieved 9001 tokens, but the maximum input length is 8192 tokens.',

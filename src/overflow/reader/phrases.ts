@@ -145,6 +145,8 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
         ? 'value'
         : 'bound'
     }
+    // `the max token count of N` is a bound, as long as `max` is in the same phrase.
+    if (word === 'count' && cueBefore(left.slice(at + 1, at + 4)) === 'bound') return 'bound'
     if (cue) return cue
   }
   return undefined
