@@ -188,6 +188,8 @@ function observeAt(
     // What counts for nothing: see {loopCall}.
     if (made.isExempt || (result && isGivenRefusal(result))) continue
     const { tool, call, isPoll, isChange } = made
+    // Equal calls of one response count once; another result of such a one must not rename what came of it.
+    if (calls.some((counted) => counted.call === call)) continue
     if (!result) {
       calls.push({ id, tool, call, outcome: '', isPoll, isChange })
       continue
@@ -229,7 +231,7 @@ export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPoli
     told = untold
     untold = undefined
     const calls = answeredCalls(made ?? [], resultsAfter(conversation, -1), policy)
-    if (calls.length > 0) ({ memory, finding } = observeStep(memory, calls, policy))
+    ;({ memory, finding } = observeStep(memory, calls, policy))
   }
   for (let index = from; index < conversation.length; index++) {
     const role = conversation.role(index)

@@ -47,6 +47,16 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.map(({ headers }) => headers.get('x-governor-loop')).filter(Boolean)).toEqual([])
     })
 
+    it('is not warned again of a loop after calls that are not looked at', async () => {
+      const { url } = await startBoth(
+        (_, number) => ({ calls: [number > 3 ? { name: 'process', arguments: { number } } : search] }),
+        { loop_guard: { mode: 'warn' } },
+      )
+      const { steps } = await runResponses(url, 'Go.', { ...options, max: 6 })
+      const loops = steps.map(({ headers }) => headers.get('x-governor-loop'))
+      expect(loops).toEqual([null, null, null, 'repetition;count=3', null, null])
+    })
+
     it('counts parallel calls as one iteration, and each as a tool call', async () => {
       const budget = { run: { max_tool_calls: 5 } }
       const { url } = await startBoth(always(search, { name: 'open', arguments: { query: 'x' } }), { budget })
