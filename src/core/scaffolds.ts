@@ -143,6 +143,7 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'prefix',
     'Please continue working on the task on whatever approach you think is suitable.',
     'Please continue on whatever approach you think is suitable.',
+    'ENVIRONMENT REMINDER: You have ',
   ),
   ...scaffold(
     'langchain',
@@ -164,6 +165,20 @@ export const SCAFFOLDS: readonly Scaffold[] = [
   // What goose tells of time and place: before the newest response, so that it stands elsewhere in each request.
   ...scaffold('goose', 'tag', 'info-msg'),
   ...scaffold('pydantic-ai', 'prefix', 'Plain text responses are not permitted, please '),
+  ...scaffold('mistral-vibe', 'tag', 'vibe_warning', 'vibe_stop_event'),
+  ...scaffold('kortix', 'tag', 'kortix_system'),
+  ...scaffold(
+    'oh-my-opencode',
+    'prefix',
+    '[SYSTEM DIRECTIVE: OH-MY-OPENCODE',
+    'ultrawork [SYSTEM DIRECTIVE: OH-MY-OPENCODE',
+    '[SYSTEM REMINDER - TODO CONTINUATION]',
+  ),
+  ...scaffold(
+    'trae-agent',
+    'exact',
+    'ERROR! Your Patch is empty. Please provide a patch that fixes the problem.',
+  ),
   ...scaffold('kimi-cli', 'prefix', '<system>CHECKPOINT '),
   ...scaffold(
     'letta',
@@ -171,6 +186,7 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     '{"type": "heartbeat", "reason": "[This is an automated system message hidden from the user]',
   ),
   ...scaffold('goose', 'exact', 'Please summarize the conversation history provided in the system prompt.'),
+  ...scaffold('crush', 'tag', 'system_reminder'),
   ...scaffold('crush', 'prefix', 'Provide a detailed summary of our conversation above.'),
   ...scaffold('crush', 'prefix', 'The previous session was interrupted because it got too long,'),
   ...scaffold('aider', 'prefix', 'I spoke to you previously about a number of things.'),

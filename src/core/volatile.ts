@@ -61,6 +61,8 @@ const MASKS: readonly string[] = [
   // /tmp/tmpab12cd34/x, /tmp/tmp.8Jk2lMn0Pq, /tmp/pytest-of-me/pytest-7/
   String.raw`(?<=/)tmp(?:[0-9a-z_]{8}|\.[0-9a-z]{6,12})(?![0-9a-z_])`,
   String.raw`(?<=/)pytest-\d{1,6}(?=/)`,
+  // You have 12 turns left
+  String.raw`you have \d{1,7} [a-z]{1,16}(?: [a-z]{1,16})? (?:left|remaining)(?![a-z])`,
   // Claude Code's count-down at the end of a result
   '<total_tokens>[^<]{1,64}',
 ]

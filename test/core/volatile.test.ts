@@ -84,6 +84,11 @@ describe('two results', () => {
       b: 'ok\n\n<system-reminder>\nUse <the> tasks.\n</system-reminder>\n\n<system-reminder>x</system-reminder>\n',
     },
     { what: 'a reminder alone', a: 'ok', b: 'ok\n\n<system-reminder>\nUse the tasks.\n</system-reminder>' },
+    {
+      what: "a harness's count-down",
+      a: 'ok\n\nREMINDER: You have 12 turns left to finish.',
+      b: 'ok\n\nREMINDER: You have 9 turns left to finish.',
+    },
     { what: 'the order of their lines', a: 'a.ts\nb.ts\nc.ts', b: 'c.ts\na.ts\nb.ts' },
   ])('that differ in $what are equal', ({ a, b }) => {
     expect(maskVolatile(a)).toBe(maskVolatile(b))
@@ -101,6 +106,7 @@ describe('two results', () => {
     { what: 'another long count', a: 'rows=10485760', b: 'rows=20971520' },
     { what: 'what a duration is not', a: 'page_time: 3 of 7', b: 'page_time: 4 of 7' },
     { what: 'a number of work', a: 'process 120 of 900', b: 'process 240 of 900' },
+    { what: 'what is left of the work', a: '12 files left', b: '9 files left' },
     { what: 'an index', a: 'a[120] = 1', b: 'a[240] = 1' },
     { what: 'points', a: '得分: 85分', b: '得分: 90分' },
     { what: 'names of temporary files', a: '/tmp/tmp_3.txt', b: '/tmp/tmp_4.txt' },
