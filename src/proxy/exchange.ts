@@ -32,6 +32,8 @@ export async function exchange(
     overflow ??
     (asksForModels(request.method ?? '', route.path) ? createListingWatch(context, route) : undefined)
   const trip = beginTrip(context.transport, context.emit, request, response, route, watch)
+  /** What goes through unguarded should Governor fail at it. A limit that was reached stays reached. */
+  let own: UpstreamCall | undefined
   try {
     if (!mayUse(context, route, request.rawHeaders)) return refuse(trip)
     if (!route.dialect) return relay(trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
@@ -45,13 +47,15 @@ export async function exchange(
     // Mostly there is nothing to wait for.
     const judged = judging instanceof Promise ? await judging : judging
     if (!judged) return relay(trip, body.bytes)
+    const { kind } = judged.judgement.verdict
+    if (kind === 'allow' || kind === 'warn') own = judged.call
     overflow?.judged(judged.judgement)
     const { bound } = route.dialect
     const underWay = act(context, bound ? watchBound(context, trip, bound, judged) : trip, judged)
     if (underWay) await underWay
   } catch (error) {
     if (error instanceof ClientGone) return
-    giveUp(context, trip, error as Error)
+    giveUp(context, trip, error as Error, own)
   }
 }
 
@@ -165,10 +169,11 @@ function callFor({ request, route }: Trip, body: Buffer | Readable | null): Upst
 }
 
 function relay(trip: Trip, body: Buffer | Readable | null): void {
-  trip.call(callFor(trip, body), {
-    ...relayTo(trip.response, {}),
-    fail: (failure) => trip.fail(failure),
-  })
+  send(trip, callFor(trip, body))
+}
+
+function send(trip: Trip, call: UpstreamCall): void {
+  trip.call(call, { ...relayTo(trip.response, {}), fail: (failure) => trip.fail(failure) })
 }
 
 /** Who may use a key that is not theirs? Compared as hashes, so that time tells nothing. */
@@ -186,9 +191,13 @@ function refuse(trip: Trip): void {
   reply(response, 401, 'application/json', errorBody(message, 'invalid_api_key', type, route.speaksAnthropic))
 }
 
-/** The last resort for a fault after the verdict: an honest error, never a hanging client. */
-function giveUp(context: ProxyContext, trip: Trip, error: Error): void {
+/**
+ * The last resort for a fault after the verdict: the client's own bytes, as long as it has got nothing yet; else an honest
+ * error, never a hanging client.
+ */
+function giveUp(context: ProxyContext, trip: Trip, error: Error, own: UpstreamCall | undefined): void {
   context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  if (own && !trip.response.headersSent && !trip.isClientGone()) return send(trip, own)
   trip.fail({
     status: 502,
     code: 'upstream_broken',

@@ -1,8 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { callModel, runAgent, START } from '../support/agent.ts'
+import { callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Answer, type ChatMessage, completion, runaway, type Script } from '../support/provider.ts'
 import { startRaw } from '../support/raw.ts'
+import { rawRequest } from '../support/raw-reply.ts'
+
+/** Of a body that is not in the content coding which it is said to be in. */
+const GARBLED = { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }
 
 const refusal: Answer = { status: 400, body: { error: { message: 'Unexpected role' } } }
 
@@ -129,6 +133,22 @@ describe('a refusal that never ends', () => {
     expect((await answered).message.content).toBe('It is about nothing.')
     expect(asked.body).not.toEqual(refused.body)
     await refusing.rest()
+  })
+})
+
+describe('what Governor fails at on the way to an answer', () => {
+  it('goes through unguarded, and is counted', async () => {
+    const garbled = { status: 200, body: 'data: plain', headers: GARBLED }
+    const { url, provider, events } = await startBoth(() => garbled, {
+      loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
+    })
+    const messages = [{ role: 'user', content: 'go' }, ...calledTwice()]
+    const body = JSON.stringify({ model: 'm', messages, tools: TOOLS, stream: true })
+    const answer = await rawRequest(`${url}/v1/chat/completions`, body)
+    expect(answer).toMatchObject({ status: 200, headers: GARBLED, body: Buffer.from('data: plain') })
+    expect(provider.requests).toHaveLength(2)
+    expect(provider.requests[1]?.body.toString()).toBe(body)
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'failed_open', reason: 'fault' }))
   })
 })
 
