@@ -25,6 +25,7 @@ import {
   noteTold,
   placeFor,
   returnIteration,
+  suspectOf,
   withEdits,
 } from './forward.ts'
 import { type Gate, type Gated, streamGate, wholeGate } from './gate.ts'
@@ -98,10 +99,11 @@ async function openFirst(
     open(trip, one, (head) => tapFor(context, trip, judgement, one, head))
   if (!altered) return { incoming: await openTapped(call), isAltered: false }
   const incoming = await openTapped(altered.call)
-  if (!mayBeRefusal(incoming.head)) return { incoming, isAltered: true }
+  const { status } = incoming.head
+  if (!mayBeRefusal(incoming.head, altered.dropsTools)) return { incoming, isAltered: true }
   incoming.body.destroy()
   const own = await openTapped(call)
-  if (own.head.status < 400) blame(context, trip, judgement, altered.suspect, incoming.head.status)
+  if (own.head.status < 400) blame(context, trip, judgement, suspectOf(altered, status), status)
   return { incoming: own, isAltered: false }
 }
 

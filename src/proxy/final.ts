@@ -21,7 +21,7 @@ import { type Incoming, open, UpstreamFailed, uncoded } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import type { OwnHeaders } from './reply.ts'
 import { faultOf, type Trip } from './trip.ts'
-import type { Head, UpstreamCall } from './upstream.ts'
+import type { UpstreamCall } from './upstream.ts'
 
 /** One way to ask for the last answer. */
 export interface Form {
@@ -130,11 +130,6 @@ function ownForms({ context, trip, judgement }: Ending, call: UpstreamCall, byte
     : [{ call: withEdits(call, bytes, announcing), announces: true }, own]
 }
 
-/** Gateways that look for somebody who takes a request with all it asks for find nobody for this choice, and say so with 404. */
-function isChoiceRefused({ status }: Head, { ban }: Form): boolean {
-  return status === 404 && ban === 'choice_none'
-}
-
 /** Goes through the forms until one brings an answer. */
 export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunAnswer): Promise<void> {
   const answer = createAnswer(ending, begun)
@@ -145,7 +140,7 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
     const incoming = await openNext(ending, form, answer.hasBegun)
     if (!incoming) break
     const { status } = incoming.head
-    const mayGoOn = mayBeRefusal(incoming.head) || isChoiceRefused(incoming.head, form)
+    const mayGoOn = mayBeRefusal(incoming.head, form.ban === 'choice_none')
     if (mayGoOn && (ending.isStop || form !== forms.at(-1))) {
       refused = { form, status }
       incoming.body.destroy()

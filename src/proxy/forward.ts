@@ -13,10 +13,13 @@ import type { Tap } from './tap.ts'
 import { faultOf, type Trip } from './trip.ts'
 import { type Head, lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
 
-/** Answers that may mean "not in this form": law 2. One that is too large is so in any form. */
-export function mayBeRefusal({ status, overflow }: Head): boolean {
+/**
+ * Answers that may mean "not in this form": law 2. One that is too large is so in any form. `forbids`: the tools are not to
+ * be chosen; gateways that look for somebody who takes all that a request asks for find nobody for that, and say so with 404.
+ */
+export function mayBeRefusal({ status, overflow }: Head, forbids = false): boolean {
   if (overflow) return false
-  return status === 400 || status === 422 || status === 500
+  return status === 400 || status === 422 || status === 500 || (forbids && status === 404)
 }
 
 /** Has this request's upstream refused an alteration for its model? */
@@ -119,6 +122,8 @@ export interface Altered {
   readonly edits: readonly Edit[]
   /** Of these, those that add to what is said, and touch no tool. */
   readonly said: readonly Edit[]
+  /** Tools are no longer offered, or not to be chosen. */
+  readonly dropsTools: boolean
 }
 
 function altered(
@@ -143,6 +148,7 @@ function altered(
     suspect,
     edits,
     said,
+    dropsTools: dropping.length > 0,
     notice: place,
   }
 }
@@ -166,6 +172,11 @@ export function alteredSafely(
     context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
     return undefined
   }
+}
+
+/** What was refused with a status. */
+export function suspectOf({ suspect }: Altered, status: number): Alteration {
+  return status === 404 ? 'drop_tools' : suspect
 }
 
 export function forward(
@@ -193,12 +204,12 @@ export function forward(
     isSentAgain = true
     // What it says does not matter: a refusal that never ends would keep the client waiting, and its connection open.
     callOff()
-    resend(context, trip, judgement, call, own, change.suspect, refusedWith)
+    resend(context, trip, judgement, call, own, suspectOf(change, refusedWith), refusedWith)
   }
   const callOff = trip.call(change.call, {
     inform: (head) => receiver.inform?.(head),
     start(head, flow) {
-      if (!mayBeRefusal(head)) return receiver.start(head, flow)
+      if (!mayBeRefusal(head, change.dropsTools)) return receiver.start(head, flow)
       refusedWith = head.status
       // Mostly all of it comes at once, and its connection can be used again.
       queueMicrotask(sendAgain)

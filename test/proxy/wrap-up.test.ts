@@ -169,6 +169,27 @@ describe('tools that are dropped', () => {
   })
 })
 
+describe('a gateway that finds nobody for a choice of no tool', () => {
+  it.each([true, false])('gets the tools back, whether calls are watched (%s) or not', async (enabled) => {
+    const go = calling()
+    const { url, provider, events } = await startBoth(
+      (request, number) =>
+        request.json.tool_choice === 'none'
+          ? { status: 404, body: { error: { message: 'nobody takes this' } } }
+          : go(request, number),
+      {
+        budget: { max_iterations: 5, announce: 'always', wrap_up: { drop_tools: ['*'] } },
+        loop_guard: { enabled, max_warnings_before_block: 0, repetition_threshold: 2 },
+      },
+    )
+    const { steps } = await runAgent(url, START, { max: 5 })
+    expect(steps.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200])
+    expect(provider.requests.filter(({ json }) => json.tool_choice === 'none')).toHaveLength(1)
+    const refused = events.flatMap((event) => (event.kind === 'alteration_refused' ? event.alteration : []))
+    expect(refused).toEqual(['drop_tools'])
+  })
+})
+
 describe('caution_when: stagnating', () => {
   const config = { budget: { ...budget, warning_threshold: 0.9, caution_when: 'stagnating' } }
 
