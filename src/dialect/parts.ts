@@ -14,7 +14,7 @@ export function textsOfParts(parts: unknown): string[] {
 }
 
 /** Stands for a picture or a document: other letters than ids have, which comparing leaves out. */
-function likenessOf({ cache_control: _cached, ...part }: Json): string {
+export function likenessOf({ cache_control: _cached, ...part }: Json): string {
   const letters = [...nameOf(JSON.stringify(part))].map(
     (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
   )

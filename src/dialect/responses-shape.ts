@@ -1,6 +1,7 @@
 /** The pieces that Responses requests, responses and events are made of. */
 import type { Role, ToolCall } from '../core/conversation.ts'
 import type { HeldCalls } from './dialect.ts'
+import { likenessOf } from './parts.ts'
 import { isObject, type Json, objectsOf, textOf } from './shape.ts'
 
 /** Calls that the provider makes itself, and answers within the same response. */
@@ -84,15 +85,20 @@ export function textsOfContent(content: unknown): string[] {
   })
 }
 
+/** What is shown and not read: a picture may be a megabyte of letters. */
+const SHOWN = /image|screenshot|file|audio/
+
+function textOfPart(part: unknown): string {
+  if (!isObject(part)) return JSON.stringify(part)
+  if (typeof part['text'] === 'string') return part['text']
+  return SHOWN.test(textOf(part['type'])) ? likenessOf(part) : JSON.stringify(part)
+}
+
 /** A tool's output as one text; of what is no text, all that tells it from another. */
 export function textOfOutput(output: unknown): string {
   if (typeof output === 'string') return output
-  if (!Array.isArray(output)) return output === undefined ? '' : JSON.stringify(output)
-  return output
-    .map((part: unknown) =>
-      isObject(part) && typeof part['text'] === 'string' ? part['text'] : JSON.stringify(part),
-    )
-    .join('\n')
+  if (output === undefined) return ''
+  return Array.isArray(output) ? output.map(textOfPart).join('\n') : textOfPart(output)
 }
 
 /** What an item calls: functions have `arguments`, custom tools `input`, built-in ones what they are to do as an object. */

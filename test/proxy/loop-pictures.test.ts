@@ -123,6 +123,18 @@ const WAYS: readonly Way[] = [
     ],
   },
   {
+    what: 'a screenshot of Responses',
+    ...RESPONSES,
+    step: (id, picture) => [
+      { type: 'computer_call', call_id: id, action: { type: 'screenshot' } },
+      {
+        type: 'computer_call_output',
+        call_id: id,
+        output: { type: 'computer_screenshot', image_url: asUrl(picture) },
+      },
+    ],
+  },
+  {
     what: 'a message after a result of Responses',
     ...RESPONSES,
     step: (id, picture) => [
