@@ -27,10 +27,14 @@ function namesIn(choice: unknown, depth = 0): string[] {
 
 /**
  * Edits that no longer offer the tools that `drop` names, but for those the client insists on; none where there is
- * nothing to drop. Where that would be all of them they stay, not to be chosen: providers refuse an empty list, and a
- * history with calls of tools that are not there.
+ * nothing to drop. Where that would be all of them they stay, not to be chosen (or what is to be done `instead`): providers
+ * refuse an empty list, and a history with calls of tools that are not there.
  */
-export function dropTools(request: DialectRequest, drop: (name: string) => boolean): readonly Edit[] {
+export function dropTools(
+  request: DialectRequest,
+  drop: (name: string) => boolean,
+  instead: readonly Edit[] = request.banTools('choice_none'),
+): readonly Edit[] {
   const { json, fields } = request.list
   const list = member(fields, 'tools')?.value
   if (!list || kindAt(json, list) !== 'array') return []
@@ -43,6 +47,6 @@ export function dropTools(request: DialectRequest, drop: (name: string) => boole
     }),
   )
   if (gone.size === 0) return []
-  if (gone.size === tools.length) return request.banTools('choice_none')
+  if (gone.size === tools.length) return instead
   return removeItems(tools, (tool) => gone.has(tool))
 }

@@ -9,6 +9,7 @@ import type { ProxyContext } from './context.ts'
 import {
   announcementFor,
   blame,
+  droppedFor,
   isRefused,
   mayBeRefusal,
   type PlacedNotice,
@@ -95,15 +96,22 @@ function endInFault(ending: Ending, error: Error): void {
  */
 function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: string): Form[] {
   const { context, trip, judgement } = ending
-  const { request } = judgement
+  const { request, policy } = judgement
   // It stands in every request of a run, the last one included: the system text begins the prompt.
   const announcing = announcementFor(context, trip, judgement)
+  // So does the list of tools, which the requests before went without.
+  const dropping = droppedFor(context, trip, judgement, policy.dropTools, [])
   const form = (
     place: PlacedNotice | undefined,
     ban: ToolBan,
     announced: readonly Edit[] = announcing,
   ): Form => ({
-    call: withEdits(call, bytes, [...announced, ...request.banTools(ban), ...(place?.edits ?? [])]),
+    call: withEdits(call, bytes, [
+      ...announced,
+      ...request.banTools(ban),
+      ...(ban === 'choice_none' ? dropping : []),
+      ...(place?.edits ?? []),
+    ]),
     ban,
     announces: announced.length > 0,
     ...(place ? { channel: place.channel } : {}),

@@ -103,14 +103,15 @@ export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit
 }
 
 /** Edits that no longer offer the tools that match the globs; none where that was refused. */
-function droppedFor(
+export function droppedFor(
   context: ProxyContext,
   trip: Trip,
   judgement: Judgement,
   globs: readonly string[],
+  instead?: readonly Edit[],
 ): readonly Edit[] {
   if (globs.length === 0 || isRefused(context, trip, judgement, 'drop_tools')) return []
-  return dropTools(judgement.request, (name) => globs.some((glob) => globMatches(glob, name)))
+  return dropTools(judgement.request, (name) => globs.some((glob) => globMatches(glob, name)), instead)
 }
 
 /** What is said to the model, and the request that says it. */

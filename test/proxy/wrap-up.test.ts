@@ -100,6 +100,16 @@ describe('tools that are dropped', () => {
     expect(provider.requests.every(({ json }) => json.tool_choice === undefined)).toBe(true)
   })
 
+  it('stay away when the run is stopped, so that the prompt begins as before', async () => {
+    const { url, provider } = await startBoth(calling(), config('web_*'))
+    const { steps } = await runAgent(url, START, { body: { tools } })
+    expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
+    const [before, last] = provider.requests.slice(-2).map(({ json }) => json)
+    expect(last?.tool_choice).toBe('none')
+    expect(last?.tools).toEqual(before?.tools)
+    expect(offered(last)).toEqual(['search', 'spawn_agent'])
+  })
+
   it('stay where the client insists on them', async () => {
     const { url, provider } = await startBoth(calling(), config('*'))
     const choice = { type: 'function', function: { name: 'search' } }
