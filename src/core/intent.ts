@@ -88,13 +88,17 @@ const CHANGE_ACTION = asked(
 const CHANGE_COMMAND = new RegExp(
   START +
     String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|tar -?x\w*|unzip|kill|pkill|killall|export|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
-    String.raw`|(?:pip3?|npm|pnpm|yarn|apt|apt-get|brew|conda|cargo|go|gem|poetry|uv) (?:-\S{1,20} )?(?:install|add|i|get|uninstall|remove|update)(?![\w=-])` +
+    String.raw`|(?:(?:python3? -m )?pip3?|npm|pnpm|yarn|apt|apt-get|brew|bun|bundle|composer|conda|cargo|dnf|go|gem|mvn|poetry|uv|yum) (?:-\S{1,20} )?(?:install|add|ci|i|get|uninstall|remove|sync|update)(?![\w=-])` +
     String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|clone|commit|fetch|merge|pull|push|rebase|reset|restore|revert|rm|stash|switch)(?![\w=-])` +
     String.raw`|(?:kubectl|oc) (?:apply|create|delete|edit|patch|replace|scale|set)(?![\w=-])|(?:docker|podman)(?: compose)? (?:build|cp|kill|pull|restart|rm|run|start|stop|up|down)(?![\w=-])` +
     String.raw`|(?:systemctl|service)(?: {1,4}[\w.-]{1,64})? (?:start|stop|restart|reload|enable|disable)(?![\w=-])|(?:helm|terraform) (?:apply|destroy|install|upgrade)(?![\w=-])|curl [^|;]{0,200}-X ?(?:POST|PUT|PATCH|DELETE)\b|(?:npx )?(?:prettier|eslint|ruff|biome|stylelint|rubocop|gofmt) [^|;]{0,200}-(?:-write|-fix|w|a)(?![\w=-])` +
     '|(?:cat|echo|printf) [^|;&"]{0,200}>)',
   'i',
 )
+
+/** The output of a shell command that goes to a file. */
+const REDIRECTED =
+  /"(?:command|cmd|script)" {0,4}:[^>]{1,1000}[^-=<>&0-9>]>{1,2} {0,2}(?!\/dev\/)[\w~$./-]{0,64}(?:\/|\.[a-z])/i
 
 /** A line of a program that writes a file, or takes one away. */
 const CHANGE_CODE =
@@ -137,7 +141,9 @@ export function looksLikePoll(tool: string, argumentsText: string): boolean {
 export function looksLikeChange(tool: string, argumentsText: string): boolean {
   if (namedBy(tool).isChange) return true
   const head = argumentsText.slice(0, HEAD)
-  return CHANGE_ACTION.test(head) || CHANGE_COMMAND.test(head) || CHANGE_CODE.test(head)
+  return (
+    CHANGE_ACTION.test(head) || CHANGE_COMMAND.test(head) || CHANGE_CODE.test(head) || REDIRECTED.test(head)
+  )
 }
 
 /** What must stand in a text for it to say so, in JSON as in plain. */

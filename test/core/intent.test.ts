@@ -91,6 +91,10 @@ describe('a call looks like a change', () => {
     ['bash', shell('sudo systemctl restart nginx')],
     ['bash', shell('curl -s -X POST localhost:3000/jobs')],
     ['bash', shell('npx prettier src --write')],
+    ['bash', shell('python -m pip install -e .')],
+    ['bash', shell('uv sync && pytest -q')],
+    ['bash', shell('jq .a b.json > c.json')],
+    ['bash', shell('python gen.py >> data/all.csv')],
     ['bash', shell("python - <<'EOF'\ntext = read()\nopen('a.py', 'w').write(text)\nEOF")],
     ['execute_cell', '{"code":"df = df.fillna(0)\\ndf.to_csv(name)"}'],
   ])('%s %s', (tool, text) => {
@@ -107,6 +111,10 @@ describe('a call looks like a change', () => {
     ['mcp__forum__list_post_likes', '{}'],
     ['bash', shell('kubectl get pods')],
     ['bash', shell('npx prettier src --check')],
+    ['bash', shell("awk '$3 > 5 {print}' a.txt")],
+    ['bash', shell('pytest -q 2>&1')],
+    ['bash', shell('make >/dev/null 2>/dev/null')],
+    ['sql', '{"query":"SELECT a FROM b WHERE c > d.e"}'],
     ['python', '{"code":"print(open(name).read())"}'],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikeChange(tool, text)).toBe(false)
