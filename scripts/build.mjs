@@ -92,7 +92,7 @@ async function build() {
   const bundler = bundlerOf()
   if (!bundler && existsSync(join(dist, 'main.js'))) return 0
   if (!bundler) {
-    process.stderr.write('build: esbuild is not installed and there is no dist: run npm ci\n')
+    process.stderr.write('build: esbuild is not installed and there is no dist: run npm ci --include=dev\n')
     // An installation without development packages brings its dist later, or has no use for one.
     return process.env['npm_lifecycle_event'] === 'prepare' ? 0 : 1
   }

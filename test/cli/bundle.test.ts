@@ -1,5 +1,5 @@
 /** The program as it is built: one bundle of its own code and of the packages that it always needs. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, mkdtempSync, rmSync } from 'node:fs'
 import http from 'node:http'
@@ -84,5 +84,23 @@ describe('the bundle', () => {
     const { status } = await callModel(address, START)
     expect(status).toBe(200)
     expect(proxy.asked).toEqual(['CONNECT provider.invalid:80'])
+  })
+})
+
+describe('a build without development packages', () => {
+  it.each([
+    ['start', 1],
+    // Installing must not fail: who installs so brings a dist, or has no use for one.
+    ['prepare', 0],
+  ])('says to npm’s %s how to get them, and ends with %i', (event, code) => {
+    const bare = mkdtempSync(join(tmpdir(), 'governor-bare-'))
+    onTestFinished(() => rmSync(bare, { recursive: true }))
+    for (const name of ['scripts', 'src', 'package.json'])
+      cpSync(resolve(name), join(bare, name), { recursive: true })
+    const build = spawnSync(process.execPath, [join(bare, 'scripts', 'build.mjs')], {
+      env: { npm_lifecycle_event: event },
+    })
+    expect(build.stderr.toString()).toContain('npm ci --include=dev')
+    expect(build.status).toBe(code)
   })
 })
