@@ -1,4 +1,4 @@
-/** The tools that a request offers, in whatever dialect: they stand in a list `tools` of its own object. */
+/** The tools that a request offers, in whatever dialect: they stand in a list of its own object. */
 import { type Edit, removeItems } from '../json/edit.ts'
 import { decode, elements, kindAt, member, type Span } from '../json/scan.ts'
 import type { DialectRequest } from './dialect.ts'
@@ -36,9 +36,10 @@ export function dropTools(
   instead: readonly Edit[] = request.banTools('choice_none'),
 ): readonly Edit[] {
   const { json, fields } = request.list
-  const list = member(fields, 'tools')?.value
+  // The older form of Chat Completions has functions.
+  const list = (member(fields, 'tools') ?? member(fields, 'functions'))?.value
   if (!list || kindAt(json, list) !== 'array') return []
-  const insisted = new Set(namesIn(request.field('tool_choice')))
+  const insisted = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(request.field(name))))
   const tools = elements(json, list)
   const gone = new Set<Span>(
     tools.filter((tool) => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import type { ChatBody, Script } from '../support/provider.ts'
+import type { ChatBody, ChatMessage, Script } from '../support/provider.ts'
 
 const budget = { max_iterations: 10, adaptive: false, caution_threshold: 0.4, warning_threshold: 0.7 }
 const loop_guard = { enabled: false }
@@ -98,6 +98,25 @@ describe('tools that are dropped', () => {
       ['search'],
     ])
     expect(provider.requests.every(({ json }) => json.tool_choice === undefined)).toBe(true)
+  })
+
+  it('are dropped as functions of the older form as well', async () => {
+    const { url, provider } = await startBoth(calling(), config('web_*'))
+    const functions = tools.map((tool) => tool.function)
+    const ask = async (iteration: number, more: object = {}) => {
+      const called = { role: 'assistant', content: null, function_call: { name: 'search', arguments: '{}' } }
+      const steps = Array.from({ length: iteration - 1 }, (_, at) => [
+        called,
+        { role: 'function', name: 'search', content: `${at}` },
+      ])
+      const messages = [...START, ...steps.flat()] as ChatMessage[]
+      await callModel(url, messages, { body: { tools: undefined, functions, ...more } })
+      const sent = provider.requests.at(-1)?.json['functions'] as { name: string }[] | undefined
+      return sent?.map(({ name }) => name)
+    }
+    expect(await ask(6)).toEqual(['search', 'spawn_agent', 'web_fetch'])
+    expect(await ask(7)).toEqual(['search', 'spawn_agent'])
+    expect(await ask(8, { function_call: { name: 'web_fetch' } })).toHaveLength(3)
   })
 
   it('stay away when the run is stopped, so that the prompt begins as before', async () => {
