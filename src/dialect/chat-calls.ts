@@ -11,8 +11,13 @@ export interface ChatMessage {
   readonly function_call?: unknown
 }
 
+/** Arguments are JSON in a text; some servers and clients write the JSON itself. */
+export function argumentsOf(args: unknown): string {
+  return typeof args === 'object' && args !== null ? JSON.stringify(args) : textOf(args)
+}
+
 function callOf(id: unknown, name: unknown, args: unknown): ToolCall {
-  return { id: textOf(id), name: textOf(name), arguments: textOf(args) }
+  return { id: textOf(id), name: textOf(name), arguments: argumentsOf(args) }
 }
 
 /** The calls that a decoded list holds. */

@@ -1,7 +1,7 @@
 /** Chat Completions responses whose calls are held until it is known which of them the client gets. */
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
 import { callPieces, callsIn, createAssembly } from './chat-assembly.ts'
-import { callsOf } from './chat-calls.ts'
+import { argumentsOf, callsOf } from './chat-calls.ts'
 import {
   addedText,
   deltaOf,
@@ -15,7 +15,7 @@ import {
 import { choicesOf, contentText, DONE, withoutCalls } from './chat-shape.ts'
 import { openChatStream } from './chat-stream.ts'
 import type { CallGate, HeldCalls, RefusedRound } from './dialect.ts'
-import { addUsage, isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from './shape.ts'
+import { addUsage, isObject, type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 
 function heldOf(message: Json): HeldCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
@@ -67,7 +67,9 @@ export function withoutChatCalls(
 function sentBack(call: unknown): unknown {
   if (!isObject(call) || !isObject(call['function'])) return call
   const { arguments: text } = call['function']
-  return textOf(text).trim() === '' ? { ...call, function: { ...call['function'], arguments: '{}' } } : call
+  return argumentsOf(text).trim() === ''
+    ? { ...call, function: { ...call['function'], arguments: '{}' } }
+    : call
 }
 
 /** What the API takes in an assistant message; providers say more than that, and not all take it back. */

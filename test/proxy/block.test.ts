@@ -200,3 +200,42 @@ describe('what is not refused', () => {
     expect(verdicts).not.toContain('block')
   })
 })
+
+/** A response with one call whose arguments are JSON, and no text that holds it, as some servers write them. */
+const unwritten = (id: string, args: object): Answer => ({
+  body: {
+    id: 'r',
+    object: 'chat.completion',
+    choices: [
+      {
+        index: 0,
+        message: {
+          role: 'assistant',
+          content: null,
+          tool_calls: [{ id, type: 'function', function: { name: 'search', arguments: args } }],
+        },
+        finish_reason: 'tool_calls',
+      },
+    ],
+  },
+})
+
+describe('calls whose arguments are no text', () => {
+  it('are different where these are', async () => {
+    const { url } = await startBoth((_, number) => unwritten(`c${number}`, { query: number }))
+    const { steps } = await runAgent(url, START, { max: 8 })
+    expect(steps.map(({ headers }) => headers.get('x-governor-loop'))).toEqual(Array(8).fill(null))
+  })
+
+  it('are refused where they are the same, and sent back as they were', async () => {
+    const args = { query: 'the same' }
+    const { url, provider } = await startBoth((request, number) =>
+      isTold(request) ? { text: 'I give up.' } : unwritten(`c${number}`, args),
+    )
+    const { steps } = await runAgent(url, START, { max: 20 })
+    expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('block')
+    expect(steps.at(-1)?.message.content).toBe('I give up.')
+    const [call] = provider.requests.at(-1)?.json.messages.slice(-2) ?? []
+    expect(call?.tool_calls?.[0]?.function.arguments).toEqual(args)
+  })
+})
