@@ -14,6 +14,16 @@ const START = String.raw`(?:["\n;&(]|\\n) {0,8}(?:sudo {1,4})?`
 
 const POLL_NAME = word('status|poll|polling|wait|watch|tail|sleep')
 
+/** What names of tools begin with that only look, whatever they look at: `get_order` places none. */
+const LOOKING =
+  'get|list|search|find|read|view|show|query|fetch|check|describe|count|lookup|look|inspect|is|has|can'
+
+/** `update_order_status` writes it. */
+const WRITES_STATUS = new RegExp(
+  `^(?:.{0,120}__)?(?:(?!(?:${LOOKING})[_.-])[a-z0-9]{1,32}[_.-])?(?:update|set|change|modify|edit|write|create|add|delete|remove|cancel|toggle|reset)[_.-]`,
+  'i',
+)
+
 /** `{"action": "poll"}`: what a tool for several things is asked to do. */
 const asked = (words: string) =>
   new RegExp(`"(?:action|command|operation|op|method|mode)" {0,4}: {0,4}"(?:${words})"`, 'i')
@@ -70,10 +80,6 @@ const CHANGE_NAME = word(
   'edit|write|patch|apply|replace|insert|append|create|add|update|modify|change|rewrite|delete|remove|install|uninstall|move|rename|copy|set|reset|toggle|turn|enable|disable|grant|revoke|connect|disconnect|reboot|restart|start|stop|fix|save|commit|submit|send|upload|book|cancel',
 )
 
-/** What names of tools begin with that only look, whatever they look at: `get_order` places none. */
-const LOOKING =
-  'get|list|search|find|read|view|show|query|fetch|check|describe|count|lookup|look|inspect|is|has|can'
-
 /** Words that are nouns as well, so that they must say what is done: at the beginning, or after the name of a server. */
 const ACTION_NAME = new RegExp(
   `^(?:.{0,120}__)?(?:(?!(?:${LOOKING})[_.-])[a-z0-9]{1,32}[_.-]){0,2}` +
@@ -124,7 +130,8 @@ function namedBy(tool: string): Named {
   const before = known.get(tool)
   if (before) return before
   const isChange = isNamed(tool, CHANGE_NAME) || isNamed(tool, ACTION_NAME)
-  const named = { isPoll: isNamed(tool, POLL_NAME), isChange }
+  const isPoll = isNamed(tool, POLL_NAME) && !isNamed(tool, WRITES_STATUS)
+  const named = { isPoll, isChange }
   if (known.size >= MAX_NAMES) known.clear()
   if (tool.length <= MAX_NAME) known.set(tool, named)
   return named

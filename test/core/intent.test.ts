@@ -7,6 +7,7 @@ describe('a call looks like polling', () => {
   it.each([
     ['get_job_status', '{}'],
     ['jobStatus', '{}'],
+    ['get_update_status', '{}'],
     ['wait', '{"seconds":5}'],
     ['process', '{"action":"poll","id":3}'],
     ['bash', shell('sleep 30; tail -n 3 train.log')],
@@ -22,6 +23,8 @@ describe('a call looks like polling', () => {
 
   it.each([
     ['statusbar_text', '{}'],
+    ['update_order_status', '{"status":"shipped"}'],
+    ['mcp__jira__setIssueStatus', '{}'],
     ['list_orders', '{"status":"open"}'],
     ['bash', shell('npm test 2>&1 | tail -n 20')],
     ['bash', shell('grep -rn status src')],
