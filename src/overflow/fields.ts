@@ -1,5 +1,6 @@
 /** Numbers that stand in fields of an error rather than in its words. */
 import { type Overflow, overInput } from '../core/overflow.ts'
+import { readOverflow } from './reader/reader.ts'
 import type { Reply } from './reply.ts'
 
 const LIMITS = [
@@ -35,4 +36,11 @@ export function withFields(reply: Reply, overflow: Overflow): Overflow {
   const prompt = firstOf(reply, PROMPTS)
   if (limit === undefined || ('limit' in overflow && overflow.limit !== undefined)) return overflow
   return prompt !== undefined && prompt <= limit ? overflow : overInput(limit, prompt)
+}
+
+/** What a reply means whose code says that the input is too large: the words may say more, and seldom less. */
+export function inputTooLarge(reply: Reply): Overflow {
+  const stated = readOverflow(reply.text, true)
+  const isTold = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
+  return withFields(reply, isTold ? stated : { recovery: 'compress_only' })
 }

@@ -59,3 +59,9 @@ export function hasCode(reply: Reply, codes: ReadonlySet<string>): boolean {
   for (const code of reply.codes) if (codes.has(code)) return true
   return false
 }
+
+/** Does a code name it, to judge by its letters alone? */
+export function namesCode(reply: Reply, pattern: RegExp): boolean {
+  for (const code of reply.codes) if (pattern.test(code.replace(/[^a-z]/g, ''))) return true
+  return false
+}

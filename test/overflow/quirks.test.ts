@@ -142,7 +142,7 @@ describe('the registry of quirks', () => {
     }
   })
 
-  it('takes a code for no overflow that names a quota, or a count that a quota has run out of', () => {
+  it('takes a code for no overflow that names a quota, a count that a quota has run out of, a file or a failure', () => {
     const refusals: [status: number, code: string, message: string][] = [
       [400, 'input_token_rate_limit_exceeded', 'Rate limit of 40000 input tokens per minute'],
       [403, 'token_limit_exceeded', 'Your daily token limit has been reached'],
@@ -153,6 +153,12 @@ describe('the registry of quirks', () => {
       ],
       [429, 'token_quota_exceeded', 'Tokens per minute limit exceeded - too many tokens processed.'],
       [402, 'prompt_tokens_limit_exceeded', 'Prompt tokens limit exceeded: 9001 > 8192'],
+      [429, 'input_token_limit_exceeded', 'Slow down'],
+      [429, 'prompt_limit_reached', 'Too many prompts for today'],
+      [400, 'input_too_large', 'The picture has 12 MB'],
+      [400, 'image_input_too_large', 'Bad request'],
+      [500, 'retrieve_context_failed', 'Bad request'],
+      [500, 'prompt_failed', 'Bad request'],
     ]
     for (const [status, code, message] of refusals) {
       expect(classify({ status, body: { error: { code, message } } }, QUIRKS), code).toBeUndefined()

@@ -1,13 +1,9 @@
-import { withFields } from '../fields.ts'
-import type { Quirk } from '../quirk.ts'
-import { readOverflow } from '../reader/reader.ts'
+import { inputTooLarge } from '../fields.ts'
+import { namesCode, type Quirk } from '../quirk.ts'
 
 /** `context_length_exceeded`, `ContextWindowExceededError`, `context_too_large`: without case and what joins words. */
 const CODES =
-  /(?:context|prompt|input)(?:length|window|size|limit|tokens?|tokenlimit|tokencount)?(?:toolong|toolarge|toobig|exceed|overflow|failed|limitexceeded|limitreached)|exceed(?:s|ed)?(?:max)?context|outofcontext/
-
-const isNamed = (codes: ReadonlySet<string>): boolean =>
-  [...codes].some((code) => CODES.test(code.replace(/[^a-z]/g, '')))
+  /context(?:length|window|size|limit|tokens?|tokenlimit|tokencount)?(?:toolong|toolarge|toobig|exceed|overflow|limitexceeded|limitreached)|context(?:length|window|size)failed|exceed(?:s|ed)?(?:max)?context|outofcontext/
 
 export const contextLengthCode: Quirk = {
   id: 'context-length-code',
@@ -16,10 +12,8 @@ export const contextLengthCode: Quirk = {
   source: 'platform.openai.com error code context_length_exceeded; the same under other names elsewhere',
   read: (reply) => {
     // What is too long to be paid for is not too long.
-    if (reply.status === 402 || !isNamed(reply.codes)) return undefined
-    const stated = readOverflow(reply.text, true)
-    const isTold = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
-    return withFields(reply, isTold ? stated : { recovery: 'compress_only' })
+    if (reply.status === 402 || !namesCode(reply, CODES)) return undefined
+    return inputTooLarge(reply)
   },
   examples: [
     {
