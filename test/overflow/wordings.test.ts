@@ -23,6 +23,13 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
     'clamp_output_only',
     { maxOutput: 8192 },
   ],
+  ['The prompt with 5 documents is too long', 'compress_only', {}],
+  ['Prompt and safety margin exceed the context window', 'compress_only|unknown_overflow', {}],
+  [
+    'Too many input tokens: 9001. The maximum is 8192 with 3 images.',
+    'shrink_context',
+    { limit: 8192, promptTokens: 9001 },
+  ],
   ['Total input tokens 9001 exceeds limit 8192', 'shrink_context', { limit: 8192, promptTokens: 9001 }],
   [
     'Total prompt tokens: 9001, context window: 8192. Prompt too long.',
@@ -405,6 +412,12 @@ const OTHERS: readonly [status: number, message: string][] = [
   [400, 'invalid request: total number of texts must be at most 1024 - received 1280'],
   [400, 'The prompt has 640 images, more than the 500 images allowed'],
   [400, 'The model supports prompts of at most 8192 tokens and does not support tools'],
+  [500, 'Tool server answered: context_deadline_exceeded'],
+  [400, 'The prompt has content that exceeds what our safety rules permit'],
+  [400, 'Prompt refused: its risk score 0.98 exceeds the maximum of 0.9'],
+  [400, 'Prompt has token id 200000, which exceeds the vocabulary size of 128256'],
+  [500, 'No response: max retries (5) exceeded for prompt'],
+  [400, 'The monthly allowance of 2,000,000 tokens is exceeded'],
 ]
 
 describe('wordings that no quirk knows', () => {

@@ -29,6 +29,7 @@ import { memory } from './memory.ts'
 import { minimax2013 } from './minimax-2013.ts'
 import { minimaxWindow } from './minimax-window.ts'
 import { mistralTooLarge } from './mistral-too-large.ts'
+import { moderation } from './moderation.ts'
 import { moonshotTokenLimit } from './moonshot-token-limit.ts'
 import { ollamaTooLong } from './ollama-too-long.ts'
 import { openaiMessagesResulted } from './openai-messages-resulted.ts'
@@ -85,6 +86,7 @@ export const QUIRKS: readonly Quirk[] = [
   rateLimit,
   parameters,
   memory,
+  moderation,
   templates,
   timeIsUp,
   bytes,

@@ -53,7 +53,11 @@ export function countsThings(sentence: Sentence): boolean {
   )
     return true
   return sentence.some(
-    (atom, at) => atom.kind === 'number' && [1, 2].some((on) => THINGS.test(wordAt(sentence, at + on))),
+    (atom, at) =>
+      atom.kind === 'number' &&
+      // `a prompt with 5 documents`: that is not what is too much.
+      wordAt(sentence, at - 1) !== 'with' &&
+      [1, 2].some((on) => THINGS.test(wordAt(sentence, at + on))),
   )
 }
 

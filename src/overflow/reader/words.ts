@@ -95,7 +95,7 @@ export const TOKENS: ReadonlySet<string> = new Set(
 export const OTHER_UNITS: ReadonlySet<string> = new Set(
   `character characters char chars byte bytes b kb mb gb kib mib gib kilobytes megabytes gigabytes s sec secs second seconds ms
   milliseconds minute minutes min mins hour hours day days month months year years rpm tpm rpd tpd request requests image images page
-  pages message messages tool tools function functions item items file files credit credits cent cents dollar dollars usd eur % percent px
+  pages document documents message messages tool tools function functions item items file files credit credits cent cents dollar dollars usd eur % percent px
   pixels retries attempts times words word lines line layers gpus gpu zeichen caracteres caractères символов байт`.split(
     /\s+/,
   ),
