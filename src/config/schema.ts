@@ -277,17 +277,22 @@ const file = z.strictObject({
     .describe('Logging.'),
 })
 
-/** Addresses of this machine that nobody else reaches, and those that stand for all it has. */
-const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)$/i
-const ANY_ADDRESS = /^(?:0\.0\.0\.0|\[?::\]?)$/
+const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|::1)$/
+/** What a name for this machine stands for. */
+const LOCAL = /^(?:localhost|127\.0\.0\.1|::1)$/
+/** All addresses of a machine, to whoever listens; to whoever asks, this one. */
+const ANY = /^(?:0\.0\.0\.0|::)$/
 
-/** Would a request to this URL come back to Governor itself, and go round for ever? */
-function isOwnAddress(url: string, host: string, port: number): boolean {
+/** Would a request to this URL surely come back to Governor itself, and go round for ever? */
+function isOwnAddress(url: string, listening: string, port: number): boolean {
   if (!URL.canParse(url)) return false
   const { protocol, hostname, port: asked } = new URL(url)
   if (protocol !== 'http:' || Number(asked || 80) !== port) return false
-  const isHere = LOOPBACK.test(hostname) || ANY_ADDRESS.test(hostname)
-  return isHere ? LOOPBACK.test(host) || ANY_ADDRESS.test(host) : hostname === host.toLowerCase()
+  const [there, own] = [hostname.replace(/^\[|\]$/g, ''), listening.toLowerCase()]
+  if (there === own) return true
+  if (ANY.test(own)) return LOOPBACK.test(there) || ANY.test(there)
+  const isNamed = [there, own].some((address) => address === 'localhost' || ANY.test(address))
+  return isNamed && LOCAL.test(own) && (LOCAL.test(there) || ANY.test(there))
 }
 
 /** What only shows in several sections together, such as a name that no upstream has and nothing would match. */

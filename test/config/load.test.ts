@@ -117,6 +117,10 @@ describe('a wrong configuration', () => {
       'upstreams.x.url: found "http://[::1]": is where Governor itself listens: expected the address of',
     ],
     [
+      'upstreams: {x: {url: "http://0.0.0.0:8787"}}',
+      'upstreams.x.url: found "http://0.0.0.0:8787": is where Governor itself listens',
+    ],
+    [
       'server: {host: Box.local, port: 9000}\nupstreams: {x: {url: "http://box.local:9000"}}',
       'upstreams.x.url: found "http://box.local:9000": is where Governor itself listens',
     ],
@@ -233,6 +237,8 @@ describe('an upstream on this machine', () => {
   it.each([
     'upstreams: {x: {url: "http://127.0.0.1:8788"}}',
     'upstreams: {x: {url: "https://localhost:8787"}}',
+    'upstreams: {x: {url: "http://127.0.0.2:8787"}}',
+    'upstreams: {x: {url: "http://[::1]:8787"}}',
     'server: {host: 10.0.0.5}\nupstreams: {x: {url: "http://127.0.0.1:8787"}}',
     'server: {host: 0.0.0.0}\nupstreams: {x: {url: "http://10.0.0.5:8787"}}',
     'server: {port: 0}\nupstreams: {x: {url: "http://127.0.0.1:8787"}}',
