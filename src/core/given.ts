@@ -1,7 +1,7 @@
 /** What tools gave, read no further than it takes: most results are compared with nothing and need not be decoded. */
 import type { Conversation, RawResult, ToolResult } from './conversation.ts'
 import { type Hash, hashOfBytes } from './hash.ts'
-import { maySayUnfinished, saysUnfinished } from './intent.ts'
+import { BRIEF, JSON_BYTES, maySayUnfinished, saysLittle, saysUnfinished } from './intent.ts'
 import { endsInNotice, isRefusal, isRefusalAsJson, withoutNotices } from './loop-notice.ts'
 import { exactHash, type Volatile } from './volatile.ts'
 
@@ -58,6 +58,12 @@ export function isGivenRefusal(given: Given): boolean {
 /** Does the tool answer that something is going on? */
 export function isUnfinished(given: Given): boolean {
   return given.json && !maySayUnfinished(given.json.raw()) ? false : saysUnfinished(given.text)
+}
+
+/** May the tool have answered no more than that something was done? */
+export function isBrief(given: Given): boolean {
+  const length = given.json ? given.json.bytes.length - 2 : -1
+  return length > BRIEF * JSON_BYTES ? false : (length !== -1 && length <= BRIEF) || saysLittle(given.text)
 }
 
 /** Names a result letter by letter. */

@@ -4,7 +4,7 @@
  */
 import { callHash } from './call.ts'
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
-import { addGiven, addShown, type Given, isGivenRefusal, isUnfinished } from './given.ts'
+import { addGiven, addShown, type Given, isBrief, isGivenRefusal, isUnfinished } from './given.ts'
 import type { Hash } from './hash.ts'
 import { isInTrail, type Trail, withPoll } from './loop.ts'
 import {
@@ -200,7 +200,15 @@ function observeAt(
     trail = named.trail
     if (isLookedFor && wasUnfinished(trail, conversation, index, call, policy)) trail = withPoll(trail)
     const isWaiting = isPoll || (isLookedFor && isUnfinished(result))
-    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isWaiting, isChange })
+    calls.push({
+      id,
+      tool,
+      call,
+      outcome: named.outcome,
+      isPoll: isWaiting,
+      isChange,
+      isBrief: isBrief(result),
+    })
   }
   return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
 }

@@ -41,6 +41,10 @@ const POLL_COMMAND = new RegExp(
   'i',
 )
 
+/** Code that waits. In a longer program that may be one thing of many. */
+const POLL_CODE = /\b(?:(?:time|asyncio)\.sleep|setTimeout|waitForTimeout)\(/
+const SHORT_CODE = 300
+
 /** What goes on, in the words of job queues, builds and clusters. */
 const GOING_ON =
   '(?:running|pending|queued|processing|waiting|working|validating|preparing|initiali[sz]ing|provisioning|scheduled|building|deploying|creating|starting|started|submitted|executing|rendering|indexing|training|uploading|downloading|in[ _-]progress)'
@@ -141,7 +145,8 @@ function namedBy(tool: string): Named {
 export function looksLikePoll(tool: string, argumentsText: string): boolean {
   if (namedBy(tool).isPoll) return true
   const head = argumentsText.slice(0, HEAD)
-  return POLL_ACTION.test(head) || POLL_COMMAND.test(head)
+  if (POLL_ACTION.test(head) || POLL_COMMAND.test(head)) return true
+  return argumentsText.length <= SHORT_CODE && POLL_CODE.test(argumentsText)
 }
 
 /** By its name or its arguments, does this call change something that other calls may then see? */
@@ -159,8 +164,9 @@ const MAYBE_UNFINISHED = new RegExp(
   'i',
 )
 
-/** In JSON, a character takes six bytes at most. */
-const HEAD_AS_JSON = 6 * HEAD + 2
+/** What a character of a text takes in JSON at most. */
+export const JSON_BYTES = 6
+const HEAD_AS_JSON = JSON_BYTES * HEAD + 2
 
 /** May the text say that something is going on, to judge by its JSON? */
 export function maySayUnfinished(json: string): boolean {
@@ -170,4 +176,12 @@ export function maySayUnfinished(json: string): boolean {
 /** Does the tool answer that something is going on? Only short answers: a document may say anything. */
 export function saysUnfinished(result: string): boolean {
   return result.length <= HEAD && UNFINISHED.test(result)
+}
+
+/** The length of a result up to which it may say no more than that something was done. */
+export const BRIEF = 200
+
+/** May the tool have answered no more than that something was done? */
+export function saysLittle(result: string): boolean {
+  return result.length <= BRIEF
 }

@@ -8,7 +8,7 @@ import { callHash } from './call.ts'
 import type { ToolCall } from './conversation.ts'
 import { globMatches } from './glob.ts'
 import type { Hash } from './hash.ts'
-import { looksLikeChange, looksLikePoll, saysUnfinished } from './intent.ts'
+import { looksLikeChange, looksLikePoll, saysLittle, saysUnfinished } from './intent.ts'
 import {
   EMPTY_TRAIL,
   findLoop,
@@ -128,7 +128,8 @@ export function loopCall(
   if (isExempt || (result !== undefined && isRefusal(result))) return undefined
   if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange }
   const outcome = outcomeHash(result, policy.volatile)
-  return { id, tool, call, outcome, isPoll: isPoll || saysUnfinished(result), isChange }
+  const isWaiting = isPoll || saysUnfinished(result)
+  return { id, tool, call, outcome, isPoll: isWaiting, isChange, isBrief: saysLittle(result) }
 }
 
 function nameOf(loop: Loop): string {

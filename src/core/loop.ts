@@ -34,6 +34,8 @@ export interface Strike {
   readonly isPoll: boolean
   /** It changes something. */
   readonly isChange: boolean
+  /** Its result says little: that it was done, and not what is to be seen now. */
+  readonly isBrief?: boolean
 }
 
 interface Trace extends Strike {
@@ -113,9 +115,9 @@ function sizeOf(
 /** Takes one call into the trail. `step` is the number of the response that made it. */
 export function follow(trail: Trail, strike: Strike, step: number, limits: LoopLimits): Trail {
   const isNew = !trail.window.some((known) => isSamePair(known, strike))
-  const { call, outcome, isPoll, isChange } = strike
+  const { call, outcome, isPoll, isChange, isBrief = false } = strike
   const tool = strike.tool.slice(0, MAX_NAME)
-  const trace: Trace = { tool, call, outcome, isPoll, isChange, step, isNew, isSpent: false }
+  const trace: Trace = { tool, call, outcome, isPoll, isChange, isBrief, step, isNew, isSpent: false }
   return {
     window: withNewest(trail.window, trace, sizeOf(trail.window, step, limits)),
     streak: extended(trail.streak, strike),
@@ -179,12 +181,16 @@ function hasMoved(window: Trail['window'], at: number): boolean {
 
 /**
  * The last `threshold` equal calls of the window. From one to the next there may be one other that is new, but none
- * that is new and changes something: to look again after that is no repetition. Nor is a change after which another
- * call sees something else, as scrolling is. What is waited for between is polling.
+ * that is new and changes something: to look again after that is no repetition. Nor is what may well be a change, by its
+ * words or its brief result, where each time something new is seen after it, and by a call that saw something else before:
+ * scrolling, say. What is waited for between is polling.
  */
 function inTheWindow({ window }: Trail, threshold: number, pollThreshold: number): Loop | undefined {
   const last = window.at(-1)
   if (!last) return undefined
+  // How many of them were followed by something new, and whether it was another view of the same.
+  let followed = 0
+  let hasEffect = false
   let needed = threshold
   let count = 0
   let isNewBetween = false
@@ -193,8 +199,11 @@ function inTheWindow({ window }: Trail, threshold: number, pollThreshold: number
     if (!trace || trace.isSpent) return undefined
     if (isSamePair(trace, last)) {
       count++
+      if (isNewBetween) followed++
       isNewBetween = false
       if (count === needed) {
+        const mayBeChange = last.isChange || last.isBrief === true
+        if (mayBeChange && hasEffect && followed === count - 1) return undefined
         return {
           pattern: 'repetition',
           calls: [last.call],
@@ -204,8 +213,9 @@ function inTheWindow({ window }: Trail, threshold: number, pollThreshold: number
         }
       }
     } else if (trace.isNew) {
-      if (isNewBetween || trace.isChange || (last.isChange && hasMoved(window, at))) return undefined
+      if (isNewBetween || trace.isChange) return undefined
       isNewBetween = true
+      hasEffect ||= hasMoved(window, at)
     } else if (trace.isPoll) needed = Math.max(needed, pollThreshold)
   }
   return undefined

@@ -5,10 +5,11 @@ import {
   exactName,
   type Given,
   hasExactName,
+  isBrief,
   isGivenRefusal,
   isUnfinished,
 } from '../../src/core/given.ts'
-import { saysUnfinished } from '../../src/core/intent.ts'
+import { saysLittle, saysUnfinished } from '../../src/core/intent.ts'
 import { endsInNotice, isRefusal, refusalText } from '../../src/core/loop-notice.ts'
 import { conversationOf, result } from './transcript.ts'
 
@@ -52,6 +53,8 @@ const pieces = [
   'You appear to be repeating the same action.',
   refusalText('search', 3),
   'y'.repeat(1_990),
+  'é'.repeat(150),
+  '\u0001'.repeat(190),
 ]
 const text = fc.array(fc.constantFrom(...pieces), { maxLength: 6 }).map((some) => some.join(''))
 
@@ -63,6 +66,7 @@ describe('a result that is not decoded', () => {
         expect(one).toMatchObject({ callId: 'a', text: said })
         expect(one.json).toBeDefined()
         expect(isUnfinished(one)).toBe(saysUnfinished(said))
+        expect(isBrief(one)).toBe(saysLittle(said))
         expect(isGivenRefusal(one)).toBe(isRefusal(said))
       }),
     )

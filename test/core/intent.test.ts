@@ -17,6 +17,8 @@ describe('a call looks like polling', () => {
     ['bash', shell('kubectl -n web rollout status deploy/shop')],
     ['bash', shell('cd app; gh run watch 42')],
     ['bash', shell('docker wait builder')],
+    ['evaluate', '{"script":"await new Promise(r => setTimeout(r, 3000))"}'],
+    ['python', '{"code":"import time; time.sleep(5); print(state())"}'],
   ])('%s %s', (tool, text) => {
     expect(looksLikePoll(tool, text)).toBe(true)
   })
@@ -33,6 +35,7 @@ describe('a call looks like polling', () => {
     ['bash', shell('kubectl get pods')],
     ['bash', shell('grep kubectl rollout status.md')],
     ['shop_search', '{"query":"diving watch"}'],
+    ['write_file', JSON.stringify({ text: `${'x = 1\n'.repeat(60)}time.sleep(5)` })],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikePoll(tool, text)).toBe(false)
   })

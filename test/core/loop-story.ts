@@ -19,10 +19,10 @@ export function policyWith(settings: Readonly<Record<string, unknown>> = {}): Lo
 
 export const POLICY = policyWith()
 
-/** `name=result`; a `!` behind the name is a change, a `?` a poll. */
+/** `name=result`; a `!` behind the name is a change, a `?` a poll, and a `.` says that its result is brief. */
 export function callOf(text: string, id = text): LoopCall {
   const [made = '', result = ''] = text.split('=')
-  const tool = made.replace(/[!?]$/, '')
+  const tool = made.replace(/[!?.]$/, '')
   return {
     id,
     tool,
@@ -30,6 +30,7 @@ export function callOf(text: string, id = text): LoopCall {
     outcome: hashOf(result),
     isPoll: made.endsWith('?'),
     isChange: made.endsWith('!'),
+    isBrief: made.endsWith('.'),
   }
 }
 

@@ -19,6 +19,11 @@ describe('a loop', () => {
       found: ['4:repetition'],
     },
     {
+      what: 'a change after which nothing else is seen any more',
+      story: 'scroll!=ok see=1 scroll!=ok see=2 scroll!=ok see=2 scroll!=ok',
+      found: ['5:ping_pong'],
+    },
+    {
       what: 'a look between whose results another call differs',
       story: 'search=x note=1 search=x note=2 search=x',
       found: ['4:repetition'],
@@ -81,6 +86,10 @@ describe('a loop', () => {
     {
       what: 'a change after which another call sees something else',
       story: 'scroll!=ok see=1 scroll!=ok see=2 scroll!=ok see=3 scroll!=ok see=4',
+    },
+    {
+      what: 'what answers briefly, after which another call sees something else',
+      story: 'run.=ok see=1 run.=ok see=2 run.=ok see=3 run.=ok see=4',
     },
     { what: 'the same three calls side by side, twice', story: 'a=1+b=2 a=1+b=2 c=1' },
     { what: 'many calls side by side, twice', story: 'a=1+b=1+c=1+d=1+e=1+f=1 '.repeat(2) },
