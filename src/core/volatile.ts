@@ -19,7 +19,9 @@ const LASTED =
   '(?:took|elapsed|duration|latency|(?:response|execution|exec|processing|query|wall|cpu|run|total|elapsed)[ _-]?time)(?:[ _-]?(?:in[ _-]?)?(?:ms|millis|milliseconds|s|secs?|seconds?|us|ns))?'
 /** What says of a long number that it counts something, and progress shows in it. */
 const COUNTED =
-  '(?:bytes|size|loaded|done|processed|written|read|received|sent|transferred|offset|position|progress|rows|lines|records|tokens|count|total)'
+  '(?:bytes|size|loaded|done|processed|written|(?<!th|sp)read|received|sent|transferred|offset|position|progress|rows|lines|records|tokens|(?<!ac)count|total)'
+/** Digits of such a number: 13 are milliseconds since the epoch, more often than not. */
+const COUNT_DIGITS = String.raw`(?:\d{8,12}|\d{14,32})`
 const MONTH =
   '(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)'
 
@@ -40,7 +42,7 @@ const MASKS: readonly string[] = [
   // 1m30.5s, 0.05 seconds, 3 minutes, 250ms, 2h, 0,31 s
   String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?\d{1,9}(?:[.,]\d{1,9})?(?: ?${UNIT}|[hm])(?![0-9a-z])`,
   // "took": 12, elapsed_ms=0.25
-  String.raw`${LASTED}["']?(?: ?[:=] {0,4})["']?\d{1,9}(?:\.\d{1,9})?(?![\d.:a-z])`,
+  String.raw`${LASTED}["']?(?: ?[:=] {0,4})["']?\d{1,9}(?:\.\d{1,9})?(?![\d.:a-z%])`,
   // 1767600000.25: seconds since the epoch
   String.raw`1\d{9}\.\d{1,9}(?!\d)`,
   // 12.3 MB/s
@@ -49,7 +51,7 @@ const MASKS: readonly string[] = [
   '0x[0-9a-f]{4,16}(?![0-9a-z])',
   // Hex ids and long numbers. Hex of 40 and 64 digits is a digest, and only differs where what it stands for does;
   // what follows a point is the rest of a measure.
-  String.raw`(?<!\.)(?=[a-f]{0,31}\d)[0-9a-f]{8,32}(?![0-9a-z])(?<!${COUNTED}["']?[ :=]{1,4}\d{8,32})`,
+  String.raw`(?<!\.)(?=[a-f]{0,31}\d)[0-9a-f]{8,32}(?![0-9a-z])(?<!${COUNTED}["']?[ :=]{1,4}${COUNT_DIGITS})`,
   String.raw`(?<!\.)\d{33,}(?![0-9a-z])`,
   // pid 4711, PGID: 4711, process id=4711, Chunk ID: 0c07c7, request_id: "x-1"
   String.raw`(?:p?pid|pgid|tid|(?:process|thread|chunk|request|trace|span|correlation)[ _-]?id)["']?(?: ?[:=#] ?| )["']?[\w-]{1,64}`,
@@ -62,13 +64,13 @@ const MASKS: readonly string[] = [
   String.raw`(?<=/)tmp(?:[0-9a-z_]{8}|\.[0-9a-z]{6,12})(?![0-9a-z_])`,
   String.raw`(?<=/)pytest-\d{1,6}(?=/)`,
   // You have 12 turns left
-  String.raw`you have \d{1,7} [a-z]{1,16}(?: [a-z]{1,16})? (?:left|remaining)(?![a-z])`,
+  String.raw`you have \d{1,7} (?:[a-z]{1,16} )?(?:turns?|steps?|iterations?|rounds?|calls?|interactions?) (?:left|remaining)(?![a-z])`,
   // Claude Code's count-down at the end of a result
   '<total_tokens>[^<]{1,64}',
 ]
 
-/** `sshd[4711]:`, as system logs have it. */
-const LOGGED = String.raw`\[\d{3,7}\](?=:)(?<=[a-z][\w.-]{0,31}\[\d{3,7}\])`
+/** `sshd[4711]:`, as system logs have it; what is named after a count is none of a process. */
+const LOGGED = String.raw`\[\d{3,7}\](?=:)(?<=(?<![\w.-])(?!(?:step|epoch|iter(?:ation)?|batch|frame|item|row|line|page|chunk|block|part|task|test|case|record|entry|index|array|list|data|file|error|status|code)s?\[)[a-z][\w.-]{0,31}\[\d{3,7}\])`
 
 const VOLATILE = new RegExp(`(?<![0-9a-z])(?:${MASKS.join('|')})|${LOGGED}`, 'gi')
 

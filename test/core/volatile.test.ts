@@ -44,6 +44,8 @@ describe('two results', () => {
     { what: 'addresses', a: '<Job object at 0x7f3a5c0010>', b: '<Job object at 0x55d0c0ffee>' },
     { what: 'hex ids', a: 'trace 4bf92f3577b34da6 ok', b: 'trace 00f067aa0ba902b7 ok' },
     { what: 'long numbers', a: '{"ts":1772615702123}', b: '{"ts":1772615761999}' },
+    { what: 'what is no count', a: 'Thread 140234567890: no', b: 'Thread 140239876543: no' },
+    { what: 'times that are said to be something', a: '{"sent":1772615702123}', b: '{"sent":1772615761999}' },
     { what: 'seconds since the epoch', a: 'at 1772615702.25', b: 'at 1772615761.983412' },
     {
       what: 'processes that ended',
@@ -107,6 +109,14 @@ describe('two results', () => {
     { what: 'what a duration is not', a: 'page_time: 3 of 7', b: 'page_time: 4 of 7' },
     { what: 'a number of work', a: 'process 120 of 900', b: 'process 240 of 900' },
     { what: 'what is left of the work', a: '12 files left', b: '9 files left' },
+    { what: 'a share of the time', a: 'elapsed: 40%', b: 'elapsed: 60%' },
+    { what: 'where a list is read', a: 'row[1201]: -', b: 'row[1301]: -' },
+    { what: 'an error of many', a: 'errors[104]: bad', b: 'errors[215]: bad' },
+    {
+      what: 'what is left of the work that one is told of',
+      a: 'You have 12 letters left',
+      b: 'You have 9 letters left',
+    },
     { what: 'an index', a: 'a[120] = 1', b: 'a[240] = 1' },
     { what: 'points', a: '得分: 85分', b: '得分: 90分' },
     { what: 'names of temporary files', a: '/tmp/tmp_3.txt', b: '/tmp/tmp_4.txt' },
