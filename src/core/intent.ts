@@ -12,7 +12,7 @@ const word = (words: string) => new RegExp(`(?:^|[^a-z])(?:${words})(?:$|[^a-z])
 /** Where a shell command, an SQL statement or a line of code begins in JSON text. */
 const START = String.raw`(?:["\n;&(]|\\n) {0,8}(?:sudo {1,4})?`
 
-const POLL_NAME = word('status|poll|polling|wait|watch|tail|sleep')
+const POLL_NAME = word('status|poll|polling|wait|watch|tail|sleep|delay')
 
 /** What names of tools begin with that only look, whatever they look at: `get_order` places none. */
 const LOOKING =
@@ -49,7 +49,12 @@ const SHORT_CODE = 300
 const GOING_ON =
   '(?:running|pending|queued|processing|waiting|working|validating|preparing|initiali[sz]ing|provisioning|scheduled|building|deploying|creating|starting|started|submitted|executing|rendering|indexing|training|uploading|downloading|in[ _-]progress)'
 
+/** What it may be that goes on. */
+const WORK = '(?:job|task|build|export|import|pipeline|workflow|deployment)'
+
 const UNFINISHED_WORDS: readonly string[] = [
+  // Job 7: running; the build is queued
+  String.raw`${WORK}(?: [\w#-]{1,40})?(?::| is| are)? ${GOING_ON}`,
   `still (?:running|working|waiting|processing|in progress)`,
   'process running',
   '(?:running|processing|waiting) (?:for|since)',
@@ -87,7 +92,7 @@ const CHANGE_NAME = word(
 /** Words that are nouns as well, so that they must say what is done: at the beginning, or after the name of a server. */
 const ACTION_NAME = new RegExp(
   `^(?:.{0,120}__)?(?:(?!(?:${LOOKING})[_.-])[a-z0-9]{1,32}[_.-]){0,2}` +
-    '(?:(?:re|un|de|dis)?(?:activate|adjust|approve|archive|assign|attach|build|charge|clear|click|close|configure|deploy|detach|drag|drop|exchange|fill|format|import|invite|kill|launch|link|lock|mark|merge|migrate|mount|mutate|navigate|pay|make|place|post|press|publish|pull|push|put|register|reply|resolve|schedule|scale|share|subscribe|suspend|swipe|switch|sync|tap|transfer|trigger|type|upgrade|upsert)|re(?:boot|fuel|fund|ject|lease|load|run|seat|store|sume|turn|vert)|roll_?back|scroll|select_option|undo)(?:$|[^a-z])',
+    '(?:(?:re|un|de|dis)?(?:activate|acknowledge|adjust|approve|archive|assign|attach|attack|build|buy|call_service|charge|clear|click|close|configure|deploy|detach|dismiss|dispatch|drag|drop|equip|escalate|exchange|fill|flush|format|import|invite|invoke|kill|launch|link|lock|mark|merge|migrate|mount|mute|mutate|navigate|notify|pause|pay|pick|make|place|play|provision|purge|post|press|publish|pull|push|put|register|reply|resolve|rotate|schedule|scale|sell|share|shut_?down|skip|snooze|subscribe|suspend|swipe|switch|sync|tap|terminate|transfer|transition|trigger|truncate|type|upgrade|upsert)|re(?:boot|fuel|fund|ject|lease|load|run|seat|store|sume|turn|vert)|roll_?back|scroll|select_option|undo)(?:$|[^a-z])',
   'i',
 )
 
@@ -100,7 +105,8 @@ const CHANGE_COMMAND = new RegExp(
     String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|tar -?x\w*|unzip|kill|pkill|killall|export|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
     String.raw`|(?:(?:python3? -m )?pip3?|npm|pnpm|yarn|apt|apt-get|brew|bun|bundle|composer|conda|cargo|dnf|go|gem|mvn|poetry|uv|yum) (?:-\S{1,20} )?(?:install|add|ci|i|get|uninstall|remove|sync|update)(?![\w=-])` +
     String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|clone|commit|fetch|merge|pull|push|rebase|reset|restore|revert|rm|stash|switch)(?![\w=-])` +
-    String.raw`|(?:kubectl|oc) (?:apply|create|delete|edit|patch|replace|scale|set)(?![\w=-])|(?:docker|podman)(?: compose)? (?:build|cp|kill|pull|restart|rm|run|start|stop|up|down)(?![\w=-])` +
+    String.raw`|(?:${CONSOLES})(?: {1,4}[\w./=:-]{1,64}){0,4} {1,4}(?:apply|close|cp|create|delete|deploy|drain|edit|invoke|merge|mv|patch|put|replace|reset|restart|rm|rollback|scale|set|start|stop|sync|terminate|update)(?:-[\w-]{1,64})?(?![\w=])` +
+    String.raw`|ansible-playbook |dbt (?:build|run|seed)(?![\w=-])|make (?:clean|deploy|install|migrate)(?![\w=-])|(?:docker|podman)(?: compose)? (?:build|cp|kill|pull|restart|rm|run|start|stop|up|down)(?![\w=-])` +
     String.raw`|(?:systemctl|service)(?: {1,4}[\w.-]{1,64})? (?:start|stop|restart|reload|enable|disable)(?![\w=-])|(?:helm|terraform) (?:apply|destroy|install|upgrade)(?![\w=-])|curl [^|;]{0,200}-X ?(?:POST|PUT|PATCH|DELETE)\b|(?:npx )?(?:prettier|eslint|ruff|biome|stylelint|rubocop|gofmt) [^|;]{0,200}-(?:-write|-fix|w|a)(?![\w=-])` +
     '|(?:cat|echo|printf) [^|;&"]{0,200}>)',
   'i',
@@ -160,7 +166,7 @@ export function looksLikeChange(tool: string, argumentsText: string): boolean {
 
 /** What must stand in a text for it to say so, in JSON as in plain. */
 const MAYBE_UNFINISHED = new RegExp(
-  String.raw`still [rwpi]|process running|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|wait longer|in (?:the )?background|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\.|[^a-z\\]){0,4}(?:[a-z]{1,20}_)?${GOING_ON}`,
+  String.raw`still [rwpi]|process running|${WORK}[ :]|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|wait longer|in (?:the )?background|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\.|[^a-z\\]){0,4}(?:[a-z]{1,20}_)?${GOING_ON}`,
   'i',
 )
 

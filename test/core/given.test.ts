@@ -29,6 +29,7 @@ const pieces = [
   'not yet\nready',
   'not ready',
   'in progress',
+  'Task a-1: queued',
   'Running',
   "phase => 'Pending'",
   'waiting for',
