@@ -92,7 +92,7 @@ const CHANGE_NAME = word(
 /** Words that are nouns as well, so that they must say what is done: at the beginning, or after the name of a server. */
 const ACTION_NAME = new RegExp(
   `^(?:.{0,120}__)?(?:(?!(?:${LOOKING})[_.-])[a-z0-9]{1,32}[_.-]){0,2}` +
-    '(?:(?:re|un|de|dis)?(?:activate|acknowledge|adjust|approve|archive|assign|attach|attack|build|buy|call_service|charge|clear|click|close|configure|deploy|detach|dismiss|dispatch|drag|drop|equip|escalate|exchange|fill|flush|format|import|invite|invoke|kill|launch|link|lock|mark|merge|migrate|mount|mute|mutate|navigate|notify|pause|pay|pick|make|place|play|provision|purge|post|press|publish|pull|push|put|register|reply|resolve|rotate|schedule|scale|sell|share|shut_?down|skip|snooze|subscribe|suspend|swipe|switch|sync|tap|terminate|transfer|transition|trigger|truncate|type|upgrade|upsert)|re(?:boot|fuel|fund|ject|lease|load|run|seat|store|sume|turn|vert)|roll_?back|scroll|select_option|undo)(?:$|[^a-z])',
+    '(?:(?:re|un|de|dis)?(?:activate|acknowledge|adjust|approve|archive|assign|attach|attack|build|buy|call_service|charge|clear|click|clone|close|complete|configure|control|craft|deploy|detach|dismiss|dispatch|draft|drag|drop|equip|escalate|exchange|fill|finali[sz]e|flush|fork|format|fulfill?|import|invite|invoke|kill|launch|link|lock|mark|merge|migrate|mount|mute|mutate|navigate|notify|pause|pay|pick|make|place|play|provision|purge|post|press|publish|pull|push|put|register|reply|resize|resolve|respond|rotate|schedule|scale|sell|share|shut_?down|skip|snooze|subscribe|suspend|swipe|switch|sync|tap|terminate|transfer|transition|trigger|truncate|type|upgrade|upsert)|re(?:boot|fuel|fund|ject|lease|load|run|seat|store|sume|turn|vert)|roll_?back|scroll|select_option|undo)(?:$|[^a-z])',
   'i',
 )
 
