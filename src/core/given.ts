@@ -56,8 +56,8 @@ export function isGivenRefusal(given: Given): boolean {
 }
 
 /** Does the tool answer that something is going on? */
-export function isUnfinished(given: Given): boolean {
-  return given.json && !maySayUnfinished(given.json.raw()) ? false : saysUnfinished(given.text)
+export function isUnfinished(given: Given, tool: string): boolean {
+  return given.json && !maySayUnfinished(given.json.raw()) ? false : saysUnfinished(given.text, tool)
 }
 
 /** May the tool have answered no more than that something was done? */

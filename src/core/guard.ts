@@ -163,12 +163,12 @@ function wasUnfinished(
   { streak }: Trail,
   conversation: Conversation,
   index: number,
-  call: Hash,
+  { tool, call }: MadeCall,
   policy: LoopPolicy,
 ): boolean {
   if (streak?.call !== call || streak.any !== 1 || streak.isPoll) return false
   const before = resultBefore(conversation, index, call, policy, (result) => !isGivenRefusal(result))
-  return before !== undefined && isUnfinished(before)
+  return before !== undefined && isUnfinished(before, tool)
 }
 
 /** Takes in what one response called. */
@@ -198,8 +198,8 @@ function observeAt(
       resultBefore(conversation, index, call, policy, isIt),
     )
     trail = named.trail
-    if (isLookedFor && wasUnfinished(trail, conversation, index, call, policy)) trail = withPoll(trail)
-    const isWaiting = isPoll || (isLookedFor && isUnfinished(result))
+    if (isLookedFor && wasUnfinished(trail, conversation, index, made, policy)) trail = withPoll(trail)
+    const isWaiting = isPoll || (isLookedFor && isUnfinished(result, tool))
     calls.push({
       id,
       tool,

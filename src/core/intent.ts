@@ -60,30 +60,35 @@ const UNFINISHED_WORDS: readonly string[] = [
   '(?:running|processing|waiting) (?:for|since)',
   `currently ${GOING_ON}`,
   `not (?:ready|finished|complete|completed|done)`,
-  'not yet',
+  // What a program has not learnt yet is no work that goes on.
+  'not yet(?! (?:implemented|supported|defined|declared|installed|configured))',
   '(?:nothing|no [a-z ]{1,32}) yet',
   "(?:has|have)(?:n't| not) (?:been )?(?:finished|completed|started|run|built|sent|processed|arrived) yet",
   'please wait',
   'wait longer',
   '(?:running|executing) in (?:the )?background',
-  `(?:is|are) being (?:[a-z]{1,20}ed|built|sent|made|run)`,
+  `(?:is|are) being (?!used|ignored)(?:[a-z]{1,20}ed|built|sent|made|run)`,
   // `0/1     ContainerCreating`
   String.raw`\d{1,4}/\d{1,4} {1,16}(?:pending|containercreating|podinitializing|terminating|init:\d)`,
 ]
 
+const STILL_GOING: readonly string[] = [
+  String.raw`\b(?:${UNFINISHED_WORDS.join('|')})\b`,
+  String.raw`\b(?:done|ready|finished)["']? ?[:=] ?["']?false\b`,
+  String.raw`\bprogress["']?[ :=]{1,4}["']?\d{1,2}(?:\.\d{1,4})? ?%`,
+  String.raw`(?<![\d.])\d{1,2}(?:\.\d{1,4})? ?% (?:complete|done|finished)`,
+]
+
+/** `"status": "running"`, `life_cycle_state=PENDING`; or that word alone. */
+const GOING_ON_BY_STATUS: readonly string[] = [
+  String.raw`(?:status|state|phase)["']?[ :=>]{1,4}["']?(?:[a-z]{1,20}_)?${GOING_ON}\b`,
+  String.raw`^\W{0,4}(?:[a-z]{1,20}_)?${GOING_ON}\W{0,4}$`,
+]
+
 /** What tools answer while the work that was asked about goes on. */
-const UNFINISHED = new RegExp(
-  [
-    String.raw`\b(?:${UNFINISHED_WORDS.join('|')})\b`,
-    // "status": "running", life_cycle_state=PENDING; or that word alone
-    String.raw`(?:status|state|phase)["']?[ :=>]{1,4}["']?(?:[a-z]{1,20}_)?${GOING_ON}\b`,
-    String.raw`^\W{0,4}(?:[a-z]{1,20}_)?${GOING_ON}\W{0,4}$`,
-    String.raw`\b(?:done|ready|finished)["']? ?[:=] ?["']?false\b`,
-    String.raw`\bprogress["']?[ :=]{1,4}["']?\d{1,2}(?:\.\d{1,4})? ?%`,
-    String.raw`(?<![\d.])\d{1,2}(?:\.\d{1,4})? ?% (?:complete|done|finished)`,
-  ].join('|'),
-  'i',
-)
+const UNFINISHED = new RegExp([...STILL_GOING, ...GOING_ON_BY_STATUS].join('|'), 'i')
+/** The same of tools that change something: `status: queued` is all that they had to do. */
+const CHANGE_UNFINISHED = new RegExp(STILL_GOING.join('|'), 'i')
 
 const CHANGE_NAME = word(
   'edit|write|patch|apply|replace|insert|append|create|add|update|modify|change|rewrite|delete|remove|install|uninstall|move|rename|copy|set|reset|toggle|turn|enable|disable|grant|revoke|connect|disconnect|reboot|restart|start|stop|fix|save|commit|submit|send|upload|book|cancel',
@@ -96,15 +101,25 @@ const ACTION_NAME = new RegExp(
   'i',
 )
 
+/** Names that begin like an action and name a thing, or end in what is done with it: `exchange_rate`, `pull_request_read`. */
+const THING_NAME = new RegExp(
+  '^(?:.{0,120}__)?(?:(?:pull_requests?|press_releases?|release_notes)(?:$|[^a-z])|(?:build|deploy|release|transfer)s?_(?:status|logs?|list|history)$)' +
+    '|[_.-](?:get|read|search|find|lookup|info|details?|preview|stats|check|date|policy|definition|hierarchy)$|(?:^|[_.-])(?:exchange_rates?|share_prices?)$' +
+    '|(?:^|[_.-])resolve[_.-](?!issue|ticket|conflict|thread|comment|incident|alert|dispute|case|review)',
+  'i',
+)
+
 const CHANGE_ACTION = asked(
   'edit|write|patch|put|post|replace|str_replace|insert|append|create|add|update|delete|remove|move|rename|undo_edit|click|left_click|double_click|type|key|press|fill|drag|left_click_drag|navigate',
 )
 
 const CHANGE_COMMAND = new RegExp(
   START +
-    String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|tar -?x\w*|unzip|kill|pkill|killall|export|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
+    String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|tar -?x\w*|unzip(?! -[lvtz])|kill(?! -0)|pkill|killall|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
+    // Before another command it only says how that is to be run.
+    String.raw`|export [^&;|"\\]{1,200}\\?"` +
     String.raw`|(?:(?:python3? -m )?pip3?|npm|pnpm|yarn|apt|apt-get|brew|bun|bundle|composer|conda|cargo|dnf|go|gem|mvn|poetry|uv|yum) (?:-\S{1,20} )?(?:install|add|ci|i|get|uninstall|remove|sync|update)(?![\w=-])` +
-    String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|clone|commit|fetch|merge|pull|push|rebase|reset|restore|revert|rm|stash|switch)(?![\w=-])` +
+    String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|clone|commit|fetch|merge|pull|push|rebase|reset|restore|revert|rm|stash(?! (?:list|show))|switch)(?![\w=-])` +
     String.raw`|(?:${CONSOLES})(?: {1,4}[\w./=:-]{1,64}){0,4} {1,4}(?:apply|close|cp|create|delete|deploy|drain|edit|invoke|merge|mv|patch|put|replace|reset|restart|rm|rollback|scale|set|start|stop|sync|terminate|update)(?:-[\w-]{1,64})?(?![\w=])` +
     String.raw`|ansible-playbook |dbt (?:build|run|seed)(?![\w=-])|make (?:clean|deploy|install|migrate)(?![\w=-])|(?:docker|podman)(?: compose)? (?:build|cp|kill|pull|restart|rm|run|start|stop|up|down)(?![\w=-])` +
     String.raw`|(?:systemctl|service)(?: {1,4}[\w.-]{1,64})? (?:start|stop|restart|reload|enable|disable)(?![\w=-])|(?:helm|terraform) (?:apply|destroy|install|upgrade)(?![\w=-])|curl [^|;]{0,200}-X ?(?:POST|PUT|PATCH|DELETE)\b|(?:npx )?(?:prettier|eslint|ruff|biome|stylelint|rubocop|gofmt) [^|;]{0,200}-(?:-write|-fix|w|a)(?![\w=-])` +
@@ -139,7 +154,8 @@ const known = new Map<string, Named>()
 function namedBy(tool: string): Named {
   const before = known.get(tool)
   if (before) return before
-  const isChange = isNamed(tool, CHANGE_NAME) || isNamed(tool, ACTION_NAME)
+  const isAction = isNamed(tool, ACTION_NAME) && !isNamed(tool, THING_NAME)
+  const isChange = isAction || isNamed(tool, CHANGE_NAME)
   const isPoll = isNamed(tool, POLL_NAME) && !isNamed(tool, WRITES_STATUS)
   const named = { isPoll, isChange }
   if (known.size >= MAX_NAMES) known.clear()
@@ -180,8 +196,8 @@ export function maySayUnfinished(json: string): boolean {
 }
 
 /** Does the tool answer that something is going on? Only short answers: a document may say anything. */
-export function saysUnfinished(result: string): boolean {
-  return result.length <= HEAD && UNFINISHED.test(result)
+export function saysUnfinished(result: string, tool: string): boolean {
+  return result.length <= HEAD && (namedBy(tool).isChange ? CHANGE_UNFINISHED : UNFINISHED).test(result)
 }
 
 /** The length of a result up to which it may say no more than that something was done. */

@@ -128,7 +128,7 @@ export function loopCall(
   if (isExempt || (result !== undefined && isRefusal(result))) return undefined
   if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange }
   const outcome = outcomeHash(result, policy.volatile)
-  const isWaiting = isPoll || saysUnfinished(result)
+  const isWaiting = isPoll || saysUnfinished(result, tool)
   return { id, tool, call, outcome, isPoll: isWaiting, isChange, isBrief: saysLittle(result) }
 }
 

@@ -66,7 +66,7 @@ describe('a result that is not decoded', () => {
         const one = given(said)
         expect(one).toMatchObject({ callId: 'a', text: said })
         expect(one.json).toBeDefined()
-        expect(isUnfinished(one)).toBe(saysUnfinished(said))
+        for (const tool of ['look', 'send']) expect(isUnfinished(one, tool)).toBe(saysUnfinished(said, tool))
         expect(isBrief(one)).toBe(saysLittle(said))
         expect(isGivenRefusal(one)).toBe(isRefusal(said))
       }),

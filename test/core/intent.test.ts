@@ -63,7 +63,7 @@ describe('a call looks like polling', () => {
     'Running in the background',
     'no new mail yet',
   ])('where the tool answers %j', (result) => {
-    expect(saysUnfinished(result)).toBe(true)
+    expect(saysUnfinished(result, 'look')).toBe(true)
   })
 
   it.each([
@@ -76,10 +76,29 @@ describe('a call looks like polling', () => {
     'state of the art',
     '{"done": true}',
     'ready: 3',
+    'Error: streams are not yet supported',
+    'The file is being used by another program.',
     `not ready ${'x'.repeat(5_000)}`,
   ])('not where it answers %j', (result) => {
-    expect(saysUnfinished(result)).toBe(false)
+    expect(saysUnfinished(result, 'look')).toBe(false)
   })
+})
+
+describe('a tool that changes something', () => {
+  it.each(['{"status":"queued"}', 'Submitted', 'state: scheduled'])(
+    'has done it where it answers %j',
+    (result) => {
+      expect(saysUnfinished(result, 'send_message')).toBe(false)
+      expect(saysUnfinished(result, 'get_message')).toBe(true)
+    },
+  )
+
+  it.each(['Process running with session ID 4', 'still running', '{"done":false}'])(
+    'still does it where it answers %j',
+    (result) => {
+      expect(saysUnfinished(result, 'write_stdin')).toBe(true)
+    },
+  )
 })
 
 describe('a call looks like a change', () => {
@@ -94,6 +113,10 @@ describe('a call looks like a change', () => {
     ['place_order', '{}'],
     ['browser_click', '{"ref":"e4"}'],
     ['mcp__phone__reseat_sim_card', '{}'],
+    ['resolve_thread', '{}'],
+    ['clear_logs', '{}'],
+    ['bash', shell('export TOKEN=x')],
+    ['bash', shell('kill 4711')],
     ['mergePullRequest', '{}'],
     ['computer', '{"action":"left_click","coordinate":[3,4]}'],
     ['http', '{"method":"POST","url":"/jobs"}'],
@@ -139,6 +162,17 @@ describe('a call looks like a change', () => {
     ['bash', shell('make >/dev/null 2>/dev/null')],
     ['sql', '{"query":"SELECT a FROM b WHERE c > d.e"}'],
     ['python', '{"code":"print(open(name).read())"}'],
+    ['mcp__github__pull_request_read', '{}'],
+    ['pullRequestList', '{}'],
+    ['exchange_rates', '{}'],
+    ['place_details', '{}'],
+    ['resolve-library-id', '{}'],
+    ['type_check', '{}'],
+    ['build_logs', '{}'],
+    ['bash', shell('export PYTHONPATH=. && pytest -q')],
+    ['bash', shell('kill -0 4711')],
+    ['bash', shell('unzip -l a.zip')],
+    ['bash', shell('git stash list')],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikeChange(tool, text)).toBe(false)
   })
