@@ -32,7 +32,7 @@ import { type Gate, type Gated, streamGate, wholeGate } from './gate.ts'
 import { isEventStream, responseHeaders } from './headers.ts'
 import { type Incoming, open, UpstreamFailed, uncoded } from './incoming.ts'
 import type { Judgement } from './judge.ts'
-import { oweResults, replaceBy } from './owed.ts'
+import { owePart, replaceBy } from './owed.ts'
 import type { OwnHeaders } from './reply.ts'
 import type { Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
@@ -132,8 +132,7 @@ async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
     })
     if (!isOver && refused.size < held.calls.length) {
       tellOfRefusals(guarding, refusals)
-      await replaceBy(context, judgement, rounds, held)
-      await oweResults(context, judgement, { held, results }, refused)
+      await owePart(context, judgement, rounds, { held, results }, refused)
       return gate.release(refused)
     }
     rounds.push({ held, results })

@@ -4,6 +4,27 @@ import type { HeldCalls, RefusedRound } from '../dialect/dialect.ts'
 import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'
 
+/** What is owed to whoever goes on from another response than this one; in a conversation it is owed there. */
+function owedAfter(
+  { request }: Judgement,
+  round: RefusedRound,
+  refused: ReadonlySet<number>,
+): readonly string[] {
+  return request.isConversation ? [] : (request.owed?.(round, refused) ?? [])
+}
+
+/** Of a response with these calls the client has seen some: it goes on from it, or from one that was refused before it. */
+export async function owePart(
+  context: ProxyContext,
+  judgement: Judgement,
+  before: readonly RefusedRound[],
+  round: RefusedRound,
+  refused: ReadonlySet<number>,
+): Promise<void> {
+  await replaceBy(context, judgement, before, round.held, owedAfter(judgement, round, refused))
+  await oweResults(context, judgement, round, refused)
+}
+
 /** A provider that keeps the conversation waits for results of calls that the client has not seen. */
 export async function oweResults(
   context: ProxyContext,
@@ -54,10 +75,8 @@ export async function settleStream(
   const last = all.at(-1)
   if (!last) return
   const refused = new Set(last.results.keys())
-  const { request } = judgement
   await oweResults(context, judgement, last, refused)
-  const owed = request.isConversation ? [] : (request.owed?.(last, refused) ?? [])
-  await replaceBy(context, judgement, all, last.held, owed)
+  await replaceBy(context, judgement, all, last.held, owedAfter(judgement, last, refused))
 }
 
 /**

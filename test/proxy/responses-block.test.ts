@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import type { Received, Script } from '../support/provider.ts'
-import { type Item, runResponses } from '../support/responses-agent.ts'
+import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
 
 const same = { name: 'search', arguments: { query: 'the same' } }
 const REFUSAL =
@@ -96,6 +96,24 @@ describe.each([
     const asked = provider.requests.length
     expect((await agent.repeat()).text).toBe(last?.text)
     expect(provider.requests).toHaveLength(asked)
+  })
+})
+
+describe('a stream over Responses that was begun by a response whose calls were all refused', () => {
+  it('is gone on from by the id that it began with, though a call of its last response was refused as well', async () => {
+    const { url, provider } = await startBoth((request, number) => {
+      if (number > 10) return { text: 'Done.' }
+      const read = { name: 'read', arguments: { file: 'a' } }
+      return { text: 'Let me see. ', calls: isTold(request) ? [same, read] : [same] }
+    })
+    const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 9 })
+    const [read, ...others] = steps.at(-1)?.calls ?? []
+    expect([read?.['name'], others]).toEqual(['read', []])
+    expect(steps.at(-1)?.response['id']).toBe('resp_10')
+    const input = [{ type: 'function_call_output', call_id: read?.['call_id'], output: 'text' }]
+    const next = await callResponses(url, { input, previous_response_id: 'resp_9' }, { stream: true })
+    expect([next.status, next.text]).toEqual([200, 'Done.'])
+    expect(provider.requests.at(-1)?.json['previous_response_id']).toBe('resp_10')
   })
 })
 
