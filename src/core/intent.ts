@@ -54,7 +54,7 @@ const WORK = '(?:job|task|build|export|import|pipeline|workflow|deployment)'
 
 const UNFINISHED_WORDS: readonly string[] = [
   // Job 7: running; the build is queued
-  String.raw`${WORK}(?: [\w#-]{1,40})?(?::| is| are)? ${GOING_ON}`,
+  String.raw`${WORK}(?: [\w#-]{1,40})?(?::| is| are) ${GOING_ON}(?! (?:an?|the|my|your|[a-z]+s)\b)`,
   `still (?:running|working|waiting|processing|in progress)`,
   'process running',
   '(?:running|processing|waiting) (?:for|since)',
@@ -103,7 +103,8 @@ const ACTION_NAME = new RegExp(
 
 /** Names that begin like an action and name a thing, or end in what is done with it: `exchange_rate`, `pull_request_read`. */
 const THING_NAME = new RegExp(
-  '^(?:.{0,120}__)?(?:(?:pull_requests?|press_releases?|release_notes)(?:$|[^a-z])|(?:build|deploy|release|transfer)s?_(?:status|logs?|list|history)$)' +
+  '^(?:.{0,120}__)?(?:(?:pull_requests?|press_releases?|release_notes)(?:$|[^a-z]))' +
+    '|^(?!(?:.{0,120}[_.-])?(?:archive|clear|close|complete|fill|flush|make|mark|merge|post|publish|purge|push|put|rotate|share|sync|truncate)[_.-]).{1,200}[_.-](?:status|logs?|list|history)$' +
     '|[_.-](?:get|read|search|find|lookup|info|details?|preview|stats|check|date|policy|definition|hierarchy)$|(?:^|[_.-])(?:exchange_rates?|share_prices?)$' +
     '|(?:^|[_.-])resolve[_.-](?!issue|ticket|conflict|thread|comment|incident|alert|dispute|case|review)',
   'i',
@@ -113,6 +114,9 @@ const CHANGE_ACTION = asked(
   'edit|write|patch|put|post|replace|str_replace|insert|append|create|add|update|delete|remove|move|rename|undo_edit|click|left_click|double_click|type|key|press|fill|drag|left_click_drag|navigate',
 )
 
+/** What such programs only show; `deploy` is what `kubectl get deploy` calls a thing. */
+const SHOWS = 'describe|diff|events|explain|get|history|inspect|list|logs?|ls|ps|search|show|status|top|view'
+
 const CHANGE_COMMAND = new RegExp(
   START +
     String.raw`(?:(?:mv|cp|rm|mkdir|touch|chmod|chown|ln|tee|patch|sed -i|perl -p?i|tar -?x\w*|unzip(?! -[lvtz])|kill(?! -0)|pkill|killall|insert into|update|delete from|create|drop|alter)(?: |\\n)` +
@@ -120,7 +124,7 @@ const CHANGE_COMMAND = new RegExp(
     String.raw`|export [^&;|"\\]{1,200}\\?"` +
     String.raw`|(?:(?:python3? -m )?pip3?|npm|pnpm|yarn|apt|apt-get|brew|bun|bundle|composer|conda|cargo|dnf|go|gem|mvn|poetry|uv|yum) (?:-\S{1,20} )?(?:install|add|ci|i|get|uninstall|remove|sync|update)(?![\w=-])` +
     String.raw`|git (?:add|am|apply|checkout|cherry-pick|clean|clone|commit|fetch|merge|pull|push|rebase|reset|restore|revert|rm|stash(?! (?:list|show))|switch)(?![\w=-])` +
-    String.raw`|(?:${CONSOLES})(?: {1,4}[\w./=:-]{1,64}){0,4} {1,4}(?:apply|close|cp|create|delete|deploy|drain|edit|invoke|merge|mv|patch|put|replace|reset|restart|rm|rollback|scale|set|start|stop|sync|terminate|update)(?:-[\w-]{1,64})?(?![\w=])` +
+    String.raw`|(?:${CONSOLES})(?!(?: {1,4}[\w./=:-]{1,64}){0,3} {1,4}(?:${SHOWS})(?:-[\w-]{1,64})?(?![\w/]))(?: {1,4}[\w./=:-]{1,64}){0,4} {1,4}(?:apply|close|cp|create|delete|deploy|drain|edit|invoke|merge|mv|patch|put|replace|reset|restart|rm|rollback|scale|set|start|stop|sync|terminate|update)(?:-[\w-]{1,64})?(?![\w=/])` +
     String.raw`|ansible-playbook |dbt (?:build|run|seed)(?![\w=-])|make (?:clean|deploy|install|migrate)(?![\w=-])|(?:docker|podman)(?: compose)? (?:build|cp|kill|pull|restart|rm|run|start|stop|up|down)(?![\w=-])` +
     String.raw`|(?:systemctl|service)(?: {1,4}[\w.-]{1,64})? (?:start|stop|restart|reload|enable|disable)(?![\w=-])|(?:helm|terraform) (?:apply|destroy|install|upgrade)(?![\w=-])|curl [^|;]{0,200}-X ?(?:POST|PUT|PATCH|DELETE)\b|(?:npx )?(?:prettier|eslint|ruff|biome|stylelint|rubocop|gofmt) [^|;]{0,200}-(?:-write|-fix|w|a)(?![\w=-])` +
     '|(?:cat|echo|printf) [^|;&"]{0,200}>)',

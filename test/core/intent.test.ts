@@ -77,6 +77,9 @@ describe('a call looks like polling', () => {
     '{"done": true}',
     'ready: 3',
     'Error: streams are not yet supported',
+    'export const pending = 1',
+    'your task is creating a table',
+    'task processing module',
     'The file is being used by another program.',
     `not ready ${'x'.repeat(5_000)}`,
   ])('not where it answers %j', (result) => {
@@ -114,7 +117,8 @@ describe('a call looks like a change', () => {
     ['browser_click', '{"ref":"e4"}'],
     ['mcp__phone__reseat_sim_card', '{}'],
     ['resolve_thread', '{}'],
-    ['clear_logs', '{}'],
+    ['clear_build_logs', '{}'],
+    ['bash', shell('kubectl -n web rollout restart deploy/shop')],
     ['bash', shell('export TOKEN=x')],
     ['bash', shell('kill 4711')],
     ['mergePullRequest', '{}'],
@@ -173,6 +177,11 @@ describe('a call looks like a change', () => {
     ['bash', shell('kill -0 4711')],
     ['bash', shell('unzip -l a.zip')],
     ['bash', shell('git stash list')],
+    ['bash', shell('kubectl -n web get deploy')],
+    ['bash', shell('kubectl logs deploy/web --tail 20')],
+    ['bash', shell('docker logs update')],
+    ['play_history', '{}'],
+    ['provision_status', '{}'],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikeChange(tool, text)).toBe(false)
   })
