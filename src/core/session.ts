@@ -242,7 +242,7 @@ export function observe(
   isDerived = false,
   follow?: (guarded: Guarded) => Guarded,
 ): { session: Session; position: Position } {
-  const found = findThread(session, sighting, threadName)
+  const found = findThread(session, sighting, threadName, isDerived)
   const isBranch = found !== undefined && branchesOff(found, sighting) && !retryOf(found.run, sighting)
   const known = isBranch ? undefined : found
   const isOver = known !== undefined && isDerived && startsOver(known, sighting)

@@ -15,9 +15,15 @@ function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean)
  * The thread a request belongs to: the one its header names; else the one that gave the response it goes on from; else
  * the one with the same system text and first human message; else, as histories get compacted or cut off at the front,
  * the one with the same system text that knows part of what this transcript shows. A transcript that shows nothing to go
- * by (only a summary) continues the thread that was last used with that system text.
+ * by (only a summary) continues the thread that was last used with that system text. `isDerived`: the session has no name but
+ * how it began, so that conversations with the same beginning are threads of it as long as they are not the same one.
  */
-export function findThread({ threads }: Session, sighting: Sighting, name: string): Thread | undefined {
+export function findThread(
+  { threads }: Session,
+  sighting: Sighting,
+  name: string,
+  isDerived = false,
+): Thread | undefined {
   if (name !== '') return newestOf(threads, (thread) => thread.name === name)
   const { previous, system, humans } = sighting
   if (previous !== undefined) {
@@ -28,10 +34,34 @@ export function findThread({ threads }: Session, sighting: Sighting, name: strin
   }
   const first = humans[0]
   const isSame = (thread: Thread) => thread.name === '' && thread.system === system
+  if (isDerived) return goneOnWith(threads, sighting, isSame)
   return (
     newestOf(threads, (thread) => isSame(thread) && thread.humans[0] === first) ??
     newestOf(threads, (thread) => isSame(thread) && sharesHistory(thread, sighting)) ??
     (first === undefined ? newestOf(threads, isSame) : undefined)
+  )
+}
+
+/**
+ * Of the threads that pass, which all began as the transcript does, the one it goes on with: it shows one of the newest
+ * answers there, else what a human said last. Greetings are often answered in the same words.
+ */
+function goneOnWith(
+  threads: readonly Thread[],
+  { ancestry, humans }: Sighting,
+  isSame: (thread: Thread) => boolean,
+): Thread | undefined {
+  const [first] = ancestry
+  return (
+    newestOf(
+      threads,
+      (thread) =>
+        isSame(thread) && ancestry.some((answer) => answer !== first && thread.ancestry.includes(answer)),
+    ) ??
+    newestOf(threads, (thread) => {
+      const last = thread.humans.at(-1)
+      return isSame(thread) && (last === undefined || humans.includes(last))
+    })
   )
 }
 

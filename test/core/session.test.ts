@@ -200,6 +200,55 @@ describe('the same beginning of a conversation, shown again later', () => {
   })
 })
 
+describe('conversations that began with the same words, of a session that is known by its beginning alone', () => {
+  const GREETED = [SYSTEM, user('Hi.'), said('Hello! How can I help?')]
+  const conversation = (name: string, count: number) =>
+    growing([...GREETED, user(`Task ${name}.`)], name, count)
+  const isDerived = true
+
+  it('are counted for themselves, in whatever order their requests come', () => {
+    const talks = ['a', 'b', 'c'].map((name) => conversation(name, 6))
+    const order = fc.shuffledSubarray(
+      talks.flatMap((_, at) => Array(6).fill(at)),
+      { minLength: 18 },
+    )
+    fc.assert(
+      fc.property(order, (turns: number[]) => {
+        const session = newSession()
+        const next = talks.map(() => 0)
+        for (const talk of turns) {
+          const at = next[talk] ?? 0
+          next[talk] = at + 1
+          expect(session.iteration(talks[talk]?.[at] ?? [], { isDerived })).toBe(at + 1)
+        }
+        expect(session.session.threads).toHaveLength(3)
+      }),
+      { numRuns: 50 },
+    )
+  })
+
+  it('go on with each thing that a human says', () => {
+    const session = newSession()
+    const [a = [], b = []] = [conversation('a', 4), conversation('b', 3)].map((requests) => {
+      for (const messages of requests) session.see(messages, { isDerived })
+      return [...(requests.at(-1) ?? []), said('Done.'), user('And the tests?')]
+    })
+    expect(session.iteration(a, { isDerived })).toBe(1)
+    expect(session.iteration(b, { isDerived })).toBe(1)
+    expect(session.iteration([...a, ...steps('x', 1)], { isDerived })).toBe(2)
+    expect(session.iteration([...a, ...steps('x', 2)], { isDerived })).toBe(3)
+    expect(session.session.threads).toHaveLength(2)
+  })
+
+  it('keep their count where a history lost its middle', () => {
+    const session = newSession()
+    for (const messages of conversation('a', 6)) session.see(messages, { isDerived })
+    for (const messages of conversation('b', 2)) session.see(messages, { isDerived })
+    const newest = steps('a', 6).slice(-4)
+    expect(session.iteration([...GREETED, ...newest], { isDerived })).toBe(7)
+  })
+})
+
 describe('threads of one session', () => {
   const OTHER = [SYSTEM, user('Find the docs.')]
 
