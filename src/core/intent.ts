@@ -184,9 +184,9 @@ export function looksLikeChange(tool: string, argumentsText: string): boolean {
   )
 }
 
-/** What must stand in a text for it to say so, in JSON as in plain. */
+/** What must stand in a text for it to say so, in JSON as in plain, by its bytes: a character takes up to three, or an escape. */
 const MAYBE_UNFINISHED = new RegExp(
-  String.raw`still [rwpi]|process running|${WORK}[ :]|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|wait longer|in (?:the )?background|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\.|[^a-z\\]){0,4}(?:[a-z]{1,20}_)?${GOING_ON}`,
+  String.raw`still [rwpi]|process running|${WORK}[ :]|ing (?:for|since)|currently |not [yrfcd]| yet|please wait|wait longer|in (?:the )?background|(?:is|are) being |/\d{1,4} {1,16}[pcti]|false|progress|% ?[cdf]|(?:status|state|phase)[\\"' :=>]{1,9}[a-z]|^"(?:\\u[0-9a-f]{4}|\\.|[^a-z\\]){0,12}(?:[a-z]{1,20}_)?${GOING_ON}`,
   'i',
 )
 

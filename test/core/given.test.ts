@@ -73,6 +73,14 @@ describe('a result that is not decoded', () => {
     )
   })
 
+  it.each(['é日\u{1F600}', '\u0001\u0002\u0003\u0004', '\n\t"\\', '[日] '])(
+    'says that something goes on behind %j as well',
+    (signs) => {
+      expect(saysUnfinished(`${signs}Running`, 'look')).toBe(true)
+      expect(isUnfinished(given(`${signs}Running`), 'look')).toBe(true)
+    },
+  )
+
   it('has the name of its text, whatever form it has', () => {
     fc.assert(
       fc.property(text, text, fc.boolean(), fc.boolean(), (a, b, isPartOfA, isPartOfB) => {
