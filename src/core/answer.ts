@@ -71,7 +71,9 @@ function isCall(value: unknown): boolean {
   const { name, arguments: args, parameters, type, function: made, id: _id, ...others } = value
   if (Object.keys(others).length > 0) return false
   if (made !== undefined) return (type ?? 'function') === 'function' && name === undefined && isCall(made)
-  return typeof name === 'string' && (type ?? 'function') === 'function' && isObject(args ?? parameters)
+  const given = args ?? parameters
+  const hasArguments = isObject(given) || (typeof given === 'string' && given.trimStart().startsWith('{'))
+  return typeof name === 'string' && (type ?? 'function') === 'function' && hasArguments
 }
 
 function isJsonCall(text: string): boolean {

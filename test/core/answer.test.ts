@@ -96,6 +96,8 @@ describe('a final answer', () => {
     ['{"name": "search", "parameters": {"q": "a"}}', false],
     ['<think>hm</think>\n```json\n{"name": "search", "arguments": {}}\n```', false],
     ['[{"type": "function", "function": {"name": "a", "arguments": {}}}]', false],
+    ['{"function": {"name": "search", "arguments": "{\\"q\\": 1}"}}', false],
+    ['{"name": "Ada", "arguments": "For and against."}', true],
     ['{"name": "Ada", "born": 1815}', true],
     ['{"name": "search", "arguments": {}} is what I would call.', true],
     ['{"answer": 42}', true],
