@@ -7,7 +7,8 @@
 
 /**
  * White space is folded before comparing.
- * `tag`: everything from `<text>` to `</text>` at the start of what is left of a text part.
+ * `tag`: everything from `<text>` to `</text>` at the start of what is left of a text part; of `name>words`, where the words
+ * are the first in it.
  * `prefix`: a whole part that begins so. `exact`: a whole part.
  * `human`: a part that begins so is a person's, whatever else it looks like.
  */
@@ -97,7 +98,7 @@ function withoutLeadingTag(text: string, tags: readonly string[]): string | unde
   if (!text.startsWith('<')) return undefined
   for (const tag of tags) {
     if (!text.startsWith(tag, 1) || !/^[\s>]/.test(text.charAt(tag.length + 1))) continue
-    const close = `</${tag}>`
+    const close = `</${tag.replace(/>.*/, '')}>`
     const end = text.indexOf(close)
     return end === -1 ? '' : text.slice(end + close.length).trim()
   }

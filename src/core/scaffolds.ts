@@ -179,7 +179,7 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'exact',
     'ERROR! Your Patch is empty. Please provide a patch that fixes the problem.',
   ),
-  ...scaffold('kimi-cli', 'prefix', '<system>CHECKPOINT '),
+  ...scaffold('kimi-cli', 'tag', 'system>CHECKPOINT'),
   ...scaffold(
     'letta',
     'prefix',

@@ -10,7 +10,7 @@ const humanOf = (...texts: string[]) => humanText(texts, registry)
 const WRITTEN: readonly string[] = [
   ...of('exact'),
   ...of('prefix').map((prefix) => `${prefix} and whatever follows it.\nMore.`),
-  ...of('tag').map((tag) => `<${tag}>\nsomething\n</${tag}>`),
+  ...of('tag').map((tag) => `<${tag}>\nsomething\n</${tag.replace(/>.*/, '')}>`),
   ...of('tag').map((tag) => `<${tag} name="x">never closed`),
   ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'max_steps')),
 ]
