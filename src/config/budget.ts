@@ -106,16 +106,21 @@ const override = z.strictObject({
 
 export type BudgetOverride = z.output<typeof override>
 
-/** Two thresholds in the wrong order would warn before they caution. */
-function thresholdsInOrder(
-  given: { readonly caution_threshold?: number | undefined; readonly warning_threshold?: number | undefined },
-  base: { readonly caution_threshold: number; readonly warning_threshold: number },
-): boolean {
-  const { caution_threshold: caution, warning_threshold: warning } = given
-  return (caution ?? base.caution_threshold) <= (warning ?? base.warning_threshold)
+interface Thresholds {
+  readonly caution_threshold: number
+  readonly warning_threshold: number
 }
 
-const OUT_OF_ORDER = 'above warning_threshold: expected at most as much'
+/** Two thresholds in the wrong order would warn before they caution; says so, with what holds where one is not given. */
+function outOfOrder(
+  given: { readonly [key in keyof Thresholds]?: number | undefined },
+  base: Thresholds,
+): string | undefined {
+  const caution = given.caution_threshold ?? base.caution_threshold
+  const warning = given.warning_threshold ?? base.warning_threshold
+  if (caution <= warning) return undefined
+  return `${caution} is above warning_threshold, ${warning}: expected at most as much`
+}
 
 export const budget = z
   .strictObject({
@@ -175,13 +180,12 @@ export const budget = z
       ),
   })
   .superRefine((value, context) => {
-    if (!thresholdsInOrder(value, value)) {
-      context.addIssue({ code: 'custom', path: ['caution_threshold'], message: OUT_OF_ORDER })
-    }
+    const message = outOfOrder(value, value)
+    if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
     for (const [at, one] of value.overrides.entries()) {
-      if (thresholdsInOrder(one, value)) continue
+      const problem = outOfOrder(one, value)
       const path = ['overrides', at, 'caution_threshold']
-      context.addIssue({ code: 'custom', path, message: OUT_OF_ORDER })
+      if (problem) context.addIssue({ code: 'custom', path, message: problem })
     }
   })
 

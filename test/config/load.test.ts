@@ -62,7 +62,11 @@ describe('a wrong configuration', () => {
     ['budget: {caution_threshold: 1.5}', 'budget.caution_threshold: found 1.5: expected at most 1'],
     [
       'budget: {caution_threshold: 0.95}',
-      'budget.caution_threshold: found 0.95: above warning_threshold: expected at most',
+      'budget.caution_threshold: found 0.95: 0.95 is above warning_threshold, 0.9: expected at most',
+    ],
+    [
+      'budget: {warning_threshold: 0.6}',
+      'budget.caution_threshold: found nothing: 0.7 is above warning_threshold, 0.6: expected at most',
     ],
     ['budget: {enabled: "yes"}', 'budget.enabled: found "yes": expected true or false'],
     [
@@ -421,7 +425,7 @@ describe('the budget', () => {
     ],
     [
       'budget: {overrides: [{model: a, caution_threshold: 0.95}]}',
-      'budget.overrides.0.caution_threshold: found 0.95: above warning_threshold',
+      'budget.overrides.0.caution_threshold: found 0.95: 0.95 is above warning_threshold',
     ],
     ['budget: {overrides: [{header: {"a b": x}}]}', 'budget.overrides.0.header.a b: '],
     [
