@@ -184,12 +184,14 @@ function observeAt(
   const called = callsAt(conversation, index, policy, known)
   // What was referred to is not found again.
   const isLookedFor = (known && known.length > 0) || mattersWhetherUnfinished(memory, called, policy)
+  const counted = called.length > 1 ? new Set<Hash>() : undefined
   for (const { id, made, result } of called) {
     // What counts for nothing: see {loopCall}.
     if (made.isExempt || (result && isGivenRefusal(result))) continue
     const { tool, call, isPoll, isChange } = made
     // Equal calls of one response count once; another result of such a one must not rename what came of it.
-    if (calls.some((counted) => counted.call === call)) continue
+    if (counted?.has(call)) continue
+    counted?.add(call)
     if (!result) {
       calls.push({ id, tool, call, outcome: '', isPoll, isChange })
       continue

@@ -94,3 +94,23 @@ describe('the guard of a conversation', () => {
     )
   })
 })
+
+describe('a response that calls very many tools', () => {
+  it('takes time in proportion to their number', () => {
+    const known = take(UNGUARDED, [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0)], POLICY)
+    const timeOf = (count: number) => {
+      const calls = Array.from({ length: count }, (_, at) => ({ tool: `t${at}`, given: 'ok' }))
+      const messages = [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0), ...stepOf(calls, 1)]
+      return Math.min(
+        ...[1, 2, 3].map(() => {
+          const start = performance.now()
+          take(known, messages, POLICY)
+          return performance.now() - start
+        }),
+      )
+    }
+    timeOf(1_500)
+    // 16 times the calls: 16 times the time, or 256 where each was compared with all before it.
+    expect(timeOf(24_000)).toBeLessThan(60 * (timeOf(1_500) + 0.5))
+  })
+})
