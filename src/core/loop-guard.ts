@@ -197,8 +197,10 @@ function takeIn(memory: LoopMemory, call: LoopCall, step: number, policy: LoopPo
   const trail = follow(memory.trail, call, step, policy)
   const isNew = trail.window.at(-1)?.isNew === true
   const { refusing, blocks } = memory
-  const ladder =
-    isNew && memory.ladder !== NO_LOOP.ladder ? withoutLoopsOf(memory.ladder, call.call) : memory.ladder
+  // What is only forgotten was no other result.
+  const isOther =
+    isNew && memory.ladder !== NO_LOOP.ladder && memory.trail.window.some((trace) => trace.call === call.call)
+  const ladder = isOther ? withoutLoopsOf(memory.ladder, call.call) : memory.ladder
   if (isNew && refusing?.calls.includes(call.call) === false) {
     // What is new and different leaves the loop, and what was counted of it counts no more.
     const left = follow(spend(memory.trail), call, step, policy)

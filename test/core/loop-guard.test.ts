@@ -117,6 +117,10 @@ describe('a model that repeats itself', () => {
   it('that goes back to a loop whose results are what they were has', () => {
     const { findings } = tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 a=1')
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2])
+    const others = Array.from({ length: 12 }, (_, at) => `x${at}=1`).join(' ')
+    const later = tell(`a=1 a=1 a=1 ${others} a=1 a=1 a=1 ${others} a=1 a=1`)
+    expect(later.findings.map(({ warnings }) => warnings)).toEqual([1, 2])
+    expect(isRefused(later.memory, 'a')).toBe(true)
   })
 
   it('that heeds each warning and later repeats something else is not refused', () => {
