@@ -94,7 +94,8 @@ const MESSAGES = /^\s*\[\s*\{\s*"(?:role|type|content)"/
 
 function holdsMessages(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false
-  if ('role' in value) return false
+  // A message, or an item of Responses, whose `input` is what a tool of the client's own gets.
+  if ('role' in value || 'call_id' in value) return false
   return ['messages', 'input', 'body', 'request'].some((key) => key in value)
 }
 

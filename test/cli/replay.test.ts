@@ -111,6 +111,16 @@ describe('governor replay --json', () => {
     )
   })
 
+  it('takes a list of what Responses has for one conversation, in whatever order its fields stand', async () => {
+    const step = (at: number): Json[] => [
+      { id: `i${at}`, type: 'custom_tool_call', call_id: `c${at}`, name: 'run', input: 'ls' },
+      { id: `o${at}`, type: 'custom_tool_call_output', call_id: `c${at}`, output: 'a.ts' },
+    ]
+    expect(await judged(JSON.stringify([...step(0), ...step(1), ...step(2)]))).toEqual([
+      '2:warn:repetition:run',
+    ])
+  })
+
   it('says of every line that it is no JSON where the file as a whole is none', async () => {
     const { err, code } = await governor(['replay', '--json', fileWith('{\n"messages": [\n')])
     expect(code).toBe(0)
