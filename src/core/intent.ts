@@ -169,10 +169,12 @@ function namedBy(tool: string): Named {
 
 /** By its name or its arguments, does this call ask how something is going, or wait for it? */
 export function looksLikePoll(tool: string, argumentsText: string): boolean {
-  if (namedBy(tool).isPoll) return true
+  const named = namedBy(tool)
+  if (named.isPoll) return true
   const head = argumentsText.slice(0, HEAD)
   if (POLL_ACTION.test(head) || POLL_COMMAND.test(head)) return true
-  return argumentsText.length <= SHORT_CODE && POLL_CODE.test(argumentsText)
+  // Code that is written into a file does not run.
+  return !named.isChange && argumentsText.length <= SHORT_CODE && POLL_CODE.test(argumentsText)
 }
 
 /** By its name or its arguments, does this call change something that other calls may then see? */

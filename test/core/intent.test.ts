@@ -36,6 +36,8 @@ describe('a call looks like polling', () => {
     ['bash', shell('grep kubectl rollout status.md')],
     ['shop_search', '{"query":"diving watch"}'],
     ['write_file', JSON.stringify({ text: `${'x = 1\n'.repeat(60)}time.sleep(5)` })],
+    ['edit_file', '{"path":"a.py","new_text":"time.sleep(5)"}'],
+    ['python', JSON.stringify({ code: `${'x = 1\n'.repeat(60)}time.sleep(5)` })],
   ])('unlike %s %s', (tool, text) => {
     expect(looksLikePoll(tool, text)).toBe(false)
   })
