@@ -175,7 +175,8 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
       hasFinalAnswer = answered
       return terminal(answered)
     }, text)
-    await record(open.text, hasFinalAnswer, open.held?.id)
+    // Where no last answer came, the provider knows the response before it.
+    await record(open.text, hasFinalAnswer, open.held?.id ?? ending.rounds?.at(-1)?.held.id)
     await write(trip, last)
     trip.response.end()
   }

@@ -64,6 +64,30 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect((await send(says('And now?'))).status).toBe(200)
   })
 
+  it('goes on after a run that was ended for its loop, though its provider gave no last answer', async () => {
+    const script: Script = ({ json }) => {
+      const choice = json.tool_choice as { type?: string } | undefined
+      return choice?.type === 'none' ? { status: 500 } : { calls: [call] }
+    }
+    const loop_guard = { max_warnings_before_block: 0, repetition_threshold: 2 }
+    const { url } = await startBoth(keepingThreads(script), { loop_guard })
+    const one = await createThread(url, stream)(says('Find out.'))
+    const ask = (previous: string | undefined, message: Message) =>
+      callMessages(url, [message], {
+        stream,
+        body: {
+          thread: { type: 'continue', previous_message_id: previous },
+          system: undefined,
+          tools: undefined,
+        },
+      })
+    const last = await ask(one.message.id, resultsFor(one.message.content))
+    expect(last.headers.get('x-governor-verdict')).toBe('stop')
+    const again = await ask(one.message.id, resultsFor(one.message.content))
+    expect(again.text).toBe(last.text)
+    expect((await ask(again.message.id, says('And now?'))).status).toBe(200)
+  })
+
   it('goes on after an answer that its provider does not know', async () => {
     const script: Script = ({ json }) => {
       const choice = json.tool_choice as { type?: string } | undefined
