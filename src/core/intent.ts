@@ -206,10 +206,13 @@ export function saysUnfinished(result: string, tool: string): boolean {
   return result.length <= HEAD && (namedBy(tool).isChange ? CHANGE_UNFINISHED : UNFINISHED).test(result)
 }
 
+/** What stands for a picture, which says much. */
+const PICTURE = /\[\w{1,40} [g-v]{32}\]/
+
 /** The length of a result up to which it may say no more than that something was done. */
 export const BRIEF = 200
 
 /** May the tool have answered no more than that something was done? */
 export function saysLittle(result: string): boolean {
-  return result.length <= BRIEF
+  return result.length <= BRIEF && !PICTURE.test(result)
 }

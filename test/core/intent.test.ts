@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { looksLikeChange, looksLikePoll, saysUnfinished } from '../../src/core/intent.ts'
+import { looksLikeChange, looksLikePoll, saysLittle, saysUnfinished } from '../../src/core/intent.ts'
+import { resultText } from '../../src/dialect/parts.ts'
 
 const shell = (command: string) => JSON.stringify({ command })
 
@@ -104,6 +105,15 @@ describe('a tool that changes something', () => {
       expect(saysUnfinished(result, 'write_stdin')).toBe(true)
     },
   )
+})
+
+describe('a result says little', () => {
+  it('where it is short, and shows no picture', () => {
+    const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
+    const said = { type: 'text', text: 'Done.' }
+    const results = ['', 'Done.', resultText([said]), 'x'.repeat(201), resultText([said, picture])]
+    expect(results.map(saysLittle)).toEqual([true, true, true, false, false])
+  })
 })
 
 describe('a call looks like a change', () => {
