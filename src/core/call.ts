@@ -1,5 +1,5 @@
 /** What a tool call is, however its arguments are written down: key order and white space aside, nothing else. */
-import { type Hash, hashOfText } from './hash.ts'
+import { type Hash, hashOf } from './hash.ts'
 
 /** A JSON value as read: scalars are kept as they were written, so that 1.0 is not 1 and no digit is lost. */
 type Node = string | readonly Node[] | ReadonlyMap<string, Node>
@@ -208,7 +208,7 @@ export function canonicalCall(tool: string, argumentsText: string): string {
   return `${tool.length}:${tool}${canonicalArguments(argumentsText)}`
 }
 
-/** Names the call of `tool` with these arguments, given as the model wrote them: JSON or not, empty or not. */
+/** Names the call of `tool` with these arguments, given as the model wrote them: JSON or not, empty or not. Source: sha256. */
 export function callHash(tool: string, argumentsText: string): Hash {
-  return hashOfText(canonicalCall(tool, argumentsText))
+  return hashOf(canonicalCall(tool, argumentsText))
 }

@@ -81,7 +81,7 @@ describe('a call', () => {
     '-',
     '"\n"',
   ])('may have the arguments %j', (text) => {
-    expect(callHash('tool', text)).toMatch(/^\w{16}$/)
+    expect(callHash('tool', text)).toMatch(/^[\w-]{43}$/)
   })
 
   it('agrees with JSON.parse on what JSON is, for any text', () => {
