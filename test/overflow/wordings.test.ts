@@ -24,6 +24,7 @@ const TOO_LARGE: readonly [message: string, recovery: string, numbers: object][]
     { maxOutput: 8192 },
   ],
   ['The prompt with 5 documents is too long', 'compress_only', {}],
+  ['The prompt exceeds the allowance of 8192 tokens', 'shrink_context', { limit: 8192 }],
   ['Prompt and safety margin exceed the context window', 'compress_only|unknown_overflow', {}],
   [
     'Too many input tokens: 9001. The maximum is 8192 with 3 images.',

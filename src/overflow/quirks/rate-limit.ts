@@ -20,7 +20,7 @@ const CODES = new Set([
 ])
 
 const WORDS =
-  /\b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)|\b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|\bper[ -](?:minute|day|hour|second)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b|\ballowance\b|(?:daily|weekly|monthly|hourly|usage) (?:\w+ )?limit|high demand|overloaded|peak load|please wait|try again (?:later|in \d|once|after|when)|\benqueued\b|\b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:hour|day|week|month))\b|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)|concurren(?:t|cy)|slow down|right now|\bat once\b|频率限制|速率限制|每分钟/
+  /\b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)|\b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|\bper[ -](?:minute|day|hour|second)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b|(?:daily|weekly|monthly|hourly|usage) (?:\w+ )?(?:limit|allowance)|high demand|overloaded|peak load|please wait|try again (?:later|in \d|once|after|when)|\benqueued\b|\b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:hour|day|week|month))\b|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)|concurren(?:t|cy)|slow down|right now|\bat once\b|频率限制|速率限制|每分钟/
 
 export const rateLimit: Quirk = {
   id: 'rate-limit',
