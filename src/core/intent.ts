@@ -133,7 +133,7 @@ const CHANGE_COMMAND = new RegExp(
 
 /** The output of a shell command that goes to a file. */
 const REDIRECTED =
-  /"(?:command|cmd|script)" {0,4}:[^>]{1,1000}[^-=<>&0-9>]>{1,2} {0,2}(?!\/dev\/)[\w~$./-]{0,64}(?:\/|\.[a-z])/i
+  /"(?:command|cmd|script)" {0,4}:[^>]{1,1000} >{1,2} {0,2}(?!\/dev\/)[\w~$./-]{0,64}(?:\/|\.[a-z])/i
 
 /** A line of a program that writes a file, or takes one away. */
 const CHANGE_CODE =

@@ -175,6 +175,8 @@ describe('a call looks like a change', () => {
     ['bash', shell('npx prettier src --check')],
     ['bash', shell("awk '$3 > 5 {print}' a.txt")],
     ['bash', shell('pytest -q 2>&1')],
+    ['bash', shell('grep -rn "<Route>/home" src')],
+    ['bash', shell('grep -rn "List<String>.of" src')],
     ['bash', shell('make >/dev/null 2>/dev/null')],
     ['sql', '{"query":"SELECT a FROM b WHERE c > d.e"}'],
     ['python', '{"code":"print(open(name).read())"}'],
