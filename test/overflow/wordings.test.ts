@@ -414,6 +414,8 @@ const OTHERS: readonly [status: number, message: string][] = [
   [400, 'The prompt has 640 images, more than the 500 images allowed'],
   [400, 'The model supports prompts of at most 8192 tokens and does not support tools'],
   [500, 'Tool server answered: context_deadline_exceeded'],
+  [400, 'The system prompt is limited to 1024 tokens'],
+  [400, 'truncation: last_messages must be at most 8192 tokens'],
   [400, 'The prompt has content that exceeds what our safety rules permit'],
   [400, 'Prompt refused: its risk score 0.98 exceeds the maximum of 0.9'],
   [400, 'Prompt has token id 200000, which exceeds the vocabulary size of 128256'],

@@ -73,9 +73,21 @@ function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
   return (
     isStated &&
     words.some((word) => MOST.has(word)) &&
-    !words.some((word) => word === 'not' || word.endsWith("n't"))
+    !words.some((word) => word === 'not' || word.endsWith("n't") || (!isTooMuch && PARTS.has(word)))
   )
 }
+
+/** A part of the request, or what is done with it, has a bound of its own. */
+const PARTS = new Set([
+  'system',
+  'prediction',
+  'description',
+  'descriptions',
+  'instructions',
+  'truncation',
+  'cache',
+  'caching',
+])
 
 const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
 
