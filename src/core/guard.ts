@@ -145,8 +145,9 @@ function messagesOf({ windowSize }: LoopPolicy): number {
 
 /**
  * Need it be known whether the tools that were called say that something is going on, or say little? To look for that in
- * every result takes longer than all else that is done with it. Of a call that is made for the first time in a run that was not warned
- * about anything, nothing follows from it before the call is made again: see `wasUnfinished`, and {findLoop}, which asks the newest call only.
+ * every result takes longer than all else that is done with it. Of a call that is made for the first time in a run that
+ * was not warned about anything, nothing follows from it before the call is made again: see `wasUnfinished`, and
+ * {findLoop}, which asks the newest call only.
  */
 function mattersWhetherUnfinished(
   memory: LoopMemory,
