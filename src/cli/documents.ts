@@ -13,13 +13,17 @@ export interface Line {
 /** Longer files are only read line by line. */
 const MAX_WHOLE = 67_108_864
 
-function isJson(text: string): boolean {
+/** The value of a JSON text; `undefined` where it is none. */
+function parsed(text: string): unknown {
   try {
-    JSON.parse(text)
-    return true
+    return JSON.parse(text)
   } catch {
-    return false
+    return undefined
   }
+}
+
+function isJson(text: string): boolean {
+  return parsed(text) !== undefined
 }
 
 /** Opens an object or a list that goes on in the next line. */
@@ -78,15 +82,11 @@ function listOf(lines: readonly Line[]): readonly Line[] {
 
 /** One message, or one of the items that Responses has for calls and their results. */
 function isMessage(text: string): boolean {
-  try {
-    const value: unknown = JSON.parse(text)
-    if (typeof value !== 'object' || value === null || 'messages' in value) return false
-    if ('input' in value && Array.isArray(value.input)) return false
-    const isSaid = 'role' in value && typeof value.role === 'string'
-    return isSaid || ('call_id' in value && typeof value.call_id === 'string')
-  } catch {
-    return false
-  }
+  const value = parsed(text)
+  if (typeof value !== 'object' || value === null || 'messages' in value) return false
+  if ('input' in value && Array.isArray(value.input)) return false
+  const isSaid = 'role' in value && typeof value.role === 'string'
+  return isSaid || ('call_id' in value && typeof value.call_id === 'string')
 }
 
 /** A list whose first object begins so holds messages, and not conversations. */
@@ -102,9 +102,8 @@ function holdsMessages(value: unknown): boolean {
 /** The conversations of a list, numbered from its line on; a text that is no such list as it is. */
 function conversationsIn(line: Line): readonly Line[] {
   const { text, number, offset } = line
-  if (!/^\s*\[/.test(text) || MESSAGES.test(text) || !isJson(text)) return [line]
-  const list = JSON.parse(text) as unknown[]
-  if (!list.some(holdsMessages)) return [line]
+  const list = /^\s*\[/.test(text) && !MESSAGES.test(text) ? parsed(text) : undefined
+  if (!Array.isArray(list) || !list.some(holdsMessages)) return [line]
   return list.map((one, at) => ({ text: JSON.stringify(one), number: number + at, offset }))
 }
 

@@ -51,7 +51,7 @@ function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configS
 interface Parsed {
   readonly tree: Tree
   readonly lineOf?: LineFinder
-  readonly readingOf?: ReadingFinder
+  readonly readingOf?: ReadingFinder | undefined
 }
 
 /** Parses a file's text; variables stand in values only. */

@@ -40,13 +40,14 @@ function typedValue(expanded: string): unknown {
 
 /**
  * Puts the variables' values into a document. An unquoted `${PORT}` is a number first and a quoted one a text; a key may
- * look like a number, though, and a value in braces must be quoted.
+ * look like a number, though, and a value in braces must be quoted. Returns how to find the values that could be read both
+ * ways; `undefined` where there is none.
  */
 export function expandVariables(
   document: Document,
   env: Environment,
   whereIs: (node: Scalar) => string,
-): ReadingFinder {
+): ReadingFinder | undefined {
   const readings = new Map<unknown, Reading>()
   visit(document, {
     Scalar(key, node) {
@@ -58,5 +59,5 @@ export function expandVariables(
       if (typed !== text) readings.set(node, { value: node.value, other: isPlain ? text : typed })
     },
   })
-  return (path) => (readings.size === 0 ? undefined : readings.get(document.getIn(path, true)))
+  return readings.size === 0 ? undefined : (path) => readings.get(document.getIn(path, true))
 }

@@ -76,8 +76,13 @@ function isCall(value: unknown): boolean {
   return typeof name === 'string' && (type ?? 'function') === 'function' && hasArguments
 }
 
+/** The beginning of a call in JSON, as far as it can be told from another object. */
+function isCallSoFar(text: string): boolean {
+  return text.length <= MAX_JSON_CALL && JSON_CALL.test(text)
+}
+
 function isJsonCall(text: string): boolean {
-  if (text.length > MAX_JSON_CALL || !JSON_CALL.test(text)) return false
+  if (!isCallSoFar(text)) return false
   try {
     const value: unknown = JSON.parse(text.replace(/^```(?:json)?|```$/g, ''))
     return Array.isArray(value) ? value.every(isCall) : isCall(value)
@@ -102,11 +107,6 @@ export function isRealAnswer(text: string): boolean {
     if (next === undefined) return !isJsonCall(rest)
     rest = next.trim()
   }
-}
-
-/** The beginning of a call in JSON, as far as it can be told from another object. */
-function isCallSoFar(text: string): boolean {
-  return text.length <= MAX_JSON_CALL && JSON_CALL.test(text)
 }
 
 /**

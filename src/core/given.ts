@@ -62,8 +62,10 @@ export function isUnfinished(given: Given, tool: string): boolean {
 
 /** May the tool have answered no more than that something was done? */
 export function isBrief(given: Given): boolean {
-  const length = given.json ? given.json.bytes.length - 2 : -1
-  return length > BRIEF * JSON_BYTES ? false : (length !== -1 && length <= BRIEF) || saysLittle(given.text)
+  if (!given.json) return saysLittle(given.text)
+  // Its text has as many characters at most, and a sixth of them at least.
+  const most = given.json.bytes.length - 2
+  return most <= BRIEF || (most <= BRIEF * JSON_BYTES && saysLittle(given.text))
 }
 
 /** Names a result letter by letter. */

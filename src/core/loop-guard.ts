@@ -13,6 +13,7 @@ import {
   EMPTY_TRAIL,
   findLoop,
   follow,
+  isInTrail,
   type Loop,
   type LoopLimits,
   type Pattern,
@@ -198,8 +199,7 @@ function takeIn(memory: LoopMemory, call: LoopCall, step: number, policy: LoopPo
   const isNew = trail.window.at(-1)?.isNew === true
   const { refusing, blocks } = memory
   // What is only forgotten was no other result.
-  const isOther =
-    isNew && memory.ladder !== NO_LOOP.ladder && memory.trail.window.some((trace) => trace.call === call.call)
+  const isOther = isNew && memory.ladder !== NO_LOOP.ladder && isInTrail(memory.trail, call.call)
   const ladder = isOther ? withoutLoopsOf(memory.ladder, call.call) : memory.ladder
   if (isNew && refusing?.calls.includes(call.call) === false) {
     // What is new and different leaves the loop, and what was counted of it counts no more.

@@ -171,12 +171,9 @@ function inARow({ window, streak }: Trail, threshold: number): Loop | undefined 
   return { pattern: 'repetition', calls: [last.call], tools: [last.tool], count: same, span: same }
 }
 
-/** Was the call made before, with another outcome? */
-function hasMoved(window: Trail['window'], at: number): boolean {
-  const trace = window[at]
-  if (!trace?.isNew) return false
-  for (let earlier = 0; earlier < at; earlier++) if (window[earlier]?.call === trace.call) return true
-  return false
+/** Was a call of the window made before in it? One that is new had another outcome then. */
+function wasMadeBefore(window: Trail['window'], at: number): boolean {
+  return window.findIndex(({ call }) => call === window[at]?.call) < at
 }
 
 /**
@@ -215,7 +212,7 @@ function inTheWindow({ window }: Trail, threshold: number, pollThreshold: number
     } else if (trace.isNew) {
       if (isNewBetween || trace.isChange) return undefined
       isNewBetween = true
-      hasEffect ||= hasMoved(window, at)
+      hasEffect ||= wasMadeBefore(window, at)
     } else if (trace.isPoll) needed = Math.max(needed, pollThreshold)
   }
   return undefined

@@ -42,7 +42,7 @@ import {
   systemItems,
 } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
-import { likenessesOf, textsOfParts } from './parts.ts'
+import { likenessesOf, resultText, textsOfParts } from './parts.ts'
 import { isObject } from './shape.ts'
 
 const ROLES: readonly NamedRole[] = [
@@ -176,17 +176,20 @@ class ChatConversation implements Conversation {
     const item = this.#items[at]
     if (!item || item.content === 0) return NO_TEXTS
     const start = item.start + item.content
-    const first = this.#json[start]
-    if (first !== QUOTE && first !== OPEN_BRACKET) return NO_TEXTS
-    const content = { start, end: item.start + item.contentEnd }
-    return first === QUOTE ? [decodeStringIn(this.#json, content)] : textsOfParts(decode(this.#json, content))
+    if (this.#json[start] !== QUOTE) return textsOfParts(this.#partsOf(item))
+    return [decodeStringIn(this.#json, { start, end: item.start + item.contentEnd })]
+  }
+
+  /** A content that is a list, decoded; `undefined` where it is none. */
+  #partsOf(item: ChatItem): unknown {
+    const start = item.start + item.content
+    if (item.content === 0 || this.#json[start] !== OPEN_BRACKET) return undefined
+    return decode(this.#json, { start, end: item.start + item.contentEnd })
   }
 
   pictures(at: number): readonly string[] {
     const item = this.#items[at]
-    if (!item || item.content === 0) return NO_TEXTS
-    const content = { start: item.start + item.content, end: item.start + item.contentEnd }
-    return this.#json[content.start] === OPEN_BRACKET ? likenessesOf(decode(this.#json, content)) : NO_TEXTS
+    return item ? likenessesOf(this.#partsOf(item)) : NO_TEXTS
   }
 
   calls(at: number): readonly ToolCall[] {
@@ -208,7 +211,8 @@ class ChatConversation implements Conversation {
     const item = this.#items[at]
     if (item?.role !== 'tool') return NO_RESULTS
     const callId = stringAt(this.#json, item.answers === 0 ? undefined : item.start + item.answers)
-    return [{ callId, text: [...this.texts(at), ...this.pictures(at)].join('\n') }]
+    const parts = this.#partsOf(item)
+    return [{ callId, text: parts === undefined ? (this.texts(at)[0] ?? '') : resultText(parts) }]
   }
 
   rawResult(at: number): RawResult | undefined {

@@ -124,9 +124,8 @@ export function resultsOf(content: Content): ToolResult[] {
 
 /** What stands for the pictures and documents beside texts and results. */
 export function picturesOf(content: Content): string[] {
-  return content.blocks
-    .filter(({ type }) => type === 'image' || type === 'document')
-    .flatMap((block) => likenessesOf([blockOf(content, block)]))
+  const shown = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
+  return likenessesOf(shown.map((block) => blockOf(content, block)))
 }
 
 /**

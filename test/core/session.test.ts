@@ -25,6 +25,27 @@ const SUMMARY = user(
 const growing = (start: readonly Message[], name: string, count: number): Message[][] =>
   Array.from({ length: count }, (_, at) => [...start, ...steps(name, at)])
 
+/** Whatever the order in which the requests of all conversations come: each is a thread, and counts its own. */
+function expectToBeCountedApart(
+  conversations: readonly (readonly Message[][])[],
+  options?: { readonly isDerived: boolean },
+): void {
+  const turns = conversations.flatMap((requests, at) => requests.map(() => at))
+  fc.assert(
+    fc.property(fc.shuffledSubarray(turns, { minLength: turns.length }), (order: number[]) => {
+      const session = newSession()
+      const next = conversations.map(() => 0)
+      for (const conversation of order) {
+        const at = next[conversation] ?? 0
+        next[conversation] = at + 1
+        expect(session.iteration(conversations[conversation]?.[at] ?? [], options)).toBe(at + 1)
+      }
+      expect(session.session.threads).toHaveLength(conversations.length)
+    }),
+    { numRuns: 50 },
+  )
+}
+
 describe('a run', () => {
   it('counts its requests', () => {
     const session = newSession()
@@ -208,23 +229,7 @@ describe('conversations that began with the same words, of a session that is kno
 
   it('are counted for themselves, in whatever order their requests come', () => {
     const talks = ['a', 'b', 'c'].map((name) => conversation(name, 6))
-    const order = fc.shuffledSubarray(
-      talks.flatMap((_, at) => Array(6).fill(at)),
-      { minLength: 18 },
-    )
-    fc.assert(
-      fc.property(order, (turns: number[]) => {
-        const session = newSession()
-        const next = talks.map(() => 0)
-        for (const talk of turns) {
-          const at = next[talk] ?? 0
-          next[talk] = at + 1
-          expect(session.iteration(talks[talk]?.[at] ?? [], { isDerived })).toBe(at + 1)
-        }
-        expect(session.session.threads).toHaveLength(3)
-      }),
-      { numRuns: 50 },
-    )
+    expectToBeCountedApart(talks, { isDerived })
   })
 
   it('go on with each thing that a human says', () => {
@@ -256,23 +261,7 @@ describe('threads of one session', () => {
     const threads = [TASK, OTHER, [system('You are a reviewer.'), user('Fix the bug.')]].map((start, at) =>
       growing(start, `t${at}-`, 5),
     )
-    const order = fc.shuffledSubarray(
-      threads.flatMap((_, at) => Array(5).fill(at)),
-      { minLength: 15 },
-    )
-    fc.assert(
-      fc.property(order, (turns: number[]) => {
-        const session = newSession()
-        const next = threads.map(() => 0)
-        for (const thread of turns) {
-          const at = next[thread] ?? 0
-          next[thread] = at + 1
-          expect(session.iteration(threads[thread]?.[at] ?? [])).toBe(at + 1)
-        }
-        expect(session.session.threads).toHaveLength(3)
-      }),
-      { numRuns: 50 },
-    )
+    expectToBeCountedApart(threads)
   })
 
   it('are told apart by the name a client gives them, the same words or not', () => {

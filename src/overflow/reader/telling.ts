@@ -150,19 +150,18 @@ const HELD = new Set([
 const OUTPUT_FIELD =
   /^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)$/
 
+/** `at least`, `must be greater than`: a bound from below. */
+function isFloor(words: readonly string[]): boolean {
+  return words.includes('least') || words.includes('greater')
+}
+
 function holdsOutput(words: readonly string[], figures: readonly Figure[]): boolean {
   const phrase = words.join(' ')
   const namesIt =
     words.some((word) => OUTPUT_FIELD.test(word)) ||
     /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
   const isBound = figures.some(({ role, value }) => role === 'limit' && value >= 16)
-  return (
-    namesIt &&
-    isBound &&
-    words.some((word) => HELD.has(word)) &&
-    !words.includes('least') &&
-    !words.includes('greater')
-  )
+  return namesIt && isBound && words.some((word) => HELD.has(word)) && !isFloor(words)
 }
 
 /** `input length should be within [1, 8192]`, `prompt tokens must not be more than 8192`. */
@@ -171,8 +170,7 @@ function holdsInput(words: readonly string[], figures: readonly Figure[]): boole
     /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(words.join(' ')) &&
     figures.some(({ role, value, noun }) => role === 'limit' && value >= 256 && noun !== 'output') &&
     words.some((word) => MODALS.has(word)) &&
-    !words.includes('least') &&
-    !words.includes('greater')
+    !isFloor(words)
   )
 }
 
