@@ -75,7 +75,7 @@ function literalAt(text: string, at: number, depth: number): Parsed {
     return end === undefined ? undefined : { value, end }
   }
   const [word = ''] = /^[\w.+-]{1,40}/.exec(text.slice(at, at + 40)) ?? []
-  if (word in NAMES) return { value: NAMES[word], end: at + word.length }
+  if (Object.hasOwn(NAMES, word)) return { value: NAMES[word], end: at + word.length }
   return word !== '' && Number.isFinite(Number(word))
     ? { value: Number(word), end: at + word.length }
     : undefined
