@@ -117,9 +117,4 @@ describe('the shape of the source', () => {
     const knowing = SOURCES.filter(({ imports }) => imports.includes('store/memory.ts'))
     expect(knowing.map(({ path }) => path)).toEqual(['app.ts'])
   })
-
-  it('has no file of more than 350 lines', () => {
-    const long = SOURCES.filter(({ text }) => text.trimEnd().split('\n').length > 350)
-    expect(long.map(({ path }) => path)).toEqual([])
-  })
 })
