@@ -125,7 +125,7 @@ function outOfOrder(
 export const budget = z
   .strictObject({
     enabled: keys.enabled.default(true),
-    max_iterations: keys.max_iterations.default(60),
+    max_iterations: keys.max_iterations.default(300),
     caution_threshold: keys.caution_threshold.default(0.7),
     warning_threshold: keys.warning_threshold.default(0.9),
     adaptive: keys.adaptive.default(true),

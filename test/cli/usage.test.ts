@@ -230,6 +230,6 @@ budget:
 
   it('may have sections with nothing but comments in them', () => {
     const file = fileWith('budget:\n  # max_iterations: 5\nupstreams:\nsessions:\n  scaffolding:\n')
-    expect(loadConfig({ config: file }, {}).config.budget.max_iterations).toBe(60)
+    expect(loadConfig({ config: file }, {}).config.budget.max_iterations).toBe(300)
   })
 })

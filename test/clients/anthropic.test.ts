@@ -214,9 +214,9 @@ describe('a message thread', () => {
           messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: 'x' }] }],
         }),
       }).then((response) => response.headers.get('x-governor-iteration'))
-    expect(await send('mine', { type: 'create' })).toBe('1/60')
+    expect(await send('mine', { type: 'create' })).toBe('1/300')
     const next = { type: 'continue', previous_message_id: 'msg_1' }
-    expect(await send('mine', next)).toBe('2/60')
-    expect(await send('yours', next)).toBe('1/60')
+    expect(await send('mine', next)).toBe('2/300')
+    expect(await send('yours', next)).toBe('1/300')
   })
 })

@@ -93,7 +93,7 @@ describe('the openai package', () => {
     const tools = [{ type: 'function' as const, function: { name: 'search' } }]
     const { data, response } = await client.chat.completions.create({ model, messages, tools }).withResponse()
     expect(data.choices[0]?.message.content).toBe('answer 2')
-    expect(response.headers.get('x-governor-iteration')).toBe('1/60')
+    expect(response.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
   it('gets an error it knows when the provider can’t be reached', async () => {

@@ -333,7 +333,7 @@ describe('a configuration', () => {
     })
     expect(budget).toMatchObject({
       enabled: true,
-      max_iterations: 60,
+      max_iterations: 300,
       caution_threshold: 0.7,
       warning_threshold: 0.9,
       adaptive: true,

@@ -81,7 +81,7 @@ describe.each([{ stream: false }, { stream: true }])(
         terminal_reason: 'loop_guard',
         has_final_answer: true,
         budget_used: 9,
-        budget_max: 60,
+        budget_max: 300,
         session: last?.headers.get('x-governor-session'),
       })
       expect(last?.headers.get('x-governor-terminal-state')).toBe('loop_detected')

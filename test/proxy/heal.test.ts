@@ -169,6 +169,6 @@ describe('an error of the provider', () => {
     expect(failed.status).toBe(status)
     expect(failed.headers.get('retry-after')).toBe('3')
     const changed = await callModel(url, messages, { headers, body: { temperature: 0.5 } })
-    expect(changed.headers.get('x-governor-iteration')).toBe('2/60')
+    expect(changed.headers.get('x-governor-iteration')).toBe('2/300')
   })
 })

@@ -123,7 +123,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect(step.governor).toMatchObject({ terminal_state: 'loop_detected', has_final_answer: text !== '' })
     const next = await send(says('And now?'))
     expect(next.status).toBe(200)
-    expect(next.headers.get('x-governor-iteration')).toBe('1/60')
+    expect(next.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
   it('is announced its budget once, at its beginning', async () => {

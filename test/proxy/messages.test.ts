@@ -45,10 +45,10 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     )
     const { steps } = await runMessagesAgent(url, ASKED, { stream })
     expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
-      '1/60',
-      '2/60',
-      '3/60',
-      '4/60',
+      '1/300',
+      '2/300',
+      '3/300',
+      '4/300',
     ])
     expect(steps.at(-1)?.message.content).toEqual([
       THINKING,
@@ -159,9 +159,9 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
       ]
     }
     const harness = await callMessages(url, beside('<system-reminder>Mind.</system-reminder>'), { stream })
-    expect(harness.headers.get('x-governor-iteration')).toBe('4/60')
+    expect(harness.headers.get('x-governor-iteration')).toBe('4/300')
     const person = await callMessages(url, beside('Stop that. Look at the tests.'), { stream })
-    expect(person.headers.get('x-governor-iteration')).toBe('1/60')
+    expect(person.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
   it('is stopped with the fallback when every form is refused', async () => {
@@ -195,7 +195,7 @@ describe('what is not a model call', () => {
       headers: { 'content-type': 'application/json', 'x-api-key': 'k' },
       body: JSON.stringify({ model: 'm', messages: ASKED, tools: [{ name: 'a' }] }),
     })
-    expect(response.headers.get('x-governor-iteration')).toBe('1/60')
+    expect(response.headers.get('x-governor-iteration')).toBe('1/300')
     await response.text()
   })
 })

@@ -52,7 +52,7 @@ describe.each([
     const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
     const agent = await runResponses(url, 'Go.', { ...options, max: 20 })
     const next = await agent.ask('Try again.')
-    expect([next.status, next.headers.get('x-governor-iteration')]).toEqual([200, '1/60'])
+    expect([next.status, next.headers.get('x-governor-iteration')]).toEqual([200, '1/300'])
     expect(provider.requests.at(-1)?.items?.at(-1)).toMatchObject({ role: 'user', content: 'Try again.' })
   })
 

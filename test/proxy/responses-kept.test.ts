@@ -23,7 +23,7 @@ describe.each([{ stream: false }, { stream: true }])(
     it('is one session by the ids of its responses', async () => {
       const { url } = await startBoth(always(search))
       const { steps } = await runResponses(url, 'Go.', { ...options, max: 4 })
-      expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
+      expect(steps.map(iteration)).toEqual(['1/300', '2/300', '3/300', '4/300'])
       expect(new Set(steps.slice(1).map(session)).size).toBe(1)
       // A name like those of other sessions, fit for a path and a file.
       expect(session(steps[1] as ResponseStep)).toMatch(/^[0-9a-f]{32}$/)
@@ -62,7 +62,7 @@ describe.each([{ stream: false }, { stream: true }])(
       const { url } = await startBoth(always(search, { name: 'open', arguments: { query: 'x' } }), { budget })
       const { steps } = await runResponses(url, 'Go.', { ...options, max: 6 })
       expect(steps.map(iteration)).toEqual(
-        ['1/60', '2/60', '3/60', '4/60', '5/60', '6/60'].slice(0, steps.length),
+        ['1/300', '2/300', '3/300', '4/300', '5/300', '6/300'].slice(0, steps.length),
       )
       const stopped = steps.findIndex(({ headers }) => headers.get('x-governor-verdict') === 'stop')
       expect(stopped).toBe(3)
@@ -73,15 +73,15 @@ describe.each([{ stream: false }, { stream: true }])(
         items?.at(-1)?.['role'] === 'user' ? { calls: [search] } : { text: 'Done.' },
       )
       const agent = await runResponses(url, 'continue', options)
-      expect(agent.steps.map(iteration)).toEqual(['1/60', '2/60'])
-      expect(iteration(await agent.ask('continue'))).toBe('1/60')
-      expect(iteration(await agent.repeat())).toBe('1/60')
+      expect(agent.steps.map(iteration)).toEqual(['1/300', '2/300'])
+      expect(iteration(await agent.ask('continue'))).toBe('1/300')
+      expect(iteration(await agent.repeat())).toBe('1/300')
     })
 
     it('takes the same request again for a retry', async () => {
       const { url } = await startBoth(always(search))
       const agent = await runResponses(url, 'Go.', { ...options, max: 3 })
-      expect(iteration(await agent.repeat())).toBe('3/60')
+      expect(iteration(await agent.repeat())).toBe('3/300')
     })
 
     it('is one run on its own for each of many that go on from one response with a task', async () => {
@@ -139,7 +139,7 @@ describe.each([{ stream: false }, { stream: true }])(
         steps.push(step)
         input = outputs(step)
       }
-      expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
+      expect(steps.map(iteration)).toEqual(['1/300', '2/300', '3/300', '4/300'])
       expect(new Set(steps.map(session))).toEqual(new Set(['conv_1']))
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
@@ -154,7 +154,7 @@ describe.each([{ stream: false }, { stream: true }])(
         const output = step.response['output'] as Item[]
         input.push(...output.map(({ id }) => ({ type: 'item_reference', id })), ...outputs(step))
       }
-      expect(steps.map(iteration)).toEqual(['1/60', '2/60', '3/60', '4/60'])
+      expect(steps.map(iteration)).toEqual(['1/300', '2/300', '3/300', '4/300'])
       expect(new Set(steps.slice(1).map(session)).size).toBe(1)
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
@@ -164,9 +164,9 @@ describe.each([{ stream: false }, { stream: true }])(
       const first = await callResponses(provider.url, { input: [user('Go.')] }, { stream })
       const second = { input: outputs(first), previous_response_id: first.response['id'] }
       const step = await callResponses(url, second, { stream })
-      expect([step.status, iteration(step)]).toEqual([200, '1/60'])
+      expect([step.status, iteration(step)]).toEqual([200, '1/300'])
       const third = { input: outputs(step), previous_response_id: step.response['id'] }
-      expect(iteration(await callResponses(url, third, { stream }))).toBe('2/60')
+      expect(iteration(await callResponses(url, third, { stream }))).toBe('2/300')
     })
 
     it('is not shared with another tenant', async () => {
@@ -174,8 +174,8 @@ describe.each([{ stream: false }, { stream: true }])(
       const first = await callResponses(url, { input: [user('Go.')] }, { stream })
       const next = { input: outputs(first), previous_response_id: first.response['id'] }
       const other = { authorization: 'Bearer sk-other' }
-      expect(iteration(await callResponses(url, next, { stream, headers: other }))).toBe('1/60')
-      expect(iteration(await callResponses(url, next, { stream }))).toBe('2/60')
+      expect(iteration(await callResponses(url, next, { stream, headers: other }))).toBe('1/300')
+      expect(iteration(await callResponses(url, next, { stream }))).toBe('2/300')
     })
   },
 )

@@ -38,8 +38,8 @@ describe('sessions', () => {
     const a = { headers: { 'x-governor-session': 'shared', authorization: 'Bearer a' } }
     const b = { headers: { 'x-governor-session': 'shared', authorization: 'Bearer b' } }
     await callModel(url, worked(5), a)
-    expect(iteration(await callModel(url, worked(6), a))).toBe('7/60')
-    expect(iteration(await callModel(url, worked(1), b))).toBe('2/60')
+    expect(iteration(await callModel(url, worked(6), a))).toBe('7/300')
+    expect(iteration(await callModel(url, worked(1), b))).toBe('2/300')
   })
 
   it('takes the id from the first place that has one', async () => {
@@ -78,18 +78,18 @@ describe('sessions', () => {
       { role: 'user', content: 'Look there.' },
     ]
     for (let count = 0; count < 3; count++) {
-      expect(iteration(await callModel(url, worked(count), named('s')))).toBe(`${count + 1}/60`)
-      expect(iteration(await callModel(url, worked(count, sub), named('s')))).toBe(`${count + 1}/60`)
+      expect(iteration(await callModel(url, worked(count), named('s')))).toBe(`${count + 1}/300`)
+      expect(iteration(await callModel(url, worked(count, sub), named('s')))).toBe(`${count + 1}/300`)
       expect(iteration(await callModel(url, worked(count), named('s', { 'thread-id': 't1' })))).toBe(
-        `${count + 1}/60`,
+        `${count + 1}/300`,
       )
     }
     expect(
       iteration(
         await callModel(url, worked(0, [...sub, { role: 'user', content: 'Now here.' }]), named('s')),
       ),
-    ).toBe('1/60')
-    expect(iteration(await callModel(url, worked(3), named('s')))).toBe('4/60')
+    ).toBe('1/300')
+    expect(iteration(await callModel(url, worked(3), named('s')))).toBe('4/300')
   })
 })
 
@@ -98,8 +98,8 @@ describe('iterations', () => {
     const { url, provider } = await startBoth(runaway())
     const transcript = worked(4)
     const steps = [await callModel(url, transcript, named('s')), await callModel(url, transcript, named('s'))]
-    expect(steps.map(iteration)).toEqual(['5/60', '5/60'])
-    expect(iteration(await callModel(url, worked(5), named('s')))).toBe('6/60')
+    expect(steps.map(iteration)).toEqual(['5/300', '5/300'])
+    expect(iteration(await callModel(url, worked(5), named('s')))).toBe('6/300')
     expect(provider.requests).toHaveLength(3)
   })
 
@@ -116,20 +116,20 @@ describe('iterations', () => {
   ])('go on from the remembered count when a history shrinks to %s', async (_, compacted) => {
     const { url } = await startBoth(runaway())
     const whole = worked(10)
-    expect(iteration(await callModel(url, worked(9), named('s')))).toBe('10/60')
-    expect(iteration(await callModel(url, whole, named('s')))).toBe('11/60')
+    expect(iteration(await callModel(url, worked(9), named('s')))).toBe('10/300')
+    expect(iteration(await callModel(url, whole, named('s')))).toBe('11/300')
     const short = compacted(whole)
-    expect(iteration(await callModel(url, short, named('s')))).toBe('12/60')
-    expect(iteration(await callModel(url, [...short, ...worked(12).slice(-2)], named('s')))).toBe('13/60')
+    expect(iteration(await callModel(url, short, named('s')))).toBe('12/300')
+    expect(iteration(await callModel(url, [...short, ...worked(12).slice(-2)], named('s')))).toBe('13/300')
   })
 
   it('begin anew with a human message, also with the same words again', async () => {
     const { url } = await startBoth(runaway())
     const first = worked(3, [...START, { role: 'user', content: 'continue' }])
-    expect(iteration(await callModel(url, first, named('s')))).toBe('4/60')
+    expect(iteration(await callModel(url, first, named('s')))).toBe('4/300')
     const again = [...first, { role: 'user', content: 'continue' }]
-    expect(iteration(await callModel(url, again, named('s')))).toBe('1/60')
-    expect(iteration(await callModel(url, worked(1, again), named('s')))).toBe('2/60')
+    expect(iteration(await callModel(url, again, named('s')))).toBe('1/300')
+    expect(iteration(await callModel(url, worked(1, again), named('s')))).toBe('2/300')
   })
 
   it.each([
@@ -144,9 +144,9 @@ describe('iterations', () => {
       sessions: { scaffolding: { prefixes: ['HARNESS: keep going'] } },
     })
     const transcript = [...worked(3), { role: 'user', content }]
-    expect(iteration(await callModel(url, transcript, named('s')))).toBe('4/60')
+    expect(iteration(await callModel(url, transcript, named('s')))).toBe('4/300')
     const human = [...worked(3), { role: 'user', content: `What does "${content}" mean?` }]
-    expect(iteration(await callModel(url, human, named('s')))).toBe('1/60')
+    expect(iteration(await callModel(url, human, named('s')))).toBe('1/300')
   })
 
   it('go on where a shorter view of the same history comes in between', async () => {
@@ -157,9 +157,9 @@ describe('iterations', () => {
       { role: 'user', content: 'Now the rest.' },
     ]
     await callModel(url, two, named('s'))
-    expect(iteration(await callModel(url, worked(1, two), named('s')))).toBe('2/60')
+    expect(iteration(await callModel(url, worked(1, two), named('s')))).toBe('2/300')
     await callModel(url, worked(1), named('s'))
-    expect(iteration(await callModel(url, worked(2, two), named('s')))).toBe('4/60')
+    expect(iteration(await callModel(url, worked(2, two), named('s')))).toBe('4/300')
   })
 
   it('of a run that is started over without an id begin anew', async () => {
@@ -177,7 +177,7 @@ describe('iterations', () => {
     const { url, provider } = await startBoth(() => ({ text: 'A title' }))
     const title = await callModel(url, START, { ...named('s'), body: { tools: undefined } })
     expect([...title.headers.keys()].filter((name) => name.startsWith('x-governor'))).toEqual([])
-    expect(iteration(await callModel(url, START, named('s')))).toBe('1/60')
+    expect(iteration(await callModel(url, START, named('s')))).toBe('1/300')
     expect(provider.requests).toHaveLength(2)
   })
 })
@@ -201,12 +201,12 @@ describe('what a client declares', () => {
 
   it.each([
     [true, '100', '1/100'],
-    ['lower_only', '100', '1/60'],
+    ['lower_only', '400', '1/300'],
     ['lower_only', '5', '1/5'],
-    [false, '5', '1/60'],
-    [true, 'many', '1/60'],
+    [false, '5', '1/300'],
+    [true, 'many', '1/300'],
     [true, '0', '1'],
-    ['lower_only', '0', '1/60'],
+    ['lower_only', '0', '1/300'],
   ])('counts under client_override %s: %s gives %s', async (mode, value, expected) => {
     const { url } = await startBoth(runaway(), { budget: { client_override: mode } })
     const step = await callModel(url, START, { headers: { 'x-governor-max-iterations': value } })

@@ -40,7 +40,7 @@ describe('sub-agents under one session id', () => {
     const order = [main, main, child, grandchild, main, grandchild, grandchild, main, child, main]
     const seen: (string | null)[] = []
     for (const one of order) seen.push(iteration(await one.step()))
-    expect(seen).toEqual(['1', '2', '1', '1', '3', '2', '3', '4', '2', '5'].map((at) => `${at}/60`))
+    expect(seen).toEqual(['1', '2', '1', '1', '3', '2', '3', '4', '2', '5'].map((at) => `${at}/300`))
   })
 
   it('are told apart though they were asked the same and run at once', async () => {
@@ -48,7 +48,7 @@ describe('sub-agents under one session id', () => {
     const agents = ['', 'a', 'b', 'c', 'd'].map((name) => agent(url, name))
     for (const at of [1, 2, 3]) {
       const steps = await Promise.all(agents.map((one) => one.step()))
-      expect(steps.map(iteration)).toEqual(Array(5).fill(`${at}/60`))
+      expect(steps.map(iteration)).toEqual(Array(5).fill(`${at}/300`))
     }
   })
 
@@ -65,7 +65,7 @@ describe('sub-agents under one session id', () => {
     expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_tool_calls', budget_used: 8 })
     for (let at = 2; at < 12; at++) {
       const step = await parent.step()
-      expect(iteration(step)).toBe(`${at}/60`)
+      expect(iteration(step)).toBe(`${at}/300`)
       expect(step.headers.get('x-governor-verdict')).toBe('allow')
     }
   })
