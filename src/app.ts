@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream'
 import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
 import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
-import { budgetOf, loopPolicyOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
+import { budgetOf, loopGuardOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
 import { limitsCost } from './core/policy.ts'
@@ -52,7 +52,7 @@ export interface GovernorOptions {
 }
 
 function policiesOf(config: Config): Policies {
-  return { loop: loopPolicyOf(config), budget: budgetOf(config), overflow: overflowPolicyOf(config) }
+  return { loop: loopGuardOf(config), budget: budgetOf(config), overflow: overflowPolicyOf(config) }
 }
 
 /** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */

@@ -2,12 +2,13 @@
 import type { ModelSettings } from '../catalogue/catalogue.ts'
 import type { Amounts } from '../core/budget.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
-import type { BudgetRule, BudgetSettings, BudgetSettingsByRule } from '../core/policy.ts'
+import type { BudgetSettings, ByRule, Rule } from '../core/policy.ts'
 import { buildRegistry, type ScaffoldRegistry } from '../core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../core/scaffolds.ts'
 import { customQuirk } from '../overflow/custom.ts'
 import { QUIRKS } from '../overflow/quirks/index.ts'
-import type { BudgetConfig, BudgetOverride } from './budget.ts'
+import type { BudgetConfig } from './budget.ts'
+import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
 
 /** What is known to be a harness's word and not a human's: the built-in texts and those of the configuration. */
@@ -20,7 +21,17 @@ export function registryOf({ sessions: { scaffolding } }: Config): ScaffoldRegis
   return buildRegistry([...SCAFFOLDS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
 }
 
-export function loopPolicyOf({ loop_guard: guard }: Config): LoopPolicy {
+/** The loop guard and its overrides, in order. */
+export function loopGuardOf(config: Config): ByRule<LoopPolicy> {
+  const rules = config.overrides.flatMap((one) => {
+    if (!one.loop_guard) return []
+    const changed = { loop_guard: withOverride(config.loop_guard, one.loop_guard) }
+    return [ruleOf(one, loopPolicyOf(changed))]
+  })
+  return { settings: loopPolicyOf(config), rules }
+}
+
+export function loopPolicyOf({ loop_guard: guard }: Pick<Config, 'loop_guard'>): LoopPolicy {
   return {
     enabled: guard.enabled,
     mode: guard.mode,
@@ -86,6 +97,7 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
         warning: budget.warning_threshold,
         adaptive: budget.adaptive,
       },
+      trackerEvery: budget.tracker.every,
       channel: budget.channel,
       announce: [],
       cautionWhen: budget.caution_when,
@@ -96,6 +108,9 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
         warning: texts.warning,
         countdown: texts.countdown,
         countdownLast: texts.countdown_last,
+        trackerBegin: texts.tracker_begin,
+        tracker: texts.tracker,
+        trackerLast: texts.tracker_last,
         contextCaution: texts.context_caution,
         contextWarning: texts.context_warning,
         announce: texts.announce,
@@ -106,36 +121,25 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
   }
 }
 
-/** What is given, without the keys that are not. */
-function given<T extends object>(keys: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
-  const entries = Object.entries(keys).filter(([, value]) => value !== undefined)
-  return Object.fromEntries(entries) as { [K in keyof T]?: Exclude<T[K], undefined> }
+type Match = Pick<Config['overrides'][number], 'model' | 'upstream' | 'header'>
+
+function ruleOf<Settings>({ model, upstream, header }: Match, settings: Settings): Rule<Settings> {
+  const headers = Object.entries(header).map(([name, value]) => [name.toLowerCase(), value] as const)
+  return { model, upstream, headers, settings }
 }
 
-/** A budget with some keys said otherwise. */
-function changed(budget: Budget, override: BudgetOverride): Budget {
-  const { model: _model, upstream: _upstream, header: _header, ...keys } = override
-  const { wrap_up, run, session, texts, ...plain } = keys
-  return {
-    ...budget,
-    ...given(plain),
-    wrap_up: { ...budget.wrap_up, ...given(wrap_up ?? {}) },
-    run: { ...budget.run, ...given(run ?? {}) },
-    session: { ...budget.session, ...given(session ?? {}) },
-    texts: { ...budget.texts, ...given(texts ?? {}) },
-  }
-}
-
-/** The budget and its overrides, in order. */
-export function budgetOf({ budget, stop }: Config): BudgetSettingsByRule {
-  const rules = budget.overrides.map(
-    (override): BudgetRule => ({
-      headers: Object.entries(override.header).map(([name, value]) => [name.toLowerCase(), value] as const),
-      ...given({ model: override.model, upstream: override.upstream }),
-      settings: settingsOf(changed(budget, override), stop),
-    }),
+/** The budget and its overrides in order: those at top level, then those of older files. */
+export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSettings> {
+  const { overrides: flat, ...base } = budget
+  const given = overrides.flatMap((one) => (one.budget ? [{ match: one, keys: one.budget as object }] : []))
+  const older = flat.map((one) => {
+    const { model: _model, upstream: _upstream, header: _header, ...keys } = one
+    return { match: one as Match, keys: keys as object }
+  })
+  const rules = [...given, ...older].map(({ match, keys }) =>
+    ruleOf(match, settingsOf(withOverride(base, keys), stop)),
   )
-  return { ...settingsOf(budget, stop), rules }
+  return { settings: settingsOf(base, stop), rules }
 }
 
 /** The user's own quirks come before the built-in ones. */

@@ -5,9 +5,10 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
 import { STAGNATION_CALLS } from '../core/stagnation.ts'
-import { budget } from './budget.ts'
+import { budget, budgetOverride, outOfOrder, overrideMatch } from './budget.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
+import { overrideShape } from './override.ts'
 import { template } from './texts.ts'
 import { duration, headerName, size } from './units.ts'
 
@@ -260,6 +261,21 @@ const file = z.strictObject({
   loop_guard: loopGuard
     .prefault({})
     .describe('What becomes of runs that go round in circles. Reloaded on SIGHUP.'),
+  overrides: z
+    .array(
+      z.strictObject({
+        ...overrideMatch,
+        budget: budgetOverride.optional().describe('Any key of the budget.'),
+        loop_guard: z
+          .strictObject(overrideShape(loopGuard.shape))
+          .optional()
+          .describe('Any key of the loop guard.'),
+      }),
+    )
+    .default([])
+    .describe(
+      'Another budget or loop guard for some requests, by model, upstream or what a header says. For each of the two the first entry that matches and has it counts; what that does not say is as above. Reloaded on SIGHUP.',
+    ),
   models,
   overflow: overflow
     .prefault({})
@@ -301,7 +317,8 @@ export const configSchema = file.superRefine(
     {
       server: { host, port },
       upstreams: known,
-      budget: { caution_when, overrides },
+      budget: { caution_when, overrides: flat, ...thresholds },
+      overrides,
       models: named,
       loop_guard: guard,
     },
@@ -319,9 +336,16 @@ export const configSchema = file.superRefine(
         context.addIssue({ code: 'custom', path: [...path, at, 'upstream'], message })
       }
     }
-    check(overrides, ['budget', 'overrides'])
+    check(flat, ['budget', 'overrides'])
+    check(overrides, ['overrides'])
+    for (const [at, { budget: one }] of overrides.entries()) {
+      const message = one && outOfOrder(one, thresholds)
+      const path = ['overrides', at, 'budget', 'caution_threshold']
+      if (message) context.addIssue({ code: 'custom', path, message })
+    }
     check(named, ['models'])
-    const modes = [caution_when, ...overrides.map((override) => override.caution_when)]
+    const budgets = [...flat, ...overrides.map((override) => override.budget)]
+    const modes = [caution_when, ...budgets.map((one) => one?.caution_when)]
     if (modes.includes('stagnating') && guard.window_size < STAGNATION_CALLS) {
       const message = `expected at least ${STAGNATION_CALLS} for budget.caution_when: stagnating`
       context.addIssue({ code: 'custom', path: ['loop_guard', 'window_size'], message })

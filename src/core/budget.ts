@@ -22,8 +22,11 @@ export interface Meter<Name extends MeterName = MeterName> {
 
 export type Tier = 'none' | 'caution' | 'warning'
 
-/** `tiers`: by the share used. `countdown`: only when three or fewer are left. */
-export type Style = 'tiers' | 'countdown'
+/**
+ * `tiers`: by the share used. `countdown`: only when three or fewer are left. `tracker`: the budget stated once, then
+ * neutral statements of what is used.
+ */
+export type Style = 'tiers' | 'countdown' | 'tracker'
 
 export interface Thresholds {
   readonly style: Style
@@ -53,6 +56,9 @@ const FLOORS = {
 /** How many units are left when a countdown speaks, and when it speaks for the last time. */
 const COUNTDOWN = { caution: 3, warning: 1 } as const
 
+/** Below this many iterations or tool calls left, a tracker states them before each call. */
+const TRACKER_NEAR_END = 20
+
 /** Shares of the context window: what is told here is not the user's budget but the model's own limit. */
 const CONTEXT = { caution: 0.8, warning: 0.92 } as const
 
@@ -75,6 +81,16 @@ function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Threshol
     if (thresholds.adaptive && left > floor.most) return false
   }
   return used / max >= thresholds[name]
+}
+
+/** Does a tracker state this meter at this iteration? `every`: iterations between two statements, from 1. */
+export function isStatementDue({ name, used, max }: Meter, iteration: number, every: number): boolean {
+  return (isCounted(name) && max - used < TRACKER_NEAR_END) || iteration % every === 0
+}
+
+/** Is this surely the last call before the run is stopped? Of tokens, cost and time it is not known beforehand. */
+export function isLastCall({ name, used, max }: Meter): boolean {
+  return name === 'iterations' ? used >= max : name === 'tool_calls' && max - used <= 1
 }
 
 /** The tier of one meter. A meter that nothing was used of yet presses nobody. */

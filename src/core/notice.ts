@@ -11,7 +11,11 @@ export interface NoticeTexts {
   /** The same, of a countdown. */
   readonly countdown: string
   readonly countdownLast: string
-  /** The same, of a context window that is nearly full. */
+  /** Style tracker: stated once, in the system text; then at the end of the input; then in the last call. */
+  readonly trackerBegin: string
+  readonly tracker: string
+  readonly trackerLast: string
+  /** Caution and warning, of a context window that is nearly full. */
   readonly contextCaution: string
   readonly contextWarning: string
   /** The budget stated once, in the system text. */
@@ -35,6 +39,10 @@ export const DEFAULT_TEXTS: NoticeTexts = {
     '[BUDGET: {meter} {used}/{max}. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
   countdown: '[budget: {left} of {max} {unit} left — wrap up soon]',
   countdownLast: '[budget: {left} of {max} {unit} left — finalize now]',
+  trackerBegin:
+    'Budget: {max} {unit} for this task. Explore early. From 30% left on, converge on an answer. From 10% left on, verify and write up. The budget need not be used up.',
+  tracker: '[budget: {used} of {max} {unit} used, {left} left]',
+  trackerLast: 'This is the last call: give your answer, and say what is unfinished.',
   contextCaution:
     '[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. Start consolidating your work and prepare to provide a final response.]',
   contextWarning:

@@ -15,17 +15,18 @@ export interface BudgetSettings {
 }
 
 /** Settings for the requests that match all that is given. */
-export interface BudgetRule {
+export interface Rule<Settings> {
   /** Globs, of the model and of header values by lower-case name. */
-  readonly model?: string
+  readonly model?: string | undefined
   readonly headers: readonly (readonly [name: string, value: string])[]
-  readonly upstream?: string
-  readonly settings: BudgetSettings
+  readonly upstream?: string | undefined
+  readonly settings: Settings
 }
 
-export interface BudgetSettingsByRule extends BudgetSettings {
-  /** The first that matches counts. */
-  readonly rules: readonly BudgetRule[]
+/** Settings with other ones for some requests: the first rule that matches counts. */
+export interface ByRule<Settings> {
+  readonly settings: Settings
+  readonly rules: readonly Rule<Settings>[]
 }
 
 /** What rules can go by. */
@@ -35,13 +36,18 @@ export interface Asked {
   header(name: string): string | undefined
 }
 
-function matches({ model, headers, upstream }: BudgetRule, asked: Asked): boolean {
+function matches({ model, headers, upstream }: Rule<unknown>, asked: Asked): boolean {
   if (upstream !== undefined && upstream !== asked.upstream) return false
   if (model !== undefined && !globMatches(model, asked.model)) return false
   return headers.every(([name, value]) => {
     const given = asked.header(name)
     return given !== undefined && globMatches(value, given.trim())
   })
+}
+
+/** The settings that hold for a request. */
+export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, asked: Asked): Settings {
+  return rules.find((rule) => matches(rule, asked))?.settings ?? settings
 }
 
 /** Limits of a run that a client declares; unset where it declares none. 0 is no limit. */
@@ -57,33 +63,37 @@ function limitFor(
   return declared === 0 ? limit : Math.min(limit, declared)
 }
 
+/** A tracker is what it states at the beginning. */
+function announcesAlways({ announce, policy }: BudgetSettings): boolean {
+  return announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
+}
+
 /** The limits that are stated; nothing is stated of a limit that is not set. */
-function announced({ announce, clientOverride }: BudgetSettings, declared: Declared): readonly LimitName[] {
+function announced(settings: BudgetSettings, declared: Declared): readonly LimitName[] {
+  const { announce, clientOverride } = settings
   if (announce === 'never') return []
-  if (announce === 'always') return LIMITS
+  if (announcesAlways(settings)) return LIMITS
   if (clientOverride === false) return []
   return LIMITS.filter((name) => Object.hasOwn(declared, name))
 }
 
-/** The budget of one request. */
-export function policyFor(settings: BudgetSettingsByRule, asked: Asked, declared: Declared): BudgetPolicy {
-  const rule = settings.rules.find((candidate) => matches(candidate, asked))
-  const own = rule?.settings ?? settings
-  const { policy, clientOverride, announce } = own
+/** The budget of one request whose client declares limits, or none. */
+export function policyFor(settings: BudgetSettings, declared: Declared): BudgetPolicy {
+  const { policy, clientOverride } = settings
   const { iterations, tool_calls: toolCalls } = declared
   // What nearly all requests say, which is nothing.
-  if (iterations === undefined && toolCalls === undefined && announce !== 'always') return policy
+  if (iterations === undefined && toolCalls === undefined && !announcesAlways(settings)) return policy
   const run = {
     ...policy.run,
     iterations: limitFor(policy.run.iterations, iterations, clientOverride),
     tool_calls: limitFor(policy.run.tool_calls, toolCalls, clientOverride),
   }
-  return { ...policy, run, announce: announced(own, declared) }
+  return { ...policy, run, announce: announced(settings, declared) }
 }
 
 /** Does any budget have a limit on cost? */
-export function limitsCost(settings: BudgetSettingsByRule): boolean {
-  return [settings, ...settings.rules.map((rule) => rule.settings)].some(
+export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
+  return [settings, ...rules.map((rule) => rule.settings)].some(
     ({ policy }) => policy.enabled && (policy.run.cost > 0 || policy.session.cost > 0),
   )
 }

@@ -4,6 +4,8 @@ import {
   addMeters,
   exhausted,
   isExhausted,
+  isLastCall,
+  isStatementDue,
   type LimitName,
   type Meter,
   type MeterName,
@@ -25,6 +27,8 @@ export interface BudgetPolicy {
   readonly run: Amounts
   readonly session: Amounts
   readonly thresholds: Thresholds
+  /** Style tracker: iterations between two statements, from 1. */
+  readonly trackerEvery: number
   readonly channel: Channel
   /** The limits of a run that are stated once in the system text. */
   readonly announce: readonly LimitName[]
@@ -41,9 +45,9 @@ export type Verdict =
   | { readonly kind: 'allow'; readonly announcement?: string | undefined }
   | {
       readonly kind: 'warn'
-      /** Unset where the notice is about a loop alone. */
+      /** Unset where the notice is about a loop alone, or neutral. */
       readonly tier?: Exclude<Tier, 'none'> | undefined
-      /** What the tier is about. */
+      /** What the notice names; unset where it is about a loop alone. */
       readonly meter?: MeterName | undefined
       readonly notice: string
       readonly channel: Channel
@@ -66,10 +70,11 @@ const ALLOWED: Verdict = { kind: 'allow' }
 const NO_TOOLS: readonly string[] = []
 
 /** The budget in words: the same in every request of a run, whatever becomes of it. */
-function announcementOf({ announce, run, texts }: BudgetPolicy): string | undefined {
+function announcementOf({ announce, run, texts, thresholds }: BudgetPolicy): string | undefined {
   if (announce.length === 0) return undefined
   const stated = announce.filter((name) => run[name] > 0)
-  const said = stated.map((name) => fill(texts.announce, { name, used: 0, max: run[name] }))
+  const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
+  const said = stated.map((name) => fill(text, { name, used: 0, max: run[name] }))
   return stated.length === 0 ? undefined : said.join('\n')
 }
 
@@ -86,14 +91,54 @@ function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): bo
   )
 }
 
-/** What weighs on the run: the tier and the meter it is about; `undefined` where nothing is to be said of it. */
-function pressureOn({ isStagnating }: Position, policy: BudgetPolicy, meters: readonly Meter[]) {
+/** One sentence about the budget or the context window, before it is known where it goes. */
+interface BudgetNotice {
+  /** Unset where it is neutral. */
+  readonly tier?: Exclude<Tier, 'none'>
+  readonly meter: MeterName
+  readonly notice: string
+  readonly dropsTools: boolean
+}
+
+/** The caution or warning that is due; `undefined` where none is. */
+function tierNotice(
+  { isStagnating }: Position,
+  policy: BudgetPolicy,
+  meters: readonly Meter[],
+): BudgetNotice | undefined {
   const pressure = pressureOf(meters, policy.thresholds)
   if (!pressure || pressure.tier === 'none') return undefined
   const { tier, meter } = pressure
-  return tier === 'caution' && policy.cautionWhen === 'stagnating' && !isStagnating
+  if (tier === 'caution' && policy.cautionWhen === 'stagnating' && !isStagnating) return undefined
+  const notice = noticeFor(tier, meter, policy.texts, policy.thresholds.style)
+  return notice === undefined
     ? undefined
-    : { tier, meter }
+    : { tier, meter: meter.name, notice, dropsTools: tier === 'warning' }
+}
+
+/**
+ * What a tracker says: the last call always; else how full the context window is, or what is used of the budget, where
+ * `mayState` allows it.
+ */
+function trackerNotice(
+  position: Position,
+  policy: BudgetPolicy,
+  limits: readonly Meter[],
+  context: readonly Meter[],
+  mayState: boolean,
+): BudgetNotice | undefined {
+  const { texts, thresholds, trackerEvery, dropTools } = policy
+  const last = limits.find(isLastCall)
+  if (last) return { tier: 'warning', meter: last.name, notice: texts.trackerLast, dropsTools: true }
+  const nearFull = mayState ? tierNotice(position, policy, context) : undefined
+  if (nearFull) return nearFull
+  const pressure = pressureOf(limits, thresholds)
+  if (!pressure) return undefined
+  const { tier, meter } = pressure
+  // Tools that are gone must stay gone: the same list in every request that follows.
+  const dropsTools = tier === 'warning' && dropTools.length > 0
+  const isDue = dropsTools || (mayState && isStatementDue(meter, position.iteration, trackerEvery))
+  return isDue ? { meter: meter.name, notice: fill(texts.tracker, meter), dropsTools } : undefined
 }
 
 /** Two paragraphs, or the one that there is. */
@@ -102,12 +147,16 @@ function paragraphs(first: string | undefined, second: string | undefined): stri
   return `${first}\n\n${second}`
 }
 
-/** `loop`: the one that the model is to be told about. `contextWindow`: in tokens; 0 where it is not known. */
+/**
+ * `loop`: the one that the model is to be told about. `contextWindow`: in tokens; 0 where it is not known. `mayState`:
+ * a neutral statement that the next request will not show again costs the model neither its reasoning nor its cache.
+ */
 export function decide(
   position: Position,
   policy: BudgetPolicy,
   loop?: LoopFinding,
   contextWindow = 0,
+  mayState = true,
 ): Verdict {
   const { ended } = position
   if (ended?.terminal.terminal_reason === 'loop_guard') return { kind: 'repeat', answer: ended }
@@ -128,19 +177,21 @@ export function decide(
       announcement,
     }
   }
-  if (contextWindow > 0)
-    meters.push({ name: 'context', used: position.contextTokens ?? 0, max: contextWindow })
-  const pressure = pressureOn(position, policy, meters)
-  const notice = pressure && noticeFor(pressure.tier, pressure.meter, policy.texts, policy.thresholds.style)
-  if (!notice) return allowing(told, policy.channel, announcement)
-  const isLast = pressure.tier === 'warning'
+  const context: Meter[] =
+    contextWindow > 0 ? [{ name: 'context', used: position.contextTokens ?? 0, max: contextWindow }] : []
+  const said =
+    policy.thresholds.style === 'tracker'
+      ? trackerNotice(position, policy, meters, context, mayState)
+      : tierNotice(position, policy, context.length === 0 ? meters : [...meters, ...context])
+  if (!said) return allowing(told, policy.channel, announcement)
+  const { tier, meter, notice, dropsTools } = said
   return {
     kind: 'warn',
-    tier: pressure.tier,
-    meter: pressure.meter.name,
+    tier,
+    meter,
     notice: paragraphs(told, notice) ?? notice,
-    channel: isLast && policy.escalate && position.wasIgnored ? 'user' : policy.channel,
-    dropTools: isLast ? policy.dropTools : NO_TOOLS,
+    channel: tier === 'warning' && policy.escalate && position.wasIgnored ? 'user' : policy.channel,
+    dropTools: dropsTools ? policy.dropTools : NO_TOOLS,
     announcement,
   }
 }

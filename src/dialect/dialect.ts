@@ -56,6 +56,8 @@ export interface DialectRequest {
   readonly firstItem?: string
   /** The provider keeps what the model says, so that a later request need not show what it called. */
   readonly isKept?: boolean
+  /** May the model's reasoning be bound to the exact prompt it was made for? Unset where reasoning is bound to nothing. */
+  bindsReasoning?(): boolean
   /** Does the client ask a stream to state its usage? Unset where all streams do. */
   asksForUsage?(): boolean
   /** The decoded value of a top-level field of the body; `undefined` where it has none. */

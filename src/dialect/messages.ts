@@ -192,6 +192,14 @@ function textBlock(text: string): string {
   return JSON.stringify({ type: 'text', text })
 }
 
+/** May the reasoning in the newest answer, or in the answer to this request, be bound to this prompt? */
+function bindsReasoning(index: Index, conversation: MessagesConversation): boolean {
+  const thinking = fieldOf(index, 'thinking')
+  if (isObject(thinking)) return thinking['type'] !== 'disabled'
+  const newest = index.items.findLastIndex(({ role }) => role === 'assistant')
+  return newest !== -1 && countOf(conversation.content(newest), 'thinking') > 0
+}
+
 /** At the end of the last user message; after what tools gave, as a block of its own. */
 function noticeInLast(
   { json, items }: Index,
@@ -310,6 +318,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   return {
     ...(previous === undefined ? {} : { previous }),
     isKept,
+    bindsReasoning: () => bindsReasoning(list, conversation),
     list,
     preface: member(list.fields, 'system')?.value,
     conversation,

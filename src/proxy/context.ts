@@ -1,7 +1,7 @@
 /** What every request needs; made once, in app.ts. */
 import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
-import type { BudgetSettingsByRule } from '../core/policy.ts'
+import type { BudgetSettings, ByRule } from '../core/policy.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { Quirk } from '../overflow/quirk.ts'
 import type { Store } from '../store/store.ts'
@@ -16,8 +16,8 @@ import type { Windows } from './windows.ts'
 
 /** What a reload may change; read once per request. */
 export interface Policies {
-  readonly budget: BudgetSettingsByRule
-  readonly loop: LoopPolicy
+  readonly budget: ByRule<BudgetSettings>
+  readonly loop: ByRule<LoopPolicy>
   readonly overflow: OverflowPolicy
 }
 

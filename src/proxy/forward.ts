@@ -234,7 +234,12 @@ export function noteTold(
   { tier, meter }: Extract<Verdict, { kind: 'warn' }>,
   channel: Channel,
 ): void {
-  context.emit({ kind: 'notice', tier: tier ?? 'loop', channel, ...(meter ? { meter } : {}) })
+  context.emit({
+    kind: 'notice',
+    tier: tier ?? (meter ? 'none' : 'loop'),
+    channel,
+    ...(meter ? { meter } : {}),
+  })
   if (tier === 'warning')
     judgement.remembered.warned().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
 }

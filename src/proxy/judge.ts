@@ -3,7 +3,7 @@ import { lastMessage } from '../core/conversation.ts'
 import { type Guarded, guard, made } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
 import { type LoopPolicy, mayRefuse } from '../core/loop-guard.ts'
-import { type Declared, policyFor } from '../core/policy.ts'
+import { type Declared, policyFor, settingsFor } from '../core/policy.ts'
 import { type Reading, readOn } from '../core/reading.ts'
 import type { Position } from '../core/session.ts'
 import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/sighting.ts'
@@ -133,6 +133,13 @@ export function judge(
   return after(linkOf(context, tenant, linked), (found) => count(context, asked, found))
 }
 
+/** Does a statement that no later request shows leave the provider's prompt cache and the model's reasoning as they are? */
+function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolean {
+  // Only a tracker asks.
+  if (thresholds.style !== 'tracker') return true
+  return request.isKept !== true && request.bindsReasoning?.() !== true
+}
+
 /** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
 function count(context: ProxyContext, asked: Asked, found: Link | undefined): Soon<Judgement> {
   const { registry, identity } = context
@@ -145,10 +152,12 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
   const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
   const id = explicit === undefined ? (link?.id ?? derived) : hashOf(explicit)
-  const { loop, budget } = context.policies()
+  const policies = context.policies()
   const { model } = conversation
   const header = (name: string) => headerOf(headers, name)
-  const policy = policyFor(budget, { model, upstream: upstream.name, header }, declaredIn(headers))
+  const asks = { model, upstream: upstream.name, header }
+  const loop = settingsFor(policies.loop, asks)
+  const policy = policyFor(settingsFor(policies.budget, asks), declaredIn(headers))
   const following = followed(loop, policy)
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
   const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
@@ -180,7 +189,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
       bytes: sent.bytes,
       sessionId,
       policy,
-      verdict: decide(position, policy, told, contextWindow),
+      verdict: decide(position, policy, told, contextWindow, mayState(policy, sent.request)),
       endsItself: sighting.asksForSummary,
       mayRefuse: loop.enabled && guarded !== undefined && mayRefuse(guarded.memory, loop),
     }

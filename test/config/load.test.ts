@@ -429,6 +429,20 @@ describe('the budget', () => {
     ],
     ['budget: {overrides: [{header: {"a b": x}}]}', 'budget.overrides.0.header.a b: '],
     [
+      'overrides: [{loop_guard: {modes: warn}}]',
+      'overrides.0.loop_guard.modes: unknown key: expected one of enabled, mode',
+    ],
+    ['overrides: [{mode: warn}]', 'overrides.0.mode: unknown key: expected one of model, upstream, header'],
+    [
+      'overrides: [{upstream: opnai}]',
+      'overrides.0.upstream: found "opnai": no such upstream: expected one of openai, anthropic',
+    ],
+    [
+      'overrides: [{budget: {warning_threshold: 0.5}}]',
+      'overrides.0.budget.caution_threshold: found nothing: 0.7 is above warning_threshold, 0.5',
+    ],
+    ['budget: {tracker: {every: 0}}', 'budget.tracker.every: found 0: expected at least 1'],
+    [
       'models: [{model: a}]',
       'models.0: found keys and values: says nothing: expected a price, a context_window',
     ],
@@ -438,6 +452,15 @@ describe('the budget', () => {
     ],
   ])('%s is refused: %s', (yaml, message) => {
     expect(() => load(yaml)).toThrow(message)
+  })
+
+  it('may be different for some requests by a top-level override, which sets no key that it does not name', () => {
+    const { overrides } = load(
+      'overrides: [{header: {user-agent: "*"}, budget: {run: {max_tokens: 5}}, loop_guard: {mode: warn}}]',
+    )
+    expect(overrides).toEqual([
+      { header: { 'user-agent': '*' }, budget: { run: { max_tokens: 5 } }, loop_guard: { mode: 'warn' } },
+    ])
   })
 
   it('may be different for some requests, by any of its keys', () => {

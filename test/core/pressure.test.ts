@@ -4,7 +4,7 @@ import { amountsOf } from '../../src/core/amount.ts'
 import { LIMITS, type MeterName, NO_LIMITS } from '../../src/core/budget.ts'
 import { answered } from '../../src/core/counted.ts'
 import { DEFAULT_TEXTS } from '../../src/core/notice.ts'
-import { type BudgetSettingsByRule, policyFor } from '../../src/core/policy.ts'
+import { type BudgetSettings, policyFor } from '../../src/core/policy.ts'
 import { NEW_SESSION, observe, type Position } from '../../src/core/session.ts'
 import { type BudgetPolicy, decide } from '../../src/core/verdict.ts'
 import { sightingOf, steps, system, user } from './transcript.ts'
@@ -14,6 +14,7 @@ const POLICY: BudgetPolicy = {
   run: NO_LIMITS,
   session: NO_LIMITS,
   thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
+  trackerEvery: 5,
   channel: 'auto',
   announce: [],
   cautionWhen: 'always',
@@ -154,16 +155,11 @@ describe('an amount', () => {
 })
 
 describe('the policy of a request', () => {
-  const settings = (
-    announce: 'auto' | 'always' | 'never',
-    mode: boolean | 'lower_only',
-  ): BudgetSettingsByRule => ({
+  const settings = (announce: 'auto' | 'always' | 'never', mode: boolean | 'lower_only'): BudgetSettings => ({
     policy: { ...POLICY, run: { ...NO_LIMITS, iterations: 20, cost: 5 } },
     announce,
     clientOverride: mode,
-    rules: [],
   })
-  const asked = { model: 'm', upstream: 'openai', header: () => undefined }
 
   it.each([
     ['auto', true, {}, []],
@@ -172,11 +168,11 @@ describe('the policy of a request', () => {
     ['always', false, {}, LIMITS],
     ['never', true, { iterations: 9 }, []],
   ] as const)('announced %s, override %s, declared %j states %j', (announce, mode, declared, stated) => {
-    expect(policyFor(settings(announce, mode), asked, declared).announce).toEqual(stated)
+    expect(policyFor(settings(announce, mode), declared).announce).toEqual(stated)
   })
 
   it('states every limit that is set, in one text', () => {
-    const policy = policyFor(settings('always', true), asked, {})
+    const policy = policyFor(settings('always', true), {})
     const [position] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
     const verdict = position && decide(position, policy)
     const said = verdict && 'announcement' in verdict ? verdict.announcement : ''

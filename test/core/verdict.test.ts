@@ -10,6 +10,7 @@ const POLICY: BudgetPolicy = {
   run: { ...NO_LIMITS, iterations: 20 },
   session: NO_LIMITS,
   thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
+  trackerEvery: 5,
   channel: 'auto',
   announce: [],
   cautionWhen: 'always',

@@ -57,6 +57,19 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
+it.each([
+  ['cron/1', 'enforce', true],
+  ['person/1', 'warn', false],
+])('an override sets the mode for the user agent %s to %s', async (agent, _, isBlocked) => {
+  const overrides = [{ header: { 'user-agent': 'person/*' }, loop_guard: { mode: 'warn' } }]
+  const { url } = await startBoth(always, { overrides })
+  const headers = { 'user-agent': agent }
+  const { steps } = await runAgent(url, START, { headers, max: 20 })
+  const verdicts = steps.map((step) => step.headers.get('x-governor-verdict'))
+  expect(verdicts.includes('warn')).toBe(true)
+  expect(verdicts.some((verdict) => verdict === 'block' || verdict === 'stop')).toBe(isBlocked)
+})
+
 describe('a loop is found', () => {
   it.each<[string, Script]>([
     [

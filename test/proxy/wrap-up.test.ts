@@ -317,6 +317,24 @@ describe('overrides', () => {
     expect(await runs(overrides, headers)).toBe(iterations)
   })
 
+  it('at top level come before those of the budget, and the first with a budget counts', async () => {
+    const overrides = [
+      { model: '*', loop_guard: { mode: 'warn' } },
+      { header: { 'user-agent': 'cron/*' }, budget: { max_iterations: 2 } },
+      { model: '*', budget: { max_iterations: 3 } },
+    ]
+    const flat = [{ model: '*', max_iterations: 4 }]
+    const { url } = await startBoth(calling(), {
+      budget: { max_iterations: 5, overrides: flat },
+      overrides,
+      loop_guard,
+    })
+    const count = async (agent: string) =>
+      (await runAgent(url, START, { headers: { 'user-agent': agent, 'x-governor-session': agent } })).steps
+        .length
+    expect([await count('cron/1'), await count('other')]).toEqual([3, 4])
+  })
+
   it('leave what they do not say as it is', async () => {
     const overrides = [{ model: '*', style: 'countdown', texts: { countdown: 'Only {left} left!' } }]
     const { url, provider } = await startBoth(calling(), { budget: { ...budget, overrides }, loop_guard })
