@@ -53,9 +53,9 @@ function withoutLeadingMarkup(text: string): string | undefined {
 }
 
 /** How a call begins that a model writes as plain JSON, or a list of such; in a code block or not. */
-const JSON_CALL = /^(?:```(?:json)?\s*)?\[?\s*\{\s*"(?:name|type|function)"\s*:/
+const JSON_CALL = /^(?:```(?:json)?\s*)?(?:\[\s*)?\{\s*"(?:name|type|function)"\s*:/
 /** What may still turn out to begin so. */
-const JSON_CALL_SO_FAR = /^(?:```(?:j|js|jso|json)?\s*)?(?:\[?\s*(?:\{\s*(?:"[a-z]{0,8}(?:"\s*)?)?)?)?$/
+const JSON_CALL_SO_FAR = /^(?:```(?:j|js|jso|json)?\s*)?(?:\[\s*)?(?:\{\s*(?:"[a-z]{0,8}(?:"\s*)?)?)?$/
 /** Longer ones are taken for answers. */
 const MAX_JSON_CALL = 65_536
 

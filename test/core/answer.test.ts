@@ -153,6 +153,13 @@ describe('the beginning of a reply', () => {
     expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map(may)).toEqual(Array(5).fill(false))
   })
 
+  it('takes no more than its length to tell, however much white space stands in it', () => {
+    const text = `\`\`\`json${' '.repeat(2_000_000)}`
+    expect(mayStillBeMarkup(text)).toBe(true)
+    expect(mayStillBeMarkup(`${text}x`)).toBe(false)
+    expect(isRealAnswer(`${text}x`)).toBe(true)
+  })
+
   it.each(['H', 'Hello', '<b', '<thinkers', '[1', '<|end', ' <think>a</think> b', '</think>'])(
     'is surely an answer at %j',
     (text) => {
