@@ -264,6 +264,20 @@ export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPoli
   return { memory, known, at, finding, made, untold, told, refusedIn: guarded.refusedIn }
 }
 
+/** Goes on after a request that can't be taken in: the next one begins where it ended, and nothing is said now. */
+export function skip(guarded: Guarded, { conversation, reading, goesOnFrom }: Transcript): Guarded {
+  const newest = reading.assistants.at(-1)
+  const known = newest ? [hashOfStep(newest, conversation)] : []
+  return {
+    ...guarded,
+    known: goesOnFrom === undefined ? known : [goesOnFrom, ...known],
+    at: newest?.index ?? -1,
+    finding: undefined,
+    untold: undefined,
+    told: undefined,
+  }
+}
+
 /** Takes in what a response called whose conversation its provider keeps. */
 export function made(guarded: Guarded, calls: readonly ToolCall[], policy: LoopPolicy): Guarded {
   return calls.length === 0 ? guarded : { ...guarded, made: withMade(guarded.made ?? [], calls, policy) }

@@ -75,10 +75,20 @@ const LOGGED = String.raw`\[\d{3,7}\](?=:)(?<=(?<![\w.-])(?!(?:step|epoch|iter(?
 const VOLATILE = new RegExp(`(?<![0-9a-z])(?:${MASKS.join('|')})|${LOGGED}`, 'gi')
 
 /** What a harness puts under a result, which the tool has not said: Claude Code's count-down, and now and then advice. */
-const REMINDER = /<system-reminder>(?:[^<]|<(?!\/system-reminder>))*(?:<\/system-reminder>)?/g
+const REMINDER = '<system-reminder>'
+const REMINDER_END = '</system-reminder>'
 
+/** By index: a regular expression that repeats a choice overflows the stack on some megabytes. */
 function withoutReminders(text: string): string {
-  return text.includes('<system-reminder>') ? text.replace(REMINDER, '').trimEnd() : text
+  let kept = ''
+  let at = 0
+  for (;;) {
+    const start = text.indexOf(REMINDER, at)
+    const end = start === -1 ? -1 : text.indexOf(REMINDER_END, start)
+    if (end === -1) return at === 0 ? text : (kept + text.slice(at)).trimEnd()
+    kept += text.slice(at, start)
+    at = end + REMINDER_END.length
+  }
 }
 
 /** Sorting more lines than this costs more than it tells; they are compared as they come. */

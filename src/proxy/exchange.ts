@@ -3,12 +3,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
 import type { Dialect } from '../dialect/dialect.ts'
-import { TooManyItems } from '../json/list.ts'
 import { after, type Soon } from '../store/store.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import { type Sent, watchBound } from './bound.ts'
 import type { ProxyContext } from './context.ts'
+import { countFault } from './fault.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
 import { clientKeysOf, headerOf, type RawHeaders } from './headers.ts'
@@ -97,7 +97,10 @@ function judgeSafely(
   dialect: Dialect,
   body: Buffer,
 ): Soon<Sent | undefined> {
-  const failOpen = (error: unknown) => failedOpen(context, error as Error)
+  const failOpen = (error: unknown) => {
+    countFault(context.emit, error as Error)
+    return undefined
+  }
   try {
     const coding = headerOf(trip.request.rawHeaders, 'content-encoding')
     const judging =
@@ -140,20 +143,6 @@ function judgeBytes(
     if (judgement.bytes)
       return { judgement, call: withEdits(call, judgement.bytes, []), bytes: judgement.bytes }
     return { judgement, call, bytes }
-  })
-}
-
-function failedOpen(context: ProxyContext, error: Error): undefined {
-  if (error instanceof TooManyItems) {
-    context.emit({ kind: 'failed_open', reason: 'body_too_large' })
-    return undefined
-  }
-  // A parser's message quotes what it could not parse: only the name is safe to tell.
-  const reason = error instanceof SyntaxError || error.name === 'JsonScanError' ? 'unreadable_body' : 'fault'
-  context.emit({
-    kind: 'failed_open',
-    reason,
-    ...(reason === 'fault' ? { fault: faultOf(error) } : {}),
   })
 }
 

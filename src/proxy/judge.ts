@@ -1,8 +1,8 @@
 /** Reads a guarded request and decides what becomes of it. */
 import { lastMessage } from '../core/conversation.ts'
-import { type Guarded, guard, made } from '../core/guard.ts'
+import { type Guarded, guard, made, skip } from '../core/guard.ts'
 import { hashOf } from '../core/hash.ts'
-import { type LoopPolicy, mayRefuse } from '../core/loop-guard.ts'
+import { type LoopFinding, type LoopPolicy, mayRefuse } from '../core/loop-guard.ts'
 import { type Declared, policyFor, settingsFor } from '../core/policy.ts'
 import { type Reading, readOn } from '../core/reading.ts'
 import type { Position } from '../core/session.ts'
@@ -12,10 +12,12 @@ import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { applyEdits } from '../json/edit.ts'
 import { after, type Link, type Soon } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
+import { isolated } from './fault.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
 import { type Remembered, remember } from './remembered.ts'
 import type { Upstream } from './route.ts'
+import type { ModelAt } from './windows.ts'
 
 export interface Judgement {
   readonly remembered: Remembered
@@ -140,9 +142,28 @@ function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolea
   return request.isKept !== true && request.bindsReasoning?.() !== true
 }
 
+/** Decides on a request. A fault in the budget leaves what is to be said about loops, and a run that is over stays so. */
+function verdictOn(
+  { emit, windows }: ProxyContext,
+  of: ModelAt,
+  position: Position,
+  policy: BudgetPolicy,
+  told: LoopFinding | undefined,
+  request: DialectRequest,
+): Verdict {
+  const { contextTokens, reductions = [], ended } = position
+  const verdict = isolated(emit, 'budget', () => {
+    const isWindowAsked = contextTokens !== undefined && policy.enabled
+    const contextWindow = isWindowAsked ? windows.effective(of, reductions).tokens : undefined
+    return decide(position, policy, told, contextWindow, mayState(policy, request))
+  })
+  if (verdict) return verdict
+  return ended ? { kind: 'repeat', answer: ended } : decide(position, { ...policy, enabled: false }, told)
+}
+
 /** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
 function count(context: ProxyContext, asked: Asked, found: Link | undefined): Soon<Judgement> {
-  const { registry, identity } = context
+  const { registry, identity, emit } = context
   const { upstream, headers, tenant, request, reading, sighting } = asked
   const { conversation } = request
   const explicit = explicitSessionId(headers, request, identity)
@@ -171,16 +192,18 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     sighting,
     within: request.isConversation ? asked.previous : undefined,
     loop,
-    follow: following && ((guarded: Guarded) => guard(guarded, transcript, following)),
-    note: following && ((guarded, calls) => made(guarded, calls, following)),
+    follow:
+      following &&
+      ((guarded: Guarded) =>
+        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following)) ??
+        skip(guarded, transcript)),
+    note:
+      following &&
+      ((guarded, calls) => isolated(emit, 'loop_guard', () => made(guarded, calls, following)) ?? guarded),
   })
   return after(counted, (remembered) => {
     const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
-    const { contextTokens, reductions, guarded } = position
-    const contextWindow =
-      contextTokens !== undefined && policy.enabled
-        ? context.windows.effective({ upstream, model }, reductions ?? []).tokens
-        : undefined
+    const { guarded } = position
     const told = loop.mode === 'observe' ? undefined : position.loop
     return {
       remembered,
@@ -189,9 +212,12 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
       bytes: sent.bytes,
       sessionId,
       policy,
-      verdict: decide(position, policy, told, contextWindow, mayState(policy, sent.request)),
+      verdict: verdictOn(context, { upstream, model }, position, policy, told, sent.request),
       endsItself: sighting.asksForSummary,
-      mayRefuse: loop.enabled && guarded !== undefined && mayRefuse(guarded.memory, loop),
+      mayRefuse:
+        loop.enabled &&
+        guarded !== undefined &&
+        isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop)) === true,
     }
   })
 }

@@ -24,6 +24,7 @@ import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { after, type Link, type SessionKey, type Soon, sessionKey } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
+import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
 import type { Answered } from './tap.ts'
 
@@ -170,12 +171,19 @@ export class Remembered {
   async refuse(calls: readonly ToolCall[]): Promise<Refused> {
     if (!this.#key) return NOTHING_REFUSED
     const request = this.#request
+    const { emit, store } = this.#context
+    const { loop } = this.#counting
     const isAgain = this.#wasJudged
     this.#wasJudged = true
     try {
-      return await this.#context.store.update(this.#key, (session) => {
-        const judged = refuseIn(session ?? NEW_SESSION, request, (guarded) =>
-          refuse(guarded, calls, this.#counting.loop, request.fingerprint, isAgain),
+      return await store.update(this.#key, (session) => {
+        const judged = refuseIn(
+          session ?? NEW_SESSION,
+          request,
+          (guarded) =>
+            isolated(emit, 'loop_guard', () =>
+              refuse(guarded, calls, loop, request.fingerprint, isAgain),
+            ) ?? { guarded, refused: NOTHING_REFUSED },
         )
         return { session: judged.session, result: judged.refused }
       })

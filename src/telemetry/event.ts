@@ -15,6 +15,9 @@ export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
 /** Why a request that could have been guarded was not. */
 export type FailOpenReason = 'body_too_large' | 'unreadable_body' | 'unknown_encoding' | 'store' | 'fault'
 
+/** What judges a request on its own, so that a fault in it leaves the others judging. */
+export type GuardName = 'budget' | 'loop_guard'
+
 /** How a request ended for the client. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused'
 
@@ -91,7 +94,13 @@ export type ProxyEvent =
   | { readonly kind: 'answer_repeated' }
   /** A model's answer has gone to the client. */
   | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }
-  | { readonly kind: 'failed_open'; readonly reason: FailOpenReason; readonly fault?: string }
+  /** `guard`: the only one that failed. */
+  | {
+      readonly kind: 'failed_open'
+      readonly reason: FailOpenReason
+      readonly guard?: GuardName | undefined
+      readonly fault?: string
+    }
   | {
       readonly kind: 'alteration_refused'
       readonly upstream: string

@@ -61,7 +61,8 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'stopped':
       return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
     case 'failed_open': {
-      const facts = { reason: event.reason, fault: event.fault }
+      const facts = { reason: event.reason, guard: event.guard, fault: event.fault }
+      if (event.guard) return log.error(facts, 'request judged without this guard')
       return event.reason === 'fault'
         ? log.error(facts, 'request relayed unguarded')
         : log.warn(facts, 'request relayed unguarded')

@@ -131,8 +131,9 @@ export function createMetrics(levels: Levels): Metrics {
   )
   const failedOpen = counter(
     'governor_failed_open_total',
-    'Requests relayed without a guard, or judged without memory, by reason.',
+    'Requests relayed without a guard, or judged without memory, by reason; guard: the only one that failed (none: not one alone).',
     'reason',
+    'guard',
   )
   const refused = counter(
     'governor_alterations_refused_total',
@@ -208,7 +209,7 @@ export function createMetrics(levels: Levels): Metrics {
         case 'answered':
           return recordUsage(event)
         case 'failed_open':
-          return failedOpen.add(1, event.reason)
+          return failedOpen.add(1, event.reason, event.guard ?? 'none')
         case 'alteration_refused':
           return refused.add(1, event.upstream, event.alteration)
       }

@@ -1,0 +1,94 @@
+/** A fault in one guard, and what the other still does. */
+import { describe, expect, it } from 'vitest'
+import { NO_CONTEXTS } from '../../src/core/context.ts'
+import type { Session, Thread } from '../../src/core/session.ts'
+import { createMemoryStore } from '../../src/store/memory.ts'
+import type { Store } from '../../src/store/store.ts'
+import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import type { ChatMessage } from '../support/provider.ts'
+
+const SESSION = { headers: { 'x-governor-session': 'one' } }
+
+/** A store whose sessions come back with something in them that no guard can read. */
+function spoiling(spoil: (session: Session) => Session): Store {
+  const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
+  return {
+    ...store,
+    update: (key, change) => store.update(key, (session) => change(session && spoil(session))),
+    get size() {
+      return store.size
+    },
+  }
+}
+
+const faults = (guard: string) => expect.objectContaining({ kind: 'failed_open', reason: 'fault', guard })
+
+const sameCall = () => ({ calls: [{ name: 'search', arguments: '{"query":"the same"}' }] })
+
+describe('a fault in the loop guard', () => {
+  const spoiled = (thread: Thread): Thread =>
+    thread.guarded ? { ...thread, guarded: Object.assign({}, thread.guarded, { known: null }) } : thread
+  const spoil = (session: Session) => ({ ...session, threads: session.threads.map(spoiled) })
+
+  it('leaves the budget judged by all that is remembered, and is counted as that guard’s', async () => {
+    const { url, events, logs } = await startBoth(
+      ({ json }) => (json.tool_choice === 'none' ? { text: 'All I know.' } : sameCall()),
+      { budget: { max_iterations: 4 } },
+      { store: spoiling(spoil) },
+    )
+    const { messages } = await runAgent(url, START, { ...SESSION, max: 2 })
+    const compacted = [...START, ...messages.slice(-2)]
+    const { steps } = await runAgent(url, compacted, SESSION)
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['3/4', '4/4', '4/4'])
+    expect(steps.at(-1)?.governor).toMatchObject({
+      terminal_reason: 'max_iterations',
+      has_final_answer: true,
+    })
+    expect(events).toContainEqual(faults('loop_guard'))
+    expect(events).not.toContainEqual(faults('budget'))
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toMatch(/governor_failed_open_total\{reason="fault",guard="loop_guard"\} [1-9]/)
+    expect(logs.join('')).toContain('"guard":"loop_guard"')
+  })
+
+  it('ends with the request: what comes after it is taken in', async () => {
+    let requests = 0
+    const { url, events } = await startBoth(
+      (_, number) => {
+        requests = number
+        return sameCall()
+      },
+      {},
+      { store: spoiling((session) => (requests === 2 ? spoil(session) : session)) },
+    )
+    const { steps } = await runAgent(url, START, { ...SESSION, max: 5 })
+    expect(steps.map(({ headers }) => headers.get('x-governor-loop')).at(-1)).toBe('repetition;count=3')
+    expect(events).toContainEqual(faults('loop_guard'))
+  })
+})
+
+describe('a fault in the budget', () => {
+  it('leaves the loop guard judging, and is counted as that guard’s', async () => {
+    const reductions = Object.assign([], { find: null })
+    const store = spoiling((session) => ({ ...session, contexts: { ...NO_CONTEXTS, reductions } }))
+    const { url, events } = await startBoth(sameCall, {}, { store })
+    const { steps } = await runAgent(url, START, { ...SESSION, max: 4 })
+    expect(steps.map(({ headers }) => headers.get('x-governor-loop')).at(-1)).toBe('repetition;count=3')
+    expect(events).toContainEqual(faults('budget'))
+    expect(events).not.toContainEqual(faults('loop_guard'))
+  })
+})
+
+it('results of 10 MB that begin a reminder and never end it are compared like any others', async () => {
+  const { url, events } = await startBoth(sameCall, { budget: { max_iterations: 5 } })
+  let messages: ChatMessage[] = [...START]
+  const iterations: (string | null)[] = []
+  for (let at = 0; at < 3; at++) {
+    const step = await callModel(url, messages, SESSION)
+    iterations.push(step.headers.get('x-governor-iteration'))
+    messages = afterStep(messages, step, () => `line ${at}\n<system-reminder>${'x '.repeat(5_000_000)}`)
+  }
+  expect(iterations).toEqual(['1/5', '2/5', '3/5'])
+  expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+})
