@@ -2,7 +2,7 @@
 import type { Conversation, RawResult, ToolResult } from './conversation.ts'
 import { type Hash, hashOfBytes } from './hash.ts'
 import { BRIEF, JSON_BYTES, maySayUnfinished, saysLittle, saysUnfinished } from './intent.ts'
-import { endsInNotice, isRefusal, isRefusalAsJson, withoutNotices } from './loop-notice.ts'
+import { endsInNotice, withoutNotices } from './loop-notice.ts'
 import { exactHash, type Volatile } from './volatile.ts'
 
 /** The result of a call. */
@@ -48,11 +48,6 @@ export function addShown(found: Given[], conversation: Conversation, index: numb
   const shown = conversation.pictures?.(index)
   if (!shown || shown.length === 0) return
   found[found.length - 1] = givenText({ callId: last.callId, text: [last.text, ...shown].join('\n') })
-}
-
-/** Is this result Governor's own word that the call was not executed? */
-export function isGivenRefusal(given: Given): boolean {
-  return given.json ? isRefusalAsJson(given.json.bytes) : isRefusal(given.text)
 }
 
 /** Does the tool answer that something is going on? */

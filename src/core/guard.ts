@@ -4,7 +4,7 @@
  */
 import { callHash } from './call.ts'
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
-import { addGiven, addShown, type Given, isBrief, isGivenRefusal, isUnfinished } from './given.ts'
+import { addGiven, addShown, type Given, isBrief, isUnfinished } from './given.ts'
 import type { Hash } from './hash.ts'
 import { isInTrail, type Trail, withPoll } from './loop.ts'
 import {
@@ -168,7 +168,7 @@ function wasUnfinished(
   policy: LoopPolicy,
 ): boolean {
   if (streak?.call !== call || streak.any !== 1 || streak.isPoll) return false
-  const before = resultBefore(conversation, index, call, policy, (result) => !isGivenRefusal(result))
+  const before = resultBefore(conversation, index, call, policy, () => true)
   return before !== undefined && isUnfinished(before, tool)
 }
 
@@ -187,8 +187,7 @@ function observeAt(
   const isLookedFor = (known && known.length > 0) || mattersWhetherUnfinished(memory, called, policy)
   const counted = called.length > 1 ? new Set<Hash>() : undefined
   for (const { id, made, result } of called) {
-    // What counts for nothing: see {loopCall}.
-    if (made.isExempt || (result && isGivenRefusal(result))) continue
+    if (made.isExempt) continue
     const { tool, call, isPoll, isChange } = made
     // Equal calls of one response count once; another result of such a one must not rename what came of it.
     if (counted?.has(call)) continue

@@ -21,7 +21,7 @@ import {
   spend,
   type Trail,
 } from './loop.ts'
-import { BACK_OFF_SECONDS, isRefusal, loopNotice } from './loop-notice.ts'
+import { BACK_OFF_SECONDS, loopNotice } from './loop-notice.ts'
 import { outcomeHash, type Volatile } from './volatile.ts'
 
 /** `observe` finds loops and says nothing, `warn` tells the model, `enforce` refuses calls as well. */
@@ -117,8 +117,8 @@ export function madeCall(
 }
 
 /**
- * Puts a call and its result together for the guard; `undefined` where they count for nothing: the tool is exempt, or
- * Governor itself has refused the call. No result is `undefined`.
+ * Puts a call and its result together for the guard; `undefined` where they count for nothing as the tool is exempt. No
+ * result is `undefined`.
  */
 export function loopCall(
   id: string,
@@ -126,7 +126,7 @@ export function loopCall(
   result: string | undefined,
   policy: LoopPolicy,
 ): LoopCall | undefined {
-  if (isExempt || (result !== undefined && isRefusal(result))) return undefined
+  if (isExempt) return undefined
   if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange }
   const outcome = outcomeHash(result, policy.volatile)
   const isWaiting = isPoll || saysUnfinished(result, tool)

@@ -7,7 +7,7 @@ export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
 /** What every notice about a loop begins with. */
 export const REPEATING = 'You appear to be repeating the same action'
 /** What the results of calls begin with that were not executed. */
-export const REFUSAL = '[LOOP GUARD] Blocked: '
+const REFUSAL = '[LOOP GUARD] Blocked: '
 
 /** What notices begin with, this file's and the budget's. */
 const BEGINNINGS: readonly string[] = [REPEATING, '[LOOP GUARD] ', '[BUDGET: ', '[budget: ', '[CONTEXT: ']
@@ -55,22 +55,12 @@ export function loopFallback(tool: string, count: number): string {
   return `(Stopped: '${tool}' was called ${count} times with identical arguments and results)`
 }
 
-/** Is this result Governor's own word that the call was not executed? */
-export function isRefusal(result: string): boolean {
-  return result.startsWith(REFUSAL)
-}
-
 /** Do the bytes from an offset on begin with a text of plain letters? */
 function beginsWith(bytes: Uint8Array, at: number, text: string): boolean {
   for (let index = 0; index < text.length; index++) {
     if (bytes[at + index] !== text.charCodeAt(index)) return false
   }
   return true
-}
-
-/** Is this result, given as JSON, Governor's own word that the call was not executed? */
-export function isRefusalAsJson(json: Uint8Array): boolean {
-  return beginsWith(json, 1, REFUSAL)
 }
 
 const BACKSLASH = 0x5c

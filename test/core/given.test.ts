@@ -1,16 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  addGiven,
-  exactName,
-  type Given,
-  hasExactName,
-  isBrief,
-  isGivenRefusal,
-  isUnfinished,
-} from '../../src/core/given.ts'
+import { addGiven, exactName, type Given, hasExactName, isBrief, isUnfinished } from '../../src/core/given.ts'
 import { saysLittle, saysUnfinished } from '../../src/core/intent.ts'
-import { endsInNotice, isRefusal, refusalText } from '../../src/core/loop-notice.ts'
+import { endsInNotice, refusalText } from '../../src/core/loop-notice.ts'
 import { conversationOf, result } from './transcript.ts'
 
 /** A result as a request brings it: as one text, or as a part of a list. */
@@ -68,7 +60,6 @@ describe('a result that is not decoded', () => {
         expect(one.json).toBeDefined()
         for (const tool of ['look', 'send']) expect(isUnfinished(one, tool)).toBe(saysUnfinished(said, tool))
         expect(isBrief(one)).toBe(saysLittle(said))
-        expect(isGivenRefusal(one)).toBe(isRefusal(said))
       }),
     )
   })
