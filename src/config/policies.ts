@@ -15,7 +15,10 @@ import type { Config } from './schema.ts'
 export function registryOf({ sessions: { scaffolding } }: Config): ScaffoldRegistry {
   const own = [
     ...scaffolding.tags.map((text) => ({ match: 'tag' as const, text })),
-    ...scaffolding.prefixes.map((text) => ({ match: 'prefix' as const, text })),
+    ...scaffolding.prefixes.map((row) => ({
+      match: 'prefix' as const,
+      ...(typeof row === 'string' ? { text: row } : row),
+    })),
     ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
   ]
   return buildRegistry([...SCAFFOLDS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])

@@ -236,8 +236,27 @@ const sessions = z.strictObject({
     .describe('Memory that all sessions together may take, roughly.'),
   scaffolding: z
     .strictObject({
-      tags: z.array(z.string().min(1)).default([]).describe('<tag>…</tag> at the start of a text.'),
-      prefixes: z.array(z.string().min(1)).default([]).describe('Texts that begin so.'),
+      tags: z
+        .array(z.string().min(1))
+        .default([])
+        .describe('<tag>…</tag> at the start of a text, by the tag’s name.'),
+      prefixes: z
+        .array(
+          z.union(
+            [
+              z.string().min(1),
+              z.strictObject({
+                text: z.string().min(1).describe('How it begins.'),
+                end: z.string().min(1).describe('How it ends, letter by letter.'),
+              }),
+            ],
+            { error: 'expected a text, or text and end' },
+          ),
+        )
+        .default([])
+        .describe(
+          'Texts that begin so, whatever follows. With {text, end} only those that end so as well: words after that are a person’s.',
+        ),
       exact: z.array(z.string().min(1)).default([]).describe('Whole texts.'),
       summary_requests: z
         .array(z.string().min(1))

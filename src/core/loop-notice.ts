@@ -5,12 +5,26 @@ import type { Loop } from './loop.ts'
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
 
 /** What every notice about a loop begins with. */
-export const REPEATING = 'You appear to be repeating the same action'
+const REPEATING = 'You appear to be repeating the same action'
 /** What the results of calls begin with that were not executed. */
 const REFUSAL = '[LOOP GUARD] Blocked: '
 
-/** What notices begin with, this file's and the budget's. */
-const BEGINNINGS: readonly string[] = [REPEATING, '[LOOP GUARD] ', '[BUDGET: ', '[budget: ', '[CONTEXT: ']
+const BACK_OFF = 'Before you call it again, check whether its precondition is met'
+
+/** What notices begin and end with, this file's and the budget's. */
+export const NOTICES: readonly { readonly text: string; readonly end: string }[] = [
+  { text: REPEATING, end: "'.)" },
+  { text: BACK_OFF, end: 'before polling again.' },
+  { text: REFUSAL, end: 'or give your final answer.' },
+  ...['Iteration ', 'Tool call ', 'Tokens ', 'Cost $', 'Time '].map((meter) => ({
+    text: `[BUDGET: ${meter}`,
+    end: ']',
+  })),
+  { text: '[budget: ', end: ']' },
+  { text: '[CONTEXT: ', end: ']' },
+  { text: 'This is the last call: give your answer,', end: 'and say what is unfinished.' },
+]
+const BEGINNINGS = NOTICES.map(({ text }) => text)
 
 /** More paragraphs than Governor ever puts under one result. */
 const MAX_NOTICES = 4
@@ -39,7 +53,7 @@ function whatIsRepeated({ pattern, tools, count, span }: Loop): string {
 export function loopNotice(loop: Loop, backOff: number | undefined): string {
   const what = whatIsRepeated(loop)
   if (backOff === undefined) return what
-  return `${what} Before you call it again, check whether its precondition is met and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
+  return `${what} ${BACK_OFF} and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
 }
 
 /** What stands in place of the result of a call that was not executed; `count` is how often it had been. */

@@ -8,14 +8,16 @@
 /**
  * White space is folded before comparing.
  * `tag`: everything from `<text>` to `</text>` at the start of what is left of a text part; of `name>words`, where the words
- * are the first in it.
- * `prefix`: a whole part that begins so. `exact`: a whole part.
+ * are the first in it. One that is never closed is a person's.
+ * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
  * `human`: a part that begins so is a person's, whatever else it looks like.
  */
 export interface Scaffold {
   readonly source: string
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'
   readonly text: string
+  /** What a prefix's text ends with, letter by letter: the words after it are a person's, as all are where it is missing. */
+  readonly end?: string | undefined
 }
 
 /** Texts with their white space folded, cut where one word may stand, by their first two characters. */
@@ -24,18 +26,14 @@ type Patterns = ReadonlyMap<number, readonly Pattern[]>
 type Pattern = readonly string[]
 
 export interface ScaffoldRegistry {
-  readonly tags: readonly string[]
+  /** What is taken off the start of a text: how it begins, and how it ends. */
+  readonly ended: Patterns
   readonly prefixes: Patterns
   /** Whole texts: exact ones, and requests for a summary. */
   readonly whole: Patterns
   readonly human: Patterns
   readonly summaryRequests: Patterns
-  /** How much of a part is looked at for a prefix, in characters. */
-  readonly headLength: number
 }
-
-/** White space that is only folded away may be this many times as long as the text itself. */
-const SLACK = 4
 
 /** Where patterns stand that may begin with any character. */
 const ANY = -1
@@ -72,43 +70,50 @@ function candidates(patterns: Patterns, text: string, at: number): readonly Patt
   return patterns.get(startAt(text, at)) ?? patterns.get(ANY) ?? NO_PATTERNS
 }
 
+/** What is taken off the start of a text for a row: its beginnings, each with its end. */
+function endedBy({ match, text, end }: Omit<Scaffold, 'source'>): readonly Pattern[] {
+  const start = fold(text)
+  if (match === 'tag') {
+    const close = `</${start.replace(/>.*/, '')}>`
+    return [
+      [`<${start}>`, close],
+      [`<${start} `, close],
+    ]
+  }
+  return match === 'prefix' && end !== undefined ? [[start, end]] : []
+}
+
 /** Builds the registry once per configuration. In a summary request, `{}` stands for one word. */
 export function buildRegistry(
-  scaffolds: readonly Pick<Scaffold, 'match' | 'text'>[],
+  scaffolds: readonly Omit<Scaffold, 'source'>[],
   summaryRequests: readonly string[],
 ): ScaffoldRegistry {
   const texts = (match: Scaffold['match']) =>
-    scaffolds.filter((entry) => entry.match === match).map(({ text }) => fold(text))
-  const prefixes = texts('prefix')
-  const human = texts('human')
+    scaffolds.filter((row) => row.match === match && row.end === undefined).map(({ text }) => [fold(text)])
   const summaries = summaryRequests.map((text) => fold(text).split('{}'))
-  const asPatterns = (list: readonly string[]) => list.map((text) => [text])
   return {
-    tags: texts('tag'),
-    prefixes: patternsOf(asPatterns(prefixes)),
-    whole: patternsOf([...asPatterns(texts('exact')), ...summaries]),
-    human: patternsOf(asPatterns(human)),
+    ended: patternsOf(scaffolds.flatMap(endedBy)),
+    prefixes: patternsOf(texts('prefix')),
+    whole: patternsOf([...texts('exact'), ...summaries]),
+    human: patternsOf(texts('human')),
     summaryRequests: patternsOf(summaries),
-    headLength: Math.max(0, ...[...prefixes, ...human].map((prefix) => prefix.length)) * SLACK,
   }
 }
 
-/** Takes one leading `<tag …>…</tag>` off; `undefined` when the text starts with no known tag. */
-function withoutLeadingTag(text: string, tags: readonly string[]): string | undefined {
-  if (!text.startsWith('<')) return undefined
-  for (const tag of tags) {
-    if (!text.startsWith(tag, 1) || !/^[\s>]/.test(text.charAt(tag.length + 1))) continue
-    const close = `</${tag.replace(/>.*/, '')}>`
-    const end = text.indexOf(close)
-    return end === -1 ? '' : text.slice(end + close.length).trim()
+/** Takes what a harness wrote off the start, up to where it ends; `undefined` when the text starts with nothing of that. */
+function withoutLeading(text: string, ended: Patterns): string | undefined {
+  for (const [start = '', close = ''] of candidates(ended, text, 0)) {
+    const from = endOf(start, text, 0)
+    const end = from === -1 ? -1 : text.indexOf(close, from)
+    if (end !== -1) return text.slice(end + close.length).trim()
   }
   return undefined
 }
 
-function withoutTags(text: string, registry: ScaffoldRegistry): string {
+function withoutEnded(text: string, { ended }: ScaffoldRegistry): string {
   let rest = text.trim()
   for (;;) {
-    const next = withoutLeadingTag(rest, registry.tags)
+    const next = withoutLeading(rest, ended)
     if (next === undefined) return rest
     rest = next
   }
@@ -140,11 +145,8 @@ function endOfWord(text: string, at: number): number {
 
 const MAX_WORD = 80
 
-function startsWithAny(text: string, at: number, patterns: Patterns, registry: ScaffoldRegistry): boolean {
-  for (const [prefix = ''] of candidates(patterns, text, at)) {
-    const end = endOf(prefix, text, at)
-    if (end !== -1 && end <= registry.headLength) return true
-  }
+function startsWithAny(text: string, at: number, patterns: Patterns): boolean {
+  for (const [prefix = ''] of candidates(patterns, text, at)) if (endOf(prefix, text, at) !== -1) return true
   return false
 }
 
@@ -173,9 +175,9 @@ function startOf(text: string): number {
 
 /** What is left of one text part when the harness's own words are taken away. */
 function humanPart(text: string, registry: ScaffoldRegistry): string {
-  if (startsWithAny(text, startOf(text), registry.human, registry)) return text
-  const rest = withoutTags(text, registry)
-  if (rest === '' || startsWithAny(rest, 0, registry.prefixes, registry)) return ''
+  if (startsWithAny(text, startOf(text), registry.human)) return text
+  const rest = withoutEnded(text, registry)
+  if (rest === '' || startsWithAny(rest, 0, registry.prefixes)) return ''
   return fitsAny(rest, registry.whole) ? '' : rest
 }
 
@@ -193,5 +195,5 @@ export function humanText(texts: readonly string[], registry: ScaffoldRegistry):
 export function isSummaryRequest(texts: readonly string[], registry: ScaffoldRegistry): boolean {
   const [only] = texts
   if (only === undefined || texts.length > 1) return false
-  return fitsAny(withoutTags(only, registry), registry.summaryRequests)
+  return fitsAny(withoutEnded(only, registry), registry.summaryRequests)
 }

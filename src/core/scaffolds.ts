@@ -2,11 +2,15 @@
  * The scaffolding that is known of public agent harnesses. Facts, collected from their sources and from captured
  * traffic; each text is matched, never sent. Prefixes are as long as they must be for no person to start so.
  */
-import { REPEATING } from './loop-notice.ts'
+import { NOTICES } from './loop-notice.ts'
 import type { Scaffold } from './scaffolding.ts'
 
 const scaffold = (source: string, match: Scaffold['match'], ...texts: readonly string[]): Scaffold[] =>
   texts.map((text) => ({ source, match, text }))
+
+/** Texts of which it is known how they end: a person's words may follow in the same part. */
+const ended = (source: string, end: string, ...texts: readonly string[]): Scaffold[] =>
+  texts.map((text) => ({ source, match: 'prefix', text, end }))
 
 export const SCAFFOLDS: readonly Scaffold[] = [
   ...scaffold(
@@ -28,11 +32,11 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'Your task is to create a detailed summary of the conversation so far',
     'CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.',
     'Output token limit hit. Resume directly',
-    '[Request interrupted by user',
     'Base directory for this skill: ',
     'Stop hook feedback:',
     'SubagentStop hook feedback:',
   ),
+  ...ended('claude-code', ']', '[Request interrupted by user'),
   ...scaffold(
     'codex',
     'tag',
@@ -51,10 +55,10 @@ export const SCAFFOLDS: readonly Scaffold[] = [
   ...scaffold(
     'codex',
     'prefix',
-    '# AGENTS.md instructions for ',
     'You are performing a CONTEXT CHECKPOINT COMPACTION.',
     'Another language model started to solve this problem and produced a summary of its thinking process.',
   ),
+  ...ended('codex', '</INSTRUCTIONS>', '# AGENTS.md instructions for '),
   // A person's words in a harness's wrapper: read before the tag that wraps them.
   ...scaffold('opencode', 'human', '<system-reminder> The user sent the following message:'),
   ...scaffold(
@@ -99,6 +103,13 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     '[CONTEXT COMPACTION',
     '[CONTEXT SUMMARY]:',
   ),
+  // The summary may stand in one message with the newest that a person wrote; one that stands alone may go without its end.
+  ...ended(
+    'hermes',
+    '--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---',
+    '[CONTEXT COMPACTION',
+    '[CONTEXT SUMMARY]:',
+  ),
   ...scaffold('reasonix', 'tag', 'response-language', 'reasoning-language', 'compaction-summary'),
   ...scaffold(
     'reasonix',
@@ -138,6 +149,12 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'The following is a summary of a branch that this conversation came back from:',
     'This is the PREFIX of a turn that was too large to keep.',
   ),
+  ...ended(
+    'pi',
+    '\n</summary>',
+    'The conversation history before this point was compacted into the following summary:',
+    'The following is a summary of a branch that this conversation came back from:',
+  ),
   ...scaffold(
     'openhands',
     'prefix',
@@ -152,16 +169,7 @@ export const SCAFFOLDS: readonly Scaffold[] = [
     'You are in the middle of a conversation that has been summarized',
   ),
   // Another Governor on the way, whose notices come as messages of role user where a model ignores them.
-  ...scaffold(
-    'governor',
-    'prefix',
-    '[BUDGET: Iteration ',
-    '[BUDGET: Tool call ',
-    '[BUDGET: Tokens ',
-    '[BUDGET: Cost $',
-    '[BUDGET: Time ',
-    REPEATING,
-  ),
+  ...NOTICES.flatMap(({ text, end }) => ended('governor', end, text)),
   // What goose tells of time and place: before the newest response, so that it stands elsewhere in each request.
   ...scaffold('goose', 'tag', 'info-msg'),
   ...scaffold('pydantic-ai', 'prefix', 'Plain text responses are not permitted, please '),

@@ -152,6 +152,10 @@ describe('a wrong configuration', () => {
       'sessions: {scaffolding: {tag: []}}',
       'sessions.scaffolding.tag: unknown key: expected one of tags, prefixes,',
     ],
+    [
+      'sessions: {scaffolding: {prefixes: [3]}}',
+      'sessions.scaffolding.prefixes.0: found 3: expected a text, or text and end',
+    ],
   ])('such as %s is refused with its path, what was found and what was expected', (yaml, message) => {
     expect(refusal(() => load(yaml))).toContain(`FILE: ${message}`)
   })

@@ -87,12 +87,21 @@ describe('a result that is not decoded', () => {
 
 describe('a result as JSON', () => {
   it('ends in a notice where its last paragraph begins like one', () => {
-    const part = fc.constantFrom('\n', '\n\n', 'n', '\\', '\\n', 'an', '[BUDGET: 3 left]', '[LOOP GUARD] No.')
+    const part = fc.constantFrom(
+      '\n',
+      '\n\n',
+      'n',
+      '\\',
+      '\\n',
+      'an',
+      '[budget: 3 left]',
+      '[LOOP GUARD] Blocked: it.',
+    )
     fc.assert(
       fc.property(fc.array(part, { maxLength: 12 }), (parts) => {
         const json = JSON.stringify(parts.join(''))
         const last = json.lastIndexOf('\\n\\n')
-        const isNotice = last !== -1 && /^(?:\[BUDGET: |\[LOOP GUARD\] )/.test(json.slice(last + 4))
+        const isNotice = last !== -1 && /^\[(?:budget|LOOP GUARD\] Blocked): /.test(json.slice(last + 4))
         expect(endsInNotice(Buffer.from(json))).toBe(isNotice)
       }),
       { numRuns: 2_000 },

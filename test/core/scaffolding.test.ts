@@ -1,19 +1,46 @@
 import { describe, expect, it } from 'vitest'
+import { LIMITS } from '../../src/core/budget.ts'
+import { hashOfText } from '../../src/core/hash.ts'
+import type { Loop } from '../../src/core/loop.ts'
+import { loopNotice, refusalText } from '../../src/core/loop-notice.ts'
+import { DEFAULT_TEXTS, fill } from '../../src/core/notice.ts'
 import { buildRegistry, humanText, isSummaryRequest, type Scaffold } from '../../src/core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'
 
 const registry = buildRegistry(SCAFFOLDS, SUMMARY_REQUESTS)
 const of = (match: Scaffold['match']) =>
-  SCAFFOLDS.filter((entry) => entry.match === match).map(({ text }) => text)
+  SCAFFOLDS.filter((entry) => entry.match === match && entry.end === undefined).map(({ text }) => text)
+const nameOf = (tag: string) => tag.replace(/>.*/, '')
+/** Everything that has an end, whole. */
+const ENDED = [
+  ...SCAFFOLDS.flatMap(({ text, end }) => (end === undefined ? [] : [`${text} and more${end}`])),
+  ...of('tag').map((tag) => `<${tag}>\nsomething\n</${nameOf(tag)}>`),
+  ...of('tag').map((tag) => `<${tag} name="x">\nsomething\n</${nameOf(tag)}>`),
+]
 const humanOf = (...texts: string[]) => humanText(texts, registry)
 
 const WRITTEN: readonly string[] = [
   ...of('exact'),
   ...of('prefix').map((prefix) => `${prefix} and whatever follows it.\nMore.`),
-  ...of('tag').map((tag) => `<${tag}>\nsomething\n</${tag.replace(/>.*/, '')}>`),
-  ...of('tag').map((tag) => `<${tag} name="x">never closed`),
+  ...ENDED,
   ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'max_steps')),
 ]
+
+const HASH = hashOfText('a')
+const LOOPS: readonly Loop[] = (['repetition', 'ping_pong', 'cycle', 'same_call'] as const).map(
+  (pattern) => ({
+    pattern,
+    calls: [HASH, HASH],
+    tools: ['a', 'b'],
+    count: 3,
+    span: 5,
+  }),
+)
+
+const { announce: _announce, trackerBegin: _begin, stop: _stop, fallback: _fallback, ...SAID } = DEFAULT_TEXTS
+const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
+  LIMITS.map((name) => fill(template, { name, used: 19, max: 20 })),
+)
 
 const folded = (text: string) => `  ${text.replace(/ /g, ' \n\t ')}\n`
 
@@ -40,6 +67,41 @@ describe('what a harness writes in the name of a human', () => {
       ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'x')),
     ]
     for (const text of texts) expect([text, humanOf(folded(text))]).toEqual([text, ''])
+    for (const { text, end } of SCAFFOLDS) {
+      if (end !== undefined) expect([text, humanOf(`${folded(text)}${end}`)]).toEqual([text, ''])
+    }
+  })
+
+  it('is over where it ends: the words after that are a person’s', () => {
+    for (const text of ENDED) {
+      expect(humanOf(`${text} Do this instead.`)).toBe('Do this instead.')
+      expect(humanOf(`${text}\n\nDo this instead.`)).toBe('Do this instead.')
+      expect(humanOf(`${text}\n${text}`)).toBe('')
+    }
+  })
+
+  it.each([
+    '<skill> is a tag in my XML, why is it not read?',
+    '<system-reminder>',
+    '# AGENTS.md instructions for the team: write them',
+    '[Request interrupted by user: what does that mean?',
+    'You appear to be repeating the same action, stop it',
+    '[BUDGET: Iteration 3/20 is what I read. What is it?',
+  ])('is a person’s text where it never ends: %j', (text) => {
+    expect(humanOf(text)).toBe(text)
+  })
+
+  it('may be a summary whose end nobody wrote', () => {
+    expect(humanOf('[CONTEXT COMPACTION — REFERENCE ONLY] What was done so far.')).toBe('')
+  })
+
+  it.each(LOOPS)('is the notice of another Governor: %j', (loop) => {
+    const refused = refusalText('a', 8)
+    for (const notice of [loopNotice(loop, undefined), loopNotice(loop, 5), `${refused}\n\n${refused}`])
+      for (const text of [notice, ...BUDGET_NOTICES.map((budget) => `${notice}\n\n${budget}`)]) {
+        expect(humanOf(text)).toBe('')
+        expect(humanOf(`${text} What does it mean?`)).toBe('What does it mean?')
+      }
   })
 
   it.each(of('human'))('does not hide what a human said after %j', (wrapper) => {
@@ -119,6 +181,7 @@ describe('a configured registry', () => {
     [
       { match: 'tag', text: 'my-note' },
       { match: 'prefix', text: 'NOTE  FROM THE HARNESS:' },
+      { match: 'prefix', text: '((note', end: '))' },
       { match: 'exact', text: 'go on' },
     ],
     ['Your {} is used up. Sum up.'],
@@ -127,10 +190,16 @@ describe('a configured registry', () => {
   it.each([
     '<my-note>x</my-note>',
     'NOTE FROM THE HARNESS: hurry',
+    '((note: hurry))',
     'go  on',
     'Your budget is used up. Sum up.',
   ])('recognises %j', (text) => {
     expect(humanText([text], own)).toBe('')
+  })
+
+  it('recognises a text up to the end that it has', () => {
+    expect(humanText(['((note: hurry)) Wait.'], own)).toBe('Wait.')
+    expect(humanText(['((note: hurry'], own)).toBe('((note: hurry')
   })
 
   it('knows nothing that it was not given', () => {

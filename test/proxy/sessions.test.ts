@@ -133,15 +133,30 @@ describe('iterations', () => {
   })
 
   it.each([
+    '<skill> is a tag in my XML, why is it not read?',
+    '# AGENTS.md instructions for the team are missing: write them',
+    '[Request interrupted by user] do the other one instead',
+    'You appear to be repeating the same action, so stop',
+    '[BUDGET: Iteration 3/20. You have 17 iterations left.] What is that?',
+    '[CONTEXT COMPACTION — REFERENCE ONLY] It was done.\n\n--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---\n\nNow the other one.',
+    'The conversation history before this point was compacted into the following summary:\n\n<summary>\nIt was done.\n</summary>\n\nNow the other one.',
+  ])('begin anew with a person who writes %j', async (content) => {
+    const { url } = await startBoth(runaway())
+    const step = await callModel(url, [...worked(3), { role: 'user', content }], named('s'))
+    expect(iteration(step)).toBe('1/300')
+  })
+
+  it.each([
     ['a reminder', '<system-reminder>\nMind the todo list.\n</system-reminder>'],
     [
       'a nudge',
       '[System: Your previous response was truncated by the output length limit. Continue exactly where you left off.]',
     ],
     ['a configured text', 'HARNESS: keep going (3)'],
+    ['a configured text that has an end', '((note: keep going))'],
   ])('do not begin anew with %s', async (_, content) => {
     const { url } = await startBoth(runaway(), {
-      sessions: { scaffolding: { prefixes: ['HARNESS: keep going'] } },
+      sessions: { scaffolding: { prefixes: ['HARNESS: keep going', { text: '((note', end: '))' }] } },
     })
     const transcript = [...worked(3), { role: 'user', content }]
     expect(iteration(await callModel(url, transcript, named('s')))).toBe('4/300')
