@@ -1,13 +1,9 @@
+import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { statedNumbers } from '../../src/core/overflow.ts'
+import { type Overflow, type Recovery, statedNumbers } from '../../src/core/overflow.ts'
 import { classify } from '../../src/overflow/classify.ts'
 import { QUIRKS } from '../../src/overflow/quirks/index.ts'
-import { unwrap } from '../../src/overflow/reply.ts'
-
-const examples = QUIRKS.flatMap((quirk, at) =>
-  quirk.examples.map((example, nth) => ({ quirk, at, example, title: `${quirk.id} #${nth + 1}` })),
-)
 
 /** As Python prints it. */
 function printed(value: unknown): string {
@@ -19,47 +15,42 @@ function printed(value: unknown): string {
   return `{${fields.map(([name, field]) => `'${name}': ${printed(field)}`).join(', ')}}`
 }
 
-describe('the registry of quirks', () => {
-  it.each(examples)('$title is claimed by its owner, and by nobody earlier', ({ quirk, at, example }) => {
-    const reply = unwrap(example)
-    const earlier = QUIRKS.slice(0, at).filter((other) => other.read(reply) !== undefined)
-    expect(earlier.map(({ id }) => id)).toEqual([])
-    expect(quirk.read(reply)).toBeDefined()
+/** A reply of a provider, shortened, and what it means; a line of `replies.jsonl`. */
+interface Example {
+  readonly id: string
+  readonly status: number
+  readonly body: unknown
+  readonly means: Recovery | 'not_overflow'
+  /** All numbers that are stated, by the names that clients are told them; without it they are not compared. */
+  readonly numbers?: Readonly<Record<string, number>>
+}
+
+const EXAMPLES = readFileSync(new URL('./replies.jsonl', import.meta.url), 'utf8')
+  .trim()
+  .split('\n')
+  .map((line): Example => JSON.parse(line))
+
+function numbersOf(overflow: Overflow): object {
+  const { limit, promptTokens, maxOutput, overflowBy } = statedNumbers(overflow)
+  return { limit, prompt_tokens: promptTokens, max_output: maxOutput, overflow_by: overflowBy }
+}
+
+describe('what replies mean', () => {
+  it.each(EXAMPLES)('$id means $means', ({ status, body, means, numbers }) => {
+    const overflow = classify({ status, body }, QUIRKS)?.overflow
+    expect(overflow?.recovery ?? 'not_overflow').toBe(means)
+    if (overflow && numbers) expect(numbersOf(overflow)).toEqual(numbers)
   })
 
-  it.each(examples)('$title means what it says', ({ quirk, example }) => {
-    const { status, body, means, ...numbers } = example
-    const classified = classify({ status, body }, QUIRKS)
-    if (means === 'none') {
-      expect(classified).toBeUndefined()
-      return
-    }
-    expect(classified?.quirk).toBe(quirk.id)
-    expect(classified?.overflow.recovery).toBe(means)
-    const stated = classified && statedNumbers(classified.overflow)
-    expect(stated).toEqual({
-      limit: undefined,
-      promptTokens: undefined,
-      maxOutput: undefined,
-      overflowBy: undefined,
-      ...numbers,
-    })
-  })
-
-  it('has an example, a source and a name of its own for every quirk', () => {
-    expect(new Set(QUIRKS.map(({ id }) => id)).size).toBe(QUIRKS.length)
-    for (const quirk of QUIRKS) {
-      expect(quirk.id).toMatch(/^[a-z0-9-]{3,40}$/)
-      expect(quirk.examples.length, quirk.id).toBeGreaterThan(0)
-      expect(quirk.source, quirk.id).not.toBe('')
-    }
+  it('has a name of its own for every example', () => {
+    expect(new Set(EXAMPLES.map(({ id }) => id)).size).toBe(EXAMPLES.length)
   })
 
   it('reads an example in any envelope as it reads it bare', () => {
-    const texts = examples.flatMap(({ example }) => {
-      const error = (example.body as { error?: { message?: unknown } }).error
-      return typeof error?.message === 'string' && example.means !== 'none' && example.status === 400
-        ? [{ message: error.message, example }]
+    const texts = EXAMPLES.flatMap(({ body, means, status }) => {
+      const { error } = body as { error?: { message?: unknown } }
+      return typeof error?.message === 'string' && means !== 'not_overflow' && status === 400
+        ? [{ message: error.message, means }]
         : []
     })
     const envelopes: ((message: string) => unknown)[] = [
@@ -104,12 +95,12 @@ describe('the registry of quirks', () => {
       (message) => ({ code: 11115, extError: { message, StatusCode: 400 } }),
       (message) => `event: error\ndata: ${JSON.stringify({ type: 'error', error: { message } })}\n\n`,
     ]
-    for (const { message, example } of texts) {
+    for (const { message, means } of texts) {
       const bare = classify({ status: 400, body: { error: { message } } }, QUIRKS)?.overflow
       if (!bare) continue
       for (const wrap of envelopes) {
         const wrapped = classify({ status: 400, body: wrap(message) }, QUIRKS)?.overflow
-        expect(wrapped, `${JSON.stringify(wrap(message))} of ${example.means}`).toEqual(bare)
+        expect(wrapped, `${JSON.stringify(wrap(message))} of ${means}`).toEqual(bare)
       }
     }
   })
