@@ -9,7 +9,6 @@ const CODES = new Set([
   'decimal_above_max_value',
   'decimal_below_min_value',
   'invalid_type',
-  'invalid_prompt',
   'string_above_max_length',
   'array_above_max_length',
 ])

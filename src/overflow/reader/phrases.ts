@@ -84,10 +84,8 @@ export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): 
 /** `N has been exceeded`: then it is the limit that stands before the verb. */
 export function isPassive(right: readonly string[]): boolean {
   const [first = '', second = '', third = ''] = head(right)
-  const isVerb = ['has', 'have', 'had', 'was', 'is', 'were'].includes(first)
-  return (
-    isVerb && (second === 'exceeded' || (second === 'been' && (third === 'exceeded' || third === 'reached')))
-  )
+  if (['has', 'have', 'had'].includes(first)) return second === 'been' && /^(?:exceeded|reached)$/.test(third)
+  return ['was', 'is', 'were'].includes(first) && second === 'exceeded'
 }
 
 const ROOM = new Set(['remain', 'remains', 'remaining', 'left', 'leaving', 'leaves', 'room'])
@@ -178,10 +176,11 @@ const ABOUT = new Set(['about', 'approximately', '~', 'roughly', 'least', 'at', 
 /** What stands before an HTTP status or an error's own number. */
 const STATUS_WORDS = new Set(['failed', 'status', 'http', 'code', 'errno'])
 
-/** `API error: 400 …`, or a status that opens a text. */
+/** `Error: 400 …`, `BadRequestError: 400 …`, or a status that opens a text. */
 function isStatus(left: readonly string[], right: readonly string[], value: number): boolean {
-  if (value < 400 || value >= 600 || TOKENS.has(right[0] ?? '')) return false
-  return left.length === 0 || left.slice(0, 2).includes('error')
+  if (value < 400 || value >= 600) return false
+  if (left.length === 0) return !TOKENS.has(right[0] ?? '')
+  return left.slice(0, 2).some((word) => word.endsWith('error'))
 }
 
 export function hasOtherUnit(left: readonly string[], right: readonly string[], value: number): boolean {
@@ -189,7 +188,8 @@ export function hasOtherUnit(left: readonly string[], right: readonly string[], 
   if (isStatus(left, right, value)) return true
   // `<400>`
   if (left[0] === '<' && unit === '>') return true
-  if (left[0] === '[' && unit === ']') return true
+  // An id, unless the word before it counts: `tokens [9001]`.
+  if (left[0] === '[' && unit === ']') return !TOKENS.has(left[1] ?? '')
   if (left.slice(0, 3).some((word) => STATUS_WORDS.has(word)) && !TOKENS.has(unit)) return true
   if (OTHER_UNITS.has(unit)) return !TOKENS.has(next)
   if (

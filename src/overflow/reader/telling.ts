@@ -64,8 +64,9 @@ export function countsThings(sentence: Sentence): boolean {
 /** A bound stated in tokens, where nothing but a refusal for it would say it. */
 function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
   const words = wordsOf(sentence)
+  // `8192 tokens`, `8192 input tokens`
   const isBound = (at: number) =>
-    TOKENS.has(wordAt(sentence, at + 1)) || wordAt(sentence, at + 1) === '-token'
+    TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))
   const isStated = figuresOf(sentence).some(
     ({ role, value, noun, at }) =>
       role === 'limit' && value >= 256 && isBound(at) && (isTooMuch || noun === 'input' || noun === 'window'),
