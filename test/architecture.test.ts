@@ -45,13 +45,6 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   sse: [],
   overflow: ['core/', 'overflow/', 're2js'],
   'overflow/reader': ['core/overflow.ts', 'overflow/reader/'],
-  'overflow/quirks': [
-    'core/overflow.ts',
-    'overflow/quirk.ts',
-    'overflow/fields.ts',
-    'overflow/reader/reader.ts',
-    'overflow/quirks/',
-  ],
   catalogue: ['core/', 'catalogue/', '@pydantic/genai-prices', 'lru-cache'],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],
   store: ['core/', 'store/', 'lru-cache'],

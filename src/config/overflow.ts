@@ -1,6 +1,7 @@
 /** What becomes of requests that are too large. */
 import * as z from 'zod'
 import { RECOVERIES } from '../core/overflow.ts'
+import type { RowSettings } from '../overflow/custom.ts'
 import { linearPattern } from '../overflow/pattern.ts'
 import { duration } from './units.ts'
 
@@ -13,43 +14,92 @@ function patternFault(source: string): string | undefined {
   }
 }
 
-const quirk = z.strictObject({
-  id: z
-    .string()
-    .regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'expected a name of small letters, digits and -')
-    .describe('Names it in replies and metrics.'),
-  match: z
-    .strictObject({
-      status: z.int().min(200).max(599).optional().describe('HTTP status.'),
-      code: z.string().min(1).optional().describe('A code or type in the fields of the error.'),
-      text: z
-        .string()
-        .min(1)
-        .superRefine((source, context) => {
-          const fault = patternFault(source)
-          if (fault !== undefined)
-            context.addIssue({ code: 'custom', message: `no pattern of RE2's syntax: ${fault}` })
-        })
-        .optional()
-        .describe(
-          "A regular expression (RE2's syntax, which no text can make slow) that the message holds, whatever its case.",
-        ),
-    })
-    .refine((match) => Object.values(match).some((value) => value !== undefined), {
-      error: 'matches everything: expected a status, a code or a text',
-    })
-    .describe('What the error must have; all that is given must match.'),
-  recovery: z
-    .enum([...RECOVERIES, 'not_overflow'])
-    .describe('What it means. not_overflow: it only looks like one.'),
-  limit_from: z
-    .string()
-    .min(1)
-    .optional()
-    .describe(
-      'Where the limit stands: a named group of match.text, or the name of a field of the error. Without it, it is read from the message.',
-    ),
-})
+const pattern = z
+  .string()
+  .min(1)
+  .superRefine((source, context) => {
+    const fault = patternFault(source)
+    if (fault !== undefined)
+      context.addIssue({ code: 'custom', message: `no pattern of RE2's syntax: ${fault}` })
+  })
+
+const status = z.int().min(200).max(599)
+
+const MEANINGS = [...RECOVERIES, 'not_overflow', 'input_too_large'] as const
+
+/** The pattern of a code, the whole of it. */
+const wholeCode = (code: string) => `^${code.replace(/[\\^$.|?*+()[\]{}]/g, '\\$&')}$`
+
+const hasCondition = ({ status, code, text }: { status?: unknown; code?: unknown; text?: unknown }) =>
+  status !== undefined || code !== undefined || text !== undefined
+
+const MATCHES_EVERYTHING = 'matches everything: expected a status, a code or a text'
+
+const quirk = z
+  .strictObject({
+    id: z
+      .string()
+      .regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'expected a name of small letters, digits and -')
+      .describe('Names it in replies and metrics.'),
+    source: z.string().optional().describe('Where the wording is documented or was seen.'),
+    status: z
+      .union([status, z.array(status).min(1)], {
+        error: 'expected an HTTP status from 200 to 599, or a list',
+      })
+      .optional()
+      .describe('HTTP status, or a list of them.'),
+    code: pattern
+      .optional()
+      .describe("Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
+    text: pattern
+      .optional()
+      .describe(
+        "Pattern (RE2's syntax, which no text can make slow, any case) that the message holds. Groups (?<limit>) and (?<prompt>) are its numbers of tokens; what shrink_context and clamp_output_only need and it does not name is read from the message.",
+      ),
+    unless: pattern.optional().describe('Pattern that the message does not hold.'),
+    means: z
+      .enum(MEANINGS)
+      .optional()
+      .describe(
+        'What it means. not_overflow: it only looks like one; input_too_large: the words of the message say the rest.',
+      ),
+    match: z
+      .strictObject({
+        status: status.optional(),
+        code: z.string().min(1).optional(),
+        text: pattern.optional(),
+      })
+      .refine(hasCondition, { error: MATCHES_EVERYTHING })
+      .optional()
+      .describe('Older form of status, code (the whole of it) and text.'),
+    recovery: z
+      .enum([...RECOVERIES, 'not_overflow'])
+      .optional()
+      .describe('Older form of means.'),
+    limit_from: z
+      .string()
+      .min(1)
+      .optional()
+      .describe('Older form of (?<limit>): the group, or the field of the error, that holds the limit.'),
+  })
+  .refine((row) => row.match !== undefined || hasCondition(row), { error: MATCHES_EVERYTHING })
+  .transform(({ match = {}, recovery, limit_from, ...row }, context): RowSettings => {
+    const means = row.means ?? recovery
+    if (means === undefined) {
+      const message = `expected one of ${MEANINGS.join(', ')}`
+      context.addIssue({ code: 'custom', path: ['means'], message })
+      return z.NEVER
+    }
+    const given = row.status ?? match.status
+    return {
+      ...row,
+      status: typeof given === 'number' ? [given] : given,
+      code: row.code ?? (match.code === undefined ? undefined : wholeCode(match.code)),
+      text: row.text ?? match.text,
+      means,
+      limitFrom: limit_from,
+    }
+  })
 
 export const overflow = z.strictObject({
   enabled: z.boolean().default(true).describe('Off: errors are relayed unread.'),

@@ -5,8 +5,8 @@ import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { BudgetSettings, ByRule, Rule } from '../core/policy.ts'
 import { buildRegistry, type ScaffoldRegistry } from '../core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../core/scaffolds.ts'
-import { customQuirk } from '../overflow/custom.ts'
-import { QUIRKS } from '../overflow/quirks/index.ts'
+import { customRow } from '../overflow/custom.ts'
+import { ROWS } from '../overflow/rows.ts'
 import type { BudgetConfig } from './budget.ts'
 import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
@@ -145,23 +145,11 @@ export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSett
   return { settings: settingsOf(base, stop), rules }
 }
 
-/** The user's own quirks come before the built-in ones. */
+/** The user's own rows come before the built-in ones. */
 export function overflowPolicyOf({ overflow }: Config) {
-  const own = overflow.quirks.map(({ id, match: { status, code, text }, recovery, limit_from: limitFrom }) =>
-    customQuirk({
-      id,
-      match: {
-        ...(status === undefined ? {} : { status }),
-        ...(code === undefined ? {} : { code }),
-        ...(text === undefined ? {} : { text }),
-      },
-      recovery,
-      ...(limitFrom === undefined ? {} : { limitFrom }),
-    }),
-  )
   return {
     enabled: overflow.enabled,
-    quirks: [...own, ...QUIRKS],
+    quirks: [...overflow.quirks.map(customRow), ...ROWS],
     canonical: overflow.canonical,
     retriesClamped: overflow.clamp_output_only === 'retry',
     retriesWithoutBeta: overflow.tier_downgrade === 'retry_without_beta',

@@ -1,5 +1,4 @@
 /** A provider's refusal without its envelopes: what is written in it, and the fields that tell machines what it is. */
-import { dictionaryAt } from './literal.ts'
 import { bounded, normalised } from './text.ts'
 
 /** A refusal as it came. */
@@ -124,7 +123,7 @@ interface Embedded {
   readonly end: number
 }
 
-/** The JSON that a text holds from its first brace on, as far as it goes, or the dictionary that Python would print for it. */
+/** The JSON that a text holds from its first brace on, as far as it goes. */
 function embeddedJson(text: string): Embedded | undefined {
   const start = text.search(/[[{]/)
   if (start === -1) return undefined
@@ -136,8 +135,7 @@ function embeddedJson(text: string): Embedded | undefined {
     }
   }
   const brace = text.indexOf('{')
-  if (brace === -1) return undefined
-  return bracedJson(text, brace) ?? dictionaryAt(text, brace)
+  return brace === -1 ? undefined : bracedJson(text, brace)
 }
 
 /** The object that begins at `start`, where something other than its end follows it. */
@@ -165,24 +163,12 @@ function eventData(text: string): string[] {
   return text.split(/\r\n|\n|\r/).flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trim()] : []))
 }
 
-/** Codes of a dictionary that is printed in part. */
-function codesOfRepr(text: string, found: Collected): void {
+/** The texts of a dictionary as Python prints it, a line each: the names of its fields are no words of theirs. */
+function takeRepr(text: string, found: Collected): void {
   for (const [, code = ''] of text.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g)) {
     found.codes.add(code.toLowerCase())
   }
-}
-
-/** Lines of a stack say where, not what. */
-const FRAME =
-  /^[ \t]{0,80}(?:traceback \(|file "|at [\w.$<>]{1,80} ?\(|(?:raise|return|await|yield|self)\b|[\^~]+[ \t]*$|during handling of|the above exception)/i
-const STACK = /traceback \(most recent call last\)|\n[ \t]{1,40}at [\w.$<>]{1,80} ?\(/i
-
-function withoutFrames(text: string): string {
-  if (!STACK.test(text)) return text
-  return text
-    .split('\n')
-    .filter((line) => !FRAME.test(line))
-    .join('\n')
+  found.texts.push(text.replace(/['"]?(?:[{,] ?'\w{1,64}': ?|\})['"]?/g, '\n'))
 }
 
 function takeText(text: string, found: Collected, depth: number): void {
@@ -200,8 +186,8 @@ function takeText(text: string, found: Collected, depth: number): void {
   }
   const inside = embeddedJson(cut)
   if (inside === undefined) {
-    codesOfRepr(cut, found)
-    found.texts.push(cut)
+    if (cut.includes("{'")) takeRepr(cut, found)
+    else found.texts.push(cut)
     return
   }
   // What stands before it names at most the layer that it went through; after it another refusal may stand.
@@ -227,11 +213,7 @@ function take(value: unknown, found: Collected, depth: number): void {
     return
   }
   const fields = Object.entries(value).slice(0, MAX_FIELDS)
-  const before = found.texts.length
   for (const [key, field] of fields) takeField(key, field, found, depth)
-  // An envelope that nobody listed.
-  if (found.texts.length > before || !found.isRefusal) return
-  for (const [, field] of fields) if (isRecord(field)) take(field, found, depth + 1)
 }
 
 function takeField(key: string, field: unknown, found: Collected, depth: number): void {
@@ -257,7 +239,7 @@ export function unwrap({ status, body }: RawReply): Reply {
     isRefusal: status < 200 || status >= 300,
   }
   take(body, found, 0)
-  const text = bounded(found.texts.map(withoutFrames).join('\n'))
+  const text = bounded(found.texts.join('\n'))
   const lines = text.split('\n').map(normalised)
   return {
     status,

@@ -3,7 +3,7 @@ import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { BudgetSettings, ByRule } from '../core/policy.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
-import type { Quirk } from '../overflow/quirk.ts'
+import type { Row } from '../overflow/rows.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { NotePriceless } from './bill.ts'
@@ -25,7 +25,7 @@ export interface Policies {
 export interface OverflowPolicy {
   readonly enabled: boolean
   /** The user's own first. */
-  readonly quirks: readonly Quirk[]
+  readonly quirks: readonly Row[]
   /** Rewrite them into the one error that the clients of a dialect understand. */
   readonly canonical: boolean
   /** Ask again with a lower output cap. */

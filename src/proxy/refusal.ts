@@ -1,7 +1,7 @@
 /** A refusal that was held until it was whole: what it means, and how the client is told. */
 import type { Dialect } from '../dialect/dialect.ts'
 import { type Classified, classify } from '../overflow/classify.ts'
-import type { Quirk } from '../overflow/quirk.ts'
+import type { Row } from '../overflow/rows.ts'
 import { type Annotation, annotated, canonicalReply, isInputTooLarge, told } from './annotation.ts'
 import { decodedAtOnce } from './body.ts'
 import { codingOf, headerOf, withHeaders, withoutBodyFields, withoutFields } from './headers.ts'
@@ -58,7 +58,7 @@ function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>
 /** What a refusal means, if something is too large, and its body without its content coding. */
 export function meaningOf(
   held: Held,
-  quirks: readonly Quirk[],
+  quirks: readonly Row[],
 ): { readonly plain: Buffer; readonly classified: Classified } | undefined {
   const whole = Buffer.concat(held.chunks, held.length)
   const coding = codingOf(held.head.headers)

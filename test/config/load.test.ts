@@ -55,6 +55,26 @@ describe('a wrong configuration', () => {
       'overflow: {quirks: [{id: q, match: {status: 400}, recovery: shrink}]}',
       'overflow.quirks.0.recovery: found "shrink": expected one of shrink_context',
     ],
+    [
+      "overflow: {quirks: [{id: q, text: '(?=a)', means: compress_only}]}",
+      'overflow.quirks.0.text: found "(?=a)": no pattern of RE2\'s syntax:',
+    ],
+    [
+      'overflow: {quirks: [{id: q, means: compress_only}]}',
+      'overflow.quirks.0: found keys and values: matches everything',
+    ],
+    [
+      'overflow: {quirks: [{id: q, status: 400}]}',
+      'overflow.quirks.0.means: found nothing: expected one of shrink_context',
+    ],
+    [
+      'overflow: {quirks: [{id: q, status: [4], means: compress_only}]}',
+      'overflow.quirks.0.status.0: found 4: expected at least 200',
+    ],
+    [
+      'overflow: {quirks: [{id: q, txt: a, means: compress_only}]}',
+      'overflow.quirks.0.txt: unknown key: expected one of id, source, status, code, text, unless, means',
+    ],
     ['budget: {run: {max_token: 1}}', 'budget.run.max_token: unknown key: expected one of max_tool_calls'],
     ['budget: {max_iterations: "5"}', 'budget.max_iterations: found "5": expected a number'],
     ['budget: {max_iterations: 5.5}', 'budget.max_iterations: found 5.5: expected a whole number'],

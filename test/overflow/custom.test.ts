@@ -1,60 +1,135 @@
 import { describe, expect, it } from 'vitest'
+import { checkConfig } from '../../src/config/load.ts'
+import { overflowPolicyOf } from '../../src/config/policies.ts'
 import { classify } from '../../src/overflow/classify.ts'
-import { customQuirk } from '../../src/overflow/custom.ts'
+import { customRow } from '../../src/overflow/custom.ts'
 import { declaredWindows } from '../../src/overflow/listing.ts'
-import { QUIRKS } from '../../src/overflow/quirks/index.ts'
+import type { RawReply } from '../../src/overflow/reply.ts'
 
 const refused = (message: string, status = 400, more: object = {}) => ({
   status,
   body: { error: { message, ...more } },
 })
 
-describe('a quirk from the configuration', () => {
+/** The rows of a configuration, as they stand in its file. */
+const rowsOf = (...quirks: object[]) => overflowPolicyOf(checkConfig({ overflow: { quirks } }, 'test')).quirks
+
+const meaningOf = (reply: RawReply, ...quirks: object[]) => classify(reply, rowsOf(...quirks))
+
+describe('a row of the configuration', () => {
+  const house = {
+    id: 'house',
+    status: 400,
+    text: 'budget of (?<limit>[\\d,]+) units',
+    means: 'shrink_context',
+  }
+
   it('comes before the built-in ones and takes its limit from a named group', () => {
-    const own = customQuirk({
-      id: 'house-gateway',
-      match: { status: 400, text: 'budget of (?P<limit>[\\d,]+) units' },
-      recovery: 'shrink_context',
-      limitFrom: 'limit',
-    })
-    expect(classify(refused('over the Budget of 131,072 units'), [own, ...QUIRKS])).toEqual({
-      quirk: 'house-gateway',
+    expect(meaningOf(refused('over the Budget of 131,072 units'), house)).toEqual({
+      quirk: 'house',
       overflow: { recovery: 'shrink_context', limit: 131_072 },
     })
-    expect(classify(refused('over the budget of 131,072 units', 422), [own, ...QUIRKS])).toBeUndefined()
+    expect(meaningOf(refused('over the budget of 131,072 units', 422), house)).toBeUndefined()
   })
 
-  it('takes its limit from a field of the reply', () => {
-    const own = customQuirk({
+  it('takes the request from a named group as well, and a number that it does not name from the message', () => {
+    const text = 'limit=(?<limit>\\w+).*want=(?<prompt>\\d+)'
+    const both = { id: 'both', text, means: 'shrink_context' }
+    expect(meaningOf(refused('limit=128k, want=140000'), both)?.overflow).toEqual({
+      recovery: 'shrink_context',
+      limit: 128_000,
+      promptTokens: 140_000,
+    })
+    const none = { id: 'none', text: 'too long', means: 'shrink_context' }
+    expect(meaningOf(refused('Prompt is too long: 9001 tokens, max 8192'), none)?.overflow).toEqual({
+      recovery: 'shrink_context',
+      limit: 8192,
+      promptTokens: 9001,
+    })
+  })
+
+  it('fits where all that it gives holds: status, code, text, and nothing that it excludes', () => {
+    const row = {
       id: 'own',
-      match: { code: 'TOO_BIG' },
-      recovery: 'shrink_context',
-      limitFrom: 'error.window',
-    })
-    expect(classify(refused('no', 400, { code: 'too_big', window: 4096 }), [own])?.overflow).toEqual({
-      recovery: 'shrink_context',
-      limit: 4096,
+      status: [400, 422],
+      code: 'too_?big',
+      text: 'no way',
+      unless: 'weekend',
+      means: 'compress_only',
+    }
+    const code = { code: 'TOO_BIG' }
+    expect(meaningOf(refused('No way', 422, code), row)?.overflow).toEqual({ recovery: 'compress_only' })
+    expect(meaningOf(refused('No way', 413, code), row)).toBeUndefined()
+    expect(meaningOf(refused('No way', 422, { code: 'small' }), row)).toBeUndefined()
+    expect(meaningOf(refused('Yes', 422, code), row)).toBeUndefined()
+    expect(meaningOf(refused('No way at the Weekend', 422, code), row)).toBeUndefined()
+  })
+
+  it('can say one thing in several ways', () => {
+    const ways = ['first way', 'second way'].map((text) => ({ id: 'own', text, means: 'tier_downgrade' }))
+    for (const message of ['the first way', 'the second way'])
+      expect(meaningOf(refused(message), ...ways)?.quirk).toBe('own')
+  })
+
+  it('can say that something is no overflow, and leave the rest to the words', () => {
+    const no = { id: 'own', text: 'prompt is too long', means: 'not_overflow' }
+    expect(meaningOf(refused('prompt is too long: 9 tokens > 8 maximum'), no)).toBeUndefined()
+    const yes = { id: 'own', code: '^77$', means: 'input_too_large' }
+    expect(meaningOf(refused('The maximum is 8192 tokens', 400, { code: 77 }), yes)).toEqual({
+      quirk: 'own',
+      overflow: { recovery: 'shrink_context', limit: 8192 },
     })
   })
 
-  it('can say that something is no overflow', () => {
-    const own = customQuirk({ id: 'own', match: { text: 'prompt is too long' }, recovery: 'not_overflow' })
-    expect(classify(refused('prompt is too long: 9 tokens > 8 maximum'), [own, ...QUIRKS])).toBeUndefined()
+  it('matches what is written, quotes included', () => {
+    const own = { id: 'own', text: 'the "window" is (?<limit>\\d+)', means: 'shrink_context' }
+    expect(meaningOf(refused('The "window" is 4096'), own)?.overflow).toMatchObject({ limit: 4096 })
   })
 
   it('is refused where its pattern could be slow', () => {
-    const quirk = (text: string) => () =>
-      customQuirk({ id: 'own', match: { text }, recovery: 'compress_only' })
-    expect(quirk('(a)\\1')).toThrow(/escape/)
-    expect(quirk('(?=a)b')).toThrow()
-    expect(quirk('(unclosed')).toThrow()
+    const row = (text: string) => () => customRow({ id: 'own', text, means: 'compress_only' })
+    expect(row('(a)\\1')).toThrow(/escape/)
+    expect(row('(?=a)b')).toThrow()
+    expect(row('(unclosed')).toThrow()
   })
 
   it('is fast on any text, with any pattern that is taken', () => {
-    const own = customQuirk({ id: 'own', match: { text: '(a+)+$' }, recovery: 'compress_only' })
+    const own = { id: 'own', text: '(a+)+$', means: 'compress_only' }
     const began = performance.now()
-    expect(classify(refused(`${'a'.repeat(60_000)}!`), [own])).toBeUndefined()
+    expect(meaningOf(refused(`${'a'.repeat(60_000)}!`), own)).toBeUndefined()
     expect(performance.now() - began).toBeLessThan(1_000)
+  })
+})
+
+describe('a row in the older form', () => {
+  it('is read as before, its limit from a named group', () => {
+    const match = { status: 400, text: 'budget of (?P<units>[\\d,]+) units' }
+    const own = { id: 'house-gateway', match, recovery: 'shrink_context', limit_from: 'units' }
+    expect(meaningOf(refused('over the Budget of 131,072 units'), own)).toEqual({
+      quirk: 'house-gateway',
+      overflow: { recovery: 'shrink_context', limit: 131_072 },
+    })
+    expect(meaningOf(refused('over the budget of 131,072 units', 422), own)).toBeUndefined()
+  })
+
+  it('takes its limit from a field of the reply, and the whole of a code', () => {
+    const own = {
+      id: 'own',
+      match: { code: 'TOO.BIG' },
+      recovery: 'shrink_context',
+      limit_from: 'error.window',
+    }
+    expect(meaningOf(refused('no', 400, { code: 'too.big', window: 4096 }), own)?.overflow).toEqual({
+      recovery: 'shrink_context',
+      limit: 4096,
+    })
+    for (const code of ['too_big', 'too.bigger'])
+      expect(meaningOf(refused('no', 400, { code, window: 4096 }), own)).toBeUndefined()
+  })
+
+  it('can say that something is no overflow', () => {
+    const own = { id: 'own', match: { text: 'prompt is too long' }, recovery: 'not_overflow' }
+    expect(meaningOf(refused('prompt is too long: 9 tokens > 8 maximum'), own)).toBeUndefined()
   })
 })
 

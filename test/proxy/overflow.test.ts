@@ -325,9 +325,9 @@ describe('a quirk of the user', () => {
     const quirks = [
       {
         id: 'house',
-        match: { status: 418, text: 'cup of (?P<size>\\d+)' },
-        recovery: 'shrink_context',
-        limit_from: 'size',
+        status: 418,
+        text: 'cup of (?<limit>\\d+)',
+        means: 'shrink_context',
       },
     ]
     const { url, governor } = await startBoth(

@@ -67,7 +67,8 @@ function nounBefore(left: readonly string[], role: Role): Noun | undefined {
     )
   const asks = /(?:^| )(?:max|maximum) tokens?(?: of| is)?(?: [:=(])?$/.test(phrase.toReversed().join(' '))
   if (isTokensAsked || (role === 'value' && asks)) return 'output'
-  return nouns.find((noun) => noun !== 'window') ?? nouns[0]
+  // `the prompt (total length N)` is a prompt.
+  return nouns.find((noun) => noun !== 'window' && noun !== 'total') ?? nouns[0]
 }
 
 const PLUS = new Set(['+', 'plus'])

@@ -1,0 +1,275 @@
+/**
+ * What the general reader would misunderstand, in order: the first row that fits says what a reply means, and where no
+ * row fits, the reader reads it. Several ways to say one thing are several rows with one id.
+ *
+ * Patterns meet the reply in normal form (`normalised`: lower case, plain digits, no quotes), codes also by their letters
+ * alone (`context_length_exceeded` is `contextlengthexceeded`). They have no unbounded repetition. The named groups
+ * `limit` and `prompt` are numbers of tokens.
+ */
+import type { Recovery } from '../core/overflow.ts'
+import type { LinearPattern } from './pattern.ts'
+
+/** `not_overflow`: it only looks like one; `input_too_large`: the words and fields of the reply say the rest. */
+export type Meaning = Recovery | 'not_overflow' | 'input_too_large'
+
+/** A reply that fits everything that is given here means `means`. */
+export interface Row {
+  /** Names it in replies and metrics; never changes. */
+  readonly id: string
+  /** Where the wording is documented or was seen. */
+  readonly source?: string | undefined
+  /** One of these HTTP statuses. */
+  readonly status?: readonly number[] | undefined
+  /** One of the reply's codes or types matches. */
+  readonly code?: RegExp | LinearPattern | undefined
+  readonly text?: RegExp | LinearPattern | undefined
+  /** The text does not match this. */
+  readonly unless?: RegExp | LinearPattern | undefined
+  readonly means: Meaning
+  /** Older rows of the configuration: another group for `limit`, or the field of the reply that holds it. */
+  readonly limitFrom?: string | undefined
+}
+
+/** One pattern from a list, with a way to say it, or several between |, on each line. */
+function anyOf({ raw }: TemplateStringsArray, ...parts: readonly string[]): RegExp {
+  return new RegExp(
+    String.raw({ raw }, ...parts)
+      .trim()
+      .split(/\s*\n\s*/)
+      .join('|'),
+  )
+}
+
+const LONG_CONTEXT = '(?:long|1m|1000000|extended|larger)[ -](?:token )?context'
+const MORE_THAN = '(?:over|above|beyond|larger than|longer than|more than|exceed(?:s|ing)?)'
+const PLAN =
+  '(?:(?:your|this|current) (?:plan|tier|subscription)|usage tier|(?:pro|max|paid|enterprise) (?:plan|tier|subscribers))'
+const SAMPLING =
+  '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
+
+export const ROWS: readonly Row[] = [
+  // Plans, which come dressed as rate limits.
+  {
+    id: 'anthropic-long-context',
+    source: 'anthropics/claude-code#6871, #53607',
+    text: anyOf`
+      context-\d{0,9}(?:1m|000)[^.\n]{0,60}not\b
+      ${LONG_CONTEXT}[^.\n]{0,60}(?:not (?:yet )?(?:available|enabled|supported|included)|only available|requires?|\bbeta\b)
+      (?:extra usage|credits?)[^.\n]{0,30}required[^.\n]{0,30}${LONG_CONTEXT}`,
+    means: 'tier_downgrade',
+  },
+  {
+    id: 'plan-context',
+    source: 'wordings of coding plans and gateways',
+    text: anyOf`
+      (?:context|prompts?|requests?)[^.\n]{0,50}${MORE_THAN} \d{4,9}(?! ?(?:tokens? )?(?:per|\/|requests?))(?: tokens)?[^.\n]{0,40}${PLAN}
+      (?:plan|tier|subscription) (?:does not|doesn't|do not) (?:include|support|allow|cover|have access to)[^.\n]{0,30}${LONG_CONTEXT}
+      (?:upgrade|higher tier)[^.\n]{0,40}${LONG_CONTEXT}`,
+    means: 'tier_downgrade',
+  },
+  // Too long to be paid for is not too long, whatever the code says.
+  { id: 'credits', source: 'OpenRouter', status: [402], means: 'not_overflow' },
+  // Codes before words.
+  {
+    id: 'context-length-code',
+    source: 'context_length_exceeded, ContextWindowExceededError, context_too_large: OpenAI and others',
+    code: anyOf`
+      context(?:length|window|size|limit|tokens?|tokenlimit|tokencount)?(?:toolong|toolarge|toobig|exceed|overflow|limitexceeded|limitreached)
+      context(?:length|window|size)failed
+      exceed(?:s|ed)?(?:max)?context
+      outofcontext`,
+    means: 'input_too_large',
+  },
+  // Words that a veto would take for its own, or the reader for another overflow.
+  {
+    id: 'vllm-passed-tokens',
+    source:
+      'vllm/renderers/params.py: tokenising is cut at limit - output + 1, so the count of input tokens says nothing',
+    text: /passed \d+ input tokens and requested \d+ output tokens\. however, the model's context length is only (?<limit>\d+)/,
+    means: 'unknown_overflow',
+  },
+  {
+    id: 'vllm-passed-tokens',
+    source: 'vllm/renderers/params.py',
+    text: /length is (?<limit>\d+) tokens\. however, you requested \d+ output tokens and your prompt contains at least \d+ input/,
+    means: 'unknown_overflow',
+  },
+  {
+    id: 'vllm-passed-characters',
+    source: 'vllm/renderers/params.py: text length check',
+    text: /passed \d+ input characters[^.]{0,60}\. however, the model's context length is only (?<limit>\d+) tokens/,
+    means: 'shrink_context',
+  },
+  {
+    id: 'bedrock-max-length',
+    source: 'docs.aws.amazon.com/bedrock: characters, no window to learn',
+    text: /expected maxlength: ?\d+, actual: ?\d+/,
+    means: 'compress_only',
+  },
+  {
+    id: 'minimax-window',
+    source: 'MiniMax-AI/MiniMax-M2#119: (2013) is the status of every refusal, and no number',
+    text: /context window exceeds? (?:the )?limit/,
+    means: 'compress_only',
+  },
+  // What looks like an overflow and is none.
+  {
+    id: 'status-says-no',
+    source: 'RFC 9110, section 15.5',
+    status: [
+      401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 414, 415, 416, 417, 421, 426, 431, 451, 504,
+    ],
+    means: 'not_overflow',
+  },
+  {
+    id: 'credits',
+    source: 'OpenRouter; opencode zen CreditLimitExceeded',
+    text: anyOf`
+      \bcredits?\b|can only afford|\bbilling\b|\bbalance\b|insufficient funds|payment required
+      package has expired|spend(?:ing)? limit|余额`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'rate-limit',
+    source: 'RFC 6585, section 4; Anthropic 529',
+    status: [429, 529],
+    means: 'not_overflow',
+  },
+  {
+    id: 'rate-limit',
+    source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
+    code: anyOf`
+      ^ratelimit(?:error|exceeded|ed)$
+      ^throttling(?:error|exception)?$
+      ^(?:resourceexhausted|toomanyrequests|overloadederror)$
+      ^(?:insufficientquota|exceededcurrentquotaerror|quotaexceeded)$`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'rate-limit',
+    source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
+    text: anyOf`
+      \b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)|\bper[ -](?:minute|day|hour|second)\b
+      \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
+      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance)|\benqueued\b|concurren(?:t|cy)|\bat once\b
+      high demand|overloaded|peak load|please wait|slow down|right now
+      try again (?:later|in \d|once|after|when)|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)
+      \b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:hour|day|week|month))\b
+      频率限制|速率限制|每分钟`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'parameters',
+    source: 'OpenAI, Anthropic, vLLM, Cohere and Volcengine parameter errors',
+    code: anyOf`
+      ^(?:unsupported|unknown|missingrequired)parameter$
+      ^(?:unsupportedvalue|invalidtype)$
+      ^(?:integer|decimal)belowminvalue$
+      ^decimalabovemaxvalue$
+      ^(?:string|array)abovemaxlength$`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'parameters',
+    source: 'OpenAI, Anthropic, vLLM, Cohere and Volcengine parameter errors',
+    text: anyOf`
+      (?:unsupported|unknown|unrecognized|unexpected) (?:request )?(?:parameter|argument|keyword|field)
+      extra inputs are not permitted|is not supported with this model|missing required|field required
+      cannot be set at the same time|cannot both be|must be (?:strictly )?positive|below minimum value|greater than or equal to
+      must be (?:at least|greater than|>=?|≥|a positive)|should be (?:at least|greater than|a positive)
+      \b${SAMPLING} (?:must|should|cannot|is too|exceeds)|'${SAMPLING}'
+      \blogit_bias\b|\bvocab(?:ulary)?\b|\bstop sequences?\b
+      (?:string|array|object) too (?:long|large)|maximum (?:nesting )?depth|prompt_cache_key|safety_identifier
+      budget_tokens (?:must|should)|\bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)|too many inputs|number of inputs
+      too many (?:images|tools|functions|stop sequences|files|documents|tool calls)
+      could not finish the message|length limit was reached|context (?:window|length|size) (?:is )?too small
+      does not support (?:tools|images|image|functions|function|streaming|audio|vision|the parameter)
+      invalid (?:role|json|function arguments|message role|api key)`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'memory',
+    source: 'ollama/ollama: model requires more system memory; vLLM KV cache check',
+    text: anyOf`
+      out of memory|(?:system|available) memory|memory (?:is )?(?:insufficient|available|required)|memory (?:guard|budget|limit)
+      (?:insufficient|not enough|requires more) (?:system |gpu )?(?:memory|resources)|\boom\b|\bvram\b
+      stored in kv cache|cuda error|failed to allocate|显存|内存不足`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'moderation',
+    source: 'Azure content management policy; DashScope data_inspection_failed',
+    code: /^(?:contentfilter|contentpolicyviolation|responsibleaipolicyviolation|datainspectionfailed)$/,
+    means: 'not_overflow',
+  },
+  {
+    id: 'moderation',
+    source: 'Azure content management policy',
+    text: anyOf`
+      \bsafety\b(?! (?:margin|buffer|reserve|factor))|\bmoderation\b|content[ _](?:filter|policy|management)
+      \binappropriate\b|\brisk (?:score|level)|\b(?:was|been|is) flagged\b`,
+    means: 'not_overflow',
+  },
+  {
+    id: 'time-is-up',
+    source: 'Go and gRPC: context deadline exceeded',
+    text: /deadline[ _]?exceeded|\btimed? ?out\b|timeout|\bretries (?:\(\d{1,3}\) )?exceeded/,
+    means: 'not_overflow',
+  },
+  {
+    id: 'bytes',
+    source: 'HTTP 413 of gateways; Gemini payload size; gRPC message size',
+    text: anyOf`
+      \b\d{1,15}(?:\.\d{1,15})? ?(?:bytes?|kb|mb|gb|kib|mib|gib|characters?|chars)\b|\bbytes\b|character limit|number of characters
+      payload|request entity too large|request_too_large|body (?:is |was )?too large|maximum (?:request |body )?size
+      message larger than max|header|buffer limit|member must have length|content[- ]length (?:exceeded|too)`,
+    unless: /\btokens?\b|context (?:length|window|size)/,
+    means: 'not_overflow',
+  },
+  {
+    id: 'attachments',
+    source: 'docs.anthropic.com: image exceeds 5 MB maximum',
+    text: anyOf`
+      (?:image|pdf|file|audio|video|attachment|document)s?\b[^.\n]{0,60}(?:too (?:large|many|big)|exceeds?)
+      (?:audio|video|clip)s?\b[^.\n]{0,60}too long`,
+    unless: /\btokens?\b|context/,
+    means: 'not_overflow',
+  },
+  // The words of one server.
+  {
+    id: 'llama-cpp-python',
+    source: 'abetlen/llama-cpp-python, Llama.create_completion',
+    text: /requested tokens \((?<prompt>\d+)\) exceed context window of (?<limit>\d+)/,
+    means: 'shrink_context',
+  },
+  {
+    id: 'lmstudio-keep',
+    source: 'lmstudio-ai/lmstudio-bug-tracker',
+    text: /n_keep[: (]{1,3}(?<prompt>\d+)\)? ?>= ?n_ctx[: (]{1,3}(?<limit>\d+)/,
+    means: 'shrink_context',
+  },
+  {
+    id: 'cerebras-length',
+    source: 'cline/cline#5140',
+    text: /current length is (?<prompt>\d+) while limit is (?<limit>\d+)/,
+    means: 'shrink_context',
+  },
+  {
+    id: 'groq-reduce',
+    source: 'console.groq.com: an advice is all it says',
+    text: /^please reduce the length of (?:the|your) (?:messages|prompt)[^.\n]{0,30}\.?$/m,
+    means: 'compress_only',
+  },
+  {
+    id: 'too-large-for-model',
+    source: 'wordings of proxies: tokens or bytes, nobody says',
+    text: /request (?:is )?too large for (?:the |this )?model\b/,
+    means: 'unknown_overflow',
+  },
+  {
+    id: 'context-overflow',
+    source: 'wordings of agents that pass an overflow on',
+    text: /detected (?:a )?context overflow|^context[ _]overflow\.?$/m,
+    means: 'unknown_overflow',
+  },
+]
