@@ -56,8 +56,7 @@ export function normalised(text: string): string {
     .replace(/[`"“”«»*]/g, '')
     .replace(/[‘’´]/g, "'")
     // Doubly escaped JSON that could not be unwrapped.
-    .replace(/\\+[nrt]/g, ' ')
-    .replace(/\\+/g, '')
+    .replace(/\\+([nrt])?/g, (_, letter) => (letter ? ' ' : ''))
     .replace(/\s+/g, ' ')
   return plainNumbers(plain).trim()
 }

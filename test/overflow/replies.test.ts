@@ -206,6 +206,8 @@ describe('what replies mean', () => {
       'too ',
       '(1 + ',
       'requested 12 tokens ',
+      'from 1 to 2 ',
+      '[1, 2] ',
       'a',
       ' ',
       '\\',

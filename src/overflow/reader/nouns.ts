@@ -100,6 +100,15 @@ function endsBefore(right: readonly string[]): boolean {
   return false
 }
 
+/** How far back a sentence is looked through for what its numbers are of: each number looks for itself. */
+const REACH_BACK = 60
+
+function wordsBefore(sentence: Sentence, at: number): string[] {
+  return sentence
+    .slice(Math.max(0, at - REACH_BACK), at)
+    .flatMap((atom) => (atom.kind === 'word' ? [atom.word] : []))
+}
+
 export function summandNoun(sentence: Sentence, at: number): Noun {
   const left = leftOf(sentence, at)
   const isFollowed = head(rightOf(sentence, at))
@@ -109,13 +118,10 @@ export function summandNoun(sentence: Sentence, at: number): Noun {
   const own = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
   if (own === 'input' || own === 'output') return own
   const isFirst = plus === -1
-  const before = sentence
-    .slice(0, at)
-    .flatMap((atom) => (atom.kind === 'word' ? (nounOfWord(atom.word) ?? []) : []))
-  const order = before.filter((noun) => noun === 'input' || noun === 'output')
-  const outputFirst =
-    order.indexOf('output') !== -1 && order.indexOf('output') < (order.indexOf('input') + 1 || Infinity) - 1
-  return isFirst === outputFirst ? 'output' : 'input'
+  const named = wordsBefore(sentence, at)
+    .map((word) => nounOfWord(word))
+    .find((noun) => noun === 'input' || noun === 'output')
+  return isFirst === (named === 'output') ? 'output' : 'input'
 }
 
 /** The noun right after a number: `1000 in the messages`, `204186 input`. */
@@ -125,9 +131,6 @@ export function partNoun(rest: readonly string[]): Noun | undefined {
 }
 
 export function rangeNoun(sentence: Sentence, at: number): Noun | undefined {
-  const words = sentence.slice(0, at).flatMap((atom) => (atom.kind === 'word' ? [atom.word] : []))
-  return nounBefore(
-    words.toReversed().filter((word) => word !== ','),
-    'limit',
-  )
+  const words = wordsBefore(sentence, at).filter((word) => word !== ',')
+  return nounBefore(words.toReversed(), 'limit')
 }
