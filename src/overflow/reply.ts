@@ -22,70 +22,21 @@ export interface Reply {
 }
 
 /** Fields whose text is for people; names of fields without their case and what joins their words. */
-const MESSAGES = new Set([
-  'message',
-  'error',
-  'detail',
-  'details',
-  'errormessage',
-  'errormsg',
-  'errmsg',
-  'statusmsg',
-  'msg',
-  'description',
-  'errordescription',
-  'reason',
-  'raw',
-  'cause',
-  'text',
-  'title',
-  'faultstring',
-  'body',
-  'param',
-  'exception',
-  'errors',
-  'statusmessage',
-  'errortext',
-])
+const MESSAGES = new Set(
+  `message error detail details errormessage errormsg errmsg statusmsg msg description errordescription reason raw cause text title
+  faultstring body param exception errors statusmessage errortext`.split(/\s+/),
+)
 
 /** Fields that name the kind of an error. */
-const CODES = new Set([
-  'code',
-  'type',
-  'status',
-  'errortype',
-  'errorcode',
-  'name',
-  'reason',
-  'statuscode',
-  'param',
-  'errcode',
-])
+const CODES = new Set(
+  'code type status errortype errorcode name reason statuscode param errcode'.split(/\s+/),
+)
 
 /** Objects that hold an error, or a part of one. */
-const ENVELOPES = new Set([
-  'error',
-  'errors',
-  'metadata',
-  'response',
-  'baseresp',
-  'detail',
-  'details',
-  'innererror',
-  'cause',
-  'fault',
-  'body',
-  'data',
-  'choices',
-  'raw',
-  'ctx',
-  'lasterror',
-  'providererror',
-  'originalerror',
-  'errordetails',
-  'upstreamerror',
-  'message',
-])
+const ENVELOPES = new Set(
+  `error errors metadata response baseresp detail details innererror cause fault body data choices raw ctx lasterror providererror
+  originalerror errordetails upstreamerror message`.split(/\s+/),
+)
 
 /** What names that nobody listed end with: `OriginalMessage`, `upstream_error_message`, `extError`. */
 const MESSAGE_ENDS = /(?:message|msg|error|errors|errortext|description|exception|(?<!request)body|response)$/

@@ -11,7 +11,7 @@ export type Sentence = readonly Atom[]
  * date, an id) is one word.
  */
 const ATOM =
-  /([<>]=|=<|≤|≥|>>|[<>=+()[\]{},:;!?~/%]|-?\d+(?![\w]|[-.:/]\w)(?=\W|$)|[a-z_\u00c0-\u024f\u0370-\u04ff][\w\u00c0-\u024f\u0370-\u04ff'’.-]{0,80}|\d[\w.:/-]{0,80}|-|\.)/gu
+  /([<>]=|=<|≤|≥|>>|[<>=+()[\]{},:;!?~/%]|-?\d+(?![\w]|[-.:/]\w)(?=\W|$)|[a-z_][\w'’.-]{0,80}|\d[\w.:/-]{0,80}|-|\.)/gu
 
 /** A number that stands at the end of a sentence, or before `-token`. */
 const NUMBER = /^(-?)(\d{1,15})\.?$/

@@ -3,23 +3,9 @@ import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf } from './place.ts'
 import type { Role } from './roles.ts'
-import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
+import { cueOf, type Noun, nounOf as nounOfWord, wordSet } from './words.ts'
 
-const PHRASE_ENDS = new Set([
-  'with',
-  '+',
-  'plus',
-  ',',
-  ')',
-  '(',
-  ';',
-  'but',
-  'and',
-  'however',
-  '>',
-  '<=',
-  '<',
-])
+const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 
 const LEFT_ENDS = new Set([',', ';', ')', 'but', 'however', 'while', '>', '<='])
 

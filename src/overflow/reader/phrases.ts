@@ -1,40 +1,14 @@
 /** What the words before and after a number say about it. */
 import { head } from './place.ts'
-import { type Cue, cueOf, type Noun, nounOf, OTHER_UNITS, TOKENS } from './words.ts'
+import { type Cue, cueOf, type Noun, nounOf, OTHER_UNITS, TOKENS, wordSet } from './words.ts'
 
-const COMPARES = new Set([
-  'exceeds',
-  'exceed',
-  'exceeded',
-  'exceeding',
-  'surpasses',
-  'surpassed',
-  'overflows',
-  '>',
-  '>=',
-  'vs',
-  'versus',
-  'over',
-  'above',
-  'beyond',
-  '/',
-])
+const COMPARES = wordSet(
+  'exceeds exceed exceeded exceeding surpasses surpassed overflows > >= vs versus over above beyond /',
+)
 
 export const MODALS = new Set(['must', 'should', 'cannot', 'can', 'may', 'needs'])
 
-const LIMIT_AFTER = new Set([
-  'maximum',
-  'max',
-  'limit',
-  'limits',
-  'window',
-  'context',
-  'allowed',
-  'cap',
-  'budget',
-  'capacity',
-  'or',
-])
+const LIMIT_AFTER = wordSet('maximum max limit limits window context allowed cap budget capacity or')
 
 const MARKS = new Set([',', ':', '}', '{', '?', '!'])
 
@@ -100,19 +74,7 @@ export function isRoom(left: readonly string[], right: readonly string[]): boole
 }
 
 /** Words after a number by which it was asked for: `9001 tokens received`. */
-export const ASKED = new Set([
-  'received',
-  'requested',
-  'given',
-  'provided',
-  'sent',
-  'used',
-  'submitted',
-  'needed',
-  'reçus',
-  'recibidos',
-  'erhalten',
-])
+export const ASKED = wordSet('received requested given provided sent used submitted needed')
 
 const EACH = new Set(['per', 'each', 'every', 'any', 'single'])
 

@@ -1,6 +1,6 @@
 /** The words around a number, as far as they speak of it. */
 import type { Atom, Sentence } from './atoms.ts'
-import { TOKENS } from './words.ts'
+import { TOKENS, wordSet } from './words.ts'
 
 /** How far from a number words still speak of it. */
 const REACH_LEFT = 14
@@ -32,26 +32,7 @@ export function rightOf(sentence: Sentence, at: number): string[] {
   return words
 }
 
-const SKIPPED = new Set([
-  ')',
-  ']',
-  '(',
-  'the',
-  'a',
-  'an',
-  'your',
-  'this',
-  'its',
-  'in',
-  'of',
-  'for',
-  'from',
-  'as',
-  'to',
-  'about',
-  'roughly',
-  '~',
-])
+const SKIPPED = wordSet(') ] ( the a an your this its in of for from as to about roughly ~')
 
 /** What comes after a number, without its unit and what only joins. */
 export function head(right: readonly string[]): readonly string[] {

@@ -3,7 +3,7 @@ import type { Atom, Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { wordAt } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
-import { cueOf, FULL, nounOf, SIZES, TOKENS } from './words.ts'
+import { cueOf, FULL, nounOf, SIZES, TOKENS, wordSet } from './words.ts'
 
 export const wordsOf = (sentence: Sentence): string[] =>
   sentence.flatMap((atom: Atom) => (atom.kind === 'word' ? [atom.word] : []))
@@ -16,13 +16,10 @@ function isTiny(figures: readonly Figure[]): boolean {
 }
 
 /** Words that are about a context; others that a table calls nouns may be about anything. */
-const STRONG = new Set(
-  `context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation messages sequence seq transcript completion
-  max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens
-  prompt_tokens max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat
-  kontext kontextlänge contexto contexte контекст контекста контекстного eingabe entrada entrée запрос токенов tokens. fichas jetons`.split(
-    /\s+/,
-  ),
+const STRONG = wordSet(
+  `context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation messages sequence seq transcript
+  completion max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens
+  prompt_tokens max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat`,
 )
 
 /** A single token is a key, unless it is counted. */
@@ -79,16 +76,7 @@ function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
 }
 
 /** A part of the request, or what is done with it, has a bound of its own. */
-const PARTS = new Set([
-  'system',
-  'prediction',
-  'description',
-  'descriptions',
-  'instructions',
-  'truncation',
-  'cache',
-  'caching',
-])
+const PARTS = wordSet(`system prediction description descriptions instructions truncation cache caching`)
 
 const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
 
@@ -104,8 +92,7 @@ export function saysTooMuch(words: readonly string[]): boolean {
   return words.some((word, at) => {
     const next = words[at + 1] ?? ''
     const after = words[at + 2] ?? ''
-    if (word === 'too' || word === 'zu' || word === 'trop' || word === 'demasiado' || word === 'слишком')
-      return SIZES.has(next) || SIZES.has(after)
+    if (word === 'too') return SIZES.has(next) || SIZES.has(after)
     if (word === 'over' || word === 'above' || word === 'beyond') return OVER_WHAT.has(next)
     if (word === 'more' || word === 'fewer') return next === 'than' && word === 'more'
     if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
@@ -126,27 +113,9 @@ function isFull(words: readonly string[]): boolean {
 }
 
 /** Words by which a field of the request is held to a bound. */
-const HELD = new Set([
-  'must',
-  'should',
-  'range',
-  'most',
-  'supports',
-  'support',
-  '<=',
-  '<',
-  '≤',
-  'maximum',
-  'less',
-  'exceed',
-  'limit',
-  'supported',
-  'allowed',
-  'between',
-  'limited',
-  'capped',
-  'cap',
-])
+const HELD = wordSet(
+  `must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited capped cap`,
+)
 /** The request's field for the output cap, by its own name. */
 const OUTPUT_FIELD =
   /^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)$/

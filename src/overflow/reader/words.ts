@@ -18,37 +18,34 @@ const table = <Meaning extends string>(
     ),
   )
 
-/** English, and what is nearest to it in the languages that providers answer in. */
+/** The words of a text, at white space. */
+export const wordSet = (words: string): ReadonlySet<string> => new Set(words.split(/\s+/))
+
 const CUES: ReadonlyMap<string, Cue> = table<Cue>({
-  exceed: `exceed exceeds exceeded exceeding exceeed surpass surpasses surpassed overflow overflows overflowed overflowing overrun
-    overruns greater larger longer bigger beyond > >> outgrown outgrows overshoots
-    dépasse dépassent dépassé excède excede exceden excedido supera superan superado überschreitet überschritten übersteigt
-    überschreiten превышает превышают превышен превышено превышена ultrapassa ultrapassou`,
-  bound: `max maximum maximal maximale máximo máxima máximum limit limits limited limite límite limita lim most only allowed allows allow permitted
-    permits supports supported support capacity cap caps capped <= =< < ≤ less fewer below under within window ceiling threshold available up
-    bound configured accepts accept accepted handle handles n_ctx ctx context context_length max_model_len max_seq_len max_context_length
-    max_position_embeddings max_input_tokens max_prompt_tokens max_num_tokens max_total_tokens context_window context_size
-    max_sequence_length max_input_length just restricted budget size
-    höchstens maximalen maximum-limit grenze limites максимум максимальная максимальный максимальной лимит лимита`,
-  value: `max_tokens max_completion_tokens max_new_tokens max_output_tokens num_predict n_predict requested requests request requesting resulted results resulting contains contain containing contained has have had
-    having given give got get received receive recieved provided provide passed sent submitted supplied used uses use using consumed
-    consumes currently current actual actually needs need needed requires require required was were asked ask asks generated
-    produces comes came holds counted count counts estimated approximately reached keep plus was: found saw measured totals totaling totalling
-    amounts adds tokenized tokenised encoded long attempted tried trying asking wants wanted specified prompted observed
-    demandé reçu solicitado angefordert enthält hat запрошено получено`,
+  exceed: `exceed exceeds exceeded exceeding exceeed surpass surpasses surpassed overflow overflows overflowed overflowing overrun overruns greater
+    larger longer bigger beyond > >> outgrown outgrows overshoots`,
+  bound: `max maximum limit limits limited most only allowed allows allow permitted permits supports supported support capacity cap caps capped <= =<
+    < ≤ less fewer below under within window ceiling threshold available up bound configured accepts accept accepted handle handles n_ctx ctx
+    context context_length max_model_len max_seq_len max_context_length max_position_embeddings max_input_tokens max_prompt_tokens
+    max_num_tokens max_total_tokens context_window context_size max_sequence_length max_input_length just restricted budget size`,
+  value: `max_tokens max_completion_tokens max_new_tokens max_output_tokens num_predict n_predict requested requests request requesting resulted
+    results resulting contains contain containing contained has have had having given give got get received receive recieved provided provide
+    passed sent submitted supplied used uses use using consumed consumes currently current actual actually needs need needed requires require
+    required was were asked ask asks generated produces comes came holds counted count counts estimated approximately reached keep plus was:
+    found saw measured totals totaling totalling amounts adds tokenized tokenised encoded long attempted tried trying asking wants wanted
+    specified prompted observed`,
 })
 
 const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
-  input: `prompt prompts input inputs message messages conversation history text texts document documents query content contents
-    transcript chat dialog dialogue input_tokens prompt_tokens prompt_token_ids n_prompt_tokens instruction instructions functions
-    definitions question max_input_tokens max_prompt_tokens max_input_length
-    eingabe entrada invite entrée saisie запрос запроса промпт промпта ввод`,
-  output: `output outputs completion completions response responses generation generations generate generated generating answer
-    max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens max-tokens max_gen_tokens max_length
-    maxtokens num_predict n_predict max_tokens_to_sample new_tokens max_generated_tokens max_output_length maxtokencount
-    max_gen_len max_decode_length output_tokens completion_tokens reserved ausgabe salida saída sortie вывод ответ`,
-  window: `context window sequence seq n_ctx ctx kv max_model_len max_seq_len max_sequence_length max_position_embeddings contexto kontext kontextlänge contexte контекст
-    контекста контекстного fenster ventana fenêtre context_length context_window max_context_length max_total_tokens`,
+  input: `prompt prompts input inputs message messages conversation history text texts document documents query content contents transcript chat
+    dialog dialogue input_tokens prompt_tokens prompt_token_ids n_prompt_tokens instruction instructions functions definitions question
+    max_input_tokens max_prompt_tokens max_input_length`,
+  output: `output outputs completion completions response responses generation generations generate generated generating answer max_tokens
+    max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens max-tokens max_gen_tokens max_length maxtokens num_predict n_predict
+    max_tokens_to_sample new_tokens max_generated_tokens max_output_length maxtokencount max_gen_len max_decode_length output_tokens
+    completion_tokens reserved`,
+  window: `context window sequence seq n_ctx ctx kv max_model_len max_seq_len max_sequence_length max_position_embeddings context_length context_window
+    max_context_length max_total_tokens`,
   total: 'total sum combined altogether together overall both total_tokens max_total_tokens',
 })
 
@@ -87,39 +84,29 @@ export function nounOf(word: string): Noun | undefined {
 }
 
 /** The unit that can be a context's. */
-export const TOKENS: ReadonlySet<string> = new Set(
-  'token tokens tok toks token(s) jetons fichas токен токена токенов tokeny -token -tokens'.split(' '),
-)
+export const TOKENS = wordSet('token tokens tok toks token(s) -token -tokens')
 
 /** Units of what is no context: numbers of these say nothing. */
-export const OTHER_UNITS: ReadonlySet<string> = new Set(
-  `character characters char chars byte bytes b kb mb gb kib mib gib kilobytes megabytes gigabytes s sec secs second seconds ms
-  milliseconds minute minutes min mins hour hours day days month months year years rpm tpm rpd tpd request requests image images page
-  pages document documents message messages tool tools function functions item items file files credit credits cent cents dollar dollars usd eur % percent px
-  pixels retries attempts times words word lines line layers gpus gpu zeichen caracteres caractères символов байт`.split(
-    /\s+/,
-  ),
-)
+export const OTHER_UNITS =
+  wordSet(`character characters char chars byte bytes b kb mb gb kib mib gib kilobytes megabytes gigabytes s sec secs second seconds ms milliseconds
+    minute minutes min mins hour hours day days month months year years rpm tpm rpd tpd request requests image images page pages document
+    documents message messages tool tools function functions item items file files credit credits cent cents dollar dollars usd eur % percent px
+    pixels retries attempts times words word lines line layers gpus gpu`)
 
 /** Words that open a piece of advice: what follows is not about what went wrong. */
-export const ADVICE: ReadonlySet<string> = new Set(
-  `please reduce reducing try consider shorten decrease increase increasing adjust lower truncate truncating compress split remove use start enable upgrade see
-  visit contact refer learn check switch set ensure make retry`.split(/\s+/),
-)
+export const ADVICE =
+  wordSet(`please reduce reducing try consider shorten decrease increase increasing adjust lower truncate truncating compress split remove use start
+    enable upgrade see visit contact refer learn check switch set ensure make retry`)
 
 /** Adjectives that make "too …" about size. */
-export const SIZES: ReadonlySet<string> = new Set(
-  'long large many big lengthy much high lang groß viele largo larga grande muchos длинный большой много'.split(
-    ' ',
-  ),
-)
+export const SIZES = wordSet('long large many big lengthy much high')
 
 /** Verbs of being full. */
-export const FULL: ReadonlySet<string> = new Set(
-  'full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded'.split(' '),
+export const FULL = wordSet(
+  'full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded',
 )
 
-/** Chinese, Japanese and Korean have no spaces between words: their words are replaced by the English ones, longest first. */
+/** Chinese has no spaces between words: they are replaced by the English ones, longest first. */
 const GLOSSARY: readonly (readonly [string, string])[] = [
   ['每分钟', 'per minute'],
   ['取值范围', 'range should be'],
@@ -189,40 +176,14 @@ const GLOSSARY: readonly (readonly [string, string])[] = [
   ['个', ' '],
   ['為', 'is'],
   ['为', 'is'],
-  // Japanese
-  ['コンテキスト', 'context'],
-  ['プロンプト', 'prompt'],
-  ['トークン', 'tokens'],
-  ['入力', 'input'],
-  ['出力', 'output'],
-  ['長さ', 'length'],
-  ['超えています', 'exceeds'],
-  ['超えました', 'exceeds'],
-  ['超え', 'exceeds'],
-  ['長すぎ', 'too long'],
-  ['大きすぎ', 'too large'],
-  ['制限', 'limit'],
-  ['モデル', 'model'],
-  ['文字', 'characters'],
-  // Korean
-  ['컨텍스트', 'context'],
-  ['프롬프트', 'prompt'],
-  ['토큰', 'tokens'],
-  ['입력', 'input'],
-  ['출력', 'output'],
-  ['길이', 'length'],
-  ['초과', 'exceeds'],
-  ['최대', 'maximum'],
-  ['제한', 'limit'],
-  ['모델', 'model'],
 ]
 
-/** Hiragana, katakana, Han, Hangul and their punctuation. */
-const EASTERN = /[\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]/
+/** Han, and its punctuation. */
+const HAN = /[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]/
 
-/** The text with words of languages that are written without spaces put into English, where it has any. */
+/** The text with its Chinese words put into English, where it has any. */
 export function glossed(text: string): string {
-  if (!EASTERN.test(text)) return text
+  if (!HAN.test(text)) return text
   return GLOSSARY.reduce((done, [word, english]) => done.replaceAll(word, ` ${english} `), text)
     .replace(/ +/g, ' ')
     .trim()
