@@ -35,7 +35,7 @@ const CODES = new Set(
 /** Objects that hold an error, or a part of one. */
 const ENVELOPES = new Set(
   `error errors metadata response baseresp detail details innererror cause fault body data choices raw ctx lasterror providererror
-  originalerror errordetails upstreamerror message`.split(/\s+/),
+  originalerror errordetails upstreamerror message exception`.split(/\s+/),
 )
 
 /** What names that nobody listed end with: `OriginalMessage`, `upstream_error_message`, `extError`. */
@@ -177,6 +177,13 @@ function takeField(key: string, field: unknown, found: Collected, depth: number)
     if (CODES.has(name)) found.codes.add(String(field))
     if (Number.isSafeInteger(field) && field > 0 && key.length <= 64)
       found.numbers.set(key.toLowerCase(), field)
+  } else if (name === 'choices' && !found.isRefusal) {
+    // Of a choice in a stream, all but its error is the model's.
+    take(
+      Array.isArray(field) ? field.map((choice) => isRecord(choice) && choice['error']) : [],
+      found,
+      depth + 1,
+    )
   } else if (ENVELOPES.has(name) || (found.isRefusal && ENVELOPE_ENDS.test(name)))
     take(field, found, depth + 1)
 }

@@ -42,9 +42,8 @@ function within(json: Buffer, place: Place | undefined, key: string): Place | un
   return place && objectAt(json, member(place.fields, key)?.value)
 }
 
-/** The first item of a list. */
-function firstOf(json: Buffer, span: Span | undefined): Span | undefined {
-  return span && kindAt(json, span) === 'array' ? elements(json, span)[0] : undefined
+function itemsOf(json: Buffer, span: Span | undefined): readonly Span[] {
+  return span && kindAt(json, span) === 'array' ? elements(json, span) : []
 }
 
 interface FoundError {
@@ -54,16 +53,25 @@ interface FoundError {
   readonly error: Place
 }
 
+/** The error of the first choice that has one. */
+function errorOfChoice(json: Buffer, whole: Place): Place | undefined {
+  for (const item of itemsOf(json, member(whole.fields, 'choices')?.value)) {
+    const error = within(json, objectAt(json, item), 'error')
+    if (error) return error
+  }
+  return undefined
+}
+
 /** Finds the error in a reply; `undefined` where there is no object to say anything in. */
 function errorIn(json: Buffer): FoundError | undefined {
   const span = root(json)
-  const whole = objectAt(json, span) ?? objectAt(json, firstOf(json, span))
+  const whole = objectAt(json, span) ?? objectAt(json, itemsOf(json, span)[0])
   if (!whole) return undefined
-  const choice = objectAt(json, firstOf(json, member(whole.fields, 'choices')?.value))
   const error =
     within(json, whole, 'error') ??
     within(json, within(json, whole, 'response'), 'error') ??
-    within(json, choice, 'error') ??
+    within(json, whole, 'exception') ??
+    errorOfChoice(json, whole) ??
     whole
   return { whole, error }
 }

@@ -1,10 +1,8 @@
 /**
- * Finds error events in a stream that goes by. Chunks pass as they come; all that is looked for is the one word that an
- * error event holds. Where a frame has it, the rest of that frame, which no client can read before it is whole, waits for
- * its end and is given to `change`; what came before it has gone.
+ * Finds error events in a stream that goes by. Chunks pass as they come; all that is looked for is one of the two words that
+ * error events hold, `error` and `exception`. Where a frame has one, the rest of that frame, which no client can read before it
+ * is whole, waits for its end and is given to `change`; what came before it has gone.
  */
-
-import { skipSpace } from '../json/scan.ts'
 
 /** What becomes of an error frame: its bytes from `sent` on. */
 export type FrameChange = (frame: Buffer, sent: number) => Buffer
@@ -18,13 +16,16 @@ export interface ErrorFrames {
   end(): readonly Buffer[]
 }
 
-const WORD = Buffer.from('"error"')
+const WORD_LENGTH = '"exception"'.length
 /**
- * The word where it stands for an error, as `errorWord` has it. It searches faster than bytes can be searched; written in
- * one piece it would not.
+ * The words where they stand for an error: `"error": null` says that there is none, and a stream that is cut there may yet.
+ * Two expressions written so search faster than one for both, or than bytes can be searched.
  */
-const ERROR_WORD = /"e(?:rror"(?![\t\n\r ]*:[\t\n\r ]*n))/
-const COLON = 0x3a
+const ERROR = /"e(?:rror"(?![\t\n\r ]*:[\t\n\r ]*n))/
+const EXCEPTION = /"e(?:xception"(?![\t\n\r ]*:[\t\n\r ]*n))/
+const WORD = new RegExp(`${ERROR.source}|${EXCEPTION.source}`, 'g')
+
+const hasWord = (text: string): boolean => ERROR.test(text) || EXCEPTION.test(text)
 const LF = 0x0a
 const CR = 0x0d
 const NOTHING = Buffer.alloc(0)
@@ -55,21 +56,19 @@ function nextBoundary(bytes: Buffer, from: number): number {
   return -1
 }
 
-/** Where the word stands for an error: `"error": null` says that there is none. A stream that is cut there may yet. */
-function errorWord(bytes: Buffer, from: number): number {
-  for (let at = bytes.indexOf(WORD, from); at !== -1; at = bytes.indexOf(WORD, at + 1)) {
-    const colon = skipSpace(bytes, at + WORD.length)
-    if (bytes[colon] !== COLON) return at
-    if (bytes[skipSpace(bytes, colon + 1)] !== 0x6e) return at
-  }
-  return -1
+/** The offset of the word at or after `from`, or -1. */
+function errorWord(text: string, from: number): number {
+  WORD.lastIndex = from
+  return WORD.exec(text)?.index ?? -1
 }
 
-/** Where the word may have been cut in two. */
-function seam(before: Buffer, after: Buffer): Buffer {
-  if (before.length === 0) return before
-  const reach = WORD.length - 1
-  return Buffer.concat([before.subarray(-reach), after.subarray(0, reach)])
+/** Does the word stand where it has been cut in two? */
+function isCutWord(before: Buffer, after: Buffer): boolean {
+  if (before.length === 0) return false
+  const reach = WORD_LENGTH - 1
+  return hasWord(
+    before.toString('latin1', Math.max(0, before.length - reach)) + after.toString('latin1', 0, reach),
+  )
 }
 
 export function watchErrorFrames(change: FrameChange): ErrorFrames {
@@ -89,13 +88,11 @@ export function watchErrorFrames(change: FrameChange): ErrorFrames {
   }
 
   /**
-   * Puts what goes to the client of the frames up to the first that has the word, that one included, to `passed`.
+   * Puts what goes to the client of the frames up to the first that has the word, at `word`, that one included, to `passed`.
    * Returns where what follows it begins; -1 where all was taken.
    */
-  const takeFrame = (bytes: Buffer, gone: number, passed: Buffer[]): number => {
-    // What was gone through before can only end in a part of the word.
-    const word = isTooLong ? -1 : errorWord(bytes, Math.max(0, gone - WORD.length))
-    if (word === -1) {
+  const takeFrame = (bytes: Buffer, word: number, gone: number, passed: Buffer[]): number => {
+    if (word === -1 || isTooLong) {
       open = NOTHING
       remember(bytes)
       if (gone < bytes.length) passed.push(bytes.subarray(gone))
@@ -126,22 +123,24 @@ export function watchErrorFrames(change: FrameChange): ErrorFrames {
   /** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. */
   const take = (bytes: Buffer, gone: number): readonly Buffer[] => {
     const passed: Buffer[] = []
-    let rest = bytes
-    let end = takeFrame(rest, gone, passed)
+    const text = bytes.toString('latin1')
+    // What was gone through before can only end in a part of the word.
+    let word = errorWord(text, Math.max(0, gone - WORD_LENGTH))
+    let start = 0
+    let end = takeFrame(bytes, word, gone, passed)
     while (end !== -1) {
-      rest = rest.subarray(end)
-      end = takeFrame(rest, 0, passed)
+      start += end
+      word = errorWord(text, start)
+      end = takeFrame(bytes.subarray(start), word === -1 ? -1 : word - start, 0, passed)
     }
     return passed
   }
 
   return {
     // What is between two frames has nothing open.
-    passes: (chunk) =>
-      open.length === 0 && !isHeld && endsFrame(chunk) && !ERROR_WORD.test(chunk.toString('latin1')),
+    passes: (chunk) => open.length === 0 && !isHeld && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
     push(chunk) {
-      const isPlain =
-        !isHeld && !ERROR_WORD.test(chunk.toString('latin1')) && !seam(open, chunk).includes(WORD)
+      const isPlain = !isHeld && !hasWord(chunk.toString('latin1')) && !isCutWord(open, chunk)
       if (isPlain) {
         remember(chunk)
         return [chunk]

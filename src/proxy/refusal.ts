@@ -15,7 +15,7 @@ export function typeOf(head: Head): string {
 }
 
 /** How a body says that it is an error, whatever its status; in strings the quotes would be escaped. */
-const ERROR_FIELD = /"(?:error|errors|base_resp)"\s{0,8}:\s{0,8}[^\sn]/
+const ERROR_FIELD = /"(?:error|errors|exception|base_resp)"\s{0,8}:\s{0,8}[^\sn]/
 /** How events begin, which some servers call plain text. */
 const EVENT_FIELD = /^(?:data|event|id|retry)?:/
 /** An error says so at once. */

@@ -62,10 +62,38 @@ describe('an error event in a stream', () => {
     expect(dataOf(text, 1).response.error.governor).toMatchObject({ recovery: 'compress_only' })
   })
 
+  it('gains it in an error object under `exception`', async () => {
+    const exception = { type: 'BadRequestError', message: 'prompt is too long: 9001 tokens > 8192 maximum' }
+    const { text } = await ask(`${delta('so')}data: ${JSON.stringify({ id: 'c', exception })}\n\n`)
+    expect(text.startsWith(delta('so'))).toBe(true)
+    expect(dataOf(text, 1)).toEqual({
+      id: 'c',
+      exception: {
+        ...exception,
+        governor: expect.objectContaining({ recovery: 'shrink_context', limit: 8192 }),
+      },
+    })
+  })
+
+  it('gains it in the error of the choice that has one', async () => {
+    const choices = [
+      { index: 0, delta: {}, finish_reason: null },
+      { index: 1, finish_reason: 'error', error: ERROR.error },
+    ]
+    const { text } = await ask(`${delta('so')}data: ${JSON.stringify({ id: 'c', choices })}\n\n`)
+    expect(dataOf(text, 1).choices).toEqual([
+      choices[0],
+      {
+        ...choices[1],
+        error: { ...ERROR.error, governor: expect.objectContaining({ recovery: 'compress_only' }) },
+      },
+    ])
+  })
+
   it('of Anthropic keeps the name of its event', async () => {
     const error = {
       type: 'error',
-      error: { type: 'invalid_request_error', message: 'prompt is too long: 9 tokens > 8 maximum' },
+      error: { type: 'invalid_request_error', message: 'prompt is too long: 9001 tokens > 8192 maximum' },
     }
     const { text } = await ask(`event: error\ndata: ${JSON.stringify(error)}\n\n`, {}, '/v1/messages')
     expect(text).toMatch(
@@ -104,6 +132,11 @@ describe('an error event in a stream', () => {
       `${delta('a')}data: {"error":{"message":"Overloaded","type":"overloaded_error"}}\n\n`,
     ],
     ['is quoted by the model', `${delta('{"error": {"message": "prompt is too long"}}')}data: [DONE]\n\n`],
+    [
+      'is of a choice whose text says it',
+      `data: {"choices":[{"text":"The prompt is too long.","error":{"message":"Overloaded"}}]}\n\n`,
+    ],
+    ['is null under `exception`', `data: {"exception": null, "message": "prompt is too long"}\n\n`],
     ['is none', `data: {"error": null, "choices": []}\n\ndata: [DONE]\n\n`],
     ['is no JSON', 'data: {"error": prompt is too long\n\n'],
   ])('stays as it is where it %s', async (_, body) => {
@@ -116,6 +149,7 @@ describe('watching for error events', () => {
     fc.constantFrom(
       delta('text'),
       errorEvent,
+      'data: {"exception": {"message": "m"}}\n\n',
       ': ping\n\n',
       'event: x\r\ndata: {"error": null}\r\n\r\n',
       'data: {"a":"\\"error\\""}\n\n',
@@ -161,7 +195,9 @@ describe('watching for error events', () => {
           seen.push(frame.toString())
           return frame.subarray(sent)
         })
-        const errors = parts.filter((part) => /"error"(?!: null)/.test(part) && !part.includes('\\"error'))
+        const errors = parts.filter(
+          (part) => /"(?:error|exception)"(?!: null)/.test(part) && !part.includes('\\"error'),
+        )
         expect(seen.filter((frame) => !frame.includes('"error": null'))).toEqual(errors)
       }),
     )
@@ -172,7 +208,7 @@ describe('watching for error events', () => {
       fc.property(frames, fc.array(fc.nat()), (parts, cuts) => {
         const { pending } = fed(parts.join(''), cuts, (frame, sent) => frame.subarray(sent))
         expect(Math.max(...pending)).toBeLessThan(errorEvent.length)
-        if (!parts.some((part) => part.includes('"error"'))) expect(Math.max(...pending)).toBe(0)
+        if (!parts.some((part) => /"(?:error|exception)"/.test(part))) expect(Math.max(...pending)).toBe(0)
       }),
     )
   })
