@@ -52,7 +52,12 @@ export interface GovernorOptions {
 }
 
 function policiesOf(config: Config): Policies {
-  return { loop: loopGuardOf(config), budget: budgetOf(config), overflow: overflowPolicyOf(config) }
+  return {
+    loop: loopGuardOf(config),
+    budget: budgetOf(config),
+    overflow: overflowPolicyOf(config),
+    storm: config.storm,
+  }
 }
 
 /** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */

@@ -193,6 +193,21 @@ const loopGuard = z.strictObject({
     ),
 })
 
+const storm = z.strictObject({
+  enabled: z
+    .boolean()
+    .default(true)
+    .describe('Off: each request goes to the provider, however many errors came before.'),
+  errors: z
+    .int()
+    .min(2)
+    .max(10_000)
+    .default(20)
+    .describe(
+      'Errors in a row, over at least 60 seconds, from which on requests get the newest one at once.',
+    ),
+})
+
 /** Names of sessions are logged, and told to whoever asks; a hash of the key tells tenants apart anyway. */
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
 
@@ -294,6 +309,11 @@ const file = z.strictObject({
     .default([])
     .describe(
       'Another budget or loop guard for some requests, by model, upstream or what a header says. For each of the two the first entry that matches and has it counts; what that does not say is as above. Reloaded on SIGHUP.',
+    ),
+  storm: storm
+    .prefault({})
+    .describe(
+      'Many answers in a row of 429 or 5xx, or none at all, from one upstream and model in one conversation: one request at a time goes through, the others get the newest error at once with retry-after. Reloaded on SIGHUP.',
     ),
   models,
   overflow: overflow

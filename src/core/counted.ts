@@ -9,6 +9,7 @@ import {
   usedBy,
   usedIn,
 } from './session.ts'
+import type { ErrorStreak } from './storm.ts'
 import type { FinalAnswer } from './terminal.ts'
 import { retryOf } from './thread.ts'
 import { addCall, type CallUsage } from './usage.ts'
@@ -227,4 +228,16 @@ export function adoptFirst(
     ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
   }
   return { session: after, position: { ...position, run, session: usedIn(after, now) } }
+}
+
+/** Changes the errors in a row of the thread that a request was counted in. */
+export function changeErrors(
+  session: Session,
+  request: CountedRequest,
+  change: (errors: readonly ErrorStreak[]) => readonly ErrorStreak[],
+): Session {
+  return changeThread(session, request, (thread) => {
+    const errors = change(thread.errors ?? [])
+    return { ...thread, errors: errors.length === 0 ? undefined : errors }
+  })
 }

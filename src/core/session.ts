@@ -16,6 +16,7 @@ import type { LoopFinding } from './loop-guard.ts'
 import { merged, withNewest } from './newest.ts'
 import type { Sighting } from './sighting.ts'
 import { isStagnating } from './stagnation.ts'
+import type { ErrorStreak, StormReply } from './storm.ts'
 import type { FinalAnswer } from './terminal.ts'
 import { findThread, retryOf, startsOver, startsRun } from './thread.ts'
 import type { CallUsage, Usage } from './usage.ts'
@@ -64,6 +65,14 @@ export interface Thread extends Bound {
   readonly wentOnFrom?: readonly string[] | undefined
   /** Unset while nobody guards it. */
   readonly guarded?: Guarded | undefined
+  /** Errors in a row, by upstream and model; unset where there are none. */
+  readonly errors?: readonly ErrorStreak[] | undefined
+}
+
+/** Takes a request into a thread's errors, and says what it gets instead of an answer where there is a storm of them. */
+export type EnterStorm = (errors: readonly ErrorStreak[]) => {
+  readonly streaks: readonly ErrorStreak[]
+  readonly reply: StormReply | undefined
 }
 
 /** What all threads of a session did together, runs that are over included. */
@@ -125,6 +134,10 @@ export interface Position extends Bound {
   /** Windows of models that are smaller for this session, for a while. */
   readonly reductions?: readonly Reduction[] | undefined
   readonly ended?: FinalAnswer | undefined
+  /** The thread had errors before this request. */
+  readonly hasErrors: boolean
+  /** What the request gets at once, in a storm of errors. */
+  readonly storm?: StormReply | undefined
 }
 
 /** Bounds of what one session remembers. */
@@ -241,6 +254,7 @@ export function observe(
   now: number,
   isDerived = false,
   follow?: (guarded: Guarded) => Guarded,
+  enterStorm?: EnterStorm,
 ): { session: Session; position: Position } {
   const found = findThread(session, sighting, threadName, isDerived)
   const isBranch = found !== undefined && branchesOff(found, sighting) && !retryOf(found.run, sighting)
@@ -255,6 +269,7 @@ export function observe(
     before !== undefined || (sighting.newest !== undefined && known?.ancestry.includes(sighting.newest))
   const toolCalls = Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls))
   const guarded = follow?.((isOver ? undefined : known?.guarded) ?? UNGUARDED)
+  const storm = known?.errors && enterStorm?.(known.errors)
   const heed = heedOf(known, sighting, before !== undefined)
   const isHeeded = heed !== undefined && !begins
   const next: Run = {
@@ -280,6 +295,7 @@ export function observe(
     context: known?.context,
     wentOnFrom: wentOn(known, sighting),
     guarded,
+    errors: storm ? storm.streaks : known?.errors,
     hasSaid: known?.hasSaid,
     isLoose: known?.isLoose,
   }
@@ -308,6 +324,8 @@ export function observe(
       guarded,
       reductions: session.contexts?.reductions,
       ended: run.ended,
+      hasErrors: known?.errors !== undefined,
+      storm: storm?.reply,
       hasSaid: known?.hasSaid,
       isLoose: known?.isLoose,
     },

@@ -3,6 +3,7 @@ import type { Catalogue } from '../catalogue/catalogue.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { BudgetSettings, ByRule } from '../core/policy.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
+import type { StormPolicy } from '../core/storm.ts'
 import type { Row } from '../overflow/rows.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
@@ -19,6 +20,7 @@ export interface Policies {
   readonly budget: ByRule<BudgetSettings>
   readonly loop: ByRule<LoopPolicy>
   readonly overflow: OverflowPolicy
+  readonly storm: StormPolicy
 }
 
 /** What becomes of overflows. */

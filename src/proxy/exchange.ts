@@ -17,6 +17,7 @@ import { asksForModels, createListingWatch } from './listing-watch.ts'
 import { createOverflowWatch } from './overflow-watch.ts'
 import { errorBody, relayTo, reply } from './reply.ts'
 import { type Route, routeOf, upstreamHeaders } from './route.ts'
+import { replyInStorm } from './storm.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
 
@@ -67,6 +68,8 @@ function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | v
   if (heed) context.emit({ kind: 'warning_answered', heed })
   if (judgement.verdict.kind === 'repeat')
     return repeatAnswer(context, trip, judgement, judgement.verdict.answer, own)
+  const { storm } = judgement.position
+  if (storm) return replyInStorm(context, trip, judgement, storm, own)
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
     return answerLast(context, trip, judgement, call, bytes, own)
   }

@@ -192,6 +192,8 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     sighting,
     within: request.isConversation ? asked.previous : undefined,
     loop,
+    storm: policies.storm,
+    target: { upstream: upstream.name, model },
     follow:
       following &&
       ((guarded: Guarded) =>

@@ -15,6 +15,7 @@ import type { Judgement } from './judge.ts'
 import { modelIn, recovered } from './overflow-recovery.ts'
 import { explained, type Held, mayBeError, meaningOf, parsed, replay, typeOf } from './refusal.ts'
 import type { Route } from './route.ts'
+import { errorReplyOf, noteOutcome } from './storm.ts'
 import { faultOf, type Watch } from './trip.ts'
 import type { Failure, Flow, Head, Receiver, UpstreamCall } from './upstream.ts'
 import { keptName, type ModelAt } from './windows.ts'
@@ -51,8 +52,18 @@ class RequestWatch implements OverflowWatch {
   }
 
   watch(call: UpstreamCall, receiver: Receiver, send: Send): Receiver {
-    if (!this.#context.policies().overflow.enabled) return receiver
-    return new WatchedResponse(this, call, receiver, send)
+    const { overflow, storm } = this.#context.policies()
+    if (!overflow.enabled && !storm.enabled) return receiver
+    return new WatchedResponse(this, call, receiver, send, overflow.enabled)
+  }
+
+  /** A call of the provider brought a response with this status, or none (502). */
+  outcome(status: number, head?: Head, chunks: readonly Buffer[] = []): void {
+    if (!this.#judgement) return
+    const { speaksAnthropic } = this.#route
+    const error = () =>
+      errorReplyOf(head ?? { status, reason: '', headers: [] }, chunks, speaksAnthropic, this.#context.now())
+    noteOutcome(this.#context, this.#judgement, status, error)
   }
 
   #modelAt(call: UpstreamCall): ModelAt {
@@ -139,9 +150,11 @@ class RequestWatch implements OverflowWatch {
     let overflow: Overflow | undefined
     // Law 2: a fault in understanding a refusal leaves it as it came.
     try {
-      const { quirks, canonical } = policies().overflow
-      const found = meaningOf(held, quirks)
+      const { enabled, quirks, canonical } = policies().overflow
+      const found = enabled ? meaningOf(held, quirks) : undefined
       if (found) {
+        // It says something of the request, and nothing of whether the provider is there.
+        this.outcome(400)
         // What is known of the model is told, though it takes a moment the first time.
         if (!catalogue.isLoaded) await catalogue.load().catch(() => undefined)
         overflow = found.classified.overflow
@@ -163,6 +176,7 @@ class RequestWatch implements OverflowWatch {
     }
     if (giveUp && again && overflow) return this.#askAgain(again, overflow, receiver, send, giveUp)
     if (giveUp) return giveUp()
+    if (held.head.status >= 400) this.outcome(held.head.status, held.head, held.chunks)
     replay(held, receiver)
     receiver.end(trailers)
   }
@@ -205,6 +219,9 @@ class WatchedResponse implements Receiver {
   readonly #call: UpstreamCall
   readonly #receiver: Receiver
   readonly #send: Send
+  /** What refusals mean is read. */
+  readonly #reads: boolean
+  #hasBegun = false
   #held: Held | undefined
   /** An answer that may be an error after all, which its first bytes tell, is held until they come. */
   #isUndecided = false
@@ -212,7 +229,8 @@ class WatchedResponse implements Receiver {
   #frames: ErrorFrames | undefined
   #patience: NodeJS.Timeout | undefined
 
-  constructor(watch: RequestWatch, call: UpstreamCall, receiver: Receiver, send: Send) {
+  constructor(watch: RequestWatch, call: UpstreamCall, receiver: Receiver, send: Send, reads: boolean) {
+    this.#reads = reads
     this.#watch = watch
     this.#call = call
     this.#receiver = receiver
@@ -224,6 +242,9 @@ class WatchedResponse implements Receiver {
   }
 
   start(head: Head, flow: Flow): void {
+    this.#hasBegun = true
+    if (head.status < 400) this.#watch.outcome(head.status)
+    if (!this.#reads && head.status < 400) return this.#receiver.start(head, flow)
     const type = typeOf(head)
     // No model's answer is plain text: that is what proxies make of an error.
     this.#isText = type.startsWith('text/plain')
@@ -270,6 +291,7 @@ class WatchedResponse implements Receiver {
   }
 
   fail(failure: Failure): void {
+    if (!this.#hasBegun) this.#watch.outcome(failure.code === 'aborted' ? 499 : failure.status)
     this.#letGo()
     this.#endFrames()
     this.#receiver.fail(failure)
@@ -291,6 +313,7 @@ class WatchedResponse implements Receiver {
 
   #letGo(): void {
     const part = this.#release()
+    if (part && part.head.status >= 400) this.#watch.outcome(part.head.status, part.head)
     if (part) replay(part, this.#receiver)
   }
 

@@ -7,6 +7,7 @@ import {
   adoptFirst,
   answered,
   type CountedRequest,
+  changeErrors,
   end,
   giveBack,
   goOn,
@@ -18,8 +19,17 @@ import {
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
 import { nameOf } from '../core/hash.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
-import { NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
+import { type EnterStorm, NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
+import {
+  type ErrorReply,
+  type ErrorStreak,
+  enterStorm,
+  type StormPolicy,
+  withError,
+  withoutErrors,
+  withoutProbe,
+} from '../core/storm.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { after, type Link, type SessionKey, type Soon, sessionKey } from '../store/store.ts'
@@ -44,6 +54,9 @@ export interface Counting {
   /** The conversation, by its id, that the provider adds to. */
   readonly within: string | undefined
   readonly loop: LoopPolicy
+  readonly storm: StormPolicy
+  /** What is asked: errors in a row count for each upstream and model apart. */
+  readonly target: { readonly upstream: string; readonly model: string }
   /** Takes the request in for the loop guard. */
   readonly follow: ((guarded: Guarded) => Guarded) | undefined
   /** Takes in for the loop guard what a response called. */
@@ -88,11 +101,18 @@ export function remember(context: ProxyContext, counting: Counting): Soon<Rememb
 }
 
 function count(
-  { sighting, thread, isDerived, begun, follow }: Counting,
+  counting: Counting,
   session: Session | undefined,
   askedAt: number,
 ): ReturnType<typeof observe> {
-  return observe(session ?? begun ?? NEW_SESSION, sighting, thread, askedAt, isDerived, follow)
+  const { sighting, thread, isDerived, begun, follow, storm } = counting
+  const enter: EnterStorm = (errors) => enterStorm(errors, targetOf(counting), storm, askedAt)
+  return observe(session ?? begun ?? NEW_SESSION, sighting, thread, askedAt, isDerived, follow, enter)
+}
+
+/** Names upstream and model in a thread's errors. */
+function targetOf({ target }: Counting): string {
+  return nameOf(target.upstream, target.model)
 }
 
 /** A session that has just been named by its first answer gets what that took, which was kept apart. */
@@ -234,9 +254,31 @@ export class Remembered {
     await this.#change((session) => goOn(session, this.#request))
   }
 
+  /** The provider did not answer, as it is overloaded or gone. */
+  async failed(error: ErrorReply): Promise<void> {
+    const { storm } = this.#counting
+    if (!storm.enabled) return
+    const now = this.#context.now()
+    await this.#changeErrors((errors) => withError(errors, targetOf(this.#counting), error, storm, now))
+  }
+
+  /** The provider answered after errors: `isSuccess` ends them, an error about the request only lets the next one try. */
+  async reached(isSuccess: boolean): Promise<void> {
+    const end = isSuccess ? withoutErrors : withoutProbe
+    if (this.position.hasErrors) await this.#changeErrors((errors) => end(errors, targetOf(this.#counting)))
+  }
+
   /** The run is over with this answer. */
   async end(answer: FinalAnswer): Promise<void> {
     await this.#change((session) => end(session, this.#request, answer))
+  }
+
+  async #changeErrors(change: (errors: readonly ErrorStreak[]) => readonly ErrorStreak[]): Promise<void> {
+    try {
+      await this.#change((session) => changeErrors(session, this.#request, change))
+    } catch {
+      this.#lose()
+    }
   }
 
   #lose(): void {

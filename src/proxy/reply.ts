@@ -92,15 +92,16 @@ export function errorBody(message: string, code: string, type: string, speaksAnt
   )
 }
 
-/** A whole reply of Governor's own. */
+/** A whole reply of Governor's own; `more`: further raw headers. */
 export function reply(
   response: ServerResponse,
   status: number,
   contentType: string,
   body: string | Buffer,
   own: OwnHeaders = {},
+  more: RawHeaders = [],
 ): void {
-  const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body))]
+  const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body)), ...more]
   response.writeHead(status, replyHeaders(fields, own, false))
   response.end(body)
 }

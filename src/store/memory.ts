@@ -27,11 +27,12 @@ const BYTES_PER_GUARD = 8_192
 /** A call that only its response told of. */
 const BYTES_PER_CALL = 384
 
-function sizeOfThread({ humans, ancestry, responses, wentOnFrom, guarded, run }: Thread): number {
+function sizeOfThread({ humans, ancestry, responses, wentOnFrom, guarded, errors, run }: Thread): number {
   const hashes =
     humans.length + ancestry.length + run.seen.length + (responses?.length ?? 0) + (wentOnFrom?.length ?? 0)
   let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
   if (guarded) size += BYTES_PER_GUARD + (guarded.made?.length ?? 0) * BYTES_PER_CALL
+  for (const { newest } of errors ?? []) size += BYTES_PER_CALL + newest.body.length * 2
   if (run.ended) size += run.ended.text.length * 2
   return size
 }

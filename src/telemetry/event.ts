@@ -92,6 +92,8 @@ export type ProxyEvent =
   /** A provider answered a prompt of which it had read far less than was sent. */
   | { readonly kind: 'silent_overflow'; readonly upstream: string }
   | { readonly kind: 'answer_repeated' }
+  /** A request got the newest of many errors in a row, without the provider being asked. */
+  | { readonly kind: 'storm_answered'; readonly upstream: string; readonly status: number }
   /** A model's answer has gone to the client. */
   | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }
   /** `guard`: the only one that failed. */

@@ -47,6 +47,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'asked_again':
     case 'silent_overflow':
     case 'answer_repeated':
+    case 'storm_answered':
     case 'answered':
     case 'warning_answered':
       return

@@ -112,6 +112,12 @@ export function createMetrics(levels: Levels): Metrics {
     'governor_answers_repeated_total',
     'Requests of a stopped run that got its recorded answer again.',
   )
+  const storms = counter(
+    'governor_storm_replies_total',
+    'Requests that got the newest of many errors in a row at once, without the provider being asked.',
+    'upstream',
+    'status',
+  )
   const tokens = counter(
     'governor_tokens_total',
     'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
@@ -202,6 +208,8 @@ export function createMetrics(levels: Levels): Metrics {
           return silentOverflows.add(1, event.upstream)
         case 'answer_repeated':
           return repeats.add(1)
+        case 'storm_answered':
+          return storms.add(1, event.upstream, String(event.status))
         case 'warning_answered':
           return warnings.add(1, event.heed)
         case 'priceless':

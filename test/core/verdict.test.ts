@@ -29,6 +29,7 @@ const at = (iteration: number, toolCalls = 0, more: Partial<Position> = {}): Pos
   session: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
   isStagnating: false,
   wasIgnored: false,
+  hasErrors: false,
   ...more,
 })
 const meter = { name: 'iterations', used: 21, max: 20 } as const

@@ -1,0 +1,215 @@
+import { EventEmitter, once } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { type Answer, runaway, type Script } from '../support/provider.ts'
+
+const OVERLOADED: Answer = {
+  status: 529,
+  body: { error: { message: 'Overloaded', type: 'overloaded_error' } },
+}
+const ID = { 'x-governor-session': 's' }
+
+/** A provider whose answer the test sets, and a clock that only the test moves. */
+async function startStormy(config: Record<string, unknown> = {}) {
+  let time = 1_000_000
+  const go = runaway()
+  const arrivals = new EventEmitter()
+  const state: { answer: Answer | undefined; wait: Promise<void> | undefined } = {
+    answer: OVERLOADED,
+    wait: undefined,
+  }
+  const script: Script = async (request, number) => {
+    const { answer, wait } = state
+    arrivals.emit('request')
+    await wait
+    return answer ?? go(request, number)
+  }
+  const both = await startBoth(script, config, { now: () => time })
+  const ask = (headers: Record<string, string> = ID) => callModel(both.url, START, { headers })
+  return {
+    ...both,
+    state,
+    ask,
+    /** Settles when the next request reaches the provider. */
+    arrival: () => once(arrivals, 'request'),
+    later: (seconds: number) => {
+      time += seconds * 1_000
+    },
+    /** So many errors, each so many seconds after the one before. */
+    async errors(count: number, seconds: number) {
+      for (let at = 0; at < count; at++) {
+        time += seconds * 1_000
+        await ask()
+      }
+    },
+  }
+}
+
+describe('after 20 errors in a row over a minute', () => {
+  it('requests get the newest error at once, with a time to wait that grows with each probe that fails', async () => {
+    const { ask, errors, later, provider, url } = await startStormy()
+    await errors(20, 4)
+    expect(provider.requests).toHaveLength(20)
+    for (const wait of [5, 10, 30, 50, 50]) {
+      const step = await ask()
+      expect(step.status).toBe(529)
+      expect(step.headers.get('retry-after')).toBe(String(wait))
+      expect(step.headers.get('x-governor-storm')).toMatch(/^errors=\d+$/)
+      const sent = provider.requests.length
+      later(wait)
+      expect((await ask()).headers.get('x-governor-storm')).toBeNull()
+      expect(provider.requests).toHaveLength(sent + 1)
+    }
+    await ask()
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_storm_replies_total{upstream="openai",status="529"} 6')
+  })
+
+  it('the error is the provider’s own, byte for byte', async () => {
+    const { errors, url } = await startStormy()
+    await errors(20, 4)
+    const response = await fetch(`${url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { ...ID, 'content-type': 'application/json', authorization: 'Bearer sk-test' },
+      body: JSON.stringify({ model: 'gpt-test', messages: START, tools: [{ type: 'function' }] }),
+    })
+    expect(response.headers.get('x-governor-storm')).toBe('errors=20')
+    expect(await response.json()).toEqual(OVERLOADED.body)
+  })
+
+  it('one request at a time goes through, and its success ends the storm', async () => {
+    const { ask, arrival, errors, later, provider, state } = await startStormy()
+    await errors(20, 4)
+    later(5)
+    let release = () => {}
+    state.answer = undefined
+    state.wait = new Promise((resolve) => {
+      release = resolve
+    })
+    const arrived = arrival()
+    const probe = ask()
+    await arrived
+    expect((await ask()).status).toBe(529)
+    expect(provider.requests).toHaveLength(21)
+    release()
+    expect((await probe).status).toBe(200)
+    state.wait = undefined
+    expect((await ask()).status).toBe(200)
+  })
+
+  it('a client that leaves its probe lets the next request try', async () => {
+    const { ask, arrival, errors, later, state, url, until } = await startStormy()
+    await errors(20, 4)
+    later(5)
+    state.wait = new Promise(() => {})
+    const leaving = new AbortController()
+    const arrived = arrival()
+    const gone = fetch(`${url}/v1/chat/completions`, {
+      method: 'POST',
+      signal: leaving.signal,
+      headers: { ...ID, 'content-type': 'application/json', authorization: 'Bearer sk-test' },
+      body: JSON.stringify({ model: 'gpt-test', messages: START, tools: [{ type: 'function' }] }),
+    }).catch(() => undefined)
+    await arrived
+    leaving.abort()
+    await gone
+    await until((event) => event.kind === 'request_ended' && event.outcome === 'client_gone')
+    state.wait = undefined
+    expect((await ask()).headers.get('x-governor-storm')).toBeNull()
+  })
+
+  it('a time to wait of the provider’s own is told instead', async () => {
+    const { ask, errors, later, state, provider } = await startStormy()
+    state.answer = { ...OVERLOADED, status: 429, headers: { 'retry-after': '120' } }
+    await errors(20, 4)
+    expect((await ask()).headers.get('retry-after')).toBe('120')
+    later(49)
+    expect((await ask()).headers.get('retry-after')).toBe('71')
+    // It may be back earlier than it said.
+    later(1)
+    await ask()
+    expect(provider.requests).toHaveLength(21)
+  })
+
+  it('a run is not charged for what it did not get', async () => {
+    const { ask, errors, later, state } = await startStormy()
+    await errors(20, 4)
+    for (let at = 0; at < 5; at++) await ask()
+    later(5)
+    state.answer = undefined
+    expect((await ask()).headers.get('x-governor-iteration')).toBe('1/300')
+  })
+
+  it('another model, another session and another conversation go through', async () => {
+    const { errors, provider, url, ask } = await startStormy()
+    await errors(20, 4)
+    await callModel(url, START, { headers: ID, body: { model: 'other' } })
+    await ask({ 'x-governor-session': 't' })
+    await callModel(url, [{ role: 'user', content: 'Something else.' }], { headers: ID })
+    expect(provider.requests).toHaveLength(23)
+  })
+})
+
+describe('no storm are', () => {
+  it.each([
+    ['20 errors in less than a minute', 20, 3, OVERLOADED],
+    ['19 errors', 19, 4, OVERLOADED],
+    ['errors about the request', 30, 4, { status: 400, body: { error: { message: 'no' } } }],
+    ['errors about the credential', 30, 4, { status: 401, body: { error: { message: 'no' } } }],
+    [
+      'overflows, whatever their status',
+      30,
+      4,
+      {
+        status: 500,
+        body: { error: { message: 'maximum context length is 8192 tokens, you requested 9001 tokens' } },
+      },
+    ],
+  ] as const)('%s', async (_, count, seconds, answer) => {
+    const { ask, errors, provider, state } = await startStormy()
+    state.answer = answer
+    await errors(count, seconds)
+    const before = provider.requests.length
+    expect((await ask()).headers.get('x-governor-storm')).toBeNull()
+    expect(provider.requests.length).toBeGreaterThan(before)
+  })
+
+  it('errors with a success between them', async () => {
+    const { ask, errors, later, provider, state } = await startStormy()
+    await errors(19, 4)
+    state.answer = undefined
+    later(4)
+    await ask()
+    state.answer = OVERLOADED
+    await errors(10, 4)
+    await ask()
+    expect(provider.requests).toHaveLength(31)
+  })
+
+  it('errors where storms are turned off', async () => {
+    const { errors, provider } = await startStormy({ storm: { enabled: false } })
+    await errors(30, 4)
+    expect(provider.requests).toHaveLength(30)
+  })
+})
+
+it('an upstream that can’t be reached makes a storm, which is over when it is back', async () => {
+  let time = 0
+  const { url, provider, events } = await startBoth(runaway(), {}, { now: () => time })
+  const { messages } = await runAgent(url, START, { headers: ID, max: 2 })
+  await provider.close()
+  for (let at = 0; at < 20; at++) {
+    time += 4_000
+    expect((await callModel(url, messages, { headers: ID })).status).toBe(502)
+  }
+  const step = await callModel(url, messages, { headers: ID })
+  expect([step.status, step.headers.get('x-governor-storm')]).toEqual([502, 'errors=20'])
+  expect(events.filter(({ kind }) => kind === 'storm_answered')).toHaveLength(1)
+})
+
+it('overflow.enabled: false leaves storms on', async () => {
+  const { ask, errors } = await startStormy({ overflow: { enabled: false } })
+  await errors(20, 4)
+  expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
+})
