@@ -1,6 +1,15 @@
 // Bundles src and the packages it uses into dist when anything of them is newer than the last build; `--force` always does.
 // Types are not checked here, `npm run types` does.
-import { existsSync, mkdirSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -103,6 +112,8 @@ async function build() {
     mkdirSync(dirname(path), { recursive: true })
     writeFileSync(path, contents)
   }
+  // npm makes it a program when it links it, and a later build would take that away again.
+  chmodSync(join(dist, 'main.js'), 0o755)
   writeFileSync(stamp, '')
   // What changed while it ran is newer.
   utimesSync(stamp, began, began)

@@ -1,6 +1,9 @@
 /** The package as npm packs it, and as it stands in a clone. */
-import { readFileSync } from 'node:fs'
-import { describe, expect, it } from 'vitest'
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
 
 interface Manifest {
   readonly name: string
@@ -12,11 +15,29 @@ interface Manifest {
 const read = (file: string) => readFileSync(file, 'utf8')
 const manifest = JSON.parse(read('package.json')) as Manifest
 
+function run(program: string, args: readonly string[], cwd: string) {
+  const { PATH, HOME } = process.env
+  const env = { PATH, HOME }
+  const { status, stdout, stderr } = spawnSync(program, [...args], { cwd, encoding: 'utf8', env })
+  return { status, stdout, stderr }
+}
+
+function emptyFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'governor-package-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  return folder
+}
+
 describe('the package', () => {
   it('is called agent-governor in the manifest and in the lock file, and its program governor', () => {
     const lock = JSON.parse(read('package-lock.json'))
     expect([manifest.name, lock.name, lock.packages[''].name]).toEqual(Array(3).fill('agent-governor'))
     expect(manifest.bin).toEqual({ governor: 'dist/main.js' })
     expect(lock.packages[''].bin).toEqual(manifest.bin)
+  })
+
+  it('has a program that runs by its name after every build', () => {
+    const { status, stdout } = run(resolve('dist/main.js'), ['--version'], emptyFolder())
+    expect({ status, stdout }).toEqual({ status: 0, stdout: `${manifest.version}\n` })
   })
 })
