@@ -40,4 +40,9 @@ describe('the package', () => {
     const { status, stdout } = run(resolve('dist/main.js'), ['--version'], emptyFolder())
     expect({ status, stdout }).toEqual({ status: 0, stdout: `${manifest.version}\n` })
   })
+
+  it('passes a command and its flags on from npm start', () => {
+    const { status, stdout } = run('npm', ['--silent', 'start', '--', 'check-config', '--port', '1'], '.')
+    expect({ status, stdout }).toEqual({ status: 0, stdout: 'config/governor.yaml: valid\n' })
+  })
 })
