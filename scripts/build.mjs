@@ -2,6 +2,7 @@
 // Types are not checked here, `npm run types` does.
 import {
   chmodSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -28,7 +29,6 @@ const ENTRIES = {
 /** Not in the bundle, as they are loaded late, seldom or never: from node_modules, when somebody asks for them. */
 const LATE = [
   '@pydantic/genai-prices',
-  'openai',
   // Of Fastify: for routes with schemas, and for requests without a socket.
   '@fastify/ajv-compiler',
   '@fastify/fast-json-stringify-compiler',
@@ -112,6 +112,8 @@ async function build() {
     mkdirSync(dirname(path), { recursive: true })
     writeFileSync(path, contents)
   }
+  // Bundled for the demonstration and no dependency, so that its licence comes with no installation.
+  copyFileSync(join(root, 'node_modules', 'openai', 'LICENSE'), join(dist, 'LICENSE.openai'))
   // npm makes it a program when it links it, and a later build would take that away again.
   chmodSync(join(dist, 'main.js'), 0o755)
   writeFileSync(stamp, '')

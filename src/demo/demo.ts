@@ -1,5 +1,5 @@
 /** `governor demo`: an agent that never comes to an end, a budget, and what both of them see. Nothing leaves this machine. */
-import type OpenAI from 'openai'
+import OpenAI from 'openai'
 import { pino } from 'pino'
 import { buildGovernor } from '../app.ts'
 import type { ExitCode, Terminal } from '../cli/cli.ts'
@@ -41,25 +41,8 @@ const STUCK: Script = {
     'The page gives nothing that settles it, however often I read it. Somebody has to look at the build itself.',
 }
 
-type Load = () => Promise<{ readonly default: typeof OpenAI }>
-
-/** The package is only needed here, so it is no dependency of those who never watch the demo. */
-async function loadClient(load: Load): Promise<typeof OpenAI | undefined> {
-  try {
-    return (await load()).default
-  } catch (error) {
-    if (Reflect.get(error as Error, 'code') === 'ERR_MODULE_NOT_FOUND') return undefined
-    throw error
-  }
-}
-
-/** Shows an agent that runs away and is stopped. Returns 1 where the `openai` package is not installed. */
-export async function demo(terminal: Terminal, load: Load = () => import('openai')): Promise<ExitCode> {
-  const Client = await loadClient(load)
-  if (!Client) {
-    terminal.err('governor: the demo runs an agent made with the openai package: npm install openai\n')
-    return 1
-  }
+/** Shows an agent that runs away and is stopped, and prints each of its iterations. Returns 0. */
+export async function demo(terminal: Terminal): Promise<ExitCode> {
   const provider = await startScriptedProvider(SCRIPT)
   const stuck = await startScriptedProvider(STUCK)
   const upstream = { url: provider.url }
@@ -79,9 +62,9 @@ export async function demo(terminal: Terminal, load: Load = () => import('openai
     // Set here, so that nothing in the environment sends the agent elsewhere or makes it talk.
     const options = { apiKey: 'none-needed', logLevel: 'off' } as const
     const page = pageFor(terminal)
-    await tell(new Client({ ...options, baseURL: `${url}/v1` }), provider, page)
+    await tell(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, page)
     const defaultHeaders = { 'x-governor-max-iterations': String(ROOMY) }
-    await tellOfLoop(new Client({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, page)
+    await tellOfLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, page)
     return 0
   } finally {
     await governor.close()
@@ -149,7 +132,7 @@ async function tellOfLoop(client: OpenAI, provider: ScriptedProvider, page: Page
   page.note(
     'The ninth call never reached the agent: Governor took it out of the response and asked the model again.',
   )
-  page.note('Your own agent: npm start, then OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
+  page.note('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
 function callOf(number: number): string {

@@ -76,6 +76,21 @@ describe('the bundle', () => {
     expect((await fetch(`${address}/governor`)).status).toBe(404)
   })
 
+  it('shows the demo without any package beside it', () => {
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [join(folder, 'dist', 'main.js'), 'demo'],
+      {
+        cwd: folder,
+        encoding: 'utf8',
+        env: {},
+      },
+    )
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    expect(stdout).toContain('terminal_state    "tool_limit_reached"')
+    expect(stdout).toContain('9/30  ███░░░░░░░  BLOCK')
+  })
+
   it('reaches upstreams through the proxy of the environment', async () => {
     const provider = await startProvider(() => ({ text: 'Done.' }))
     onTestFinished(() => provider.close())

@@ -64,12 +64,4 @@ describe('the demo', () => {
     await demo(plain)
     expect(plain.printed).not.toContain('\u001b')
   })
-
-  it('says in one line what to install where the openai package is missing', async () => {
-    const terminal = captureTerminal()
-    const missing = Object.assign(new Error("Cannot find package 'openai'"), { code: 'ERR_MODULE_NOT_FOUND' })
-    expect(await demo(terminal, () => Promise.reject(missing))).toBe(1)
-    expect(terminal.complaints).toMatch(/^[^\n]*npm install openai\n$/)
-    expect(terminal.printed).toBe('')
-  })
 })
