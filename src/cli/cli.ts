@@ -30,6 +30,8 @@ export type ExitCode = 0 | 1 | 2
 const HELP = `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 
 Usage: governor [command] [flags]
+  in a clone:        npm start -- [command] [flags]
+  where installed:   npx agent-governor [command] [flags]
 
 Commands
   start          listen and guard (the default)
@@ -78,10 +80,20 @@ interface Parsed {
   readonly wants: 'help' | 'version' | undefined
 }
 
+/** Joins a flag with a negative number after it, which Node would take for another flag. */
+function joinNegativeNumbers(args: readonly string[]): string[] {
+  const joined: string[] = []
+  for (const arg of args) {
+    const isValue = /^-\d/.test(arg) && /^--[a-z-]+$/.test(joined.at(-1) ?? '')
+    joined.push(isValue ? `${joined.pop()}=${arg}` : arg)
+  }
+  return joined
+}
+
 function parse(args: readonly string[]): Parsed {
   try {
     const { values, positionals } = parseArgs({
-      args: [...args],
+      args: joinNegativeNumbers(args),
       allowPositionals: true,
       options: {
         config: { type: 'string' },
@@ -96,8 +108,9 @@ function parse(args: readonly string[]): Parsed {
     })
     const [command = 'start', ...rest] = positionals
     const isReplay = command === 'replay'
-    if (rest.length > 0 && !isReplay) throw new UsageError(`unexpected argument ${rest[0]}`)
-    if (values.json && !isReplay && !values.help) throw new UsageError('--json is for replay')
+    const wantsHelp = values.help || command === 'help'
+    if (rest.length > 0 && !isReplay && !wantsHelp) throw new UsageError(`unexpected argument ${rest[0]}`)
+    if (values.json && !isReplay && !wantsHelp) throw new UsageError('--json is for replay')
     return {
       command,
       files: rest,
@@ -109,7 +122,7 @@ function parse(args: readonly string[]): Parsed {
         logLevel: values['log-level'],
         upstreams: upstreamsOf(values.upstream ?? []),
       },
-      wants: values.help ? 'help' : values.version ? 'version' : undefined,
+      wants: wantsHelp ? 'help' : values.version ? 'version' : undefined,
     }
   } catch (error) {
     // Node adds advice of several sentences and lines to what is wrong.
@@ -157,7 +170,7 @@ export async function run(args: readonly string[], terminal: Terminal): Promise<
       return 2
     }
     if (error instanceof UsageError) {
-      terminal.err(`governor: ${error.message}: see governor --help\n`)
+      terminal.err(`governor: ${error.message}: --help shows the commands and flags\n`)
       return 2
     }
     throw error

@@ -136,7 +136,7 @@ function override(tree: Tree, given: Overrides, names: Names, origins: Map<strin
     origins.set('server.host', names.host)
   }
   if (given.port !== undefined) {
-    branch(tree, 'server')['port'] = /^\d+$/.test(given.port) ? Number(given.port) : given.port
+    branch(tree, 'server')['port'] = /^-?\d+$/.test(given.port) ? Number(given.port) : given.port
     origins.set('server.port', names.port)
   }
   if (given.logLevel !== undefined) {

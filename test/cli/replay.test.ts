@@ -391,7 +391,7 @@ describe('governor replay', () => {
     expect(await governor(args)).toEqual({
       code: 2,
       out: '',
-      err: `governor: ${says}: see governor --help\n`,
+      err: `governor: ${says}: --help shows the commands and flags\n`,
     })
   })
 })

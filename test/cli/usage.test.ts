@@ -77,6 +77,10 @@ describe('the command line', () => {
     }
   })
 
+  it.each([[['help']], [['help', 'replay']]])('answers %j as --help', async (args) => {
+    expect(await governor(args)).toEqual(await governor(['--help']))
+  })
+
   it.each([
     { args: ['fly'], says: 'no command fly' },
     { args: ['start', 'now'], says: 'unexpected argument now' },
@@ -86,7 +90,16 @@ describe('the command line', () => {
     expect(await governor(args)).toEqual({
       code: 2,
       out: '',
-      err: `governor: ${says}: see governor --help\n`,
+      err: `governor: ${says}: --help shows the commands and flags\n`,
+    })
+  })
+
+  it('says that a port is no negative number', async () => {
+    const file = fileWith('')
+    expect(await governor(['check-config', '--config', file, '--port', '-1'])).toEqual({
+      code: 2,
+      out: '',
+      err: 'governor: the configuration is wrong\n  --port: server.port: found -1: expected at least 0\n',
     })
   })
 })
