@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
 import { overrideShape } from './override.ts'
 import { template } from './texts.ts'
-import { headerName } from './units.ts'
+import { count, headerName } from './units.ts'
 
 const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
@@ -11,10 +11,10 @@ const glob = z.string().min(1)
 
 const limits = {
   max_tool_calls: limit.default(0).describe('Tool calls, parallel ones counted each; 0 is no limit.'),
-  max_tokens: limit
-    .default(0)
+  max_tokens: count
+    .prefault(0)
     .describe(
-      'Tokens of all prompts and answers, as the provider states them, else estimated; 0 is no limit.',
+      'Tokens of all prompts and answers, as the provider states them, else estimated, say 250k or 2M; 0 is no limit.',
     ),
   max_cost_usd: z
     .number()

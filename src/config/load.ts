@@ -174,7 +174,7 @@ function describe(value: unknown): string {
 }
 
 /** Paths under which a secret may stand: those named so, and an upstream that is not written as keys and values. */
-const SECRET = /key|token|secret|password|headers|^upstreams\.[^.]*$/i
+const SECRET = /key|token(?!s)|secret|password|headers|^upstreams\.[^.]*$/i
 
 /** Types in words. */
 const TYPES: Readonly<Record<string, string>> = {

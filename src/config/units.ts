@@ -1,4 +1,4 @@
-/** Lengths of time and sizes as people write them in a configuration. */
+/** Lengths of time, sizes and counts as people write them in a configuration. */
 import * as z from 'zod'
 
 const MILLISECONDS: Readonly<Record<string, number>> = {
@@ -8,6 +8,7 @@ const MILLISECONDS: Readonly<Record<string, number>> = {
   h: 3_600_000,
   d: 86_400_000,
 }
+const COUNTS: Readonly<Record<string, number>> = { k: 1_000, m: 1_000_000 }
 const BYTES: Readonly<Record<string, number>> = { b: 1, kb: 1_024, mb: 1_048_576, gb: 1_073_741_824 }
 
 /** RFC 9110 token: the characters of a header name. */
@@ -42,4 +43,12 @@ export const size = unitType(
   'expected a size such as 512kb, 64mb or 1gb',
   '^\\s*\\d+(\\.\\d+)? ?(b|kb|mb|gb)\\s*$',
   Number.MAX_SAFE_INTEGER,
+)
+
+const COUNT = 'expected a whole number of 0 or more, such as 2000000, 250k or 2M'
+
+/** `2000000`, `250k`, `2M`: a whole number of at least 0; 1 k is 1,000. */
+export const count = z.union(
+  [z.int().min(0), unitType(COUNTS, COUNT, '^\\s*\\d+(\\.\\d+)? ?(k|m)\\s*$', Number.MAX_SAFE_INTEGER)],
+  { error: COUNT },
 )

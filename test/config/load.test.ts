@@ -236,6 +236,34 @@ describe('a wrong configuration', () => {
   })
 })
 
+describe('a limit on tokens', () => {
+  it.each([
+    ['2000000', 2_000_000],
+    ['2M', 2_000_000],
+    ['1.5k', 1_500],
+    ['" 250 K "', 250_000],
+  ])('may be written as %s', (written, tokens) => {
+    expect(load(`budget: {run: {max_tokens: ${written}}}`).budget.run.max_tokens).toBe(tokens)
+    const { session, overrides } = load(
+      `budget: {session: {max_tokens: ${written}}, overrides: [{model: a, run: {max_tokens: ${written}}}]}`,
+    ).budget
+    expect([session.max_tokens, overrides[0]?.run?.max_tokens]).toEqual([tokens, tokens])
+  })
+
+  it('may be written so in a variable', () => {
+    expect(load(`budget: {run: {max_tokens: "\${MOST}"}}`, { MOST: '2M' }).budget.run.max_tokens).toBe(
+      2_000_000,
+    )
+  })
+
+  it.each(['5.5', 'lots', '2MB', '99999999999M'])('is shown and explained where it is %s', (written) => {
+    const shown = /^[\d.]+$/.test(written) ? written : `"${written}"`
+    expect(refusal(() => load(`budget: {run: {max_tokens: ${written}}}`))).toBe(
+      `FILE: budget.run.max_tokens: found ${shown}: expected a whole number of 0 or more, such as 2000000, 250k or 2M (line 1)`,
+    )
+  })
+})
+
 describe('an upstream that is always there', () => {
   it('keeps its URL where a file sets a key alone', () => {
     const { upstreams } = load('upstreams: {openai: {api_key: sk-1}}')
