@@ -1,12 +1,12 @@
 /** Reads the configuration: flag over environment over file over default. */
 import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
-import { type Document, LineCounter, parseDocument } from 'yaml'
+import { type Document, LineCounter, parseDocument, type Scalar } from 'yaml'
 import type * as z from 'zod'
 import { ConfigError } from './config-error.ts'
 import { type LineFinder, lineFinder } from './lines.ts'
 import { type Config, configSchema, DEFAULT_UPSTREAMS } from './schema.ts'
-import { type Environment, expandVariables, type ReadingFinder } from './variables.ts'
+import { type Environment, expandVariables, protectVariables, type ReadingFinder } from './variables.ts'
 
 export { ConfigError, type Environment }
 
@@ -57,7 +57,7 @@ interface Parsed {
 /** Parses a file's text; variables stand in values only. */
 function parseFile(source: string, file: string, env: Environment): Parsed {
   const lines = new LineCounter()
-  const document = parseDocument(source, { lineCounter: lines, prettyErrors: true })
+  const document = parseDocument(protectVariables(source), { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
   if (error) {
     const told = error.message.replace(
@@ -67,10 +67,11 @@ function parseFile(source: string, file: string, env: Environment): Parsed {
     const what = told.split('\n')[0]?.replace(/:$/, '')
     throw new ConfigError(`${file}: not valid YAML: ${what}`)
   }
-  const readingOf = expandVariables(document, env, (node) => {
+  const whereIs = (node: Scalar) => {
     const position = node.range ? lines.linePos(node.range[0]).line : '?'
     return `${file}, line ${position}`
-  })
+  }
+  const readingOf = expandVariables(document, env, whereIs)
   const tree = treeOf(document, file)
   if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)
   dropEmptySections(tree)

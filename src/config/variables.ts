@@ -13,6 +13,16 @@ export interface Reading {
 /** The reading of the value at a path; `undefined` where there is but one. */
 export type ReadingFinder = (path: readonly PropertyKey[]) => Reading | undefined
 
+/** For the braces of a variable while YAML reads a file: one character each, so that lines and columns stay. */
+const OPEN = '\ue000'
+const CLOSE = '\ue001'
+const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)${CLOSE}`, 'g')
+
+/** Hides the braces of variables from YAML, whose flow style would take them for its own; `expandVariables` restores them. */
+export function protectVariables(source: string): string {
+  return source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
+}
+
 /** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. */
 function expand(text: string, env: Environment, where: string): string {
   return text.replace(
@@ -39,9 +49,9 @@ function typedValue(expanded: string): unknown {
 }
 
 /**
- * Puts the variables' values into a document. An unquoted `${PORT}` is a number first and a quoted one a text; a key may
- * look like a number, though, and a value in braces must be quoted. Returns how to find the values that could be read both
- * ways; `undefined` where there is none.
+ * Puts the variables' values into a document of protected text. An unquoted `${PORT}` is a number first and a quoted one a
+ * text; a key may look like a number, though, and quotes do no harm. Returns how to find the values that could be read
+ * both ways; `undefined` where there is none.
  */
 export function expandVariables(
   document: Document,
@@ -51,8 +61,11 @@ export function expandVariables(
   const readings = new Map<unknown, Reading>()
   visit(document, {
     Scalar(key, node) {
-      if (key === 'key' || typeof node.value !== 'string' || !node.value.includes('${')) return
-      const text = expand(node.value, env, whereIs(node))
+      if (typeof node.value !== 'string') return
+      const source = node.value.replace(PROTECTED, (_, inside: string) => `\${${inside}}`)
+      node.value = source
+      if (key === 'key' || !source.includes('${')) return
+      const text = expand(source, env, whereIs(node))
       const typed = typedValue(text)
       const isPlain = node.type === 'PLAIN'
       node.value = isPlain ? typed : text

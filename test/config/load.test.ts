@@ -337,6 +337,27 @@ upstreams:
     expect(upstreams['b']).toEqual({ url: 'http://b', headers: { x: '${KEY}', y: '' } })
   })
 
+  it('need no quotes between the braces and brackets of YAML', () => {
+    const yaml = `
+server: {port: \${P}, access_keys: [\${K}, \${UNSET:-other}]}
+upstreams: {x: {api_key: \${K}, url: http://\${NAME:-fallback}/v1, headers: {a: $\${K}, b: "\${K}"}}}`
+    const { server, upstreams } = load(yaml, { P: '9000', K: 'sk, {1}' })
+    expect(server).toMatchObject({ port: 9000, access_keys: ['sk, {1}', 'other'] })
+    expect(upstreams['x']).toEqual({
+      url: 'http://fallback/v1',
+      api_key: 'sk, {1}',
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: that is what stands there in the end
+      headers: { a: '${K}', b: 'sk, {1}' },
+    })
+  })
+
+  it('are not replaced in keys, also between braces', () => {
+    expect(refusal(() => load(`upstreams: {\${K}: {url: "http://x"}}`, { K: 'x' }))).toBe(
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: as it stands in the file
+      'FILE: upstreams.${K}: expected a name of letters, digits, - and _ (line 1)',
+    )
+  })
+
   it('keep the type that an unquoted value has', () => {
     const yaml = `server:\n  port: \${P}\nbudget:\n  enabled: \${E:-false}\n  max_iterations: \${M:-7}`
     const { server, budget } = load(yaml, { P: '9000' })
