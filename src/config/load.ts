@@ -1,7 +1,7 @@
 /** Reads the configuration: flag over environment over file over default. */
 import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
-import { type Document, LineCounter, parseDocument, type Scalar } from 'yaml'
+import { type Document, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
 import type * as z from 'zod'
 import { ConfigError } from './config-error.ts'
 import { type LineFinder, lineFinder } from './lines.ts'
@@ -48,6 +48,16 @@ function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configS
   }
 }
 
+/** zod takes `__proto__` out of records and says nothing: an upstream or a header of that name would be lost. */
+function refusePrototypes(document: Document, whereIs: (node: Scalar) => string): void {
+  visit(document, {
+    Scalar(key, node) {
+      if (key !== 'key' || node.value !== '__proto__') return
+      throw new ConfigError(`${whereIs(node)}: no key may be named __proto__: choose another name`)
+    },
+  })
+}
+
 interface Parsed {
   readonly tree: Tree
   readonly lineOf?: LineFinder
@@ -71,6 +81,7 @@ function parseFile(source: string, file: string, env: Environment): Parsed {
     const position = node.range ? lines.linePos(node.range[0]).line : '?'
     return `${file}, line ${position}`
   }
+  refusePrototypes(document, whereIs)
   const readingOf = expandVariables(document, env, whereIs)
   const tree = treeOf(document, file)
   if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)

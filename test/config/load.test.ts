@@ -222,6 +222,14 @@ describe('a wrong configuration', () => {
     expect(refusal(() => load(yaml))).toContain(message)
   })
 
+  it.each([
+    'budget: {}\nupstreams: {__proto__: {url: "http://x"}}',
+    'upstreams:\n  x: {url: "http://x", headers: {"__proto__": hush}}',
+    '\n__proto__: {}',
+  ])('with a key that JavaScript has for itself is refused with its line: %j', (yaml) => {
+    expect(refusal(() => load(yaml))).toBe('FILE, line 2: no key may be named __proto__: choose another name')
+  })
+
   it('that is written in another encoding than UTF-8 is refused', () => {
     writeFileSync(FILE, Buffer.from('stop: {text: Résumé}', 'latin1'))
     expect(() => loadConfig({ config: FILE }, {})).toThrow('is no UTF-8: save it in that encoding')
