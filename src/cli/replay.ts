@@ -191,7 +191,10 @@ function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): s
   return `${number(conversations, 'conversation', 'conversations')}, ${number(calls, 'tool call', 'tool calls')}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
 }
 
-/** Judges all conversations of the files. Lines that hold none are reported and skipped; a file that can't be read is 1. */
+const NOTHING_READ =
+  'governor: no conversation was read: a line is expected to be a JSON object with messages or input, such as a request body\n'
+
+/** Judges all conversations of the files. Returns 1 where a file can't be read or no line holds a conversation; other such lines are reported and skipped. */
 export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
   const { config } = loadConfig(flags, terminal.env)
   const policy = loopPolicyOf(config)
@@ -231,6 +234,10 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
     before += end
   }
   bar.clear()
+  if (count.conversations === 0) {
+    terminal.err(NOTHING_READ)
+    return 1
+  }
   if (!options.json) {
     const isColoured = terminal.isInteractive && !terminal.env['NO_COLOR']
     terminal.out(tableOf(kept, isColoured) + summaryOf(count))

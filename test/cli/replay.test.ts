@@ -123,7 +123,7 @@ describe('governor replay --json', () => {
 
   it('says of every line that it is no JSON where the file as a whole is none', async () => {
     const { err, code } = await governor(['replay', '--json', fileWith('{\n"messages": [\n')])
-    expect(code).toBe(0)
+    expect(code).toBe(1)
     expect(err).toContain('line 1: not JSON')
     expect(err).toContain('line 2: not JSON')
   })
@@ -382,6 +382,19 @@ describe('governor replay', () => {
       `governor: ${missing}: can't be read (no such file)\ngovernor: ${folder}: can't be read (a folder)\n`,
     )
     expect(out).toContain('2 conversations')
+  })
+
+  it.each([
+    ['', []],
+    ['\n\n', ['--json']],
+    ['{"model":"gpt-test"}\n', ['--json']],
+    ['no JSON\n', []],
+  ])('ends with 1 and says what it expects where %j is all there is', async (text, flags) => {
+    const { code, out, err } = await governor(['replay', ...flags, fileWith(text)])
+    expect({ code, out }).toEqual({ code: 1, out: '' })
+    expect(err.split('\n').at(-2)).toBe(
+      'governor: no conversation was read: a line is expected to be a JSON object with messages or input, such as a request body',
+    )
   })
 
   it.each([
