@@ -15,8 +15,8 @@ LABEL org.opencontainers.image.title="Governor" \
       org.opencontainers.image.licenses="MIT"
 WORKDIR /app
 # In a container loopback is nobody else's: Governor listens on all of its addresses, and publishing a port decides who
-# reaches it.
-ENV NODE_ENV=production HOST=0.0.0.0
+# reaches it. The port is set as well, so that the health check knows it whatever the configuration file says.
+ENV NODE_ENV=production HOST=0.0.0.0 PORT=8787
 COPY --from=build /src/node_modules node_modules
 COPY --from=build /src/dist dist
 COPY package.json ./
@@ -25,5 +25,5 @@ USER node
 EXPOSE 8787
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
-  CMD ["node", "-e", "fetch('http://127.0.0.1:' + (process.env.PORT || 8787) + '/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 CMD ["node", "dist/main.js", "start"]

@@ -1,0 +1,65 @@
+/** What Docker makes of this repository, without Docker: the same variables and commands. */
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import http from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { describe, expect, it, onTestFinished } from 'vitest'
+
+type Variables = Readonly<Record<string, string>>
+
+/** One instruction a line. */
+const dockerfile = readFileSync('Dockerfile', 'utf8').replace(/\\\n\s*/g, ' ')
+
+/** The program and its arguments of an instruction, which stand in a JSON list. */
+function commandOf(instruction: string): string[] {
+  const [, list = ''] = new RegExp(`^${instruction}\\b[^[\\n]*(\\[.*\\])$`, 'm').exec(dockerfile) ?? []
+  return JSON.parse(list) as string[]
+}
+
+/** The variables that the image sets. */
+function imageVariables(): Variables {
+  const pairs = [...dockerfile.matchAll(/^ENV (.*)$/gm)].flatMap(([, given = '']) => given.split(' '))
+  return Object.fromEntries(pairs.map((pair) => pair.split('=', 2)))
+}
+
+async function freePort(): Promise<number> {
+  const server = http.createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  await once(server.close(), 'close')
+  return port
+}
+
+/** Starts the image's command with a file that names another port, and runs its health check beside it. */
+async function checkHealth(given: Variables): Promise<{ address: string; status: number | null }> {
+  const folder = mkdtempSync(join(tmpdir(), 'governor-image-'))
+  const file = join(folder, 'governor.yaml')
+  writeFileSync(file, `server: { port: ${await freePort()} }\n`)
+  const env = { ...imageVariables(), HOST: '127.0.0.1', GOVERNOR_CONFIG: file, ...given }
+  const [, ...args] = commandOf('CMD')
+  const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'inherit'] })
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+    rmSync(folder, { recursive: true })
+  })
+  const [line] = await once(createInterface(child.stdout), 'line')
+  const [, ...check] = commandOf('HEALTHCHECK')
+  const { status } = spawnSync(process.execPath, check, { env })
+  return { address: String(JSON.parse(line).address), status }
+}
+
+describe('the image', () => {
+  it('finds itself healthy on the port of PORT, whatever the configuration file says', async () => {
+    const port = String(await freePort())
+    expect(await checkHealth({ PORT: port })).toEqual({ address: `http://127.0.0.1:${port}`, status: 0 })
+  })
+
+  it('listens on the port that it exposes, where nobody names another', () => {
+    const [, exposed] = /^EXPOSE (\d+)$/m.exec(dockerfile) ?? []
+    expect(imageVariables()).toMatchObject({ PORT: exposed, HOST: '0.0.0.0' })
+  })
+})
