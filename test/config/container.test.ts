@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { parse } from 'yaml'
 
 type Variables = Readonly<Record<string, string>>
 
@@ -61,5 +62,23 @@ describe('the image', () => {
   it('listens on the port that it exposes, where nobody names another', () => {
     const [, exposed] = /^EXPOSE (\d+)$/m.exec(dockerfile) ?? []
     expect(imageVariables()).toMatchObject({ PORT: exposed, HOST: '0.0.0.0' })
+  })
+})
+
+describe('docker-compose.yml', () => {
+  const { governor } = parse(readFileSync('docker-compose.yml', 'utf8')).services
+
+  it('passes on the keys that the configuration file may name, and all of .env', () => {
+    const named = [...readFileSync('config/governor.yaml', 'utf8').matchAll(/: \$\{(\w+)\}$/gm)]
+    expect(named.map(([, name]) => name)).toEqual(['OPENAI_API_KEY', 'ANTHROPIC_API_KEY'])
+    // A name alone takes the value of the shell, and stays unset where that has none.
+    for (const [, name = ''] of named) expect([name, governor.environment[name]]).toEqual([name, null])
+    expect(governor.env_file).toEqual([{ path: '.env', required: false }])
+  })
+
+  it('publishes the port that PORT names, and leaves the one inside the container alone', () => {
+    const { PORT, HOST } = governor.environment
+    expect({ PORT, HOST }).toEqual({ PORT: Number(imageVariables()['PORT']), HOST: imageVariables()['HOST'] })
+    expect(governor.ports).toEqual([`127.0.0.1:\${PORT:-8787}:${PORT}`])
   })
 })
