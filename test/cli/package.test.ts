@@ -45,4 +45,8 @@ describe('the package', () => {
     const { status, stdout } = run('npm', ['--silent', 'start', '--', 'check-config', '--port', '1'], '.')
     expect({ status, stdout }).toEqual({ status: 0, stdout: 'config/governor.yaml: valid\n' })
   })
+  it('ends its tests with one line that counts them', () => {
+    const { stdout } = run('npm', ['--silent', 'run', 'test:run', '--', 'test/sse/frames.test.ts'], '.')
+    expect(stdout.trimEnd().split('\n').at(-1)).toMatch(/^[1-9]\d* passed, 0 failed$/)
+  })
 })
