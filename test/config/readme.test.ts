@@ -1,0 +1,107 @@
+/** What the documents show a newcomer, held against what the program takes. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { parse } from 'yaml'
+import { run } from '../../src/cli/cli.ts'
+import { jsonSchema } from '../../src/config/json-schema.ts'
+import { checkConfig } from '../../src/config/load.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const documents = readdirSync('docs').filter((name) => name.endsWith('.md'))
+const files = ['README.md', 'CONTRIBUTING.md', ...documents.map((name) => join('docs', name))]
+const pages = files.map((file) => ({ file, text: readFileSync(file, 'utf8') }))
+
+/** Everything that a pattern's first group finds, with the page where it stands. */
+function found(pattern: RegExp, texts = pages): { file: string; what: string }[] {
+  return texts.flatMap(({ file, text }) =>
+    [...text.matchAll(pattern)].map(([, what = '']) => ({ file, what })),
+  )
+}
+
+interface Node {
+  readonly default?: unknown
+  readonly properties?: Readonly<Record<string, Node>>
+  readonly additionalProperties?: Node | boolean
+}
+
+/** Every key that holds a value, with its default; NAME is any name. */
+function leavesOf(node: Node, path: readonly string[] = []): { key: string; value: unknown }[] {
+  const { properties, additionalProperties: free } = node
+  const inner = properties ?? (typeof free === 'object' && free.properties ? { NAME: free } : undefined)
+  if (!inner) return [{ key: path.join('.'), value: node.default }]
+  return Object.entries(inner).flatMap(([key, child]) => leavesOf(child, [...path, key]))
+}
+
+const quoted = (cell: string) => [...cell.matchAll(/`([^`]+)`/g)].map(([, what = '']) => what)
+
+/** The keys of the README's table, `.b` beside `a.c` being `a.b`, each with the default that it shows, if any. */
+function rowsOf(text: string): Map<string, string | undefined> {
+  const [, table = ''] = /^\| key \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)/m.exec(text) ?? []
+  const rows = table.matchAll(/^\| (.*?) \| (.*?) \|/gm)
+  const entries = [...rows].flatMap(([, names = '', defaults = '']) => {
+    const [first = '', ...others] = quoted(names)
+    const section = first.slice(0, first.lastIndexOf('.'))
+    const values = quoted(defaults)
+    return [first, ...others.map((name) => (name.startsWith('.') ? section + name : name))].map(
+      (key, at): [string, string | undefined] => [key, values.length === 1 ? values[0] : values[at]],
+    )
+  })
+  return new Map(entries)
+}
+
+function shown(value: unknown): string {
+  return Array.isArray(value) ? `[${value.join(', ')}]` : String(value)
+}
+
+describe('the README', () => {
+  it('lists every key of the configuration with its default', () => {
+    const rows = rowsOf(readFileSync('README.md', 'utf8'))
+    for (const { key, value } of leavesOf(jsonSchema())) {
+      // One row may stand for a section.
+      const row = rows.has(key) ? key : key.slice(0, key.lastIndexOf('.'))
+      expect([key, rows.has(row)]).toEqual([key, true])
+      const given = rows.get(row)
+      if (given !== undefined && value !== undefined) expect([key, given]).toEqual([key, shown(value)])
+    }
+  })
+})
+
+describe('the documents', () => {
+  it('show no setting that would be refused', () => {
+    const settings = [
+      ...found(/^ *```yaml\n([\s\S]*?)^ *```$/gm),
+      ...found(/`((?:budget|loop_guard|overflow|overrides|models|stop|server|upstreams): [^`]*)`/g),
+    ]
+    expect(settings.length).toBeGreaterThan(10)
+    for (const { file, what } of settings) {
+      expect(() => checkConfig(parse(what), `${file}: ${what}`)).not.toThrow()
+    }
+  })
+
+  it('show only commands that there are, in the form that works in a clone or where it is installed', async () => {
+    const terminal = captureTerminal()
+    await run(['--help'], terminal)
+    const commands = [...terminal.printed.matchAll(/^ {2}([a-z-]+) /gm)].map(([, name = '']) => name)
+    expect(commands).toContain('check-config')
+    const all = [
+      ...pages,
+      { file: '--help', text: terminal.printed },
+      { file: 'config/governor.yaml', text: readFileSync('config/governor.yaml', 'utf8') },
+    ]
+    const named = found(/(?:npm start --|npx agent-governor) ([a-z-]+)/g, all)
+    expect(named.filter(({ what }) => !what.startsWith('--') && !commands.includes(what))).toEqual([])
+    expect(found(/(npx governor\b|(?<![\w-])governor (?:start|check-config|replay|demo)\b)/g, all)).toEqual(
+      [],
+    )
+    const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'))
+    expect(found(/npm run ([a-z:-]+)/g).filter(({ what }) => !(what in scripts))).toEqual([])
+  })
+
+  it('link to files that there are', () => {
+    const missing = found(/\]\((?!https?:|#)([^)#]+)/g).filter(
+      ({ file, what }) => !existsSync(join(dirname(file), what)),
+    )
+    expect(missing).toEqual([])
+  })
+})
