@@ -35,7 +35,7 @@ const server = z.strictObject({
       'Keys that clients must send (Authorization: Bearer or x-api-key) for upstreams that have an api_key of their own. Empty: anybody who reaches Governor may use them.',
     ),
   max_guarded_body: size
-    .prefault('64mb')
+    .prefault('32mb')
     .describe(
       'Request bodies up to this size are read and guarded; larger ones are relayed unread, and counted.',
     ),

@@ -1,4 +1,5 @@
 /** Whether a model's last words are an answer. */
+import { parseForeign } from './foreign-json.ts'
 
 /**
  * What models wrap their private reasoning in, and the ways they write a tool call as plain text when they
@@ -84,7 +85,7 @@ function isCallSoFar(text: string): boolean {
 function isJsonCall(text: string): boolean {
   if (!isCallSoFar(text)) return false
   try {
-    const value: unknown = JSON.parse(text.replace(/^```(?:json)?|```$/g, ''))
+    const value: unknown = parseForeign(text.replace(/^```(?:json)?|```$/g, ''))
     return Array.isArray(value) ? value.every(isCall) : isCall(value)
   } catch {
     return false

@@ -1,17 +1,12 @@
 /** What a tool call is, however its arguments are written down: key order and white space aside, nothing else. */
+import { countValues, parseForeign } from './foreign-json.ts'
 import { type Hash, hashOf } from './hash.ts'
-
-/** A JSON value as read: scalars are kept as they were written, so that 1.0 is not 1 and no digit is lost. */
-type Node = string | readonly Node[] | ReadonlyMap<string, Node>
-
-/** An object or array that is still open; `key` is the one whose value comes next. */
-interface Open {
-  readonly items: Node[] | Map<string, Node>
-  key: string | undefined
-}
+import { STEPS_PER_VALUE, type Work } from './work.ts'
 
 /** A number, or one of the three names. Bounded by what stands between two delimiters. */
 const SCALAR = /(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])/y
+
+const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/y
 
 const SPACE = /[ \t\n\r]*/y
 
@@ -21,8 +16,11 @@ const CONTROL = /[\u0000-\u001f]/
 
 class NotJson extends Error {}
 
-/** Reads one JSON text from its beginning to its end. Has no recursion, so that no depth is too deep for it. */
-class Reader {
+/**
+ * Writes a JSON text anew, the keys of every object in order. Scalars stay as they were written, so that 1.0 is not 1 and no digit
+ * is lost. Goes as deep as the text, which is bounded.
+ */
+class Rewriter {
   readonly #text: string
   #at = 0
 
@@ -31,86 +29,68 @@ class Reader {
   }
 
   /** @throws {NotJson} */
-  read(): Node {
-    const open: Open[] = []
-    for (;;) {
-      this.#skip(SPACE)
-      let value = this.#opening(open)
-      if (value === undefined) continue
-      // The value may be the last of what is open, and that of what is open around it.
-      for (;;) {
-        const around = open.at(-1)
-        if (around === undefined) {
-          this.#skip(SPACE)
-          if (this.#at < this.#text.length) throw new NotJson()
-          return value
-        }
-        put(around, value)
-        this.#skip(SPACE)
-        if (this.#take(',')) {
-          if (around.items instanceof Map) this.#readKey(around)
-          break
-        }
-        if (!this.#take(around.items instanceof Map ? '}' : ']')) throw new NotJson()
-        open.pop()
-        value = around.items
-      }
-    }
+  write(): string {
+    const written = this.#value()
+    if (this.#at < this.#text.length) throw new NotJson()
+    return written
   }
 
-  /** A whole value, or `undefined` where something was opened whose first value comes next. */
-  #opening(open: Open[]): Node | undefined {
-    if (this.#take('{')) {
-      const items = new Map<string, Node>()
+  #value(): string {
+    this.#skip(SPACE)
+    const written = this.#take('{') ? this.#object() : this.#take('[') ? this.#list() : this.#scalar()
+    this.#skip(SPACE)
+    return written
+  }
+
+  #list(): string {
+    let written = '['
+    this.#skip(SPACE)
+    if (this.#take(']')) return '[]'
+    do written += `${this.#value()},`
+    while (this.#take(','))
+    this.#close(']')
+    return `${written}]`
+  }
+
+  #object(): string {
+    // Where a key stands twice, JSON readers take the last.
+    const members = new Map<string, string>()
+    this.#skip(SPACE)
+    if (this.#take('}')) return '{}'
+    do {
       this.#skip(SPACE)
-      if (this.#take('}')) return items
-      const opened: Open = { items, key: undefined }
-      this.#readKey(opened)
-      open.push(opened)
-      return undefined
-    }
-    if (this.#take('[')) {
-      const items: Node[] = []
+      const key = this.#string()
       this.#skip(SPACE)
-      if (this.#take(']')) return items
-      open.push({ items, key: undefined })
-      return undefined
-    }
-    if (this.#text[this.#at] === '"') return JSON.stringify(this.#string())
+      this.#close(':')
+      members.set(key, this.#value())
+    } while (this.#take(','))
+    this.#close('}')
+    let written = '{'
+    for (const key of [...members.keys()].sort()) written += `${key}:${members.get(key)},`
+    return `${written}}`
+  }
+
+  #scalar(): string {
+    if (this.#text[this.#at] === '"') return this.#string()
     const scalar = this.#skip(SCALAR)
     if (scalar === '') throw new NotJson()
     return scalar
   }
 
-  #readKey(object: Open): void {
-    this.#skip(SPACE)
-    if (this.#text[this.#at] !== '"') throw new NotJson()
-    object.key = this.#string()
-    this.#skip(SPACE)
-    if (!this.#take(':')) throw new NotJson()
-  }
-
+  /** In one way of the many in which a string can be escaped. */
   #string(): string {
-    const start = this.#at
-    let quote = start
-    let backslashes: number
-    do {
-      quote = this.#text.indexOf('"', quote + 1)
-      if (quote === -1) throw new NotJson()
-      backslashes = 0
-      while (this.#text[quote - 1 - backslashes] === '\\') backslashes++
-    } while (backslashes % 2 === 1)
-    this.#at = quote + 1
-    const raw = this.#text.slice(start, quote + 1)
-    if (!raw.includes('\\')) {
-      if (CONTROL.test(raw)) throw new NotJson()
-      return raw.slice(1, -1)
-    }
+    const raw = this.#skip(STRING)
+    if (raw === '' || CONTROL.test(raw)) throw new NotJson()
+    if (!raw.includes('\\')) return raw
     try {
-      return String(JSON.parse(raw))
+      return JSON.stringify(JSON.parse(raw))
     } catch {
       throw new NotJson()
     }
+  }
+
+  #close(character: string): void {
+    if (!this.#take(character)) throw new NotJson()
   }
 
   #take(character: string): boolean {
@@ -127,38 +107,6 @@ class Reader {
   }
 }
 
-/** Where a key stands twice, JSON readers take the last. */
-function put(open: Open, value: Node): void {
-  if (!(open.items instanceof Map)) open.items.push(value)
-  else if (open.key !== undefined) open.items.set(open.key, value)
-}
-
-function byKey([a]: readonly [string, Node], [b]: readonly [string, Node]): number {
-  return a < b ? -1 : a > b ? 1 : 0
-}
-
-/** Writes a value with the keys of every object in order. What is left to write is a stack of its own. */
-function write(root: Node): string {
-  const written: string[] = []
-  const left: (Node | { readonly literal: string })[] = [root]
-  for (let next = left.pop(); next !== undefined; next = left.pop()) {
-    if (typeof next === 'string') written.push(next)
-    else if ('literal' in next) written.push(next.literal)
-    else if (next instanceof Map) {
-      left.push({ literal: '}' })
-      for (const [key, value] of [...next].sort(byKey).reverse()) {
-        left.push({ literal: ',' }, value, { literal: `${JSON.stringify(key)}:` })
-      }
-      left.push({ literal: '{' })
-    } else {
-      left.push({ literal: ']' })
-      for (const value of (next as readonly Node[]).toReversed()) left.push({ literal: ',' }, value)
-      left.push({ literal: '[' })
-    }
-  }
-  return written.join('')
-}
-
 /** An object with one text, in characters that are written as they are. */
 const ONE_TEXT = /^\{ ?"([ !#-[\]-~]*)": ?"([ !#-[\]-~]*)" ?\}$/
 
@@ -171,7 +119,7 @@ function writeTexts(text: string): string | undefined {
   if (one) return `{"${one[1]}":"${one[2]}",}`
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = parseForeign(text)
   } catch {
     return undefined
   }
@@ -185,18 +133,18 @@ function writeTexts(text: string): string | undefined {
   return `${written}}`
 }
 
-/** Longer arguments are not read twice. */
-const MAX_FAST = 65_536
-
 /**
- * The arguments with the keys of every object sorted and without white space; text that is not JSON stays as it is.
- * For comparing only: every value is followed by a comma.
+ * The arguments with the keys of every object sorted and without white space; text that is not JSON stays as it is, and
+ * so does what is too long or too deep to be read. For comparing only: every value is followed by a comma.
  */
-export function canonicalArguments(text: string): string {
-  const texts = text.length <= MAX_FAST ? writeTexts(text) : undefined
+export function canonicalArguments(text: string, work?: Work): string {
+  const values = countValues(text)
+  if (values === undefined) return text
+  work?.spend(values * STEPS_PER_VALUE)
+  const texts = writeTexts(text)
   if (texts !== undefined) return texts
   try {
-    return write(new Reader(text).read())
+    return new Rewriter(text).write()
   } catch (error) {
     if (error instanceof NotJson) return text
     throw error
@@ -204,11 +152,11 @@ export function canonicalArguments(text: string): string {
 }
 
 /** The call of `tool` with these arguments as one text: equal for equal calls, and for no others. */
-export function canonicalCall(tool: string, argumentsText: string): string {
-  return `${tool.length}:${tool}${canonicalArguments(argumentsText)}`
+export function canonicalCall(tool: string, argumentsText: string, work?: Work): string {
+  return `${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`
 }
 
 /** Names the call of `tool` with these arguments, given as the model wrote them: JSON or not, empty or not. Source: sha256. */
-export function callHash(tool: string, argumentsText: string): Hash {
-  return hashOf(canonicalCall(tool, argumentsText))
+export function callHash(tool: string, argumentsText: string, work?: Work): Hash {
+  return hashOf(canonicalCall(tool, argumentsText, work))
 }

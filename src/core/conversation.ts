@@ -5,6 +5,7 @@
  * body. Provider vocabulary ends here: a dialect maps its own shapes onto these.
  */
 import type { Hash } from './hash.ts'
+import type { Work } from './work.ts'
 
 /**
  * `tool` is a message that only carries tool results; `system` includes OpenAI's `developer`. `part` belongs to the
@@ -36,6 +37,8 @@ export interface RawResult {
 }
 
 export interface Conversation {
+  /** Takes note of what is decoded; unset where nobody waits. */
+  readonly work?: Work
   /** The model asked for; empty where the request names none. */
   readonly model: string
   /** The client asked for server-sent events. */

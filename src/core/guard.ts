@@ -3,8 +3,17 @@
  * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
  */
 import { callHash } from './call.ts'
+import {
+  type Called,
+  callsAt,
+  type Looking,
+  lookingAt,
+  messagesOf,
+  resultBefore,
+  resultsAfter,
+} from './called.ts'
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
-import { addGiven, addShown, type Given, isBrief, isUnfinished } from './given.ts'
+import { isBrief, isUnfinished } from './given.ts'
 import type { Hash } from './hash.ts'
 import { isInTrail, type Trail, withPoll } from './loop.ts'
 import {
@@ -15,18 +24,18 @@ import {
   type LoopMemory,
   type LoopPolicy,
   type MadeCall,
-  madeCall,
   NO_LOOP,
   observeStep,
   type Refusal,
   refuseCalls,
 } from './loop-guard.ts'
 import { refusalText } from './loop-notice.ts'
-import { answeredCalls, exemptBy, type KnownCall, referredTo, withMade } from './made.ts'
+import { answeredCalls, type KnownCall, withMade } from './made.ts'
 import { withNewest } from './newest.ts'
 import { nameOutcome } from './outcome.ts'
 import { hashOfStep, humanWords, type Reading } from './reading.ts'
 import type { ScaffoldRegistry } from './scaffolding.ts'
+import { TooMuchToRead } from './work.ts'
 
 /** What a thread remembers for the guard; plain JSON, bounded. */
 export interface Guarded {
@@ -60,8 +69,6 @@ export const UNGUARDED: Guarded = {
 
 /** How many assistant messages are remembered by name. */
 const MAX_KNOWN = 16
-/** Of a transcript that nothing is known of, so many messages more than a window of calls and results are looked at. */
-const BEYOND_WINDOW = 4
 
 /** A request's transcript, as far as the guard needs it. Pure: it may be read more than once. */
 export interface Transcript {
@@ -71,76 +78,6 @@ export interface Transcript {
   readonly registry: ScaffoldRegistry
   /** Names what the request goes on from, where that is not in it: its results belong to calls of an earlier response. */
   readonly goesOnFrom: Hash | undefined
-}
-
-/** The results that stand after an assistant message, or, after -1, those that the input begins with. */
-function resultsAfter(conversation: Conversation, index: number): readonly Given[] {
-  const found: Given[] = []
-  for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
-    addGiven(found, conversation, at)
-    addShown(found, conversation, at)
-  }
-  return found
-}
-
-/** Of so few results a call's own is found without a map. */
-const FEW = 8
-
-/** Finds results by the ids of their calls; where one id has several, the last. */
-function resultFinder(results: readonly Given[]): (id: string) => Given | undefined {
-  if (results.length <= FEW) return (id) => results.findLast(({ callId }) => callId === id)
-  const byId = new Map(results.map((result) => [result.callId, result]))
-  return (id) => byId.get(id)
-}
-
-/** A call in the transcript, and its result if there is one. */
-interface Called {
-  readonly id: string
-  readonly made: MadeCall
-  readonly result: Given | undefined
-}
-
-function callsAt(
-  conversation: Conversation,
-  index: number,
-  policy: LoopPolicy,
-  known: readonly KnownCall[] = [],
-): Called[] {
-  const resultOf = resultFinder(resultsAfter(conversation, index))
-  const called: Called[] = []
-  for (const call of conversation.calls(index)) {
-    const meant = referredTo(known, call)
-    if (meant) called.push({ id: meant.id, made: exemptBy(policy, meant), result: resultOf(meant.id) })
-    // Of a reference that leads nowhere nothing can be said.
-    else if (call.name !== '' || call.item === undefined)
-      called.push({ id: call.id, made: madeCall(call, policy), result: resultOf(call.id) })
-  }
-  return called
-}
-
-/** The newest result of a call before a message that passes `isIt`, as far back as loops are looked for. */
-function resultBefore(
-  conversation: Conversation,
-  index: number,
-  call: Hash,
-  policy: LoopPolicy,
-  isIt: (result: Given) => boolean,
-): Given | undefined {
-  // Where responses come in parts there are some more of them.
-  const reach = messagesOf(policy) * (conversation.hasParts ? 2 : 1)
-  for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
-    if (conversation.role(at) !== 'assistant') continue
-    const same = callsAt(conversation, at, policy).find(
-      ({ made, result }) => made.call === call && result !== undefined && isIt(result),
-    )
-    if (same) return same.result
-  }
-  return undefined
-}
-
-/** Messages that hold a window of calls and results, one to a message, and some more. */
-function messagesOf({ windowSize }: LoopPolicy): number {
-  return 2 * windowSize + BEYOND_WINDOW
 }
 
 /**
@@ -162,29 +99,28 @@ function mattersWhetherUnfinished(
 /** Was the newest call made once, and did its tool say that something is going on? */
 function wasUnfinished(
   { streak }: Trail,
-  conversation: Conversation,
+  looking: Looking,
   index: number,
   { tool, call }: MadeCall,
-  policy: LoopPolicy,
 ): boolean {
   if (streak?.call !== call || streak.any !== 1 || streak.isPoll) return false
-  const before = resultBefore(conversation, index, call, policy, () => true)
+  const before = resultBefore(looking, index, call, () => true)
   return before !== undefined && isUnfinished(before, tool)
 }
 
 /** Takes in what one response called. */
 function observeAt(
   memory: LoopMemory,
-  conversation: Conversation,
+  looking: Looking,
   index: number,
-  policy: LoopPolicy,
-  known: readonly KnownCall[] | undefined,
+  known: readonly KnownCall[] = [],
 ): ReturnType<typeof observeStep> {
+  const { conversation, policy } = looking
   let { trail } = memory
   const calls: LoopCall[] = []
-  const called = callsAt(conversation, index, policy, known)
+  const called = known.length > 0 ? callsAt(conversation, index, policy, known) : looking.callsAt(index)
   // What was referred to is not found again.
-  const isLookedFor = (known && known.length > 0) || mattersWhetherUnfinished(memory, called, policy)
+  const isLookedFor = known.length > 0 || mattersWhetherUnfinished(memory, called, policy)
   const counted = called.length > 1 ? new Set<Hash>() : undefined
   for (const { id, made, result } of called) {
     if (made.isExempt) continue
@@ -196,11 +132,16 @@ function observeAt(
       calls.push({ id, tool, call, outcome: '', isPoll, isChange })
       continue
     }
-    const named = nameOutcome(trail, call, result, policy.volatile, (isIt) =>
-      resultBefore(conversation, index, call, policy, isIt),
+    const named = nameOutcome(
+      trail,
+      call,
+      result,
+      policy.volatile,
+      (isIt) => resultBefore(looking, index, call, isIt),
+      conversation.work,
     )
     trail = named.trail
-    if (isLookedFor && wasUnfinished(trail, conversation, index, made, policy)) trail = withPoll(trail)
+    if (isLookedFor && wasUnfinished(trail, looking, index, made)) trail = withPoll(trail)
     const isWaiting = isPoll || (isLookedFor && isUnfinished(result, tool))
     calls.push({
       id,
@@ -227,11 +168,34 @@ function firstNew({ known, at }: Guarded, { conversation, reading }: Transcript,
   return newest ? newest.index + 1 : oldest
 }
 
-/** Takes in what a request shows that was not known. The same request again changes nothing. */
-export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy): Guarded {
+/**
+ * Takes in what a request shows that was not known. The same request again changes nothing. Where that is more than may be read in
+ * one go, all of it is left out, and `leftOut` is told.
+ */
+export function guard(
+  guarded: Guarded,
+  transcript: Transcript,
+  policy: LoopPolicy,
+  leftOut: () => void = () => {},
+): Guarded {
+  try {
+    return takeIn(guarded, transcript, policy)
+  } catch (error) {
+    if (!(error instanceof TooMuchToRead)) throw error
+    leftOut()
+    transcript.conversation.work?.paused()
+    const newest = transcript.reading.assistants.at(-1)
+    if (newest?.hash === undefined) return guarded
+    const known = withNewest(guarded.known, newest.hash, MAX_KNOWN)
+    return { ...guarded, known, at: newest.index, finding: undefined }
+  }
+}
+
+function takeIn(guarded: Guarded, transcript: Transcript, policy: LoopPolicy): Guarded {
   const { conversation, reading, registry, goesOnFrom } = transcript
   const from = firstNew(guarded, transcript, startOfNewest(conversation, messagesOf(policy)))
   const last = lastMessage(conversation)
+  const looking = lookingAt(conversation, policy)
   const { made } = guarded
   let { memory, finding, untold, told, at } = guarded
   let { known } = guarded
@@ -240,7 +204,7 @@ export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPoli
     at = -1
     told = untold
     untold = undefined
-    const calls = answeredCalls(made ?? [], resultsAfter(conversation, -1), policy)
+    const calls = answeredCalls(made ?? [], resultsAfter(conversation, -1), policy, conversation.work)
     ;({ memory, finding } = observeStep(memory, calls, policy))
   }
   for (let index = from; index < conversation.length; index++) {
@@ -258,7 +222,7 @@ export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPoli
     at = index
     told = untold
     untold = undefined
-    ;({ memory, finding } = observeAt(memory, conversation, index, policy, made))
+    ;({ memory, finding } = observeAt(memory, looking, index, made))
   }
   return { memory, known, at, finding, made, untold, told, refusedIn: guarded.refusedIn }
 }

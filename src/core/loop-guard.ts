@@ -23,6 +23,7 @@ import {
 } from './loop.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notice.ts'
 import { outcomeHash, type Volatile } from './volatile.ts'
+import type { Work } from './work.ts'
 
 /** `observe` finds loops and says nothing, `warn` tells the model, `enforce` refuses calls as well. */
 export type LoopMode = 'observe' | 'warn' | 'enforce'
@@ -125,10 +126,11 @@ export function loopCall(
   { tool, call, isPoll, isChange, isExempt }: MadeCall,
   result: string | undefined,
   policy: LoopPolicy,
+  work?: Work,
 ): LoopCall | undefined {
   if (isExempt) return undefined
   if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange }
-  const outcome = outcomeHash(result, policy.volatile)
+  const outcome = outcomeHash(result, policy.volatile, work)
   const isWaiting = isPoll || saysUnfinished(result, tool)
   return { id, tool, call, outcome, isPoll: isWaiting, isChange, isBrief: saysLittle(result) }
 }

@@ -4,6 +4,7 @@
  */
 import type { ToolCall, ToolResult } from './conversation.ts'
 import { type LoopCall, type LoopPolicy, loopCall, type MadeCall, madeCall } from './loop-guard.ts'
+import type { Work } from './work.ts'
 
 /** A call without its arguments: its name among others, and what was read in them. */
 export interface KnownCall extends Omit<MadeCall, 'isExempt'> {
@@ -40,10 +41,11 @@ export function answeredCalls(
   known: readonly KnownCall[],
   results: readonly ToolResult[],
   policy: LoopPolicy,
+  work?: Work,
 ): LoopCall[] {
   return results.flatMap(({ callId, text }) => {
     const call = known.find(({ id }) => id === callId)
-    const read = call && loopCall(callId, exemptBy(policy, call), text, policy)
+    const read = call && loopCall(callId, exemptBy(policy, call), text, policy, work)
     return read ? [read] : []
   })
 }

@@ -6,6 +6,7 @@ import { exactName, type Given, hasExactName } from './given.ts'
 import type { Hash } from './hash.ts'
 import { renameOutcome, type Trail } from './loop.ts'
 import { isMasked, outcomeHash, type Volatile } from './volatile.ts'
+import type { Work } from './work.ts'
 
 /** Was the call made before, with results other than the one of this name? `'same'`: with this one. */
 function earlierResults({ window, streak }: Trail, call: Hash, exact: Hash): 'none' | 'same' | 'others' {
@@ -39,6 +40,7 @@ export function nameOutcome(
   result: Given,
   volatile: Volatile,
   earlier: (isIt: (result: Given) => boolean) => Given | undefined,
+  work?: Work,
 ): { readonly trail: Trail; readonly outcome: Hash } {
   const exact = exactName(result, volatile)
   if (volatile === 'none' || earlierResults(trail, call, exact) !== 'others') return { trail, outcome: exact }
@@ -46,7 +48,7 @@ export function nameOutcome(
   for (const name of knownNames(trail, call)) {
     if (name === '' || isMasked(name)) continue
     const same = earlier((candidate) => hasExactName(candidate, name))
-    if (same) named = renameOutcome(named, call, name, outcomeHash(same.text, volatile))
+    if (same) named = renameOutcome(named, call, name, outcomeHash(same.text, volatile, work))
   }
-  return { trail: named, outcome: outcomeHash(result.text, volatile) }
+  return { trail: named, outcome: outcomeHash(result.text, volatile, work) }
 }

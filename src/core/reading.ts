@@ -111,18 +111,24 @@ function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly I
   return known.length === 0 ? added : [...known, ...added]
 }
 
-/** Goes on from a reading of a conversation's first messages to that of its first `length`. */
+/**
+ * Goes on from a reading of a conversation's first messages to that of its first `length`. `mayPause`: or to that of fewer, where
+ * others should have their turn first.
+ */
 export function readOn(
   from: Reading,
   conversation: Conversation,
   length: number,
   registry: ScaffoldRegistry,
+  mayPause = false,
 ): Reading {
   if (length <= from.length) return from
   let { asked, beginning, steps, toolCalls, newToolCalls, endsInHuman } = from
   const humans: Hash[] = []
   const assistants: Step[] = []
-  for (let index = from.length; index < length; index++) {
+  let index = from.length
+  for (; index < length; index++) {
+    if (mayPause && index > from.length && conversation.work?.isDue) break
     endsInHuman = false
     const role = conversation.role(index)
     if (role === 'assistant') {
@@ -145,7 +151,7 @@ export function readOn(
     endsInHuman = true
   }
   return {
-    length,
+    length: index,
     system: from.system,
     humans: grown(from.humans, humans),
     asked,

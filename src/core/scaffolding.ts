@@ -110,13 +110,17 @@ function withoutLeading(text: string, ended: Patterns): string | undefined {
   return undefined
 }
 
+/** More texts than any harness puts before a person's are not taken off. */
+const MAX_ENDED = 256
+
 function withoutEnded(text: string, { ended }: ScaffoldRegistry): string {
   let rest = text.trim()
-  for (;;) {
+  for (let taken = 0; taken < MAX_ENDED; taken++) {
     const next = withoutLeading(rest, ended)
     if (next === undefined) return rest
     rest = next
   }
+  return rest
 }
 
 /** Where the folded text ends that stands `at`; -1 where another text stands there. */

@@ -4,6 +4,7 @@
  */
 import { type Hash, hashOfText } from './hash.ts'
 import { withoutNotices } from './loop-notice.ts'
+import type { Work } from './work.ts'
 
 /** `default` masks what is listed here and sorts the lines; `none` compares results letter by letter. */
 export type Volatile = 'default' | 'none'
@@ -119,8 +120,9 @@ export function exactHash(result: string): Hash {
   return hashOfText(withoutNotices(result))
 }
 
-/** Names what a tool answered. */
-export function outcomeHash(result: string, volatile: Volatile): Hash {
+/** Names what a tool answered. @throws {TooMuchToRead} */
+export function outcomeHash(result: string, volatile: Volatile, work?: Work): Hash {
   if (volatile === 'none') return exactHash(result)
+  work?.search(result.length)
   return (MASKED + hashOfText(maskVolatile(withoutNotices(result)))) as Hash
 }

@@ -4,11 +4,11 @@ import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../cor
 import type { Hash } from '../core/hash.ts'
 import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
+import type { Work } from '../core/work.ts'
+import { decodeAtToCompare, decodeStringToCompare, decodeToCompare } from '../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
 import {
-  decode,
-  decodeStringIn,
   firstElement,
   firstKey,
   isKey,
@@ -29,7 +29,6 @@ import { openChatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
 import {
   addText,
-  decodeAt,
   fieldOf,
   holdsItems,
   isNull,
@@ -75,7 +74,7 @@ export interface ChatItem extends ListedItem {
 type Index = ListIndex<ChatItem>
 
 /** Reads what a message is, its text and calls unread. */
-function readItem(json: Buffer, at: number): ChatItem {
+function readItem(json: Buffer, at: number, work: Work): ChatItem {
   let role: Role = 'system'
   let content = 0
   let contentEnd = 0
@@ -86,6 +85,7 @@ function readItem(json: Buffer, at: number): ChatItem {
   let name = 0
   let key = firstKey(json, at)
   while (json[key] === QUOTE) {
+    work.spend(1)
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
     let end = -1
@@ -105,6 +105,7 @@ function readItem(json: Buffer, at: number): ChatItem {
         let call = firstElement(json, value)
         while (json[call] !== CLOSE_BRACKET) {
           listed++
+          work.spend(1)
           call = nextElement(json, skipValue(json, call))
         }
         end = call + 1
@@ -131,13 +132,15 @@ class ChatConversation implements Conversation {
   readonly streams: boolean
   readonly offersTools: boolean
   readonly length: number
+  readonly work: Work
   readonly #json: Buffer
   readonly #items: readonly ChatItem[]
   /** By how far from the end a message is: those at the end are asked for most. */
   readonly #texts: (readonly string[])[] = []
   readonly #calls: (readonly ToolCall[])[] = []
 
-  constructor({ json, fields, items }: Index) {
+  constructor({ json, fields, items, work }: Index) {
+    this.work = work
     this.model = stringAt(json, member(fields, 'model')?.value.start)
     this.streams = isTrue(json, member(fields, 'stream')?.value)
     this.offersTools =
@@ -177,14 +180,14 @@ class ChatConversation implements Conversation {
     if (!item || item.content === 0) return NO_TEXTS
     const start = item.start + item.content
     if (this.#json[start] !== QUOTE) return textsOfParts(this.#partsOf(item))
-    return [decodeStringIn(this.#json, { start, end: item.start + item.contentEnd })]
+    return [decodeStringToCompare(this.#json, { start, end: item.start + item.contentEnd }, this.work)]
   }
 
   /** A content that is a list, decoded; `undefined` where it is none. */
   #partsOf(item: ChatItem): unknown {
     const start = item.start + item.content
     if (item.content === 0 || this.#json[start] !== OPEN_BRACKET) return undefined
-    return decode(this.#json, { start, end: item.start + item.contentEnd })
+    return decodeToCompare(this.#json, { start, end: item.start + item.contentEnd }, this.work)
   }
 
   pictures(at: number): readonly string[] {
@@ -203,8 +206,11 @@ class ChatConversation implements Conversation {
   }
 
   #callsAt(item: ChatItem): readonly ToolCall[] {
-    const listed = item.calls > 0 ? listedCalls(decodeAt(this.#json, item.start + item.calls)) : NO_CALLS
-    return listed.length > 0 ? listed : callsOf(decode(this.#json, item) as ChatMessage)
+    const listed =
+      item.calls > 0
+        ? listedCalls(decodeAtToCompare(this.#json, item.start + item.calls, this.work))
+        : NO_CALLS
+    return listed.length > 0 ? listed : callsOf(decodeToCompare(this.#json, item, this.work) as ChatMessage)
   }
 
   results(at: number): readonly ToolResult[] {

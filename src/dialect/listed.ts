@@ -1,10 +1,13 @@
 /** What the dialects have in common whose requests are an object with a list of messages. */
 import type { Role } from '../core/conversation.ts'
+import { MAX_LENGTH } from '../core/foreign-json.ts'
+import { TooMuchToRead, type Work } from '../core/work.ts'
+import { decodeToCompare } from '../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../json/edit.ts'
 import type { KnownItems, ListReader, OpenList } from '../json/list.ts'
 import {
   decode,
-  decodeString,
+  decodeStringIn,
   elements,
   isPlainly,
   kindAt,
@@ -13,7 +16,7 @@ import {
   members,
   type Span,
   skipSpace,
-  skipValue,
+  skipString,
 } from '../json/scan.ts'
 import type { Recall } from './dialect.ts'
 
@@ -26,6 +29,7 @@ const CLOSE_BRACKET = 0x5d
 /** A request by its top-level fields. */
 interface Fields {
   readonly json: Buffer
+  readonly work: Work
   readonly fields: readonly Member[]
 }
 
@@ -46,7 +50,7 @@ function roleNamed(name: string, roles: readonly NamedRole[]): Role | undefined 
 export function roleOf(json: Buffer, start: number, end: number, roles: readonly NamedRole[]): Role {
   if (json[start] !== QUOTE) return 'system'
   for (const [name, role] of roles) if (isPlainly(json, start, end, name)) return role
-  return roleNamed(decodeString(json, start), roles) ?? 'system'
+  return roleNamed(stringAt(json, start), roles) ?? 'system'
 }
 
 export const NOTHING = Buffer.alloc(0)
@@ -71,7 +75,7 @@ function headOf(list: OpenList<ListedItem>): Span | undefined {
 /** How a request's list is read where something may be known of it; what is remembered under a dialect's name was read by it. */
 export function listReader<Item extends ListedItem>(
   key: string,
-  readItem: (json: Buffer, at: number) => Item,
+  readItem: ListReader<Item>['readItem'],
   recall: Recall | undefined,
 ): ListReader<Item> {
   if (!recall) return { key, readItem }
@@ -104,14 +108,11 @@ export function holdsItems(json: Buffer, value: Span | undefined): boolean {
   return json[skipSpace(json, value.start + 1)] !== CLOSE_BRACKET
 }
 
-/** Decodes the value that starts `at`. */
-export function decodeAt(json: Buffer, at: number): unknown {
-  return decode(json, { start: at, end: skipValue(json, at) })
-}
-
-/** The text that the value at `at` is; empty where it is none. */
+/** The name or id that the value at `at` is; empty where it is none, as what is longer than any is. */
 export function stringAt(json: Buffer, at: number | undefined): string {
-  return at !== undefined && json[at] === QUOTE ? decodeString(json, at) : ''
+  if (at === undefined || json[at] !== QUOTE) return ''
+  const end = skipString(json, at)
+  return end - at > MAX_LENGTH ? '' : decodeStringIn(json, { start: at, end })
 }
 
 export function isTrue(json: Buffer, value: Span | undefined): boolean {
@@ -122,10 +123,15 @@ export function isNull(json: Buffer, at: number): boolean {
   return json[at] === LETTER_N
 }
 
-/** Decodes the top-level field of a name; `undefined` where there is none. */
-export function fieldOf({ json, fields }: Fields, name: string): unknown {
+/** Decodes the top-level field of a name; `undefined` where there is none, or more in it than any API takes. */
+export function fieldOf({ json, work, fields }: Fields, name: string): unknown {
   const value = member(fields, name)?.value
-  return value && decode(json, value)
+  try {
+    return value && decodeToCompare(json, value, work)
+  } catch (error) {
+    if (error instanceof TooMuchToRead) return undefined
+    throw error
+  }
 }
 
 /** Puts a text at the end of a content, a string or a list of parts; `undefined` where its form can't take one. */

@@ -1,8 +1,10 @@
 /** What Messages requests hold in a message: one text, or a list of blocks. Read by their bytes, decoded when asked for. */
 import type { ToolCall, ToolResult } from '../core/conversation.ts'
+import { STEPS_PER_VALUE, type Work } from '../core/work.ts'
+import { decodeStringToCompare, decodeToCompare } from '../json/compare.ts'
 import {
   decode,
-  decodeString,
+  decodeStringIn,
   firstElement,
   firstKey,
   isKey,
@@ -17,6 +19,7 @@ import {
   skipValue,
   valueAfter,
 } from '../json/scan.ts'
+import { stringAt } from './listed.ts'
 import { likenessesOf, resultText } from './parts.ts'
 import { isObject, type Json, objectsOf, textOf } from './shape.ts'
 
@@ -33,6 +36,7 @@ export interface Block extends Span {
 /** The content of a message, as far as it was looked at. */
 export interface Content {
   readonly json: Buffer
+  readonly work: Work | undefined
   /** Unset where the message has none. */
   readonly value: Span | undefined
   /** Empty where the content is a text. */
@@ -45,14 +49,16 @@ const TYPES = ['text', 'tool_use', 'tool_result', 'thinking', 'image']
 function typeAt(json: Buffer, start: number, end: number): string {
   if (json[start] !== QUOTE) return ''
   for (const type of TYPES) if (isPlainly(json, start, end, type)) return type
-  return decodeString(json, start)
+  return stringAt(json, start)
 }
 
-function blockAt(json: Buffer, at: number): Block {
+function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
+  work?.spend(STEPS_PER_VALUE)
   if (json[at] !== OPEN_BRACE) return { type: '', start: at, end: skipValue(json, at) }
   let type = ''
   let key = firstKey(json, at)
   while (json[key] === QUOTE) {
+    work?.spend(1)
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
     const end = skipValue(json, value)
@@ -63,20 +69,21 @@ function blockAt(json: Buffer, at: number): Block {
 }
 
 /** Reads the content that starts at `start`. @throws {JsonScanError} */
-export function contentAt(json: Buffer, start: number): Content {
-  if (json[start] !== OPEN_BRACKET) return { json, value: { start, end: skipValue(json, start) }, blocks: [] }
+export function contentAt(json: Buffer, start: number, work?: Work): Content {
+  if (json[start] !== OPEN_BRACKET)
+    return { json, work, value: { start, end: skipValue(json, start) }, blocks: [] }
   const blocks: Block[] = []
   let at = firstElement(json, start)
   while (json[at] !== CLOSE_BRACKET) {
-    const block = blockAt(json, at)
+    const block = blockAt(json, at, work)
     blocks.push(block)
     at = nextElement(json, block.end)
   }
-  return { json, value: { start, end: at + 1 }, blocks }
+  return { json, work, value: { start, end: at + 1 }, blocks }
 }
 
-function blockOf({ json }: Content, block: Block): Json {
-  const value = decode(json, block)
+function blockOf({ json, work }: Content, block: Block): Json {
+  const value = work ? decodeToCompare(json, block, work) : decode(json, block)
   return isObject(value) ? value : {}
 }
 
@@ -89,24 +96,26 @@ export function countOf({ blocks }: Content, type: string): number {
 
 /** The texts of a content, without reasoning, calls, results and documents. */
 export function textsOf(content: Content): string[] {
-  const { json, value, blocks } = content
-  if (value && kindAt(json, value) === 'string') return [textOf(decode(json, value))]
+  const { json, value, blocks, work } = content
+  if (value && kindAt(json, value) === 'string')
+    return [work ? decodeStringToCompare(json, value, work) : decodeStringIn(json, value)]
   return blocks.filter(({ type }) => type === 'text').map((block) => textOf(blockOf(content, block)['text']))
 }
 
 /** The calls that the client is to make; what the provider runs itself (`server_tool_use`, MCP) is none. */
 export function callsOf(content: Content): ToolCall[] {
-  const { json, blocks } = content
+  const { json, blocks, work } = content
   return blocks
     .filter(({ type }) => type === 'tool_use')
     .map((block) => {
-      const fields = members(json, block)
+      const fields = members(json, block, work)
       const text = (name: string): string => {
         const value = member(fields, name)?.value
-        return value ? textOf(decode(json, value)) : ''
+        return stringAt(json, value?.start)
       }
       // As it was written: decoding would lose digits.
       const input = member(fields, 'input')?.value
+      if (input) work?.decode(input.end - input.start)
       const args = input ? json.toString('utf8', input.start, input.end) : ''
       return { id: text('id'), name: text('name'), arguments: args }
     })

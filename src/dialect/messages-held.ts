@@ -1,4 +1,5 @@
 /** Messages responses as their provider may keep them and as the input shows them. */
+import { parseForeign } from '../core/foreign-json.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { HeldCalls, RefusedRound } from './dialect.ts'
 import { callsOf, contentAt } from './messages-content.ts'
@@ -14,7 +15,7 @@ interface Said {
 
 export function heldOf(said: Said): HeldCalls {
   const content = contentAt(Buffer.from(said.content), 0)
-  const text = answerText(contentOf({ content: JSON.parse(said.content) }))
+  const text = answerText(contentOf({ content: parseForeign(said.content, said.content.length) }))
   const { id } = said
   return { calls: callsOf(content), text, message: said, ...(id === '' ? {} : { id }) }
 }
@@ -93,7 +94,7 @@ export function createAssembly() {
         .map(({ start, grown, json }) => {
           const whole = Buffer.from(JSON.stringify({ ...start, ...Object.fromEntries(grown) }))
           if (json === '') return whole.toString()
-          JSON.parse(json)
+          parseForeign(json, json.length)
           return withMembers(whole, { input: json }).toString()
         })
       return `[${written.join(',')}]`

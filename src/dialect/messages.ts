@@ -4,6 +4,7 @@ import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversat
 import type { Hash } from '../core/hash.ts'
 import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
+import type { Work } from '../core/work.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
 import { indexList, type ListIndex } from '../json/list.ts'
 import {
@@ -70,16 +71,17 @@ interface MessageItem extends ListedItem {
 type Index = ListIndex<MessageItem>
 
 /** Reads what a message consists of in one pass, its texts, calls and results undecoded. */
-function readItem(json: Buffer, at: number): MessageItem {
+function readItem(json: Buffer, at: number, work: Work): MessageItem {
   let role: Role = 'system'
   let content: Content | undefined
   let key = firstKey(json, at)
   while (json[key] === QUOTE) {
+    work.spend(1)
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
     let end: number
     if (isKey(json, key, keyEnd, 'content')) {
-      content = contentAt(json, value)
+      content = contentAt(json, value, work)
       end = content.value?.end ?? value
     } else {
       end = skipValue(json, value)
@@ -116,6 +118,7 @@ const NO_TEXTS: readonly string[] = []
 const SYSTEM_TEXTS = new KnownTexts()
 
 class MessagesConversation implements Conversation {
+  readonly work: Work
   readonly model: string
   readonly streams: boolean
   readonly offersTools: boolean
@@ -125,7 +128,8 @@ class MessagesConversation implements Conversation {
 
   /** `goesOn`: it is a thread's that the provider keeps. */
   constructor(index: Index, goesOn: boolean) {
-    const { json, items, fields } = index
+    const { json, items, fields, work } = index
+    this.work = work
     this.model = stringAt(json, member(fields, 'model')?.value.start)
     this.streams = isTrue(json, member(fields, 'stream')?.value)
     // A thread keeps the tools it was begun with.
@@ -153,12 +157,12 @@ class MessagesConversation implements Conversation {
   content(at: number): Content {
     const known = this.#contents.get(at)
     if (known) return known
-    const { json, items } = this.#index
+    const { json, items, work } = this.#index
     const item = items[at]
     const isEmpty = !item || item.content === 0
     const content = isEmpty
-      ? { json, value: undefined, blocks: [] }
-      : contentAt(json, item.start + item.content)
+      ? { json, work, value: undefined, blocks: [] }
+      : contentAt(json, item.start + item.content, work)
     this.#contents.set(at, content)
     return content
   }

@@ -1,7 +1,7 @@
 /** How a conversation goes on after calls that Governor answered itself. */
 import { appendElement, type Edit, prependElement, setMember } from '../json/edit.ts'
 import type { ListIndex } from '../json/list.ts'
-import { kindAt, type Span } from '../json/scan.ts'
+import { kindAt, member, members, type Span } from '../json/scan.ts'
 import type { RefusedRound } from './dialect.ts'
 import { callOfItem, isClientCall } from './responses-shape.ts'
 import { isObject, type Json, objectsOf, textOf } from './shape.ts'
@@ -124,9 +124,11 @@ export function resultsIn({
   const results = items.filter(({ isResult }) => isResult)
   const texts = results.map(({ start, end }) => json.toString('utf8', start, end))
   if (texts.reduce((sum, text) => sum + text.length, 0) <= MAX_UNSENT) return texts
-  return texts.map((text) => {
-    const item = JSON.parse(text) as Json
-    return JSON.stringify(typeof item['output'] === 'string' ? { ...item, output: LOST } : item)
+  return results.map((result, at) => {
+    const output = member(members(json, result), 'output')?.value
+    if (!output || kindAt(json, output) !== 'string') return texts[at] ?? ''
+    const [before, after] = [json.subarray(result.start, output.start), json.subarray(output.end, result.end)]
+    return `${before}${JSON.stringify(LOST)}${after}`
   })
 }
 

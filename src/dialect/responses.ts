@@ -1,6 +1,8 @@
 /** OpenAI's Responses, with the history in the request or kept by the provider. */
 
 import type { Conversation, Role, ToolCall } from '../core/conversation.ts'
+import { Work } from '../core/work.ts'
+import { decodeToCompare } from '../json/compare.ts'
 import {
   addToText,
   appendElement,
@@ -62,13 +64,14 @@ export interface InputItem extends Span {
 type Index = ListIndex<InputItem>
 
 /** Reads what an item is, its text and arguments unread. */
-function readItem(json: Buffer, at: number): InputItem {
+function readItem(json: Buffer, at: number, work: Work): InputItem {
   let type: number | undefined
   let role: number | undefined
   let execution: number | undefined
   let id: number | undefined
   let key = firstKey(json, at)
   while (json[key] === QUOTE) {
+    work.spend(1)
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
     if (isKey(json, key, keyEnd, 'type')) type = value
@@ -100,15 +103,16 @@ function readText({ start, end }: Span): InputItem {
 function indexOther(json: Buffer): Index | undefined {
   const object = root(json)
   if (json[object.start] !== OPEN_BRACE) return undefined
-  const fields = members(json, object)
+  const work = new Work(json.length)
+  const fields = members(json, object, work)
   const input = member(fields, 'input')?.value
   if (input && json[input.start] === QUOTE) {
-    return { json, object, fields, list: input, items: [readText(input)] }
+    return { json, work, object, fields, list: input, items: [readText(input)] }
   }
   const goesOn = ['previous_response_id', 'conversation', 'prompt'].some((key) => member(fields, key))
   if (input || !goesOn) return undefined
   const end = object.end - 1
-  return { json, object, fields, list: { start: end, end }, items: [] }
+  return { json, work, object, fields, list: { start: end, end }, items: [] }
 }
 
 /** For each item, whether it goes on with the model response before it. */
@@ -122,10 +126,10 @@ function partsOf(items: readonly InputItem[]): readonly boolean[] {
 }
 
 function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
-  const { json, items, fields } = index
+  const { json, items, fields, work } = index
   const item = remember((at): Json => {
     const span = items[at]
-    const value = span && decode(json, span)
+    const value = span && decodeToCompare(json, span, work)
     if (typeof value === 'string') return { content: value }
     return isObject(value) ? value : {}
   })
@@ -145,6 +149,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
   }
   const tools = member(fields, 'tools')?.value
   return {
+    work,
     hasParts: true,
     model: textOf(field('model')),
     streams: field('stream') === true,

@@ -1,3 +1,5 @@
+import { parseForeign } from '../core/foreign-json.ts'
+
 /** Decoded JSON that came from outside: every field may be missing or of another type. */
 export type Json = Record<string, unknown>
 
@@ -7,7 +9,7 @@ export function isObject(value: unknown): value is Json {
 
 export function parseObject(text: string): Json | undefined {
   try {
-    const value: unknown = JSON.parse(text)
+    const value: unknown = parseForeign(text, text.length)
     return isObject(value) ? value : undefined
   } catch {
     return undefined

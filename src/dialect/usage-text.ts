@@ -1,5 +1,5 @@
 /** Finds what a response says of itself in a piece of its bytes, which may begin and end anywhere. */
-import { skipSpace, skipValue } from '../json/scan.ts'
+import { decode, skipSpace, skipValue } from '../json/scan.ts'
 import { isObject, type Json } from './shape.ts'
 
 const BACKSLASH = 0x5c
@@ -12,7 +12,7 @@ const MAX_PLACES = 64
 
 function decodedAt(bytes: Buffer, start: number): unknown {
   try {
-    return JSON.parse(bytes.toString('utf8', start, skipValue(bytes, start)))
+    return decode(bytes, { start, end: skipValue(bytes, start) })
   } catch {
     // Cut off where the piece ends.
     return undefined

@@ -5,6 +5,7 @@
  * Agents send their whole conversation again with every request. Where the first items are known to be those of an
  * earlier body, byte for byte, the pass jumps over them: what it costs grows with what is new.
  */
+import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
   decodeKey,
   firstElement,
@@ -25,6 +26,8 @@ import { throughWindows } from './window.ts'
 
 export interface ListIndex<Item extends Span> {
   readonly json: Buffer
+  /** What was done to read it, and will be. */
+  readonly work: Work
   /** The whole object. */
   readonly object: Span
   /** Its members in order, duplicates included. */
@@ -55,7 +58,7 @@ export interface ListReader<Item extends Span> {
   /** The list's key in the object. */
   readonly key: string
   /** Reads the item that starts `at`. What it notes besides the span must not depend on where it stands. */
-  readItem(json: Buffer, at: number): Item
+  readItem(json: Buffer, at: number, work: Work): Item
   /**
    * Recognises the items that a list begins with: the same bytes, white space between them included. May read some
    * items to do so.
@@ -71,15 +74,9 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
 /**
- * A window of a million tokens has no room for more items than this. They take up to a quarter of a second, in which
- * nobody else is served; a body of so many that it takes seconds is no conversation.
+ * A window of a million tokens has no room for more items than this: a body of more is no conversation.
  */
 const MAX_ITEMS = 50_000
-
-/** A list holds more than `MAX_ITEMS` items. */
-export class TooManyItems extends Error {
-  override readonly name = 'TooManyItems'
-}
 
 /** Bodies of fewer bytes are read without a window. */
 const WORTHWHILE = 16_384
@@ -89,20 +86,23 @@ class ListCursor<Item extends Span> implements OpenList<Item> {
   readonly start: number
   items: Item[] = []
   readonly #readItem: ListReader<Item>['readItem']
+  readonly #work: Work
   /** Where the next item starts, or the closing bracket is. */
   #at: number
 
-  constructor(json: Buffer, start: number, readItem: ListReader<Item>['readItem']) {
+  constructor(json: Buffer, start: number, readItem: ListReader<Item>['readItem'], work: Work) {
     this.json = json
     this.start = start
     this.#readItem = readItem
+    this.#work = work
     this.#at = firstElement(json, start)
   }
 
   next(): Item | undefined {
     if (this.json[this.#at] === CLOSE_BRACKET) return undefined
-    if (this.items.length === MAX_ITEMS) throw new TooManyItems()
-    const item = this.#readItem(this.json, this.#at)
+    if (this.items.length === MAX_ITEMS) throw new TooMuchToRead()
+    this.#work.spend(1)
+    const item = this.#readItem(this.json, this.#at, this.#work)
     this.items.push(item)
     this.#at = nextElement(this.json, item.end)
     return item
@@ -130,7 +130,7 @@ class ListCursor<Item extends Span> implements OpenList<Item> {
  * Indexes a JSON text that is an object with a list under the reader's key; `undefined` where it is something else. Where the key
  * stands twice the last one counts, as it does for JSON readers.
  * @throws {JsonScanError} when the text is no JSON.
- * @throws {TooManyItems}
+ * @throws {TooMuchToRead}
  */
 export function indexList<Item extends Span>(
   json: Buffer,
@@ -146,6 +146,7 @@ function readList<Item extends Span>(json: Buffer, reader: ListReader<Item>): Li
   const isObject = json[start] === OPEN_BRACE
   if (!isObject) return undefined
   const fields: Member[] = []
+  const work = new Work(json.length)
   let list: ListCursor<Item> | undefined
   let at = firstKey(json, start)
   while (json[at] === QUOTE) {
@@ -154,7 +155,7 @@ function readList<Item extends Span>(json: Buffer, reader: ListReader<Item>): Li
     const value = valueAfter(json, keyEnd)
     let end: number
     if (key === reader.key && json[value] === OPEN_BRACKET) {
-      list = new ListCursor(json, value, reader.readItem)
+      list = new ListCursor(json, value, reader.readItem, work)
       const known = reader.recall?.(list)
       if (known) list.takeOver(known)
       end = list.readAll()
@@ -162,6 +163,7 @@ function readList<Item extends Span>(json: Buffer, reader: ListReader<Item>): Li
       const isContainer = json[value] === OPEN_BRACKET || json[value] === OPEN_BRACE
       end = isContainer && reader.skip ? reader.skip(json, key, value) : skipValue(json, value)
     }
+    work.spend(STEPS_PER_VALUE)
     fields.push({ key, start: at, end, value: { start: value, end } })
     at = nextKey(json, end)
   }
@@ -169,5 +171,5 @@ function readList<Item extends Span>(json: Buffer, reader: ListReader<Item>): Li
   if (rest !== json.length) throw new JsonScanError('the end of the text', rest)
   const value = member(fields, reader.key)?.value
   if (!list || !value || value.start !== list.start) return undefined
-  return { json, object: { start, end: at + 1 }, fields, list: value, items: list.items }
+  return { json, work, object: { start, end: at + 1 }, fields, list: value, items: list.items }
 }

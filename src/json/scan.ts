@@ -7,6 +7,8 @@
  * the `JSON.parse` that decodes it.
  */
 
+import { MAX_VALUES, parseForeign } from '../core/foreign-json.ts'
+import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 import { endOfContainer, endOfString, hasWindow } from './window.ts'
 
 /** A value's place in a buffer: byte offsets, `end` exclusive. */
@@ -97,7 +99,10 @@ function isDelimiter(byte: number | undefined): boolean {
 function skipContainer(json: Buffer, at: number): number {
   if (hasWindow(json)) {
     const end = endOfContainer(json, at)
-    if (end !== -1) return end
+    if (typeof end === 'number') return end
+    throw end.quote === undefined
+      ? new JsonScanError('a closing bracket', at)
+      : new JsonScanError('a closing quote', end.quote)
   }
   let depth = 0
   let offset = at
@@ -183,14 +188,17 @@ export function nextElement(json: Buffer, end: number): number {
 /**
  * The members of the object at `container`, in order, duplicates included.
  * @throws {JsonScanError} when the value there is not an object.
+ * @throws {TooMuchToRead}
  */
-export function members(json: Buffer, container: Span): Member[] {
+export function members(json: Buffer, container: Span, work?: Work): Member[] {
   const found: Member[] = []
   let at = firstKey(json, container.start)
   while (json[at] === QUOTE) {
     const keyEnd = skipString(json, at)
     const start = valueAfter(json, keyEnd)
     const end = skipValue(json, start)
+    if (found.length === MAX_VALUES) throw new TooMuchToRead()
+    work?.spend(STEPS_PER_VALUE)
     found.push({ key: decodeKey(json, at, keyEnd), start: at, end, value: { start, end } })
     at = nextKey(json, end)
   }
@@ -243,12 +251,14 @@ function readKey(json: Buffer, start: number, end: number): string {
 /**
  * The spans of the elements of the array at `container`.
  * @throws {JsonScanError} when the value there is not an array.
+ * @throws {TooMuchToRead}
  */
 export function elements(json: Buffer, container: Span): Span[] {
   const found: Span[] = []
   let at = firstElement(json, container.start)
   while (json[at] !== CLOSE_BRACKET) {
     const end = skipValue(json, at)
+    if (found.length === MAX_VALUES) throw new TooMuchToRead()
     found.push({ start: at, end })
     at = nextElement(json, end)
   }
@@ -275,9 +285,9 @@ export function kindAt(json: Buffer, span: Span): 'object' | 'array' | 'string' 
   }
 }
 
-/** Decodes one span. @throws {SyntaxError} when it is not valid JSON. */
+/** Decodes one span, however long. @throws {SyntaxError} when it is not valid JSON, or holds more or deeper values than are built. */
 export function decode(json: Buffer, span: Span): unknown {
-  return JSON.parse(json.toString('utf8', span.start, span.end))
+  return parseForeign(json.toString('utf8', span.start, span.end), span.end - span.start)
 }
 
 /** Decodes the string that starts `at`. @throws {SyntaxError} when it is not valid JSON. */

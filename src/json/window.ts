@@ -10,15 +10,18 @@ import { crc32 } from 'node:zlib'
 
 /** The binary of window.wat. */
 const CODE =
-  'AGFzbQEAAAABBwFgAn9/AX8DBAMAAAAFAwEAAwclBAZtZW1vcnkCAAZzdHJpbmcAAAljb250YWluZXIAAQNzdW0AAgq1BQObAgICewV/AkADQCAAIAFPDQEgAP0AAAAhAiAA/QAAECEDIAL9DCIiIiIiIiIiIiIiIiIiIiL9I/1kIAP9DCIiIiIiIiIiIiIiIiIiIiL9I/1kQRB0ciEEIAL9DFxcXFxcXFxcXFxcXFxcXFz9I/1kIAP9DFxcXFxcXFxcXFxcXFxcXFz9I/1kQRB0ciEFIARBfyAFQQF0IAZBH3ZycyAFQQJ0IAZBHnZycnEhBAJAA0AgBEUNASAAIARoaiEHIAchCAJAA0AgCEUNASAIQQFrLQAAQdwARw0BIAhBAWshCAwACwsgByAIa0EBcUUEQCAHIAFPDQQgB0EBag8LIAQgBEEBa3EhBAwACwsgBSEGIABBIGohAAwACwtBfwtpAQJ/AkADQCAAIAFPDQEgAC0AACECIABBAWohACACQSJGBEAgACABEAAhACAAQX9GDQIMAQsgAkEgciECIAJB+wBGBEAgA0EBaiEDDAELIAJB/QBHDQAgA0EBayEDIAMNACAADwsLQX8LqwICAn8EfgJAA0AgAiABTw0BIAJBgAhqIQMgAyABSwRAIAEhAwtCh5Wvr5i23puefyEEQs/W077Sx6vZQiEFQvnz3fGZ9pmrFiEGQsXP2bLx5brqJyEHA0AgBCACKQAAhUKHla+vmLbem55/fkIdiSEEIAUgAikACIVCh5Wvr5i23puef35CHYkhBSAGIAIpABCFQoeVr6+Ytt6bnn9+Qh2JIQYgByACKQAYhUKHla+vmLbem55/fkIdiSEHIAJBIGohAiACIANJDQALIAQgBUIRiYVCh5Wvr5i23puef34hBCAEIAZCH4mFQoeVr6+Ytt6bnn9+IQQgBCAHQi+JhUKHla+vmLbem55/fiEEIABBDXcgBCAEQiCIhadzQbHz3fF5bCEADAALCyAACw=='
+  'AGFzbQEAAAABDgJgAn9/AX9gA39/fwF/AwQDAAEABQMBAAMGCwJ/AUEAC38BQQALBzQGBm1lbW9yeQIABnN0cmluZwAABWRlcHRoAwAEcmVzdAMBCWNvbnRhaW5lcgABA3N1bQACCsEFA5sCAgJ7BX8CQANAIAAgAU8NASAA/QAAACECIAD9AAAQIQMgAv0MIiIiIiIiIiIiIiIiIiIiIv0j/WQgA/0MIiIiIiIiIiIiIiIiIiIiIv0j/WRBEHRyIQQgAv0MXFxcXFxcXFxcXFxcXFxcXP0j/WQgA/0MXFxcXFxcXFxcXFxcXFxcXP0j/WRBEHRyIQUgBEF/IAVBAXQgBkEfdnJzIAVBAnQgBkEednJycSEEAkADQCAERQ0BIAAgBGhqIQcgByEIAkADQCAIRQ0BIAhBAWstAABB3ABHDQEgCEEBayEIDAALCyAHIAhrQQFxRQRAIAcgAU8NBCAHQQFqDwsgBCAEQQFrcSEEDAALCyAFIQYgAEEgaiEADAALC0F/C3UBAn8gAiEEAkADQCAAJAEgACABTw0BIAAtAAAhAyAAQQFqIQAgA0EiRgRAIAAgARAAIQAgAEF/Rg0CDAELIANBIHIhAyADQfsARgRAIARBAWohBAwBCyADQf0ARw0AIARBAWshBCAEDQAgAA8LCyAEJABBfwurAgICfwR+AkADQCACIAFPDQEgAkGACGohAyADIAFLBEAgASEDC0KHla+vmLbem55/IQRCz9bTvtLHq9lCIQVC+fPd8Zn2masWIQZCxc/ZsvHluuonIQcDQCAEIAIpAACFQoeVr6+Ytt6bnn9+Qh2JIQQgBSACKQAIhUKHla+vmLbem55/fkIdiSEFIAYgAikAEIVCh5Wvr5i23puef35CHYkhBiAHIAIpABiFQoeVr6+Ytt6bnn9+Qh2JIQcgAkEgaiECIAIgA0kNAAsgBCAFQhGJhUKHla+vmLbem55/fiEEIAQgBkIfiYVCh5Wvr5i23puef34hBCAEIAdCL4mFQoeVr6+Ytt6bnn9+IQQgAEENdyAEIARCIIiFp3NBsfPd8XlsIQAMAAsLIAAL'
 
 /** All offsets are in the memory. -1: not before `end`. */
 interface Compiled {
   readonly memory: { readonly buffer: ArrayBuffer }
   /** Where the string ends whose text goes on `at`. */
   string(at: number, end: number): number
-  /** Where the object or array ends that begins `at`. */
-  container(at: number, end: number): number
+  /** Where the outermost ends of the `open` objects and arrays that `at` stands in. */
+  container(at: number, end: number, open: number): number
+  /** How many were open where it broke off, and where that was: at a string that does not end before `end`, or there. */
+  readonly depth: { readonly value: number }
+  readonly rest: { readonly value: number }
   /** Goes on with a checksum, over the bytes up to `end`, a multiple of {@link LINE}. */
   sum(sum: number, end: number): number
 }
@@ -101,17 +104,24 @@ export function endOfString(json: Buffer, from: number): number {
   }
 }
 
-/** Where the object or array ends that begins `at`; -1 where it does not, or not within a window. */
-export function endOfContainer(json: Buffer, at: number): number {
-  if (!compiled) return -1
-  if (at >= start && at < end) {
-    const found = compiled.container(at - start, end - start)
+/** What {@link endOfContainer} returns where there is no end: of a string in it, by its quote, or of the whole. */
+export type NoEnd = { readonly quote: number | undefined }
+
+/** Where the object or array ends that begins `at`. */
+export function endOfContainer(json: Buffer, at: number): number | NoEnd {
+  if (!compiled) return { quote: undefined }
+  let from = at
+  let open = 0
+  while (from < json.length) {
+    if (from < start || from >= end) moveTo(json, from)
+    const found = compiled.container(from - start, end - start, open)
     if (found !== -1) return start + found
-    if (at === start || end === json.length) return -1
+    open = compiled.depth.value
+    const quote = start + compiled.rest.value
+    from = quote < end ? endOfString(json, quote + 1) : end
+    if (from === -1) return { quote }
   }
-  moveTo(json, at)
-  const found = compiled.container(0, end - start)
-  return found === -1 ? -1 : start + found
+  return { quote: undefined }
 }
 
 /** A checksum can be gone on with after a multiple of so many bytes. */

@@ -44,11 +44,18 @@
         (br $block)))
     (i32.const -1))
 
-  ;; The offset after the closing bracket of the object or array that begins at $at; -1 where that is not before $end.
-  (func (export "container") (param $at i32) (param $end i32) (result i32)
+  ;; Where "container" broke off: in so many objects and arrays, and before the byte that was not gone through.
+  (global $depth (export "depth") (mut i32) (i32.const 0))
+  (global $rest (export "rest") (mut i32) (i32.const 0))
+
+  ;; The offset after the bracket that closes the outermost of the $open objects and arrays that $at stands in, of which the first
+  ;; may begin there; -1 where that is not before $end.
+  (func (export "container") (param $at i32) (param $end i32) (param $open i32) (result i32)
     (local $byte i32) (local $depth i32)
+    (local.set $depth (local.get $open))
     (block $none
       (loop $next
+        (global.set $rest (local.get $at))
         (br_if $none (i32.ge_u (local.get $at) (local.get $end)))
         (local.set $byte (i32.load8_u (local.get $at)))
         (local.set $at (i32.add (local.get $at) (i32.const 1)))
@@ -65,6 +72,7 @@
         (local.set $depth (i32.sub (local.get $depth) (i32.const 1)))
         (br_if $next (local.get $depth))
         (return (local.get $at))))
+    (global.set $depth (local.get $depth))
     (i32.const -1))
 
   ;; Goes on with a checksum over the bytes, of which there is a multiple of 32: those of each kilobyte are summed in four

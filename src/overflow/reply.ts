@@ -1,4 +1,5 @@
 /** A provider's refusal without its envelopes: what is written in it, and the fields that tell machines what it is. */
+import { parseForeign } from '../core/foreign-json.ts'
 import { bounded, normalised } from './text.ts'
 
 /** A refusal as it came. */
@@ -61,7 +62,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
 
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseForeign(text)
   } catch {
     return undefined
   }

@@ -1,5 +1,6 @@
 /** Says in a provider's error what it means, by adding to its bytes: everything that was there stays as it was. */
 import type { BaseContext, EffectiveContext } from '../core/context.ts'
+import { parseForeign } from '../core/foreign-json.ts'
 import { statedNumbers } from '../core/overflow.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
@@ -95,9 +96,10 @@ function errorOf(dialect: Dialect, annotation: Annotation, original: unknown): o
   return { ...dialect.overflowError(limit, promptTokens), governor: { ...told(annotation), original } }
 }
 
-function decoded(text: string): unknown {
+/** The body as JSON, or as the text that it is. */
+export function parsed(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseForeign(text)
   } catch {
     return text
   }
@@ -105,7 +107,7 @@ function decoded(text: string): unknown {
 
 /** The one error that clients of the dialect understand, whatever the provider's own was. */
 export function canonicalReply(text: string, dialect: Dialect, annotation: Annotation): Buffer {
-  return Buffer.from(JSON.stringify(dialect.errorReply(errorOf(dialect, annotation, decoded(text)))))
+  return Buffer.from(JSON.stringify(dialect.errorReply(errorOf(dialect, annotation, parsed(text)))))
 }
 
 /** The same in an event: what is around the error object stays, as clients go by it. */
@@ -113,7 +115,7 @@ export function canonicalEvent(json: Buffer, dialect: Dialect, annotation: Annot
   const found = errorIn(json)
   if (!found) return undefined
   const { whole, error } = found
-  const original = decoded(json.toString('utf8', error.object.start, error.object.end))
+  const original = parsed(json.toString('utf8', error.object.start, error.object.end))
   const canonical = errorOf(dialect, annotation, original)
   const replacement = JSON.stringify(canonical)
   if (error !== whole) return applyEdits(json, [{ ...error.object, text: replacement }])

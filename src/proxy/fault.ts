@@ -1,11 +1,11 @@
 /** Faults of Governor's own: each is counted, and none costs a request. */
-import { TooManyItems } from '../json/list.ts'
+import { TooMuchToRead } from '../core/work.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
 import { faultOf } from './trip.ts'
 
 /** Counts a fault in reading or judging a request. `guard`: the one that failed, where the others judge all the same. */
 export function countFault(emit: Emit, error: Error, guard?: GuardName): void {
-  if (error instanceof TooManyItems) return emit({ kind: 'failed_open', reason: 'body_too_large', guard })
+  if (error instanceof TooMuchToRead) return emit({ kind: 'failed_open', reason: 'body_too_large', guard })
   // A parser's message quotes what it could not parse: only the name is safe to tell.
   const isParser = error instanceof SyntaxError || error.name === 'JsonScanError'
   if (isParser) return emit({ kind: 'failed_open', reason: 'unreadable_body', guard })

@@ -1,4 +1,5 @@
 /** Who a request belongs to: tenant, session, thread. */
+import { parseForeign } from '../core/foreign-json.ts'
 import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { credentialsOf, headerOf, type RawHeaders } from './headers.ts'
@@ -33,7 +34,7 @@ function firstHeader(headers: RawHeaders, names: readonly string[]): string | un
 
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseForeign(text)
   } catch {
     return undefined
   }

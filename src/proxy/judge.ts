@@ -15,6 +15,7 @@ import type { ProxyContext } from './context.ts'
 import { isolated } from './fault.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
+import type { ReadConversation } from './recall.ts'
 import { type Remembered, remember } from './remembered.ts'
 import type { Upstream } from './route.ts'
 import type { ModelAt } from './windows.ts'
@@ -92,14 +93,18 @@ function repaid(
   return read ? { request: read, bytes } : { request, bytes: undefined }
 }
 
-/** What is to be judged, as far as the request itself tells. */
-interface Asked {
+/** What is to be judged. */
+interface Received {
   readonly upstream: Upstream
   readonly dialect: Dialect
   readonly headers: RawHeaders
   readonly body: Buffer
   readonly tenant: string
   readonly request: DialectRequest
+}
+
+/** What is to be judged, as far as the request itself tells. */
+interface Asked extends Received {
   /** Of what is settled: all messages but the last at most. */
   readonly reading: Reading
   readonly sighting: Sighting
@@ -122,14 +127,25 @@ export function judge(
   const recollection = context.recall.begin(`${tenant}:${dialect.name}`, body.length)
   const request = dialect.read(body, recollection.recall)
   if (!request) return 'unreadable'
+  if (!isAgentic(request.conversation)) return 'uncounted'
+  return after(recollection.read(request), (read) =>
+    judgeRead(context, { upstream, dialect, headers, body, tenant, request }, read),
+  )
+}
+
+/** Judges a request whose conversation was read. */
+function judgeRead(
+  context: ProxyContext,
+  received: Received,
+  { reading, fingerprint }: ReadConversation,
+): Soon<Judgement> {
+  const { body, tenant, request } = received
   const { conversation, firstItem } = request
-  if (!isAgentic(conversation)) return 'uncounted'
-  const { reading, fingerprint } = recollection.read(request)
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
   const shown = sight(reading, conversation, fingerprint, context.registry, body.length)
   const sighting =
     previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
-  const asked: Asked = { upstream, dialect, headers, body, tenant, request, reading, sighting, previous }
+  const asked: Asked = { ...received, reading, sighting, previous }
   const linked = previous ?? (firstItem === undefined ? undefined : presentable(firstItem))
   if (linked === undefined) return count(context, asked, undefined)
   return after(linkOf(context, tenant, linked), (found) => count(context, asked, found))
@@ -182,6 +198,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
   const following = followed(loop, policy)
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
   const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
+  const leftOut = () => emit({ kind: 'failed_open', reason: 'body_too_large', guard: 'loop_guard' })
   const counted = remember(context, {
     tenant,
     id,
@@ -197,7 +214,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     follow:
       following &&
       ((guarded: Guarded) =>
-        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following)) ??
+        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following, leftOut)) ??
         skip(guarded, transcript)),
     note:
       following &&

@@ -1,4 +1,5 @@
 /** Reads the lists of models that pass by: providers say in them how much their models take. */
+import { parseForeign } from '../core/foreign-json.ts'
 import { declaredWindows } from '../overflow/listing.ts'
 import { decoded } from './body.ts'
 import type { ProxyContext } from './context.ts'
@@ -20,7 +21,7 @@ export function createListingWatch(context: ProxyContext, { upstream }: Route): 
   const read = async (bytes: Buffer, coding: string | undefined): Promise<void> => {
     const plain = await decoded(bytes, coding, MAX_DECODED)
     if (!plain) return
-    for (const { model, window } of declaredWindows(JSON.parse(plain.toString()))) {
+    for (const { model, window } of declaredWindows(parseForeign(plain.toString(), MAX_DECODED))) {
       context.windows.declare({ upstream, model }, window)
     }
   }

@@ -13,8 +13,10 @@ import type { DialectRequest, IndexedList, Recall as RecallList } from '../diale
 import type { KnownItems } from '../json/list.ts'
 import { type Span, skipValue } from '../json/scan.ts'
 import { checksum, SUM_BLOCK } from '../json/window.ts'
+import { after, type Soon } from '../store/store.ts'
 import { KeptBytes, SEGMENT_BYTES, Segments } from './kept-bytes.ts'
 import { KnownValues, type SummedValue } from './known-values.ts'
+import { readInTurns } from './read-in-turns.ts'
 
 /** A place between two messages, and what is known of all before it. */
 interface Mark {
@@ -71,8 +73,8 @@ const BYTES_PER_ITEM = 96
 export interface Recollection {
   /** For the dialect that reads the body; unset where that is not worthwhile. */
   readonly recall: RecallList | undefined
-  /** Reads all messages but the last, from where they are new, and keeps that for the next request. */
-  read(request: Request): ReadConversation
+  /** Reads all messages but the last, from where they are new, and keeps that for the next request. Of many, others have a turn in between. */
+  read(request: Request): Soon<ReadConversation>
 }
 
 export interface ReadConversation {
@@ -160,6 +162,7 @@ function forgetful(registry: ScaffoldRegistry): Recollection {
     recall: undefined,
     read({ list, conversation }) {
       const end = boundary(conversation, conversation.length - 1)
+      // No more than fits into a body that is not worthwhile.
       const reading = readOn(nothingRead(conversation), conversation, end, registry)
       return { reading, fingerprint: `${list.json.length}-${crc32(list.json)}` }
     },
@@ -273,7 +276,7 @@ class Attentive implements Recollection, RecallList {
     return end
   }
 
-  read(request: Request): ReadConversation {
+  read(request: Request): Soon<ReadConversation> {
     const { list, conversation } = request
     // Where a body has two lists, the one that does not count may have been the one recalled.
     const key = list.list.start === this.#start ? this.#key : undefined
@@ -282,15 +285,24 @@ class Attentive implements Recollection, RecallList {
     const known = common.findLast((mark) => mark.reading.length <= settled)
     const from = known ? known.reading : nothingRead(conversation)
     const isFar = settled - from.length > BACK
-    const earlier = isFar
-      ? markAt(
-          list,
-          known,
-          readOn(from, conversation, boundary(conversation, settled - BACK), this.#registry),
-        )
-      : common[0]
-    const reading = readOn(isFar && earlier ? earlier.reading : from, conversation, settled, this.#registry)
-    const latest = markAt(list, isFar ? earlier : known, reading)
+    const far = isFar ? boundary(conversation, settled - BACK) : from.length
+    return after(readInTurns(from, conversation, far, this.#registry), (reached) => {
+      const earlier = isFar ? markAt(list, known, reached) : common[0]
+      const reading = readOn(reached, conversation, settled, this.#registry)
+      return this.#kept(request, key, reading, isFar ? earlier : known, earlier)
+    })
+  }
+
+  /** Keeps a reading. `from`: the mark before it, after which its checksum goes on; `earlier`: that for those who change the end. */
+  #kept(
+    request: Request,
+    key: number | undefined,
+    reading: Reading,
+    from: Mark | undefined,
+    earlier: Mark | undefined,
+  ): ReadConversation {
+    const { list } = request
+    const latest = markAt(list, from, reading)
     if (key !== undefined) {
       const marks = earlier && earlier.length < latest.length ? [earlier, latest] : [latest]
       const same = Math.min(this.#common.at(-1)?.length ?? 0, latest.length)

@@ -2,7 +2,7 @@
 import type { Dialect } from '../dialect/dialect.ts'
 import { type Classified, classify } from '../overflow/classify.ts'
 import type { Row } from '../overflow/rows.ts'
-import { type Annotation, annotated, canonicalReply, isInputTooLarge, told } from './annotation.ts'
+import { type Annotation, annotated, canonicalReply, isInputTooLarge, parsed, told } from './annotation.ts'
 import { decodedAtOnce } from './body.ts'
 import { codingOf, headerOf, withHeaders, withoutBodyFields, withoutFields } from './headers.ts'
 import type { Flow, Head, Receiver } from './upstream.ts'
@@ -39,15 +39,6 @@ export interface Held {
 export function replay(held: Held, receiver: Receiver): void {
   receiver.start(held.head, held.flow)
   for (const chunk of held.chunks) receiver.data(chunk)
-}
-
-/** The body as JSON, or as the text that it is. */
-export function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
 }
 
 function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>>): Head {

@@ -6,8 +6,10 @@ import http from 'node:http'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
+import { gzipSync } from 'node:zlib'
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
+import { PLACES } from '../support/foreign.ts'
 import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
 
 const main = resolve('dist/main.js')
@@ -191,4 +193,25 @@ describe('a started Governor', () => {
     )
     expect(log).toEqual([])
   })
+
+  it.each(['arguments as text', 'a user id'] as const)(
+    'lives on where a request of some KB becomes 20 MB of brackets in %s',
+    async (place) => {
+      const provider = await serve((request, response) => {
+        request.resume().once('end', () => response.end('{"choices":[]}'))
+      })
+      onTestFinished(() => provider.close())
+      const env = { OPENAI_UPSTREAM_URL: provider.url, NODE_OPTIONS: '--max-old-space-size=192' }
+      const { line } = launch(['--port', '0'], env)
+      const { address } = await line('listening')
+      const response = await fetch(`${address}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'content-encoding': 'gzip' },
+        body: gzipSync(PLACES.chat[place]?.('['.repeat(20_000_000)) ?? ''),
+      })
+      expect(await response.json()).toEqual({ choices: [] })
+      expect(response.headers.get('x-governor-verdict')).toBe('allow')
+      expect(await get(`${address}/health`)).toBe(200)
+    },
+  )
 })

@@ -120,10 +120,16 @@ describe('a call', () => {
     )
   })
 
-  it('may be nested deeper than any stack', () => {
-    const deep = (inner: string) => `${'{"a":['.repeat(100_000)}${inner}${']}'.repeat(100_000)}`
-    expect(isSame(deep('{"x":1,"y":2}'), deep('{"y":2, "x":1}'))).toBe(true)
-    expect(isSame(deep('1'), deep('2'))).toBe(false)
+  const deep = (levels: number, inner: string) => `${'['.repeat(levels)}${inner}${']'.repeat(levels)}`
+
+  it('is compared as it was written where it is nested deeper than 64 levels, or longer than 64 KB', () => {
+    const long = (gap: string) => `{"a":1,${gap}"b":"${'x'.repeat(65_536)}"}`
+    expect(isSame(deep(63, '{"x":1,"y":2}'), deep(63, '{"y":2, "x":1}'))).toBe(true)
+    expect(isSame(deep(64, '{"x":1,"y":2}'), deep(64, '{"y":2, "x":1}'))).toBe(false)
+    expect(isSame(deep(100_000, '1'), deep(100_000, '1'))).toBe(true)
+    expect(isSame(deep(100_000, '1'), deep(100_000, '2'))).toBe(false)
+    expect(isSame(long(''), long(' '))).toBe(false)
+    expect(isSame(long(''), long(''))).toBe(true)
     expect(isSame('['.repeat(300_000), '['.repeat(300_001))).toBe(false)
   })
 })

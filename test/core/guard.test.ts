@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import type { Conversation } from '../../src/core/conversation.ts'
 import { type Guarded, guard, UNGUARDED } from '../../src/core/guard.ts'
 import {
   type LoopCall,
@@ -11,7 +12,7 @@ import {
   NO_LOOP,
   observeStep,
 } from '../../src/core/loop-guard.ts'
-import { nothingRead, readOn } from '../../src/core/reading.ts'
+import { hashOfStep, nothingRead, readOn } from '../../src/core/reading.ts'
 import { POLICY } from './loop-story.ts'
 import { conversationOf, type Message, registry, user } from './transcript.ts'
 
@@ -37,10 +38,19 @@ function stepOf(calls: readonly Made[], at: number): Message[] {
   ]
 }
 
-function take(guarded: Guarded, messages: readonly Message[], policy: LoopPolicy): Guarded {
-  const conversation = conversationOf(messages)
+function takeFrom(
+  guarded: Guarded,
+  conversation: Conversation,
+  policy: LoopPolicy,
+  leftOut?: () => void,
+): Guarded {
   const reading = readOn(nothingRead(conversation), conversation, conversation.length - 1, registry)
-  return guard(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy)
+  for (const step of reading.assistants) hashOfStep(step, conversation)
+  return guard(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy, leftOut)
+}
+
+function take(guarded: Guarded, messages: readonly Message[], policy: LoopPolicy): Guarded {
+  return takeFrom(guarded, conversationOf(messages), policy)
 }
 
 /** What is found with every result looked at as it comes. */
@@ -96,21 +106,31 @@ describe('the guard of a conversation', () => {
 })
 
 describe('a response that calls very many tools', () => {
-  it('takes time in proportion to their number', () => {
-    const known = take(UNGUARDED, [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0)], POLICY)
-    const timeOf = (count: number) => {
-      const calls = Array.from({ length: count }, (_, at) => ({ tool: `t${at}`, given: 'ok' }))
-      const messages = [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0), ...stepOf(calls, 1)]
-      return Math.min(
-        ...[1, 2, 3].map(() => {
-          const start = performance.now()
-          take(known, messages, POLICY)
-          return performance.now() - start
-        }),
-      )
+  const before = [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0)]
+  const known = take(UNGUARDED, before, POLICY)
+  const messagesWith = (count: number) => {
+    const calls = Array.from({ length: count }, (_, at) => ({ tool: `t${at}`, given: 'ok' }))
+    return [...before, ...stepOf(calls, 1)]
+  }
+
+  it('takes work in proportion to their number', () => {
+    const stepsOf = (count: number) => {
+      const conversation = conversationOf(messagesWith(count))
+      takeFrom(known, conversation, POLICY)
+      return conversation.work?.steps ?? 0
     }
-    timeOf(1_500)
-    // 16 times the calls: 16 times the time, or 256 where each was compared with all before it.
-    expect(timeOf(24_000)).toBeLessThan(60 * (timeOf(1_500) + 0.5))
+    expect(stepsOf(320)).toBeLessThan(17 * stepsOf(20))
+  })
+
+  it('is left out where that would be too much, and what comes after it is not', () => {
+    let leftOut = 0
+    const messages = messagesWith(1_000)
+    const after = takeFrom(known, conversationOf(messages), POLICY, () => leftOut++)
+    expect(leftOut).toBe(1)
+    expect(after.memory).toEqual(known.memory)
+    const next = [...messages, ...stepOf([{ tool: 'b', given: 'new' }], 2)]
+    const more = takeFrom(after, conversationOf(next), POLICY, () => leftOut++)
+    expect(leftOut).toBe(1)
+    expect(more.memory.trail.window.at(-1)?.tool).toBe('b')
   })
 })

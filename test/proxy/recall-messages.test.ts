@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { sight } from '../../src/core/sighting.ts'
 import { messages } from '../../src/dialect/messages.ts'
 import { createRecall, type Recall } from '../../src/proxy/recall.ts'
+import type { Soon } from '../../src/store/store.ts'
 import { registry } from '../core/transcript.ts'
 
 const MANY = 4_000_000
@@ -17,6 +18,12 @@ interface Message {
   readonly content: readonly Block[]
 }
 
+/** What is there without a turn of anybody else's in between. */
+function atOnce<T>(value: Soon<T>): T {
+  if (value instanceof Promise) throw new Error('read in turns')
+  return value
+}
+
 /** Begins to read; the function that it returns reads to the end. */
 function beginWith(recall: Recall, body: Buffer) {
   const recollection = recall.begin('me', body.length)
@@ -24,7 +31,7 @@ function beginWith(recall: Recall, body: Buffer) {
   if (!request) throw new Error('not a Messages request')
   return () => {
     const { list, conversation } = request
-    const { reading, fingerprint } = recollection.read(request)
+    const { reading, fingerprint } = atOnce(recollection.read(request))
     const sighting = sight(reading, conversation, fingerprint, registry)
     return { items: list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
   }

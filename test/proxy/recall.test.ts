@@ -5,6 +5,7 @@ import { chat } from '../../src/dialect/chat.ts'
 import type { Dialect } from '../../src/dialect/dialect.ts'
 import { responses } from '../../src/dialect/responses.ts'
 import { createRecall, type Recall } from '../../src/proxy/recall.ts'
+import type { Soon } from '../../src/store/store.ts'
 import {
   bodyOf,
   called,
@@ -20,13 +21,19 @@ import {
 const MANY = 1_000_000
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 
+/** What is there without a turn of anybody else's in between. */
+function atOnce<T>(value: Soon<T>): T {
+  if (value instanceof Promise) throw new Error('read in turns')
+  return value
+}
+
 /** Begins to read; the function that it returns reads to the end. */
 function beginWith(recall: Recall, body: Buffer, owner = 'me', dialect: Dialect = chat) {
   const recollection = recall.begin(owner, body.length)
   const request = dialect.read(body, recollection.recall)
   if (!request) throw new Error('not a request')
   return () => {
-    const { reading, fingerprint } = recollection.read(request)
+    const { reading, fingerprint } = atOnce(recollection.read(request))
     const sighting = sight(reading, request.conversation, fingerprint, registry)
     return { items: request.list.items, sighting: { ...sighting, speaks: sighting.speaks() } }
   }

@@ -1,0 +1,21 @@
+/** Reads long conversations without keeping everybody else waiting. */
+import { setImmediate } from 'node:timers/promises'
+import type { Conversation } from '../core/conversation.ts'
+import { type Reading, readOn } from '../core/reading.ts'
+import type { ScaffoldRegistry } from '../core/scaffolding.ts'
+import type { Soon } from '../store/store.ts'
+
+/** Reads on, and lets others have a turn wherever that is due. */
+export function readInTurns(
+  from: Reading,
+  conversation: Conversation,
+  length: number,
+  registry: ScaffoldRegistry,
+): Soon<Reading> {
+  const reading = readOn(from, conversation, length, registry, true)
+  if (reading.length >= length) return reading
+  return setImmediate().then(() => {
+    conversation.work?.paused()
+    return readInTurns(reading, conversation, length, registry)
+  })
+}

@@ -1,0 +1,113 @@
+/** What reading one request takes: counted, as a time says more of the machine than of the program. */
+import fc from 'fast-check'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { guard, UNGUARDED } from '../../src/core/guard.ts'
+import { readOn } from '../../src/core/reading.ts'
+import { sight } from '../../src/core/sighting.ts'
+import { TooMuchToRead } from '../../src/core/work.ts'
+import { chat } from '../../src/dialect/chat.ts'
+import { messages } from '../../src/dialect/messages.ts'
+import { responses } from '../../src/dialect/responses.ts'
+import { JsonScanError } from '../../src/json/scan.ts'
+import { explicitSessionId } from '../../src/proxy/identity.ts'
+import { createRecall } from '../../src/proxy/recall.ts'
+import { POLICY } from '../core/loop-story.ts'
+import { registry } from '../core/transcript.ts'
+import { PLACES, SHAPES } from '../support/foreign.ts'
+
+const DIALECTS = { chat, messages, responses }
+const IDENTITY = {
+  headers: [],
+  threadHeaders: [],
+  bodyFields: [['metadata', 'session_id'], ['metadata', 'user_id'], ['conversation']],
+}
+
+afterEach(() => {
+  vi.restoreAllMocks()
+})
+
+/** Counts the values that are built of JSON texts from now on. */
+function countBuilt(): () => number {
+  const parse = JSON.parse.bind(JSON)
+  let built = 0
+  vi.spyOn(JSON, 'parse').mockImplementation((text: string) => {
+    const root: unknown = parse(text)
+    const left: unknown[] = [root]
+    while (left.length > 0) {
+      const value = left.pop()
+      built++
+      if (typeof value === 'object' && value !== null) for (const one of Object.values(value)) left.push(one)
+    }
+    return root
+  })
+  return () => built
+}
+
+/** Reads a request as far as its judgement does; returns the steps that were counted. */
+async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<number> {
+  const recollection = createRecall(registry, 0).begin('me', body.length)
+  let steps = 0
+  try {
+    const request = DIALECTS[dialect].read(body, recollection.recall)
+    if (!request) return 0
+    const { conversation, list } = request
+    try {
+      const { reading, fingerprint } = await recollection.read(request)
+      const sighting = sight(reading, conversation, fingerprint, registry, body.length)
+      explicitSessionId([], request, IDENTITY)
+      const settled = readOn(reading, conversation, conversation.length - 1, registry)
+      guard(UNGUARDED, { conversation, reading: settled, registry, goesOnFrom: sighting.step }, POLICY)
+    } finally {
+      steps = list.work.steps
+    }
+  } catch (error) {
+    const isExpected = error instanceof TooMuchToRead || error instanceof SyntaxError
+    if (!isExpected && !(error instanceof JsonScanError)) throw error
+  }
+  return steps
+}
+
+/** What may be done in one go, in steps: see core/work.ts. */
+const inOneGo = (bytes: number) => 200_000 + 0.02 * bytes
+
+describe('reading a request', () => {
+  const cases = Object.entries(PLACES).flatMap(([dialect, places]) =>
+    Object.entries(places).map(([place, make]) => ({ dialect: dialect as keyof typeof PLACES, place, make })),
+  )
+
+  it.each(cases)(
+    'builds little of what stands in $place of $dialect, whatever that is',
+    async ({ dialect, make }) => {
+      const built = countBuilt()
+      for (const shape of Object.values(SHAPES)) {
+        const body = Buffer.from(make(shape(600_000)))
+        const before = built()
+        const steps = await read(dialect, body)
+        // A text that can't be read is not gone on with; what was built by then is bounded as well.
+        expect(built() - before).toBeLessThan(inOneGo(body.length) / 3)
+        expect(steps).toBeLessThan(2 * inOneGo(body.length))
+      }
+    },
+  )
+
+  it('never does more than it counts, with anything in any place', async () => {
+    const built = countBuilt()
+    const value = fc
+      .tuple(fc.constantFrom(...Object.values(SHAPES)), fc.integer({ min: 0, max: 40_000 }))
+      .map(([shape, size]) => shape(size))
+    const body = fc
+      .tuple(fc.constantFrom(...cases), value, value)
+      .map(([{ dialect, make }, first, second]) => ({
+        dialect,
+        body: Buffer.from(make(`[${first},{"type":"text","text":${second}}]`)),
+      }))
+    await fc.assert(
+      fc.asyncProperty(body, async ({ dialect, body: bytes }) => {
+        const before = built()
+        await read(dialect, bytes)
+        expect(built() - before).toBeLessThan(inOneGo(bytes.length) / 3)
+      }),
+      { numRuns: 150 },
+    )
+  })
+})
