@@ -174,11 +174,11 @@ function wasUnfinished(
 
 /** Takes in what one response called. */
 function observeAt(
-  memory: LoopMemory,
+  { memory, made: known }: Guarded,
   conversation: Conversation,
   index: number,
   policy: LoopPolicy,
-  known: readonly KnownCall[] | undefined,
+  isLeftOut?: (call: Hash) => boolean,
 ): ReturnType<typeof observeStep> {
   let { trail } = memory
   const calls: LoopCall[] = []
@@ -187,7 +187,7 @@ function observeAt(
   const isLookedFor = (known && known.length > 0) || mattersWhetherUnfinished(memory, called, policy)
   const counted = called.length > 1 ? new Set<Hash>() : undefined
   for (const { id, made, result } of called) {
-    if (made.isExempt) continue
+    if (made.isExempt || isLeftOut?.(made.call)) continue
     const { tool, call, isPoll, isChange } = made
     // Equal calls of one response count once; another result of such a one must not rename what came of it.
     if (counted?.has(call)) continue
@@ -227,40 +227,43 @@ function firstNew({ known, at }: Guarded, { conversation, reading }: Transcript,
   return newest ? newest.index + 1 : oldest
 }
 
+/** What a message changes: a person's words begin anew, a response's calls are taken in with their results. */
+export function followMessage(
+  guarded: Guarded,
+  { conversation, registry }: Pick<Transcript, 'conversation' | 'registry'>,
+  index: number,
+  policy: LoopPolicy,
+  isLeftOut?: (call: Hash) => boolean,
+): Guarded {
+  if (humanWords(conversation, index, registry) !== undefined) {
+    const memory = humanSpoke(guarded.memory)
+    return { ...guarded, memory, finding: undefined, untold: undefined, told: undefined }
+  }
+  if (conversation.role(index) !== 'assistant') return guarded
+  const { memory, finding } = observeAt(guarded, conversation, index, policy, isLeftOut)
+  return { ...guarded, memory, finding, at: index, told: guarded.untold, untold: undefined }
+}
+
 /** Takes in what a request shows that was not known. The same request again changes nothing. */
 export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy): Guarded {
-  const { conversation, reading, registry, goesOnFrom } = transcript
+  const { conversation, reading, goesOnFrom } = transcript
   const from = firstNew(guarded, transcript, startOfNewest(conversation, messagesOf(policy)))
   const last = lastMessage(conversation)
-  const { made } = guarded
-  let { memory, finding, untold, told, at } = guarded
-  let { known } = guarded
-  if (goesOnFrom !== undefined && !known.includes(goesOnFrom)) {
-    known = withNewest(known, goesOnFrom, MAX_KNOWN)
-    at = -1
-    told = untold
-    untold = undefined
-    const calls = answeredCalls(made ?? [], resultsAfter(conversation, -1), policy)
-    ;({ memory, finding } = observeStep(memory, calls, policy))
+  let next = guarded
+  if (goesOnFrom !== undefined && !next.known.includes(goesOnFrom)) {
+    const known = withNewest(next.known, goesOnFrom, MAX_KNOWN)
+    const calls = answeredCalls(next.made ?? [], resultsAfter(conversation, -1), policy)
+    const { memory, finding } = observeStep(next.memory, calls, policy)
+    next = { ...next, memory, known, at: -1, finding, told: next.untold, untold: undefined }
   }
   for (let index = from; index < conversation.length; index++) {
-    const role = conversation.role(index)
-    if (humanWords(conversation, index, registry) !== undefined) {
-      memory = humanSpoke(memory)
-      finding = undefined
-      untold = undefined
-      told = undefined
-    }
     // A call whose result is still to come is none yet.
-    if (role !== 'assistant' || index === last) continue
+    if (index === last && conversation.role(index) === 'assistant') continue
+    next = followMessage(next, transcript, index, policy)
     const step = reading.assistants.find((one) => one.index === index)
-    if (step) known = withNewest(known, hashOfStep(step, conversation), MAX_KNOWN)
-    at = index
-    told = untold
-    untold = undefined
-    ;({ memory, finding } = observeAt(memory, conversation, index, policy, made))
+    if (step) next = { ...next, known: withNewest(next.known, hashOfStep(step, conversation), MAX_KNOWN) }
   }
-  return { memory, known, at, finding, made, untold, told, refusedIn: guarded.refusedIn }
+  return next
 }
 
 /** Goes on after a request that can't be taken in: the next one begins where it ended, and nothing is said now. */
