@@ -34,7 +34,7 @@ export function judge(conversation: Conversation, policy: LoopPolicy, registry: 
     // Calls that would have been refused never reach the agent.
     const left = new Set<Hash>()
     if (calls.length > 0) {
-      const { guarded: next, refused } = refuse(guarded, calls, policy, String(index), false)
+      const { guarded: next, refused } = refuse(guarded, calls, policy, String(index), false, 0)
       guarded = next
       hasEnded = refused.endsRun
       for (const [at, { name: tool, arguments: text }] of calls.entries()) {
@@ -46,7 +46,9 @@ export function judge(conversation: Conversation, policy: LoopPolicy, registry: 
         judged.push({ call_index: first + at, verdict, pattern: refusal.pattern, tool })
       }
     }
-    guarded = followMessage(guarded, { conversation, registry }, index, policy, (call) => left.has(call))
+    guarded = followMessage(guarded, { conversation, registry }, index, policy, {
+      isLeftOut: (call) => left.has(call),
+    })
     const { finding } = guarded
     if (!finding || calls.length === 0) continue
     const at = calls.findIndex(({ id }) => id === finding.id)

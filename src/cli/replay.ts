@@ -193,7 +193,8 @@ function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): s
 
 /** Judges all conversations of the files. Lines that hold none are reported and skipped; a file that can't be read is 1. */
 export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
-  const { config } = loadConfig(flags, terminal.env)
+  const { config, warnings } = loadConfig(flags, terminal.env)
+  for (const warning of warnings) terminal.err(`governor: ${warning}\n`)
   const policy = loopPolicyOf(config)
   const registry = registryOf(config)
   const count: Count = { conversations: 0, calls: 0, skipped: 0, warned: 0, blocked: 0, stopped: 0 }

@@ -4,12 +4,10 @@
  */
 import { callHash } from './call.ts'
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
-import { addGiven, addShown, type Given, isBrief, isUnfinished } from './given.ts'
-import type { Hash } from './hash.ts'
-import { isInTrail, type Trail, withPoll } from './loop.ts'
+import { addGiven, addShown, type Given, isGivenTerse, isUnfinished } from './given.ts'
+import { type Hash, hashOfText } from './hash.ts'
 import {
   humanSpoke,
-  isUnwarned,
   type LoopCall,
   type LoopFinding,
   type LoopMemory,
@@ -35,6 +33,8 @@ export interface Guarded {
   readonly known: readonly Hash[]
   /** Where in the transcript the newest of them stood: two messages of one content are told apart by nothing else. */
   readonly at: number
+  /** What a human said last, in words. */
+  readonly human: Hash | undefined
   /** What was found in the newest of them. */
   readonly finding: LoopFinding | undefined
   /** Calls that no transcript shows, oldest first. */
@@ -51,6 +51,7 @@ export const UNGUARDED: Guarded = {
   memory: NO_LOOP,
   known: [],
   at: -1,
+  human: undefined,
   finding: undefined,
   made: undefined,
   untold: undefined,
@@ -60,8 +61,8 @@ export const UNGUARDED: Guarded = {
 
 /** How many assistant messages are remembered by name. */
 const MAX_KNOWN = 16
-/** Of a transcript that nothing is known of, so many messages more than a window of calls and results are looked at. */
-const BEYOND_WINDOW = 4
+/** Of a transcript that nothing is known of, so many messages are looked at: a window of calls and results, and some more. */
+const MAX_UNKNOWN = 24
 
 /** A request's transcript, as far as the guard needs it. Pure: it may be read more than once. */
 export interface Transcript {
@@ -127,7 +128,7 @@ function resultBefore(
   isIt: (result: Given) => boolean,
 ): Given | undefined {
   // Where responses come in parts there are some more of them.
-  const reach = messagesOf(policy) * (conversation.hasParts ? 2 : 1)
+  const reach = MAX_UNKNOWN * (conversation.hasParts ? 2 : 1)
   for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
     if (conversation.role(at) !== 'assistant') continue
     const same = callsAt(conversation, at, policy).find(
@@ -138,38 +139,12 @@ function resultBefore(
   return undefined
 }
 
-/** Messages that hold a window of calls and results, one to a message, and some more. */
-function messagesOf({ windowSize }: LoopPolicy): number {
-  return 2 * windowSize + BEYOND_WINDOW
-}
-
-/**
- * Need it be known whether the tools that were called say that something is going on, or say little? To look for that in
- * every result takes longer than all else that is done with it. Of a call that is made for the first time in a run that
- * was not warned about anything, nothing follows from it before the call is made again: see `wasUnfinished`, and
- * {findLoop}, which asks the newest call only.
- */
-function mattersWhetherUnfinished(
-  memory: LoopMemory,
-  called: readonly Called[],
-  policy: LoopPolicy,
-): boolean {
-  if (!isUnwarned(memory, policy)) return true
-  for (const { made } of called) if (isInTrail(memory.trail, made.call)) return true
-  return false
-}
-
-/** Was the newest call made once, and did its tool say that something is going on? */
-function wasUnfinished(
-  { streak }: Trail,
-  conversation: Conversation,
-  index: number,
-  { tool, call }: MadeCall,
-  policy: LoopPolicy,
-): boolean {
-  if (streak?.call !== call || streak.any !== 1 || streak.isPoll) return false
-  const before = resultBefore(conversation, index, call, policy, () => true)
-  return before !== undefined && isUnfinished(before, tool)
+/** How one message of a transcript is taken in. */
+interface Followed {
+  /** When its results came, in milliseconds; unset where that is not known. */
+  readonly now?: number | undefined
+  /** Calls that are not there for the agent. */
+  readonly isLeftOut?: (call: Hash) => boolean
 }
 
 /** Takes in what one response called. */
@@ -178,41 +153,30 @@ function observeAt(
   conversation: Conversation,
   index: number,
   policy: LoopPolicy,
-  isLeftOut?: (call: Hash) => boolean,
+  { now, isLeftOut }: Followed,
 ): ReturnType<typeof observeStep> {
   let { trail } = memory
   const calls: LoopCall[] = []
-  const called = callsAt(conversation, index, policy, known)
-  // What was referred to is not found again.
-  const isLookedFor = (known && known.length > 0) || mattersWhetherUnfinished(memory, called, policy)
-  const counted = called.length > 1 ? new Set<Hash>() : undefined
-  for (const { id, made, result } of called) {
-    if (made.isExempt || isLeftOut?.(made.call)) continue
-    const { tool, call, isPoll, isChange } = made
+  const counted = new Set<Hash>()
+  for (const { id, made, result } of callsAt(conversation, index, policy, known)) {
+    const { tool, call, isPoll, isChange, isExempt } = made
+    if (isExempt || isLeftOut?.(call)) continue
     // Equal calls of one response count once; another result of such a one must not rename what came of it.
-    if (counted?.has(call)) continue
-    counted?.add(call)
+    if (counted.has(call)) continue
+    counted.add(call)
     if (!result) {
-      calls.push({ id, tool, call, outcome: '', isPoll, isChange })
+      calls.push({ id, tool, call, outcome: '', isPoll, isChange, isTerse: true })
       continue
     }
     const named = nameOutcome(trail, call, result, policy.volatile, (isIt) =>
       resultBefore(conversation, index, call, policy, isIt),
     )
     trail = named.trail
-    if (isLookedFor && wasUnfinished(trail, conversation, index, made, policy)) trail = withPoll(trail)
-    const isWaiting = isPoll || (isLookedFor && isUnfinished(result, tool))
-    calls.push({
-      id,
-      tool,
-      call,
-      outcome: named.outcome,
-      isPoll: isWaiting,
-      isChange,
-      isBrief: isLookedFor && isBrief(result),
-    })
+    const isWaiting = isPoll || isUnfinished(result)
+    const isTerse = isGivenTerse(result)
+    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isWaiting, isChange, isTerse })
   }
-  return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
+  return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy, now)
 }
 
 /** Where in a transcript the messages begin that were not taken in: after the newest that was. */
@@ -233,33 +197,39 @@ export function followMessage(
   { conversation, registry }: Pick<Transcript, 'conversation' | 'registry'>,
   index: number,
   policy: LoopPolicy,
-  isLeftOut?: (call: Hash) => boolean,
+  followed: Followed = {},
 ): Guarded {
-  if (humanWords(conversation, index, registry) !== undefined) {
-    const memory = humanSpoke(guarded.memory)
-    return { ...guarded, memory, finding: undefined, untold: undefined, told: undefined }
+  const words = humanWords(conversation, index, registry)
+  if (words !== undefined) {
+    const human = hashOfText(words)
+    const memory = humanSpoke(guarded.memory, words !== '' && human === guarded.human)
+    return { ...guarded, memory, human, finding: undefined, untold: undefined, told: undefined }
   }
   if (conversation.role(index) !== 'assistant') return guarded
-  const { memory, finding } = observeAt(guarded, conversation, index, policy, isLeftOut)
+  const { memory, finding } = observeAt(guarded, conversation, index, policy, followed)
   return { ...guarded, memory, finding, at: index, told: guarded.untold, untold: undefined }
 }
 
-/** Takes in what a request shows that was not known. The same request again changes nothing. */
-export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy): Guarded {
+/**
+ * Takes in what a request shows that was not known. The same request again changes nothing. `now`: when its newest
+ * results came, in milliseconds.
+ */
+export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy, now?: number): Guarded {
   const { conversation, reading, goesOnFrom } = transcript
-  const from = firstNew(guarded, transcript, startOfNewest(conversation, messagesOf(policy)))
+  const from = firstNew(guarded, transcript, startOfNewest(conversation, MAX_UNKNOWN))
   const last = lastMessage(conversation)
+  const newest = reading.assistants.at(-1)?.index
   let next = guarded
   if (goesOnFrom !== undefined && !next.known.includes(goesOnFrom)) {
     const known = withNewest(next.known, goesOnFrom, MAX_KNOWN)
     const calls = answeredCalls(next.made ?? [], resultsAfter(conversation, -1), policy)
-    const { memory, finding } = observeStep(next.memory, calls, policy)
+    const { memory, finding } = observeStep(next.memory, calls, policy, now)
     next = { ...next, memory, known, at: -1, finding, told: next.untold, untold: undefined }
   }
   for (let index = from; index < conversation.length; index++) {
     // A call whose result is still to come is none yet.
     if (index === last && conversation.role(index) === 'assistant') continue
-    next = followMessage(next, transcript, index, policy)
+    next = followMessage(next, transcript, index, policy, index === newest ? { now } : {})
     const step = reading.assistants.find((one) => one.index === index)
     if (step) next = { ...next, known: withNewest(next.known, hashOfStep(step, conversation), MAX_KNOWN) }
   }
@@ -294,8 +264,9 @@ export interface Refused {
 }
 
 /**
- * Judges the calls of a response that is on its way to the client, and remembers what was refused. `request` names what
- * it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as it was before.
+ * Judges the calls of a response that is on its way to the client at `now`, in milliseconds, and remembers what was refused.
+ * `request` names what it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as
+ * it was before.
  */
 export function refuse(
   guarded: Guarded,
@@ -303,12 +274,13 @@ export function refuse(
   policy: LoopPolicy,
   request: string,
   isAgain: boolean,
+  now: number,
 ): { readonly guarded: Guarded; readonly refused: Refused } {
   const { refusedIn } = guarded
   const isSentAgain = !isAgain && refusedIn?.request === request
   const before = isSentAgain ? { ...guarded.memory, blocks: refusedIn.blocks } : guarded.memory
   const made = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, refusals, endsRun } = refuseCalls(before, made, policy)
+  const { memory, refusals, endsRun } = refuseCalls(before, made, policy, now)
   // A model whose calls are all refused is asked again, and sees why. One that keeps some learns of the others later.
   const isPart = refusals.some((refusal) => !refusal)
   const texts = refusals.flatMap((refusal) => (refusal ? [refusalText(refusal.tool, refusal.count)] : []))

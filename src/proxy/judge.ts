@@ -181,6 +181,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
   const policy = policyFor(settingsFor(policies.budget, asks), declaredIn(headers))
   const following = followed(loop, policy)
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
+  const now = context.now()
   const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
   const counted = remember(context, {
     tenant,
@@ -197,7 +198,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     follow:
       following &&
       ((guarded: Guarded) =>
-        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following)) ??
+        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following, now)) ??
         skip(guarded, transcript)),
     note:
       following &&
@@ -219,7 +220,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
       mayRefuse:
         loop.enabled &&
         guarded !== undefined &&
-        isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop)) === true,
+        isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop, now)) === true,
     }
   })
 }
