@@ -138,7 +138,8 @@ async function runCommand({ command, files, json, flags }: Parsed, terminal: Ter
       return start(flags, terminal)
     }
     case 'check-config': {
-      const { file } = loadConfig(flags, terminal.env)
+      const { file, warnings } = loadConfig(flags, terminal.env)
+      for (const warning of warnings) terminal.err(`governor: ${warning}\n`)
       terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
       return 0
     }

@@ -1,21 +1,13 @@
 /** What the loop guard would have done to a recorded conversation, by the code that guards live ones. */
-import { canonicalCall } from '../core/call.ts'
+import { callHash } from '../core/call.ts'
+import { lookingAt } from '../core/called.ts'
+import type { Conversation } from '../core/conversation.ts'
+import { followMessage, refuse, UNGUARDED } from '../core/guard.ts'
 import type { Hash } from '../core/hash.ts'
 import type { Pattern } from '../core/loop.ts'
-import {
-  humanSpoke,
-  type LoopCall,
-  type LoopMemory,
-  type LoopPolicy,
-  loopCall,
-  type MadeCall,
-  madeCall,
-  NO_LOOP,
-  observeStep,
-  refuseCalls,
-} from '../core/loop-guard.ts'
-import { humanText, type ScaffoldRegistry } from '../core/scaffolding.ts'
-import type { Recording } from './recording.ts'
+import type { LoopPolicy } from '../core/loop-guard.ts'
+import { humanWords } from '../core/reading.ts'
+import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 
 /** One thing that the guard would have done. The keys are part of the public contract. */
 export interface Judged {
@@ -26,86 +18,42 @@ export interface Judged {
   readonly tool: string
 }
 
-/** A call of the conversation, however often it is made in it. */
-interface KnownCall {
-  readonly made: MadeCall
-  times: number
-  readonly firstResult: string | undefined
-  /** Its results are not all the same, letter by letter. */
-  differs: boolean
-}
-
-/** The calls of a conversation in order, equal ones as the same object. Numbers name them as well as hashes would. */
-function knownCalls({ events }: Recording, policy: LoopPolicy): KnownCall[] {
-  const known = new Map<string, KnownCall>()
-  return events.flatMap((event) => {
-    if (event.kind === 'words') return []
-    return event.calls.map((call, at) => {
-      const text = canonicalCall(call.name, call.arguments)
-      const before = known.get(text)
-      const result = event.results[at]
-      if (before) {
-        before.times++
-        before.differs ||= result !== before.firstResult
-        return before
-      }
-      const made = madeCall(call, policy, String(known.size) as Hash)
-      const first = { made, times: 1, firstResult: result, differs: false }
-      known.set(text, first)
-      return first
-    })
-  })
-}
-
 /** What the guard would have done to a conversation, in order. */
-export function judge(recording: Recording, policy: LoopPolicy, registry: ScaffoldRegistry): Judged[] {
-  const calls = knownCalls(recording, policy)
-  // Where no call is made twice, none is made again and again.
-  if (!calls.some(({ times }) => times > 1)) return []
+export function judge(conversation: Conversation, policy: LoopPolicy, registry: ScaffoldRegistry): Judged[] {
   const judged: Judged[] = []
-  const exactly: LoopPolicy = { ...policy, volatile: 'none' }
-  let memory: LoopMemory = NO_LOOP
-  let index = 0
+  const looking = lookingAt(conversation, policy)
+  let guarded = UNGUARDED
   let hasEnded = false
-  for (const event of recording.events) {
-    if (event.kind === 'words') {
-      if (event.texts.length > 0 && humanText(event.texts, registry) === '') continue
-      memory = humanSpoke(memory)
-      hasEnded = false
-      continue
-    }
-    const step = event.results.flatMap((result) => {
-      const call = calls[index++]
-      if (!call) return []
-      // No result is ever compared with that of a call which is made once.
-      const compared = call.times > 1 ? result : undefined
-      const read = loopCall(String(index - 1), call.made, compared, call.differs ? policy : exactly)
-      return read ? [read] : []
-    })
+  /** Calls before the message. */
+  let made = 0
+  for (let index = 0; index < conversation.length; index++) {
+    if (humanWords(conversation, index, registry) !== undefined) hasEnded = false
+    const calls = conversation.calls(index)
+    const first = made
+    made += calls.length
     // What follows a stop would not have happened, until a human speaks.
     if (hasEnded) continue
-    const passed = refuse(step)
-    const { memory: next, finding } = observeStep(memory, passed, policy)
-    memory = next
-    if (!finding) continue
-    const { id, pattern, tools } = finding
-    judged.push({ call_index: Number(id), verdict: 'warn', pattern, tool: tools.at(-1) ?? '' })
+    // Calls that would have been refused never reach the agent.
+    const left = new Set<Hash>()
+    if (calls.length > 0) {
+      const { guarded: next, refused } = refuse(guarded, calls, policy, String(index), false, 0)
+      guarded = next
+      hasEnded = refused.endsRun
+      for (const [at, { name: tool, arguments: text }] of calls.entries()) {
+        const refusal = refused.refusals[at]
+        const call = callHash(tool, text)
+        if (!refusal || left.has(call)) continue
+        left.add(call)
+        const verdict = hasEnded ? 'stop' : 'block'
+        judged.push({ call_index: first + at, verdict, pattern: refusal.pattern, tool })
+      }
+    }
+    guarded = followMessage(guarded, looking, registry, index, { isLeftOut: (call) => left.has(call) })
+    const { finding } = guarded
+    if (!finding || calls.length === 0) continue
+    const at = calls.findIndex(({ id }) => id === finding.id)
+    const call_index = first + Math.max(at, 0)
+    judged.push({ call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })
   }
   return judged
-
-  /** Notes the calls that would never have reached the agent; returns the others. */
-  function refuse(step: readonly LoopCall[]): readonly LoopCall[] {
-    const { memory: next, refusals, endsRun } = refuseCalls(memory, step, policy)
-    memory = next
-    hasEnded = endsRun
-    const noted = new Set<Hash>()
-    for (const [at, { id, call, tool }] of step.entries()) {
-      const refusal = refusals[at]
-      if (!refusal || noted.has(call)) continue
-      noted.add(call)
-      const verdict = endsRun ? 'stop' : 'block'
-      judged.push({ call_index: Number(id), verdict, pattern: refusal.pattern, tool })
-    }
-    return step.filter((_, at) => !refusals[at])
-  }
 }

@@ -6,9 +6,8 @@ import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
-import { documentsOf, type Line } from './documents.ts'
 import { type Judged, judge } from './judge.ts'
-import { readRecording } from './recording.ts'
+import { conversationsIn, type Line, readRecording } from './recording.ts'
 
 export interface ReplayOptions {
   /** `-` is standard input. */
@@ -135,9 +134,10 @@ function judgeLine(
   }
   if (!recording) return 'no conversation: expected an object with messages'
   const id = recording.id ?? name
-  const judged = judge(recording, policy, registry)
+  const { conversation } = recording
+  const judged = judge(conversation, policy, registry)
   count.conversations++
-  for (const event of recording.events) count.calls += event.kind === 'step' ? event.calls.length : 0
+  for (let at = 0; at < conversation.length; at++) count.calls += conversation.calls(at).length
   if (judged.some(({ verdict }) => verdict === 'warn')) count.warned++
   if (judged.some(({ verdict }) => verdict !== 'warn')) count.blocked++
   if (judged.some(({ verdict }) => verdict === 'stop')) count.stopped++
@@ -196,7 +196,8 @@ const NOTHING_READ =
 
 /** Judges all conversations of the files. Returns 1 where a file can't be read or no line holds a conversation; other such lines are reported and skipped. */
 export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
-  const { config } = loadConfig(flags, terminal.env)
+  const { config, warnings } = loadConfig(flags, terminal.env)
+  for (const warning of warnings) terminal.err(`governor: ${warning}\n`)
   const policy = loopPolicyOf(config)
   const registry = registryOf(config)
   const count: Count = { conversations: 0, calls: 0, skipped: 0, warned: 0, blocked: 0, stopped: 0 }
@@ -216,9 +217,8 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
     let end = 0
     try {
       const input = file === '-' ? terminal.input() : bytesOf(file)
-      for await (const { text, number, offset } of documentsOf(linesOf(input))) {
+      for await (const { text, number, offset } of conversationsIn(linesOf(input))) {
         end = offset
-        if (text.trim() === '') continue
         const found = judgeLine(text, `${name}:${number}`, policy, registry, count)
         if (typeof found === 'string') complain(`${name}, line ${number}: ${found}: skipped`)
         else if (found.length === 0) {

@@ -33,11 +33,12 @@ function isLoopback(host: string): boolean {
 }
 
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
-  const { config, file } = loadConfig(flags, terminal.env)
+  const { config, file, warnings } = loadConfig(flags, terminal.env)
   const proxies = proxiesIn(terminal.env)
   const output = createLogOutput(STDOUT)
   terminal.onExit(() => output.flush())
   const log: Logger = pino({ level: config.log.level, base: null, timestamp: createTimestamp() }, output)
+  for (const warning of warnings) log.warn({}, warning)
   const governor = buildGovernor(config, { log, proxies })
   let address: string
   try {
@@ -81,7 +82,8 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
 /** Puts the policies of the file in force as it is now; a bad file changes nothing. */
 function reload(governor: Governor, flags: Flags, terminal: Terminal, log: Logger): void {
   try {
-    const { config, file } = loadConfig(flags, terminal.env)
+    const { config, file, warnings } = loadConfig(flags, terminal.env)
+    for (const warning of warnings) log.warn({}, warning)
     governor.reload(config)
     log.info({ config: file ?? null, max_iterations: config.budget.max_iterations }, 'policies reloaded')
   } catch (error) {

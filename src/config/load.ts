@@ -323,8 +323,29 @@ function rereadVariables(tree: Tree, readingOf: ReadingFinder): void {
   }
 }
 
+/** Keys that are gone, by their paths, and what is there instead: accepted, and of no effect, until the next minor version. */
+const GONE: Readonly<Record<string, string>> = {
+  'loop_guard.window_size':
+    'loop_guard.standstill says after how many responses without anything new a run is in a loop',
+}
+
+/** Takes keys out that are gone, and says of each in one line what to use instead. */
+function dropGoneKeys(tree: Tree, name: string, lineOf: LineFinder | undefined): string[] {
+  return Object.entries(GONE).flatMap(([gone, successor]) => {
+    const path = gone.split('.')
+    const holder = valueAt(tree, path.slice(0, -1))
+    const key = path.at(-1) ?? ''
+    if (!isTree(holder) || !Object.hasOwn(holder, key)) return []
+    const line = lineOf?.(path)
+    delete holder[key]
+    return [`${name}: ${gone} is no longer used: ${successor}${line === undefined ? '' : ` (line ${line})`}`]
+  })
+}
+
 export interface Loaded {
   readonly config: Config
+  /** One line for each key that is no longer used. */
+  readonly warnings: readonly string[]
   /** The file that was read; `undefined` where there was none. */
   readonly file: string | undefined
 }
@@ -342,9 +363,11 @@ export function loadConfig(
   const origins = new Map<string, string>()
   override(tree, fromEnvironment(env), VARIABLES, origins)
   override(tree, flags, FLAGS, origins)
+  const warnings = dropGoneKeys(tree, file, lineOf)
   if (readingOf) rereadVariables(tree, readingOf)
   return {
     config: checkConfig(tree, source === undefined ? 'configuration' : file, origins, lineOf),
+    warnings,
     file: source === undefined ? undefined : file,
   }
 }

@@ -38,10 +38,10 @@ export function loopPolicyOf({ loop_guard: guard }: Pick<Config, 'loop_guard'>):
   return {
     enabled: guard.enabled,
     mode: guard.mode,
-    windowSize: guard.window_size,
     repetitionThreshold: guard.repetition_threshold,
     maxWarningsBeforeBlock: guard.max_warnings_before_block,
     exemptTools: guard.exempt_tools,
+    standstill: guard.standstill,
     pollMultiplier: guard.poll_multiplier,
     sameCallThreshold: guard.same_call_any_result,
     volatile: guard.volatile,

@@ -4,7 +4,6 @@
  */
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
-import { STAGNATION_CALLS } from '../core/stagnation.ts'
 import { budget, budgetOverride, outOfOrder, overrideMatch } from './budget.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
@@ -145,24 +144,28 @@ const loopGuard = z.strictObject({
     .describe(
       'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused, and a run that has nothing else to do ends.',
     ),
-  window_size: z
-    .int()
-    .min(2)
-    .max(100)
-    .default(10)
-    .describe('How many of the newest tool calls are compared.'),
   repetition_threshold: z
     .int()
     .min(2)
     .max(100)
     .default(3)
     .describe(
-      'From how many equal calls with equal results on it is a loop: in a row, or in the window with at most one call in between that was new.',
+      'From how many equal calls with equal results on it is a loop: in a row, or among the last 10 calls with at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) are one after two rounds. After a warning one repetition less is enough.',
+    ),
+  standstill: z
+    .int()
+    .min(2)
+    .max(100)
+    .default(5)
+    .describe(
+      'From how many responses in a row on it is a loop that bring nothing new: no call with a result that the last calls do not know.',
     ),
   max_warnings_before_block: limit
     .max(1_000)
     .default(2)
-    .describe('How many warnings about the same loop may be ignored before its calls are refused.'),
+    .describe(
+      'How many warnings may be ignored, with nothing new in between, before calls are refused; twice as many where all results are 16 characters or less, which can show no progress.',
+    ),
   exempt_tools: z
     .array(z.string().min(1))
     .default(['process'])
@@ -175,13 +178,13 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(2)
     .describe(
-      'Calls that look like polling (status, poll, wait, watch, tail in name or arguments; an unfinished result; results that kept changing) may be repeated so many times as often.',
+      'Calls that wait for something may be repeated so many times as often: by their name and the first 300 characters of their arguments (status, poll, wait, watch, tail, sleep), or by a short result that says that work goes on. They are told at growing intervals, and refused only after 40 equal answers within 10 minutes.',
     ),
   same_call_any_result: z
     .int()
     .min(2)
     .max(1_000)
-    .default(5)
+    .default(6)
     .describe(
       'The same call so often in a row is warned about even if its results differ, and never refused for it.',
     ),
@@ -189,7 +192,7 @@ const loopGuard = z.strictObject({
     .enum(['default', 'none'])
     .default('default')
     .describe(
-      'What is masked before results are compared. default: times, dates, durations, UUIDs, hex ids, process ids, temporary paths and long numbers, with the lines sorted; none: nothing.',
+      'What is masked before results are compared. default: dates, clocks, durations, UUIDs, addresses, hex ids and numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and reminders of a harness, with the lines sorted; none: nothing.',
     ),
 })
 
@@ -356,10 +359,9 @@ export const configSchema = file.superRefine(
     {
       server: { host, port },
       upstreams: known,
-      budget: { caution_when, overrides: flat, ...thresholds },
+      budget: { overrides: flat, ...thresholds },
       overrides,
       models: named,
-      loop_guard: guard,
     },
     context,
   ) => {
@@ -383,12 +385,6 @@ export const configSchema = file.superRefine(
       if (message) context.addIssue({ code: 'custom', path, message })
     }
     check(named, ['models'])
-    const budgets = [...flat, ...overrides.map((override) => override.budget)]
-    const modes = [caution_when, ...budgets.map((one) => one?.caution_when)]
-    if (modes.includes('stagnating') && guard.window_size < STAGNATION_CALLS) {
-      const message = `expected at least ${STAGNATION_CALLS} for budget.caution_when: stagnating`
-      context.addIssue({ code: 'custom', path: ['loop_guard', 'window_size'], message })
-    }
   },
 )
 

@@ -7,8 +7,8 @@ import { type LoopPolicy, type MadeCall, madeCall } from './loop-guard.ts'
 import { exemptBy, type KnownCall, referredTo } from './made.ts'
 import { STEPS_PER_CALL, STEPS_PER_VALUE } from './work.ts'
 
-/** Of a transcript that nothing is known of, so many messages more than a window of calls and results are looked at. */
-const BEYOND_WINDOW = 4
+/** Of a transcript that nothing is known of, so many messages are looked at: a window of calls and results, and some more. */
+export const MAX_UNKNOWN = 24
 
 /** The results that stand after an assistant message, or, after -1, those that the input begins with. */
 export function resultsAfter(conversation: Conversation, index: number): readonly Given[] {
@@ -84,13 +84,13 @@ export function lookingAt(conversation: Conversation, policy: LoopPolicy): Looki
 
 /** The newest result of a call before a message that passes `isIt`, as far back as loops are looked for. */
 export function resultBefore(
-  { conversation, policy, callsAt }: Looking,
+  { conversation, callsAt }: Looking,
   index: number,
   call: Hash,
   isIt: (result: Given) => boolean,
 ): Given | undefined {
   // Where responses come in parts there are some more of them.
-  const reach = messagesOf(policy) * (conversation.hasParts ? 2 : 1)
+  const reach = MAX_UNKNOWN * (conversation.hasParts ? 2 : 1)
   for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
     if (conversation.role(at) !== 'assistant') continue
     const same = callsAt(at).find(
@@ -99,9 +99,4 @@ export function resultBefore(
     if (same) return same.result
   }
   return undefined
-}
-
-/** Messages that hold a window of calls and results, one to a message, and some more. */
-export function messagesOf({ windowSize }: LoopPolicy): number {
-  return 2 * windowSize + BEYOND_WINDOW
 }

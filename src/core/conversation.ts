@@ -32,8 +32,6 @@ export interface ToolResult {
 export interface RawResult {
   readonly callId: string
   readonly bytes: Uint8Array
-  /** The same with each byte as one character: made when it is asked for, as it mostly is not. */
-  raw(): string
 }
 
 export interface Conversation {

@@ -1,7 +1,7 @@
 /** What tools gave, read no further than it takes: most results are compared with nothing and need not be decoded. */
+import { isTerse, SHORT, saysWorkGoesOn, TERSE } from './call-words.ts'
 import type { Conversation, RawResult, ToolResult } from './conversation.ts'
 import { type Hash, hashOfBytes } from './hash.ts'
-import { BRIEF, JSON_BYTES, maySayUnfinished, saysLittle, saysUnfinished } from './intent.ts'
 import { endsInNotice, withoutNotices } from './loop-notice.ts'
 import { exactHash, type Volatile } from './volatile.ts'
 
@@ -50,17 +50,22 @@ export function addShown(found: Given[], conversation: Conversation, index: numb
   found[found.length - 1] = givenText({ callId: last.callId, text: [last.text, ...shown].join('\n') })
 }
 
-/** Does the tool answer that something is going on? */
-export function isUnfinished(given: Given, tool: string): boolean {
-  return given.json && !maySayUnfinished(given.json.raw()) ? false : saysUnfinished(given.text, tool)
+/** What a character of a text takes in JSON at most. */
+const JSON_BYTES = 6
+
+/** Can the result be so short? To know it for sure it must be decoded. */
+function mayBeWithin(given: Given, characters: number): boolean {
+  return !given.json || given.json.bytes.length <= JSON_BYTES * characters + 2
 }
 
-/** May the tool have answered no more than that something was done? */
-export function isBrief(given: Given): boolean {
-  if (!given.json) return saysLittle(given.text)
-  // Its text has as many characters at most, and a sixth of them at least.
-  const most = given.json.bytes.length - 2
-  return most <= BRIEF || (most <= BRIEF * JSON_BYTES && saysLittle(given.text))
+/** Does the tool answer that work goes on? */
+export function isUnfinished(given: Given): boolean {
+  return mayBeWithin(given, SHORT) && saysWorkGoesOn(given.text)
+}
+
+/** Is the result too short to show any progress? */
+export function isGivenTerse(given: Given): boolean {
+  return mayBeWithin(given, TERSE) && isTerse(given.text)
 }
 
 /** Names a result letter by letter. */

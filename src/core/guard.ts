@@ -3,27 +3,16 @@
  * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
  */
 import { callHash } from './call.ts'
-import {
-  type Called,
-  callsAt,
-  type Looking,
-  lookingAt,
-  messagesOf,
-  resultBefore,
-  resultsAfter,
-} from './called.ts'
+import { callsAt, type Looking, lookingAt, MAX_UNKNOWN, resultBefore, resultsAfter } from './called.ts'
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from './conversation.ts'
-import { isBrief, isUnfinished } from './given.ts'
-import type { Hash } from './hash.ts'
-import { isInTrail, type Trail, withPoll } from './loop.ts'
+import { isGivenTerse, isUnfinished } from './given.ts'
+import { type Hash, hashOfText } from './hash.ts'
 import {
   humanSpoke,
-  isUnwarned,
   type LoopCall,
   type LoopFinding,
   type LoopMemory,
   type LoopPolicy,
-  type MadeCall,
   NO_LOOP,
   observeStep,
   type Refusal,
@@ -35,7 +24,6 @@ import { withNewest } from './newest.ts'
 import { nameOutcome } from './outcome.ts'
 import { hashOfStep, humanWords, type Reading } from './reading.ts'
 import type { ScaffoldRegistry } from './scaffolding.ts'
-import { TooMuchToRead } from './work.ts'
 
 /** What a thread remembers for the guard; plain JSON, bounded. */
 export interface Guarded {
@@ -44,6 +32,8 @@ export interface Guarded {
   readonly known: readonly Hash[]
   /** Where in the transcript the newest of them stood: two messages of one content are told apart by nothing else. */
   readonly at: number
+  /** What a human said last, in words. */
+  readonly human: Hash | undefined
   /** What was found in the newest of them. */
   readonly finding: LoopFinding | undefined
   /** Calls that no transcript shows, oldest first. */
@@ -60,6 +50,7 @@ export const UNGUARDED: Guarded = {
   memory: NO_LOOP,
   known: [],
   at: -1,
+  human: undefined,
   finding: undefined,
   made: undefined,
   untold: undefined,
@@ -80,56 +71,34 @@ export interface Transcript {
   readonly goesOnFrom: Hash | undefined
 }
 
-/**
- * Need it be known whether the tools that were called say that something is going on, or say little? To look for that in
- * every result takes longer than all else that is done with it. Of a call that is made for the first time in a run that
- * was not warned about anything, nothing follows from it before the call is made again: see `wasUnfinished`, and
- * {findLoop}, which asks the newest call only.
- */
-function mattersWhetherUnfinished(
-  memory: LoopMemory,
-  called: readonly Called[],
-  policy: LoopPolicy,
-): boolean {
-  if (!isUnwarned(memory, policy)) return true
-  for (const { made } of called) if (isInTrail(memory.trail, made.call)) return true
-  return false
-}
-
-/** Was the newest call made once, and did its tool say that something is going on? */
-function wasUnfinished(
-  { streak }: Trail,
-  looking: Looking,
-  index: number,
-  { tool, call }: MadeCall,
-): boolean {
-  if (streak?.call !== call || streak.any !== 1 || streak.isPoll) return false
-  const before = resultBefore(looking, index, call, () => true)
-  return before !== undefined && isUnfinished(before, tool)
+/** How one message of a transcript is taken in. */
+interface Followed {
+  /** When its results came, in milliseconds; unset where that is not known. */
+  readonly now?: number | undefined
+  /** Calls that are not there for the agent. */
+  readonly isLeftOut?: (call: Hash) => boolean
 }
 
 /** Takes in what one response called. */
 function observeAt(
-  memory: LoopMemory,
+  { memory, made: known = [] }: Guarded,
   looking: Looking,
   index: number,
-  known: readonly KnownCall[] = [],
+  { now, isLeftOut }: Followed,
 ): ReturnType<typeof observeStep> {
   const { conversation, policy } = looking
   let { trail } = memory
   const calls: LoopCall[] = []
+  const counted = new Set<Hash>()
   const called = known.length > 0 ? callsAt(conversation, index, policy, known) : looking.callsAt(index)
-  // What was referred to is not found again.
-  const isLookedFor = known.length > 0 || mattersWhetherUnfinished(memory, called, policy)
-  const counted = called.length > 1 ? new Set<Hash>() : undefined
   for (const { id, made, result } of called) {
-    if (made.isExempt) continue
-    const { tool, call, isPoll, isChange } = made
+    const { tool, call, isPoll, isChange, isExempt } = made
+    if (isExempt || isLeftOut?.(call)) continue
     // Equal calls of one response count once; another result of such a one must not rename what came of it.
-    if (counted?.has(call)) continue
-    counted?.add(call)
+    if (counted.has(call)) continue
+    counted.add(call)
     if (!result) {
-      calls.push({ id, tool, call, outcome: '', isPoll, isChange })
+      calls.push({ id, tool, call, outcome: '', isPoll, isChange, isTerse: true })
       continue
     }
     const named = nameOutcome(
@@ -141,19 +110,11 @@ function observeAt(
       conversation.work,
     )
     trail = named.trail
-    if (isLookedFor && wasUnfinished(trail, looking, index, made)) trail = withPoll(trail)
-    const isWaiting = isPoll || (isLookedFor && isUnfinished(result, tool))
-    calls.push({
-      id,
-      tool,
-      call,
-      outcome: named.outcome,
-      isPoll: isWaiting,
-      isChange,
-      isBrief: isLookedFor && isBrief(result),
-    })
+    const isWaiting = isPoll || isUnfinished(result)
+    const isTerse = isGivenTerse(result)
+    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isWaiting, isChange, isTerse })
   }
-  return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy)
+  return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy, now)
 }
 
 /** Where in a transcript the messages begin that were not taken in: after the newest that was. */
@@ -168,67 +129,57 @@ function firstNew({ known, at }: Guarded, { conversation, reading }: Transcript,
   return newest ? newest.index + 1 : oldest
 }
 
-/**
- * Takes in what a request shows that was not known. The same request again changes nothing. Where that is more than may be read in
- * one go, all of it is left out, and `leftOut` is told.
- */
-export function guard(
+/** What a message changes: a person's words begin anew, a response's calls are taken in with their results. */
+export function followMessage(
   guarded: Guarded,
-  transcript: Transcript,
-  policy: LoopPolicy,
-  leftOut: () => void = () => {},
+  looking: Looking,
+  registry: ScaffoldRegistry,
+  index: number,
+  followed: Followed = {},
 ): Guarded {
-  try {
-    return takeIn(guarded, transcript, policy)
-  } catch (error) {
-    if (!(error instanceof TooMuchToRead)) throw error
-    leftOut()
-    transcript.conversation.work?.paused()
-    const newest = transcript.reading.assistants.at(-1)
-    if (newest?.hash === undefined) return guarded
-    const known = withNewest(guarded.known, newest.hash, MAX_KNOWN)
-    return { ...guarded, known, at: newest.index, finding: undefined }
+  const { conversation } = looking
+  const words = humanWords(conversation, index, registry)
+  if (words !== undefined) {
+    const human = hashOfText(words)
+    const memory = humanSpoke(guarded.memory, words !== '' && human === guarded.human)
+    return { ...guarded, memory, human, finding: undefined, untold: undefined, told: undefined }
   }
+  if (conversation.role(index) !== 'assistant') return guarded
+  const { memory, finding } = observeAt(guarded, looking, index, followed)
+  return { ...guarded, memory, finding, at: index, told: guarded.untold, untold: undefined }
 }
 
-function takeIn(guarded: Guarded, transcript: Transcript, policy: LoopPolicy): Guarded {
+/**
+ * Takes in what a request shows that was not known. The same request again changes nothing. `now`: when its newest
+ * results came, in milliseconds.
+ */
+export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy, now?: number): Guarded {
   const { conversation, reading, registry, goesOnFrom } = transcript
-  const from = firstNew(guarded, transcript, startOfNewest(conversation, messagesOf(policy)))
-  const last = lastMessage(conversation)
   const looking = lookingAt(conversation, policy)
-  const { made } = guarded
-  let { memory, finding, untold, told, at } = guarded
-  let { known } = guarded
-  if (goesOnFrom !== undefined && !known.includes(goesOnFrom)) {
-    known = withNewest(known, goesOnFrom, MAX_KNOWN)
-    at = -1
-    told = untold
-    untold = undefined
-    const calls = answeredCalls(made ?? [], resultsAfter(conversation, -1), policy, conversation.work)
-    ;({ memory, finding } = observeStep(memory, calls, policy))
+  const from = firstNew(guarded, transcript, startOfNewest(conversation, MAX_UNKNOWN))
+  const last = lastMessage(conversation)
+  const newest = reading.assistants.at(-1)?.index
+  let next = guarded
+  if (goesOnFrom !== undefined && !next.known.includes(goesOnFrom)) {
+    const known = withNewest(next.known, goesOnFrom, MAX_KNOWN)
+    const calls = answeredCalls(next.made ?? [], resultsAfter(conversation, -1), policy, conversation.work)
+    const { memory, finding } = observeStep(next.memory, calls, policy, now)
+    next = { ...next, memory, known, at: -1, finding, told: next.untold, untold: undefined }
   }
   for (let index = from; index < conversation.length; index++) {
-    const role = conversation.role(index)
-    if (humanWords(conversation, index, registry) !== undefined) {
-      memory = humanSpoke(memory)
-      finding = undefined
-      untold = undefined
-      told = undefined
-    }
     // A call whose result is still to come is none yet.
-    if (role !== 'assistant' || index === last) continue
+    if (index === last && conversation.role(index) === 'assistant') continue
+    next = followMessage(next, looking, registry, index, index === newest ? { now } : {})
     const step = reading.assistants.find((one) => one.index === index)
-    if (step) known = withNewest(known, hashOfStep(step, conversation), MAX_KNOWN)
-    at = index
-    told = untold
-    untold = undefined
-    ;({ memory, finding } = observeAt(memory, looking, index, made))
+    if (step) next = { ...next, known: withNewest(next.known, hashOfStep(step, conversation), MAX_KNOWN) }
   }
-  return { memory, known, at, finding, made, untold, told, refusedIn: guarded.refusedIn }
+  return next
 }
 
 /** Goes on after a request that can't be taken in: the next one begins where it ended, and nothing is said now. */
 export function skip(guarded: Guarded, { conversation, reading, goesOnFrom }: Transcript): Guarded {
+  // What it took so far is no reason to leave out what comes after it.
+  conversation.work?.paused()
   const newest = reading.assistants.at(-1)
   const known = newest ? [hashOfStep(newest, conversation)] : []
   return {
@@ -255,8 +206,9 @@ export interface Refused {
 }
 
 /**
- * Judges the calls of a response that is on its way to the client, and remembers what was refused. `request` names what
- * it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as it was before.
+ * Judges the calls of a response that is on its way to the client at `now`, in milliseconds, and remembers what was refused.
+ * `request` names what it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as
+ * it was before.
  */
 export function refuse(
   guarded: Guarded,
@@ -264,12 +216,13 @@ export function refuse(
   policy: LoopPolicy,
   request: string,
   isAgain: boolean,
+  now: number,
 ): { readonly guarded: Guarded; readonly refused: Refused } {
   const { refusedIn } = guarded
   const isSentAgain = !isAgain && refusedIn?.request === request
   const before = isSentAgain ? { ...guarded.memory, blocks: refusedIn.blocks } : guarded.memory
   const made = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, refusals, endsRun } = refuseCalls(before, made, policy)
+  const { memory, refusals, endsRun } = refuseCalls(before, made, policy, now)
   // A model whose calls are all refused is asked again, and sees why. One that keeps some learns of the others later.
   const isPart = refusals.some((refusal) => !refusal)
   const texts = refusals.flatMap((refusal) => (refusal ? [refusalText(refusal.tool, refusal.count)] : []))

@@ -5,15 +5,14 @@
  * Plain data and pure functions: the same for a live run, request by request, and for a recorded one.
  */
 import { callHash } from './call.ts'
+import { changes, isTerse, saysWorkGoesOn, waits } from './call-words.ts'
 import type { ToolCall } from './conversation.ts'
 import { globMatches } from './glob.ts'
-import type { Hash } from './hash.ts'
-import { looksLikeChange, looksLikePoll, saysLittle, saysUnfinished } from './intent.ts'
+import { type Hash, hashOf } from './hash.ts'
 import {
   EMPTY_TRAIL,
   findLoop,
   follow,
-  isInTrail,
   type Loop,
   type LoopLimits,
   type Pattern,
@@ -22,6 +21,7 @@ import {
   type Trail,
 } from './loop.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notice.ts'
+import { withNewest } from './newest.ts'
 import { outcomeHash, type Volatile } from './volatile.ts'
 import type { Work } from './work.ts'
 
@@ -45,18 +45,35 @@ export interface LoopCall extends Strike {
 
 /** What was said about one kind of loop in this run. */
 interface Rung {
-  /** The calls of the loop it was said about. */
-  readonly loop: string
+  /** Names the loop it was said about. */
+  readonly loop: Hash
   readonly warnings: number
   /** How often each of its calls was made, up to the newest warning. */
   readonly count: number
+}
+
+/** A loop that waits for something. */
+interface Wait extends Rung {
+  /** How often each of its calls was made when the model was last told. */
+  readonly told: number
+}
+
+/** Answers to a call that waits, with nothing new in between. */
+interface Answers {
+  readonly call: Hash
+  /** When the newest of them came, oldest first, in milliseconds. */
+  readonly times: readonly number[]
 }
 
 /** What a session remembers of a run for the guard. Bounded, and plain JSON. */
 export interface LoopMemory {
   readonly trail: Trail
   readonly ladder: Readonly<Partial<Record<Pattern, Rung>>>
-  /** Something new was done since the newest warning. */
+  /** Loops that the model was told about, the newest last. */
+  readonly told: readonly Hash[]
+  readonly wait: Wait | undefined
+  readonly answers: Answers | undefined
+  /** Something new was done since the model was last told. */
   readonly hasMovedOn: boolean
   /** The loop whose calls are being refused; unset while there is none. */
   readonly refusing: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
@@ -67,6 +84,9 @@ export interface LoopMemory {
 export const NO_LOOP: LoopMemory = {
   trail: EMPTY_TRAIL,
   ladder: {},
+  told: [],
+  wait: undefined,
+  answers: undefined,
   hasMovedOn: false,
   refusing: undefined,
   blocks: 0,
@@ -93,6 +113,16 @@ export interface Refusal {
 /** A run ends when this many of its responses had calls refused. */
 export const MAX_BLOCKS = 3
 
+/** A call that waits is refused where so many equal answers came in so many milliseconds. */
+const MAX_ANSWERS = 40
+const ANSWERS_WITHIN = 600_000
+
+/** So many loops are remembered that the model was told about. */
+const MAX_TOLD = 16
+
+/** Of a loop whose results are too short to show any progress, so many times as many warnings may be ignored. */
+const TERSE_WARNINGS = 2
+
 function isExempt(tool: string, policy: LoopPolicy): boolean {
   return policy.exemptTools.some((glob) => globMatches(glob, tool))
 }
@@ -111,8 +141,8 @@ export function madeCall(
   return {
     tool,
     call,
-    isPoll: looksLikePoll(tool, text),
-    isChange: looksLikeChange(tool, text),
+    isPoll: waits(tool, text),
+    isChange: changes(tool, text),
     isExempt: isExempt(tool, policy),
   }
 }
@@ -129,168 +159,244 @@ export function loopCall(
   work?: Work,
 ): LoopCall | undefined {
   if (isExempt) return undefined
-  if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange }
+  if (result === undefined) return { id, tool, call, outcome: '', isPoll, isChange, isTerse: true }
   const outcome = outcomeHash(result, policy.volatile, work)
-  const isWaiting = isPoll || saysUnfinished(result, tool)
-  return { id, tool, call, outcome, isPoll: isWaiting, isChange, isBrief: saysLittle(result) }
+  const isWaiting = isPoll || saysWorkGoesOn(result)
+  return { id, tool, call, outcome, isPoll: isWaiting, isChange, isTerse: isTerse(result) }
 }
 
-function nameOf(loop: Loop): string {
-  return [...loop.calls].sort().join(' ')
+/** Names a loop by its calls, in whatever order: of fixed length, as a cycle may have many. */
+function nameOf({ calls: [first, ...others] }: Loop): Hash {
+  return others.length === 0 ? first : hashOf([first, ...others].sort().join(' '))
 }
 
-/** Is this the loop that the model was told about, or one that it went on to without having done anything else? */
-function isIgnored(memory: LoopMemory, loop: Loop): boolean {
-  const rung = memory.ladder[loop.pattern]
-  return rung !== undefined && (rung.loop === nameOf(loop) || !memory.hasMovedOn)
+/** How many warnings about loops of this kind were given in vain. */
+function warningsGiven({ ladder }: LoopMemory, { pattern }: Loop): number {
+  return ladder[pattern]?.warnings ?? 0
 }
 
-/** How many warnings about this loop were given in vain. */
-function warningsGiven(memory: LoopMemory, loop: Loop): number {
-  return isIgnored(memory, loop) ? (memory.ladder[loop.pattern]?.warnings ?? 0) : 0
+/** The ladder after something new was done: no warning was given in vain. */
+function withoutWarnings(ladder: LoopMemory['ladder']): LoopMemory['ladder'] {
+  if (ladder === NO_LOOP.ladder) return ladder
+  const rungs = Object.entries(ladder).map(([pattern, { loop }]) => [
+    pattern,
+    { loop, warnings: 0, count: 0 },
+  ])
+  return Object.fromEntries(rungs)
 }
 
 /** How often each of the loop's calls was made so far. */
-function timesMade(memory: LoopMemory, loop: Loop): number {
-  const rung = memory.ladder[loop.pattern]
+function timesMade({ ladder }: LoopMemory, loop: Loop): number {
+  const rung = ladder[loop.pattern]
   return loop.count + (rung?.loop === nameOf(loop) ? rung.count : 0)
 }
 
 /** Is the loop one that is refused rather than warned about once more? */
 function isRefused(memory: LoopMemory, loop: Loop, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
-  // Of calls whose results differ it is not known that they are made in vain.
-  if (mode !== 'enforce' || loop.pattern === 'same_call') return false
-  return warningsGiven(memory, loop) >= maxWarningsBeforeBlock
+  // Of calls whose results differ it is not known that they are made in vain, and with something new in between they are not.
+  if (mode !== 'enforce' || loop.pattern === 'same_call' || loop.hasNews || loop.isWaiting) return false
+  return warningsGiven(memory, loop) >= maxWarningsBeforeBlock * (loop.isTerse ? TERSE_WARNINGS : 1)
 }
 
-function backOffOf(loop: Loop, warnings: number): number | undefined {
-  const told = loop.pattern === 'same_call' ? warnings : warnings - 1
-  return told < 1 ? undefined : BACK_OFF_SECONDS[Math.min(told, BACK_OFF_SECONDS.length) - 1]
+/** What the model is told of a loop that it is told about for the `warnings`th time. */
+function findingOf(loop: Loop, id: string, warnings: number): LoopFinding {
+  const advised = loop.isWaiting || loop.pattern === 'same_call' ? warnings : warnings - 1
+  const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
+  return { ...loop, id, warnings, notice: loopNotice(loop, backOff) }
 }
 
-/** Notes that the model is told about a loop, which begins to count anew. */
-function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): [LoopMemory, LoopFinding] {
-  const warnings = warningsGiven(memory, loop) + 1
+type Told = readonly [memory: LoopMemory, finding: LoopFinding | undefined]
+
+/** A loop with something new in between is work, more often than not: the model is told once. */
+function toldOnce(memory: LoopMemory, loop: Loop, id: string): Told {
+  if (memory.told.includes(nameOf(loop))) return [memory, undefined]
+  const trail = spend(memory.trail, loop.pattern)
+  return [{ ...memory, trail, told: withTold(memory, loop), hasMovedOn: false }, findingOf(loop, id, 1)]
+}
+
+function withTold({ told }: LoopMemory, loop: Loop): readonly Hash[] {
+  const name = nameOf(loop)
+  return told.includes(name) ? told : withNewest(told, name, MAX_TOLD)
+}
+
+/** The model is told that it waits, and how long to wait, again when it has asked as often again. */
+function toldToWait(memory: LoopMemory, loop: Loop, id: string): Told {
+  const name = nameOf(loop)
+  const before = memory.wait?.loop === name ? memory.wait : { count: 0, told: 0, warnings: 0 }
+  const count = before.count + loop.count
+  const isDue = count >= 2 * before.told
+  const warnings = before.warnings + (isDue ? 1 : 0)
+  const wait: Wait = { loop: name, count, told: isDue ? count : before.told, warnings }
+  const span = loop.span + before.count * loop.calls.length
+  const finding = isDue ? findingOf({ ...loop, count, span }, id, warnings) : undefined
+  return [{ ...memory, trail: spend(memory.trail, loop.pattern), wait }, finding]
+}
+
+/** Notes that the model is warned about a loop, which begins to count anew. */
+function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): Told {
+  // Told before it did something new: again only where it goes on with nothing new.
+  const isLeft = memory.hasMovedOn && memory.told.includes(nameOf(loop))
+  const warnings = isLeft ? 0 : warningsGiven(memory, loop) + 1
   const count = timesMade(memory, loop)
   const next: LoopMemory = {
+    ...memory,
     trail: spend(memory.trail, loop.pattern),
     ladder: { ...memory.ladder, [loop.pattern]: { loop: nameOf(loop), warnings, count } },
+    told: withTold(memory, loop),
     hasMovedOn: false,
     // It should have been refused, and could not be.
     refusing: isRefused(memory, loop, policy)
       ? { pattern: loop.pattern, calls: loop.calls, count }
       : memory.refusing,
-    blocks: memory.blocks,
   }
-  return [next, { ...loop, id, warnings, notice: loopNotice(loop, backOffOf(loop, warnings)) }]
+  return [next, isLeft ? undefined : findingOf(loop, id, warnings)]
 }
 
-/**
- * The ladder without what was said about loops of this call, which has now brought another result: whoever waited for that
- * and waits again has ignored nothing. Where any results count, it changes nothing.
- */
-function withoutLoopsOf(ladder: LoopMemory['ladder'], call: Hash): LoopMemory['ladder'] {
-  const kept = Object.entries(ladder).filter(
-    ([pattern, { loop }]) => pattern === 'same_call' || !loop.split(' ').includes(call),
-  )
-  return kept.length === Object.keys(ladder).length ? ladder : Object.fromEntries(kept)
+function tell(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): Told {
+  if (loop.hasNews) return toldOnce(memory, loop, id)
+  return loop.isWaiting ? toldToWait(memory, loop, id) : warned(memory, loop, id, policy)
 }
 
-function takeIn(memory: LoopMemory, call: LoopCall, step: number, policy: LoopPolicy): LoopMemory {
+/** The equal answers to a call that waits, with the one that has just come. What is new begins anew; no time is no answer. */
+function withAnswer(
+  answers: Answers | undefined,
+  { call, isPoll }: LoopCall,
+  isNew: boolean,
+  now: number | undefined,
+): Answers | undefined {
+  const before = isNew ? undefined : answers
+  if (!isPoll || now === undefined || (before && before.call !== call)) return before
+  return { call, times: withNewest(before?.times ?? [], now, MAX_ANSWERS) }
+}
+
+function takeIn(
+  memory: LoopMemory,
+  call: LoopCall,
+  step: number,
+  policy: LoopPolicy,
+  now: number | undefined,
+): LoopMemory {
   const trail = follow(memory.trail, call, step, policy)
   const isNew = trail.window.at(-1)?.isNew === true
-  const { refusing, blocks } = memory
-  // What is only forgotten was no other result.
-  const isOther = isNew && memory.ladder !== NO_LOOP.ladder && isInTrail(memory.trail, call.call)
-  const ladder = isOther ? withoutLoopsOf(memory.ladder, call.call) : memory.ladder
-  if (isNew && refusing?.calls.includes(call.call) === false) {
-    // What is new and different leaves the loop, and what was counted of it counts no more.
-    const left = follow(spend(memory.trail), call, step, policy)
-    return { trail: left, ladder, hasMovedOn: true, refusing: undefined, blocks }
-  }
-  return { trail, ladder, hasMovedOn: memory.hasMovedOn || isNew, refusing, blocks }
+  const answers = withAnswer(memory.answers, call, isNew, now)
+  if (!isNew) return { ...memory, trail, answers }
+  const next = { ...memory, trail, answers, ladder: withoutWarnings(memory.ladder), hasMovedOn: true }
+  if (memory.refusing?.calls.includes(call.call) !== false) return next
+  // What is new and different leaves the loop, and what was counted of it counts no more.
+  return { ...next, trail: follow(spend(memory.trail), call, step, policy), refusing: undefined }
 }
 
 /**
  * Takes what one response called into account, with the results. Equal calls of one response count once. At most one
- * loop is found in it.
+ * loop is found in it. `now`: when the results came, in milliseconds; unset where that is not known.
  */
 export function observeStep(
   memory: LoopMemory,
   calls: readonly LoopCall[],
   policy: LoopPolicy,
+  now?: number,
 ): { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined } {
   const step = memory.trail.steps + 1
+  const counted = new Set<Hash>()
+  const distinct = calls.filter(({ call }) => !counted.has(call) && counted.add(call))
   let next = memory
   let finding: LoopFinding | undefined
-  const counted = calls.length > 1 ? new Set<Hash>() : undefined
-  for (const call of calls) {
-    if (counted?.has(call.call)) continue
-    counted?.add(call.call)
-    next = takeIn(next, call, step, policy)
-    const loop = finding === undefined ? findLoop(next.trail, policy) : undefined
-    if (loop) [next, finding] = warned(next, loop, call.id, policy)
+  for (const [at, call] of distinct.entries()) {
+    next = takeIn(next, call, step, policy, now)
+    if (finding) continue
+    const loop = findLoop(next.trail, policy, isWarned(next), at === distinct.length - 1)
+    if (loop) [next, finding] = tell(next, loop, call.id, policy)
   }
   return { memory: next, finding }
 }
 
+/** Has the model been warned about a loop in this run? */
+function isWarned({ ladder }: LoopMemory): boolean {
+  for (const _ in ladder) return true
+  return false
+}
+
 interface Refused {
-  readonly loop: Pick<Loop, 'pattern' | 'calls'>
+  readonly loop: Pick<Loop, 'pattern' | 'calls'> & { readonly isWaiting?: boolean }
   readonly count: number
 }
 
-/** Was nothing said about any loop, and is no call refused before something is? */
-export function isUnwarned(memory: LoopMemory, policy: LoopPolicy): boolean {
-  for (const _ in memory.ladder) return false
-  return memory.refusing === undefined && !mayBlock(memory, policy)
-}
-
-/** Has the model been warned often enough about any loop for a call of it to be refused? */
-function mayBlock({ refusing, ladder }: LoopMemory, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
+/** Has the model been warned often enough, or asked often enough, for any call to be refused? */
+function mayBlock(memory: LoopMemory, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
   if (mode !== 'enforce') return false
-  if (refusing || maxWarningsBeforeBlock === 0) return true
+  const { refusing, answers, ladder } = memory
+  if (refusing || maxWarningsBeforeBlock === 0 || answers?.times.length === MAX_ANSWERS) return true
   // No loop was warned about yet, as in nearly all runs.
   if (ladder === NO_LOOP.ladder) return false
   return Object.values(ladder).some(({ warnings }) => warnings >= maxWarningsBeforeBlock)
 }
 
-/** Would making this call once more, with what came of it last, complete a loop that was warned about often enough? */
-function refusalOf(memory: LoopMemory, call: Hash, policy: LoopPolicy): Refused | undefined {
-  if (!mayBlock(memory, policy)) return undefined
-  const { refusing, trail } = memory
-  if (refusing?.calls.includes(call)) return { loop: refusing, count: refusing.count }
-  const last = trail.window.findLast((trace) => trace.call === call)
-  if (!last) return undefined
-  const next = follow(trail, last, trail.steps + 1, policy)
-  const loop = findLoop(next, policy)
-  if (!loop || !isRefused(memory, loop, policy)) return undefined
-  return { loop, count: timesMade(memory, loop) - 1 }
+/** Did too many equal answers to this call come in too short a time? */
+function isAskedTooOften({ answers }: LoopMemory, call: Hash, now: number): boolean {
+  const [first] = answers?.times ?? []
+  if (first === undefined || answers?.call !== call || answers.times.length < MAX_ANSWERS) return false
+  return now - first <= ANSWERS_WITHIN
 }
 
-/** Is there a call that would be refused? While there is none, a response need not be read. */
-export function mayRefuse(memory: LoopMemory, policy: LoopPolicy): boolean {
-  if (!mayBlock(memory, policy)) return false
-  if (memory.refusing) return true
-  const known = new Set(memory.trail.window.map(({ call }) => call))
-  return [...known].some((call) => refusalOf(memory, call, policy) !== undefined)
+/** How often a call of a loop was made: those of a cycle each as often as they like. */
+function countOf(
+  { trail }: LoopMemory,
+  { pattern, count }: Pick<Loop, 'pattern' | 'count'>,
+  call: Hash,
+): number {
+  return pattern === 'cycle' ? trail.window.filter((trace) => trace.call === call).length : count
 }
 
 /**
- * Judges the calls of a response that is on its way to the client. `refusals` has an entry for each call, in order:
- * `undefined` lets it through. `endsRun`: calls of this run were refused once too often.
+ * Would making this call once more, with what came of it last, complete a loop that was warned about often enough?
+ * `isLast`: nothing that its response calls besides can bring anything new.
+ */
+function refusalOf(
+  memory: LoopMemory,
+  call: Hash,
+  policy: LoopPolicy,
+  now: number,
+  isLast: boolean,
+): Refused | undefined {
+  const { refusing, trail } = memory
+  if (refusing?.calls.includes(call)) return { loop: refusing, count: countOf(memory, refusing, call) }
+  if (isAskedTooOften(memory, call, now))
+    return { loop: { pattern: 'repetition', calls: [call], isWaiting: true }, count: MAX_ANSWERS }
+  const last = trail.window.findLast((trace) => trace.call === call)
+  if (!last) return undefined
+  const next = follow(trail, last, trail.steps + 1, policy)
+  const loop = findLoop(next, policy, isWarned(memory), isLast)
+  if (!loop || !isRefused(memory, loop, policy)) return undefined
+  return { loop, count: countOf(memory, { ...loop, count: timesMade(memory, loop) - 1 }, call) }
+}
+
+/** Is there a call that would be refused at `now`, in milliseconds? While there is none, a response need not be read. */
+export function mayRefuse(memory: LoopMemory, policy: LoopPolicy, now: number): boolean {
+  if (!mayBlock(memory, policy)) return false
+  if (memory.refusing) return true
+  const known = new Set(memory.trail.window.map(({ call }) => call))
+  return [...known].some((call) => refusalOf(memory, call, policy, now, true) !== undefined)
+}
+
+/**
+ * Judges the calls of a response that is on its way to the client at `now`, in milliseconds. `refusals` has an entry for
+ * each call, in order: `undefined` lets it through. `endsRun`: calls of this run were refused once too often.
  */
 export function refuseCalls(
   memory: LoopMemory,
   calls: readonly Pick<LoopCall, 'tool' | 'call'>[],
   policy: LoopPolicy,
+  now: number,
 ): {
   readonly memory: LoopMemory
   readonly refusals: readonly (Refusal | undefined)[]
   readonly endsRun: boolean
 } {
   if (!mayBlock(memory, policy)) return { memory, refusals: calls.map(() => undefined), endsRun: false }
+  const { window } = memory.trail
+  const isAllKnown = calls.every(({ call }) => window.some((trace) => trace.call === call))
   const refused = calls.map(({ tool, call }) =>
-    isExempt(tool, policy) ? undefined : refusalOf(memory, call, policy),
+    isExempt(tool, policy) ? undefined : refusalOf(memory, call, policy, now, isAllKnown),
   )
   const refusals = calls.map(({ tool, call }, at): Refusal | undefined => {
     const found = refused[at]
@@ -298,23 +404,17 @@ export function refuseCalls(
   })
   const first = refused.find((found) => found !== undefined)
   if (!first) return { memory, refusals, endsRun: false }
-  const { pattern, calls: loopCalls } = first.loop
+  const { pattern, calls: loopCalls, isWaiting } = first.loop
   const blocks = memory.blocks + 1
-  return {
-    memory: { ...memory, blocks, refusing: { pattern, calls: loopCalls, count: first.count } },
-    refusals,
-    endsRun: blocks >= MAX_BLOCKS,
-  }
+  // What waits may ask again after a while.
+  const refusing = isWaiting ? memory.refusing : { pattern, calls: loopCalls, count: first.count }
+  return { memory: { ...memory, blocks, refusing }, refusals, endsRun: blocks >= MAX_BLOCKS }
 }
 
-/** A human has spoken: a new run, in which nothing was said and nothing is refused. Equal calls in a row still count. */
-export function humanSpoke({ trail }: LoopMemory): LoopMemory {
-  const { ladder, hasMovedOn, refusing, blocks } = NO_LOOP
-  return {
-    trail: { window: [], streak: trail.streak, steps: trail.steps },
-    ladder,
-    hasMovedOn,
-    refusing,
-    blocks,
-  }
+/**
+ * A human has spoken: a new run, in which nothing was said and nothing is refused. `isRepeated`: in the same words as
+ * before, as a harness does after each step; then equal calls in a row still count.
+ */
+export function humanSpoke({ trail: { streak } }: LoopMemory, isRepeated = false): LoopMemory {
+  return isRepeated ? { ...NO_LOOP, trail: { ...EMPTY_TRAIL, streak } } : NO_LOOP
 }

@@ -33,7 +33,10 @@ function quoted(tools: readonly string[]): string {
   return [...new Set(tools)].map((tool) => `'${tool}'`).join(', ')
 }
 
-function whatIsRepeated({ pattern, tools, count, span }: Loop): string {
+/** What a notice says of a loop. */
+type Repeated = Pick<Loop, 'pattern' | 'tools' | 'count' | 'span'>
+
+function whatIsRepeated({ pattern, tools, count, span }: Repeated): string {
   const names = quoted(tools)
   switch (pattern) {
     case 'repetition':
@@ -43,14 +46,14 @@ function whatIsRepeated({ pattern, tools, count, span }: Loop): string {
     case 'ping_pong':
       return `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. Try a different approach. (Repeated: ${names}.)`
     case 'cycle':
-      return `${REPEATING}s. The last ${span} tool calls were the same ${tools.length} over and over, with the same results. Try a different approach. (Repeated: ${names}.)`
+      return `${REPEATING}s. The last ${count} responses made only tool calls that were made before, with the same results. Try a different approach. (Repeated: ${names}.)`
     case 'same_call':
       return `${REPEATING}. The last ${count} tool calls were identical, though their results may differ. (Repeated: ${names}.)`
   }
 }
 
 /** The notice about a loop. `backOff`: the seconds to wait before polling again, where the model has been told before. */
-export function loopNotice(loop: Loop, backOff: number | undefined): string {
+export function loopNotice(loop: Repeated, backOff: number | undefined): string {
   const what = whatIsRepeated(loop)
   if (backOff === undefined) return what
   return `${what} ${BACK_OFF} and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`

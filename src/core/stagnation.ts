@@ -2,7 +2,7 @@
 import type { Trail } from './loop.ts'
 
 /** How many calls without anything new make a run that stagnates. */
-export const STAGNATION_CALLS = 5
+const STAGNATION_CALLS = 5
 
 /** Did none of the last calls, with what came of it, bring anything that was not known before? */
 export function isStagnating({ window }: Trail): boolean {

@@ -52,8 +52,4 @@ export class ChatResult implements RawResult {
     this.callId = callId
     this.bytes = bytes
   }
-
-  raw(): string {
-    return this.bytes.toString('latin1')
-  }
 }

@@ -197,8 +197,8 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
   const policy = policyFor(settingsFor(policies.budget, asks), declaredIn(headers))
   const following = followed(loop, policy)
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
+  const now = context.now()
   const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
-  const leftOut = () => emit({ kind: 'failed_open', reason: 'body_too_large', guard: 'loop_guard' })
   const counted = remember(context, {
     tenant,
     id,
@@ -214,7 +214,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     follow:
       following &&
       ((guarded: Guarded) =>
-        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following, leftOut)) ??
+        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following, now)) ??
         skip(guarded, transcript)),
     note:
       following &&
@@ -236,7 +236,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
       mayRefuse:
         loop.enabled &&
         guarded !== undefined &&
-        isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop)) === true,
+        isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop, now)) === true,
     }
   })
 }

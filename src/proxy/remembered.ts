@@ -195,6 +195,7 @@ export class Remembered {
     const { loop } = this.#counting
     const isAgain = this.#wasJudged
     this.#wasJudged = true
+    const now = this.#context.now()
     try {
       return await store.update(this.#key, (session) => {
         const judged = refuseIn(
@@ -202,7 +203,7 @@ export class Remembered {
           request,
           (guarded) =>
             isolated(emit, 'loop_guard', () =>
-              refuse(guarded, calls, loop, request.fingerprint, isAgain),
+              refuse(guarded, calls, loop, request.fingerprint, isAgain, now),
             ) ?? { guarded, refused: NOTHING_REFUSED },
         )
         return { session: judged.session, result: judged.refused }

@@ -88,7 +88,7 @@ describe('the bundle', () => {
     )
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
     expect(stdout).toContain('terminal_state    "tool_limit_reached"')
-    expect(stdout).toContain('9/30  ███░░░░░░░  BLOCK')
+    expect(stdout).toContain('7/30  ███░░░░░░░  BLOCK')
   })
 
   it('reaches upstreams through the proxy of the environment', async () => {

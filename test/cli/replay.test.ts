@@ -40,7 +40,7 @@ const chat = ([name, args, result]: Made, at: number): Json[] => [
   { role: 'tool', tool_call_id: `c${at}`, content: result },
 ]
 
-const LIST: Made = ['list', '{"path":"."}', 'a.ts']
+const LIST: Made = ['list', '{"path":"."}', 'a.ts b.ts c.ts d.ts']
 const times = (count: number, made: Made): Made[] => Array.from({ length: count }, () => made)
 
 const lineOf = (id: string, messages: readonly Json[]) => `${JSON.stringify({ id, messages })}\n`
@@ -74,7 +74,7 @@ describe('governor replay --json', () => {
   })
 
   it('takes words beside results for a person’s, but for those that a harness is known to write', async () => {
-    const results = Array(12).fill('ok')
+    const results = Array(12).fill('nothing to be seen')
     const text = (value: string) => [{ type: 'text', text: value }]
     const reminded = await judged(
       lineOf('a', blocks(results, text('<system-reminder>Mind.</system-reminder>'))),
@@ -84,31 +84,10 @@ describe('governor replay --json', () => {
     expect(asked.some((found) => found.includes('block'))).toBe(false)
   })
 
-  it.each([2, undefined])(
-    'reads a whole request body in a file of its own (indented by %s)',
-    async (space) => {
-      const body = { model: 'm', system: 'You help.', messages: blocks(['ok', 'ok', 'ok']) }
-      expect(await judged(JSON.stringify({ url: '/v1/messages', body }, null, space))).toEqual([
-        '2:warn:repetition:shot',
-      ])
-    },
-  )
-
-  it.each([2, undefined])('reads every conversation of a list (indented by %s)', async (space) => {
-    const stuck = times(3, LIST).flatMap(chat)
-    const list = [
-      { id: 'a', messages: [LIST].flatMap(chat) },
-      7,
-      { id: 'b', messages: stuck },
-      { messages: stuck },
-    ]
-    const file = fileWith(JSON.stringify(list, null, space))
-    const { out, err } = await governor(['replay', '--json', file])
-    const found = '"call_index":2,"verdict":"warn","pattern":"repetition","tool":"list"'
-    expect(out).toBe(`{"id":"b",${found}}\n{"id":"${file}:4",${found}}\n`)
-    expect(err).toBe(
-      `governor: ${file}, line 2: no conversation: expected an object with messages: skipped\n`,
-    )
+  it('takes each line for a conversation of its own, whatever API it was made for', async () => {
+    const body = { model: 'm', system: 'You help.', messages: blocks(['ok', 'ok', 'ok']) }
+    const text = `${JSON.stringify(body)}\n${talk('b', times(3, LIST))}`
+    expect(await judged(text)).toEqual(['2:warn:repetition:shot', '2:warn:repetition:list'])
   })
 
   it('takes a list of what Responses has for one conversation, in whatever order its fields stand', async () => {
@@ -170,10 +149,10 @@ describe('governor replay --json', () => {
   it('says where it would have warned, blocked and stopped, and nothing of the run after that', async () => {
     expect(await judged(talk('stuck', times(20, LIST)))).toEqual([
       '2:warn:repetition:list',
-      '5:warn:repetition:list',
-      '8:block:repetition:list',
-      '9:block:repetition:list',
-      '10:stop:repetition:list',
+      '4:warn:repetition:list',
+      '6:block:repetition:list',
+      '7:block:repetition:list',
+      '8:stop:repetition:list',
     ])
   })
 
@@ -182,10 +161,10 @@ describe('governor replay --json', () => {
     const more = times(3, LIST).flatMap(chat)
     const harness = user('<system-reminder>Mind the time.</system-reminder>')
     const around = (between: Json) => lineOf('x', [user('Go.'), ...stuck, between, ...more])
-    const verdicts = ['2:warn', '5:warn', '8:block', '9:block', '10:stop']
+    const verdicts = ['2:warn', '4:warn', '6:block', '7:block', '8:stop']
     const short = async (text: string) => (await judged(text)).map((found) => found.split(':', 2).join(':'))
     expect(await short(around(harness))).toEqual(verdicts)
-    expect(await short(around(user('Once more.')))).toEqual([...verdicts, '12:warn'])
+    expect(await short(around(user('Once more.')))).toEqual([...verdicts, '14:warn'])
   })
 
   it.each([
@@ -245,7 +224,8 @@ describe('governor replay --json', () => {
       messages: times(3, ['test', '{"a": ', 'usage: test']).flatMap(chat),
     },
   ])('reads $shape', async ({ messages }) => {
-    for (const line of [{ messages }, { input: messages }, { body: { model: 'x', messages } }, messages]) {
+    const isResponses = messages.some((message) => 'type' in message)
+    for (const line of [isResponses ? { input: messages } : { messages }, messages]) {
       const found = await judged(JSON.stringify(line))
       expect(found.map((one) => one.split(':', 3).join(':'))).toEqual(['2:warn:repetition'])
     }
@@ -268,6 +248,19 @@ describe('governor replay --json', () => {
       '1:warn:repetition:list',
       '3:block:repetition:list',
     ])
+  })
+
+  it('says in one line what is there instead of a key that is gone', async () => {
+    const config = join(folder, 'old.yaml')
+    writeFileSync(config, 'loop_guard: { window_size: 20 }\n')
+    const replayed = await governor(['replay', '--json', '--config', config, fileWith(talk('x', [LIST]))])
+    const checked = await governor(['check-config', '--config', config])
+    for (const { code, err } of [replayed, checked]) {
+      expect(code).toBe(0)
+      expect(err).toMatch(
+        /^governor: .*old\.yaml: loop_guard\.window_size is no longer used: loop_guard\.standstill .*\n$/,
+      )
+    }
   })
 
   it('reports a line that is no conversation with its number, and goes on', async () => {
@@ -303,7 +296,8 @@ describe('governor replay --json', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(part, { maxLength: 6 }), async (messages) => {
         const { code, err } = await governor(['replay', fileWith(JSON.stringify({ messages }))])
-        expect({ code, err }).toEqual({ code: 0, err: '' })
+        expect(code).toBe(err === '' ? 0 : 1)
+        expect(err).toMatch(/^$|line 1: no conversation/)
       }),
       { numRuns: 200 },
     )

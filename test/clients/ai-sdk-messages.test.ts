@@ -50,8 +50,8 @@ describe.each([{ stream: false }, { stream: true }])(
           ? { text: 'I give up.' }
           : { blocks: [THINKING], calls: [same] },
       )
-      expect(await run(url, stream)).toMatchObject({ text: 'I give up.', steps: 9 })
-      expect(provider.requests).toHaveLength(10)
+      expect(await run(url, stream)).toMatchObject({ text: 'I give up.', steps: 7 })
+      expect(provider.requests).toHaveLength(8)
     })
   },
 )

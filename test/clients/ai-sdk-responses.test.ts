@@ -56,8 +56,8 @@ describe.each([
           ? { text: 'I give up.' }
           : { reasoning: 'x', calls: [same], ...(text === undefined ? {} : { text }) },
       )
-      expect(await run(url, stream, store)).toMatchObject({ text: `${text ?? ''}I give up.`, steps: 9 })
-      expect(provider.requests).toHaveLength(10)
+      expect(await run(url, stream, store)).toMatchObject({ text: `${text ?? ''}I give up.`, steps: 7 })
+      expect(provider.requests).toHaveLength(8)
     },
   )
 })

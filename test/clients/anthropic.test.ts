@@ -35,7 +35,7 @@ async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is 
         name: 'search',
         description: 'Search',
         input_schema: { type: 'object', properties: { query: { type: 'string' } } },
-        run: (input: unknown) => `found ${(input as { query: string }).query}`,
+        run: (input: unknown) => `found all about ${(input as { query: string }).query}`,
         parse: (input: unknown) => input,
       },
     ],
@@ -118,8 +118,8 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     const { text, last, steps } = await run(client(url), form)
     expect(text).toMatch(/^(?:Again\. )?I give up\.$/)
     expect(last?.stop_reason).toBe('end_turn')
-    expect(steps).toHaveLength(9)
-    expect(provider.requests).toHaveLength(10)
+    expect(steps).toHaveLength(7)
+    expect(provider.requests).toHaveLength(8)
   })
 
   it('goes on after some of the calls of one response were refused', async () => {
@@ -127,9 +127,9 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     let blocked = 0
     const { url, provider } = await startBoth(
       keepingThreads((_, number) => {
-        if (number < 9) return { text: 'Again. ', calls: [same] }
-        if (number === 9) return { calls: [same, { name: 'search', arguments: { query: 'another' } }] }
-        return number === 10
+        if (number < 7) return { text: 'Again. ', calls: [same] }
+        if (number === 7) return { calls: [same, { name: 'search', arguments: { query: 'another' } }] }
+        return number === 8
           ? { text: 'And a third. ', calls: [{ name: 'search', arguments: { query: 'third' } }] }
           : { text: 'Done.' }
       }),
@@ -138,7 +138,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     for (const { body } of provider.requests) if (body.includes('[LOOP GUARD] Blocked')) blocked++
     expect(text).toBe('Done.')
     expect(blocked).toBeGreaterThan(0)
-    expect(provider.requests).toHaveLength(11)
+    expect(provider.requests).toHaveLength(9)
   })
 })
 
@@ -197,8 +197,8 @@ describe('a message thread', () => {
       )
       const { text, steps } = await run(client(url), { stream, thread: true })
       expect(text).toMatch(/Done\.$/)
-      expect(steps).toHaveLength(10)
-      expect(provider.requests).toHaveLength(11)
+      expect(steps).toHaveLength(8)
+      expect(provider.requests).toHaveLength(9)
     },
   )
 

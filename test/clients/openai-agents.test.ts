@@ -112,7 +112,7 @@ describe.each<How>([
     const { url, provider } = await startBoth(
       inRun((request) => (isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] })),
     )
-    expect(await run(url, how)).toMatchObject({ answer: 'I give up.', turns: 9 })
-    expect(provider.requests.filter((request) => !isBefore(request))).toHaveLength(10)
+    expect(await run(url, how)).toMatchObject({ answer: 'I give up.', turns: 7 })
+    expect(provider.requests.filter((request) => !isBefore(request))).toHaveLength(8)
   })
 })

@@ -109,8 +109,8 @@ describe.each([
           : { reasoning: 'x', calls: [same], ...(text === undefined ? {} : { text }) },
       )
       const { answer, calls, status } = await run(url, how)
-      expect([answer, calls, status]).toEqual([`${text ?? ''}I give up.`, 9, 'completed'])
-      expect(provider.requests).toHaveLength(10)
+      expect([answer, calls, status]).toEqual([`${text ?? ''}I give up.`, 7, 'completed'])
+      expect(provider.requests).toHaveLength(8)
     },
   )
 

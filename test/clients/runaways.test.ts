@@ -13,7 +13,7 @@ function stubborn(callAt: (step: number) => Answer): Script {
 const search = (query: string): Answer => ({
   calls: [{ name: 'search', arguments: JSON.stringify({ query }) }],
 })
-const fixed = () => 'nothing'
+const fixed = () => 'nothing to be found'
 
 interface Outcome {
   readonly executed: number

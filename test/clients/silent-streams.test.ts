@@ -126,15 +126,19 @@ describe('the end of a loop over Responses', () => {
     const input: OpenAI.Responses.ResponseInputItem[] = [{ role: 'user', content: 'Go.' }]
     const tools = [{ type: 'function' as const, strict: false, ...tool }]
     let text = ''
-    for (let step = 0; step < 9; step++) {
+    for (let step = 0; step < 7; step++) {
       const request = { model: 'm', tools, input, store: false, stream: true as const }
       const response = await client.responses.stream(request).finalResponse()
       text = response.output_text
       for (const item of response.output) {
         if (item.type !== 'function_call') continue
-        input.push(item, { type: 'function_call_output', call_id: item.call_id, output: 'the same' })
+        input.push(item, {
+          type: 'function_call_output',
+          call_id: item.call_id,
+          output: 'nothing to be found',
+        })
       }
     }
-    expect(text).toBe("(Stopped: 'search' was called 8 times with identical arguments and results)")
+    expect(text).toBe("(Stopped: 'search' was called 6 times with identical arguments and results)")
   })
 })

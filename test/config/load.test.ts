@@ -26,6 +26,24 @@ function refusal(run: () => unknown): string {
   throw new Error('was not refused')
 }
 
+describe('a key that is gone', () => {
+  it('is accepted with one line that names what is there instead', () => {
+    writeFileSync(FILE, 'loop_guard:\n  mode: warn\n  window_size: 20\n')
+    const { config, warnings } = loadConfig({ config: FILE }, {})
+    expect(config.loop_guard).toMatchObject({ mode: 'warn', standstill: 5 })
+    expect(config.loop_guard).not.toHaveProperty('window_size')
+    expect(warnings.map((line) => line.replaceAll(FILE, 'FILE'))).toEqual([
+      'FILE: loop_guard.window_size is no longer used: loop_guard.standstill says after how many responses without anything new a run is in a loop (line 3)',
+    ])
+    expect(loadConfig({ config: FILE }, {}).warnings).toHaveLength(1)
+  })
+
+  it('is not asked for: a configuration without it says nothing', () => {
+    writeFileSync(FILE, 'loop_guard: { mode: warn }\n')
+    expect(loadConfig({ config: FILE }, {}).warnings).toEqual([])
+  })
+})
+
 describe('a wrong configuration', () => {
   it.each([
     [
@@ -159,11 +177,11 @@ describe('a wrong configuration', () => {
     ['upstreams: {v1: {url: "http://x"}}', 'upstreams.v1: looks like an API version: expected another name'],
     ['upstreams: {"a/b": {url: "http://x"}}', 'upstreams.a/b: expected a name of letters, digits, - and _'],
     ['loop_guard: {mode: block}', 'loop_guard.mode: found "block": expected one of observe, warn, enforce'],
-    ['loop_guard: {window_size: 1}', 'loop_guard.window_size: found 1: expected at least 2'],
+    ['loop_guard: {standstill: 1}', 'loop_guard.standstill: found 1: expected at least 2'],
     ['loop_guard: {exempt_tools: process}', 'loop_guard.exempt_tools: found "process": expected a list'],
     [
       'loop_guard: {threshold: 3}',
-      'loop_guard.threshold: unknown key: expected one of enabled, mode, window_size,',
+      'loop_guard.threshold: unknown key: expected one of enabled, mode, repetition_threshold,',
     ],
     ['store: redis', 'store: found "redis": expected one of memory'],
     ['log: {level: loud}', 'log.level: found "loud": expected one of trace, debug, info, warn,'],

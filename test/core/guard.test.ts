@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Conversation } from '../../src/core/conversation.ts'
-import { type Guarded, guard, UNGUARDED } from '../../src/core/guard.ts'
+import { type Guarded, guard, skip, UNGUARDED } from '../../src/core/guard.ts'
 import {
   type LoopCall,
   type LoopFinding,
@@ -13,12 +13,15 @@ import {
   observeStep,
 } from '../../src/core/loop-guard.ts'
 import { hashOfStep, nothingRead, readOn } from '../../src/core/reading.ts'
+import { TooMuchToRead } from '../../src/core/work.ts'
 import { POLICY } from './loop-story.ts'
 import { conversationOf, type Message, registry, user } from './transcript.ts'
 
 interface Made {
   readonly tool: string
   readonly given: string
+  /** Its arguments. */
+  readonly asked?: string
 }
 
 /** A response that calls some tools, each with its result. */
@@ -28,10 +31,10 @@ function stepOf(calls: readonly Made[], at: number): Message[] {
     {
       role: 'assistant',
       content: null,
-      tool_calls: named.map(({ id, tool }) => ({
+      tool_calls: named.map(({ id, tool, asked = '{}' }) => ({
         id,
         type: 'function',
-        function: { name: tool, arguments: '{}' },
+        function: { name: tool, arguments: asked },
       })),
     },
     ...named.map(({ id, given }) => ({ role: 'tool', tool_call_id: id, content: given })),
@@ -42,18 +45,18 @@ function takeFrom(
   guarded: Guarded,
   conversation: Conversation,
   policy: LoopPolicy,
-  leftOut?: () => void,
+  take: (...taken: Parameters<typeof guard>) => Guarded = guard,
 ): Guarded {
   const reading = readOn(nothingRead(conversation), conversation, conversation.length - 1, registry)
   for (const step of reading.assistants) hashOfStep(step, conversation)
-  return guard(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy, leftOut)
+  return take(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy)
 }
 
 function take(guarded: Guarded, messages: readonly Message[], policy: LoopPolicy): Guarded {
   return takeFrom(guarded, conversationOf(messages), policy)
 }
 
-/** What is found with every result looked at as it comes. */
+/** What is found with every result masked as it comes. */
 function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
   let memory = NO_LOOP
   return steps.map((calls) => {
@@ -63,7 +66,7 @@ function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
     const counted = read.filter((call): call is LoopCall => call !== undefined)
     const observed = observeStep(memory, counted, policy)
     memory = observed.memory
-    return { finding: found(observed.finding), refuses: mayRefuse(memory, policy) }
+    return { finding: found(observed.finding), refuses: mayRefuse(memory, policy, 0) }
   })
 }
 
@@ -83,7 +86,7 @@ const policies = fc.record({
 })
 
 describe('the guard of a conversation', () => {
-  it('finds what it would find if it looked at every result as it comes', () => {
+  it('finds what it would find if it masked every result as it comes', () => {
     // No more messages than are looked at of a transcript that nothing is known of.
     const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
     fc.assert(
@@ -96,12 +99,64 @@ describe('the guard of a conversation', () => {
           messages.push(...stepOf(calls, at))
           if (!isGrowing && at < made.length - 1) return
           guarded = take(guarded, messages, policy)
-          const refuses = mayRefuse(guarded.memory, policy)
+          const refuses = mayRefuse(guarded.memory, policy, 0)
           expect({ finding: found(guarded.finding), refuses }).toEqual(expected[at])
         })
       }),
       { numRuns: 1_000 },
     )
+  })
+})
+
+describe('a message in the name of a human', () => {
+  const stuck = (at: number) => stepOf([{ tool: 'a', given: 'nothing to see' }], at)
+
+  it('breaks a row of equal calls, but not where it says what the one before it said', () => {
+    const around = (between: string) => {
+      const messages = [user('Go on.'), ...stuck(0), ...stuck(1), user(between), ...stuck(2)]
+      return take(UNGUARDED, messages, POLICY).finding?.pattern
+    }
+    expect(around('I have changed it, look again.')).toBeUndefined()
+    expect(around('Go on.')).toBe('repetition')
+  })
+
+  it('is taken in once, however many requests show it', () => {
+    const messages = [user('Go.'), ...stuck(0), ...stuck(1), user('I have changed it.')]
+    let guarded = take(take(UNGUARDED, messages, POLICY), messages, POLICY)
+    messages.push(...stuck(2))
+    guarded = take(guarded, messages, POLICY)
+    expect(guarded.finding).toBeUndefined()
+    messages.push(...stuck(3), ...stuck(4))
+    expect(take(guarded, messages, POLICY).finding?.pattern).toBe('repetition')
+  })
+})
+
+describe('a worker that empties a queue', () => {
+  const uuidOf = (at: number) => `123e4567-e89b-42d3-a456-4266141740${String(at).padStart(2, '0')}`
+
+  /** Two responses: the next task is claimed, which says no more than its id, and then it is worked on. */
+  const taskOf = (at: number): Message[] => [
+    ...stepOf([{ tool: 'claim_next', given: `{"task_id": "${uuidOf(at)}"}` }], 2 * at),
+    ...stepOf(
+      [{ tool: 'summarize', given: 'Summary written.', asked: `{"task": "${uuidOf(at)}"}` }],
+      2 * at + 1,
+    ),
+  ]
+
+  it('is told once, and none of its calls is refused', () => {
+    let guarded = UNGUARDED
+    const messages = [user('Empty the queue.')]
+    const findings: string[] = []
+    for (let at = 0; at < 25; at++) {
+      messages.push(...taskOf(at))
+      // Each request brings one response more.
+      for (const end of [messages.length - 2, messages.length]) {
+        guarded = take(guarded, messages.slice(0, end), POLICY)
+        if (guarded.finding) findings.push(guarded.finding.pattern)
+        expect(mayRefuse(guarded.memory, POLICY, 0)).toBe(false)
+      }
+    }
+    expect(findings).toEqual(['repetition'])
   })
 })
 
@@ -123,14 +178,12 @@ describe('a response that calls very many tools', () => {
   })
 
   it('is left out where that would be too much, and what comes after it is not', () => {
-    let leftOut = 0
     const messages = messagesWith(1_000)
-    const after = takeFrom(known, conversationOf(messages), POLICY, () => leftOut++)
-    expect(leftOut).toBe(1)
+    expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
+    const after = takeFrom(known, conversationOf(messages), POLICY, skip)
     expect(after.memory).toEqual(known.memory)
     const next = [...messages, ...stepOf([{ tool: 'b', given: 'new' }], 2)]
-    const more = takeFrom(after, conversationOf(next), POLICY, () => leftOut++)
-    expect(leftOut).toBe(1)
+    const more = takeFrom(after, conversationOf(next), POLICY)
     expect(more.memory.trail.window.at(-1)?.tool).toBe('b')
   })
 })

@@ -14,22 +14,25 @@ import {
 } from '../../src/core/loop-guard.ts'
 import { callOf, POLICY, policyWith, stepsOf, tell } from './loop-story.ts'
 
-const refuse = (memory: LoopMemory, step: string, policy = POLICY) =>
+const refuse = (memory: LoopMemory, step: string, policy = POLICY, now = 0) =>
   refuseCalls(
     memory,
     step.split('+').map((call) => callOf(call)),
     policy,
+    now,
   )
 
-const isRefused = (memory: LoopMemory, call: string, policy = POLICY) =>
-  refuse(memory, call, policy).refusals[0] !== undefined
+const isRefused = (memory: LoopMemory, call: string, policy = POLICY, now = 0) =>
+  refuse(memory, call, policy, now).refusals[0] !== undefined
 
-/** Eight equal calls: two warnings, and two calls that nothing came of since. */
-const STUCK = 'a=1 '.repeat(8)
+const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayRefuse(memory, policy, 0)
+
+/** Six equal calls: two warnings, and one call that nothing came of since. */
+const STUCK = 'a=1 '.repeat(6)
 
 describe('a model that repeats itself', () => {
   it('is told so, then told to wait, longer each time', () => {
-    const { findings } = tell('a=1 '.repeat(18), policyWith({ mode: 'warn' }))
+    const { findings } = tell('a=1 '.repeat(13), policyWith({ mode: 'warn' }))
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4, 5, 6])
     const [first = '', ...others] = findings.map(({ notice }) => notice)
     expect(first).toContain(
@@ -53,30 +56,32 @@ describe('a model that repeats itself', () => {
       '3 of the last 5 tool calls were identical',
     )
     expect(noticeOf('a=1 b=2 a=1 b=2')).toMatch(/alternated between the same two.*'a', 'b'/)
-    expect(noticeOf('a=1 b=2 c=3 a=1 b=2 c=3')).toMatch(/the same 3 over and over.*'a', 'b', 'c'/)
-    expect(noticeOf('a=1 a=2 a=3 a=4 a=5')).toMatch(/though their results may differ.*wait 5 seconds/)
+    expect(noticeOf('a=1 b=2 c=3 a=1 b=2 c=3 a=1 b=2')).toMatch(
+      /The last 5 responses made only tool calls that were made before.*'c', 'a', 'b'/,
+    )
+    expect(noticeOf('get?=run '.repeat(6))).toMatch(/The last 6 tool calls were identical.*wait 5 seconds/)
+    expect(noticeOf('a=1 a=2 a=3 a=4 a=5 a=6')).toMatch(/though their results may differ.*wait 5 seconds/)
   })
 
   it('has its call refused after two warnings in vain, before it completes the loop a third time', () => {
-    const before = tell('a=1 '.repeat(7)).memory
-    expect([mayRefuse(before, POLICY), isRefused(before, 'a')]).toEqual([false, false])
+    const before = tell('a=1 '.repeat(5)).memory
+    expect([mayRefuseAny(before), isRefused(before, 'a')]).toEqual([false, false])
     const { memory } = tell(STUCK)
-    expect(mayRefuse(memory, POLICY)).toBe(true)
+    expect(mayRefuseAny(memory)).toBe(true)
     const { refusals, endsRun } = refuse(memory, 'b+a+a')
     expect(refusals).toEqual([
       undefined,
-      { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 8 },
-      { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 8 },
+      { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 6 },
+      { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 6 },
     ])
     expect(endsRun).toBe(false)
   })
 
   it.each([
-    { pattern: 'ping_pong', story: `${'a=1 b=2 '.repeat(5)}a=1`, next: 'b' },
-    { pattern: 'cycle', story: `${'a=1 b=2 c=3 '.repeat(5)}a=1 b=2`, next: 'c' },
+    { pattern: 'ping_pong', story: `${'a=1 b=2 '.repeat(3)}a=1`, next: 'b' },
+    { pattern: 'cycle', story: `${'a=1 b=2 c=3 '.repeat(5)}`, next: 'a' },
   ])('has a $pattern broken, and then every call of it', ({ story, next }) => {
     const { memory } = tell(story)
-    expect(isRefused(memory, next === 'b' ? 'a' : 'b')).toBe(false)
     expect(isRefused(memory, next)).toBe(true)
     const { memory: refusing } = refuse(memory, next)
     expect(['a', 'b'].map((call) => isRefused(refusing, call))).toEqual([true, true])
@@ -92,10 +97,11 @@ describe('a model that repeats itself', () => {
     expect(ends).toEqual([false, false, true])
   })
 
-  it('may call it again once it has done something new and different, and is not warned for long', () => {
+  it('may call it again once it has done something new and different, and is warned anew', () => {
     const { memory } = refuse(tell(STUCK).memory, 'a')
     expect(isRefused(tell('b=1', POLICY, memory).memory, 'a')).toBe(false)
-    const { memory: back } = tell('b=1 a=1 a=1', POLICY, memory)
+    const { memory: back, findings } = tell(`b=1 ${'a=1 '.repeat(7)}`, POLICY, memory)
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2])
     expect(isRefused(back, 'a')).toBe(true)
   })
 
@@ -104,37 +110,68 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('a=2', POLICY, memory).memory, 'a')).toBe(true)
   })
 
-  it('that waits until the result changes, and later waits again, has ignored nothing', () => {
-    const phase = (name: string) => `${name}!=ok ${'get?=run '.repeat(6)}get?=ok `
-    const { findings, memory } = tell(
-      `${phase('build1')}${phase('build2')}build3!=ok ${'get?=run '.repeat(5)}`,
-    )
-    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1])
-    expect(isRefused(memory, 'get')).toBe(false)
+  it('with something new in between is never refused a call, however often it was told', () => {
+    const work = (step: (at: number) => string) =>
+      tell(Array.from({ length: 40 }, (_, at) => step(at)).join(' '))
+    const stories = [
+      work((at) => `scroll=ok see=${at}`),
+      work((at) => `todo=list work${at}=ok`),
+      work((at) => `down=ok down=ok down=ok see=${at}`),
+      work((at) => `a=1 a=1 a=1 a=1 b=${at}`),
+    ]
+    for (const { memory } of stories) {
+      expect(mayRefuseAny(memory)).toBe(false)
+      for (const call of ['scroll', 'todo', 'down', 'a']) expect(isRefused(memory, call)).toBe(false)
+    }
   })
 
-  it('that goes back to a loop whose results are what they were has', () => {
-    const { findings } = tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 a=1')
-    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2])
-    const others = Array.from({ length: 12 }, (_, at) => `x${at}=1`).join(' ')
-    const later = tell(`a=1 a=1 a=1 ${others} a=1 a=1 a=1 ${others} a=1 a=1`)
-    expect(later.findings.map(({ warnings }) => warnings)).toEqual([1, 2])
-    expect(isRefused(later.memory, 'a')).toBe(true)
+  it('whose results are too short to show progress may ignore twice as many warnings', () => {
+    const { memory, findings } = tell('undo.=ok '.repeat(9))
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4])
+    expect(isRefused(tell('undo.=ok '.repeat(7)).memory, 'undo')).toBe(false)
+    expect(isRefused(tell('undo.=ok', POLICY, memory).memory, 'undo')).toBe(true)
+    expect(isRefused(tell('key.=ok see=longer '.repeat(5)).memory, 'key')).toBe(true)
+  })
+
+  it('and waits is refused a call only after 40 equal answers within ten minutes', () => {
+    const waitFor = (answers: number, every: number) =>
+      tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
+    const { memory } = waitFor(40, 10_000)
+    expect(isRefused(waitFor(39, 10_000).memory, 'get', POLICY, 390_000)).toBe(false)
+    expect(mayRefuse(memory, POLICY, 400_000)).toBe(true)
+    expect(refuse(memory, 'get', POLICY, 400_000).refusals[0]).toMatchObject({
+      pattern: 'repetition',
+      count: 40,
+    })
+    expect(isRefused(waitFor(60, 10_000).memory, 'get', POLICY, 600_000)).toBe(true)
+    expect(isRefused(waitFor(200, 20_000).memory, 'get', POLICY, 4_000_000)).toBe(false)
+    expect(isRefused(tell('get?=run '.repeat(200)).memory, 'get', POLICY)).toBe(false)
+  })
+
+  it('and was refused for asking too often may ask again after a while', () => {
+    const { memory } = refuse(
+      tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,
+      'get',
+      POLICY,
+      40_000,
+    )
+    expect(isRefused(memory, 'get', POLICY, 600_000)).toBe(true)
+    expect(isRefused(memory, 'get', POLICY, 602_000)).toBe(false)
+  })
+
+  it('and waits counts only what came since the last new answer', () => {
+    const moved = tell(`${'get?=run '.repeat(30)}${'get?=half '.repeat(30)}`, POLICY, NO_LOOP, 1_000)
+    expect(isRefused(moved.memory, 'get', POLICY, 61_000)).toBe(false)
   })
 
   it('that heeds each warning and later repeats something else is not refused', () => {
-    const { findings, memory } = tell('a=1 a=1 a=1 x=1 b=1 b=1 b=1 y=1 c=1 c=1 c=1 z=1 d=1 d=1')
+    const { findings, memory } = tell('a=1 a=1 a=1 x=1 b=1 b=1 y=1 c=1 c=1 z=1 d=1')
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1, 1])
-    expect(mayRefuse(memory, POLICY)).toBe(false)
-  })
-
-  it('that comes back to the same loop has ignored its warning', () => {
-    const { findings } = tell('a=1 a=1 a=1 x=1 y=1 z=1 a=1 a=1 a=1')
-    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2])
+    expect(mayRefuseAny(memory)).toBe(false)
   })
 
   it('that goes from loop to loop without anything new has ignored it as well', () => {
-    const { findings } = tell('a=1 b=1 a=1 a=1 b=1 b=1 b=1')
+    const { findings } = tell('b=1 a=1 a=1 a=1 b=1 b=1')
     expect(findings.map(({ tools, warnings }) => [tools[0], warnings])).toEqual([
       ['a', 1],
       ['b', 2],
@@ -144,14 +181,14 @@ describe('a model that repeats itself', () => {
   it('is never refused a call whose results differ', () => {
     const story = Array.from({ length: 40 }, (_, at) => `now=${at}`).join(' ')
     const { findings, memory } = tell(story)
-    expect(findings).toHaveLength(8)
-    expect(mayRefuse(memory, POLICY)).toBe(false)
+    expect(findings).toHaveLength(1)
+    expect(mayRefuseAny(memory)).toBe(false)
   })
 
   it.each(['observe', 'warn'])('is never refused a call in mode %s', (mode) => {
     const policy = policyWith({ mode })
     const { memory } = tell('a=1 '.repeat(30), policy)
-    expect([mayRefuse(memory, policy), isRefused(memory, 'a', policy)]).toEqual([false, false])
+    expect([mayRefuseAny(memory, policy), isRefused(memory, 'a', policy)]).toEqual([false, false])
   })
 
   it('is refused at once where no warning may be ignored', () => {
@@ -161,7 +198,7 @@ describe('a model that repeats itself', () => {
   })
 
   it('is refused the next call where one that had to be refused came through', () => {
-    const { memory, findings } = tell('a=1 '.repeat(9))
+    const { memory, findings } = tell('a=1 '.repeat(7))
     expect(findings).toHaveLength(3)
     expect(isRefused(memory, 'a')).toBe(true)
   })
@@ -175,7 +212,7 @@ describe('a human message', () => {
         let { memory } = tell(steps.join(' '))
         if (isRefusedToo) memory = refuse(memory, 'a+b+c').memory
         const after = humanSpoke(memory)
-        expect(mayRefuse(after, POLICY)).toBe(false)
+        expect(mayRefuseAny(after)).toBe(false)
         for (const call of ['a', 'b', 'c']) expect(isRefused(after, call)).toBe(false)
         for (const { warnings } of tell('a=1 a=1 a=1', POLICY, after).findings) expect(warnings).toBe(1)
         expect(after.blocks).toBe(0)
@@ -183,14 +220,18 @@ describe('a human message', () => {
     )
   })
 
-  it('does not break a row of equal calls', () => {
-    expect(tell('a=1 a=1 HUMAN a=1').found).toEqual(['2:repetition'])
-    expect(tell('a=1 a=2 HUMAN a=3 a=4 HUMAN a=5').found).toEqual(['4:same_call'])
-  })
-
-  it('does break everything else', () => {
+  it('breaks everything, a row of equal calls included', () => {
+    expect(tell('a=1 a=1 HUMAN a=1 a=1').found).toEqual([])
+    expect(tell('a=1 a=2 a=3 HUMAN a=4 a=5 a=6').found).toEqual([])
     expect(tell('a=1 b=2 HUMAN a=1 b=2').found).toEqual([])
     expect(tell('a=1 b=1 a=1 HUMAN b=1 a=1').found).toEqual([])
+  })
+
+  it('in the same words as before breaks all but a row of equal calls, and lifts any block', () => {
+    expect(tell('a=1 a=1 AGAIN a=1').found).toEqual(['2:repetition'])
+    expect(tell('a=1 a=2 AGAIN a=3 a=4 AGAIN a=5 a=6').found).toEqual(['5:same_call'])
+    expect(tell('a=1 b=2 AGAIN a=1 b=2').found).toEqual([])
+    expect(isRefused(humanSpoke(tell(STUCK).memory, true), 'a')).toBe(false)
   })
 })
 
@@ -203,7 +244,7 @@ describe('what counts for the guard', () => {
     const policy = policyWith({ exempt_tools: ['browser_*'] })
     expect(madeCall({ name: 'browser_click', arguments: '{}' }, policy).isExempt).toBe(true)
     expect(
-      refuseCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] })).refusals,
+      refuseCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).refusals,
     ).toEqual([undefined])
   })
 
@@ -250,13 +291,13 @@ describe('the memory of a run', () => {
         let memory = NO_LOOP
         for (let round = 0; round < 5; round++) {
           for (const calls of stepsOf(steps.join(' '))) {
-            if (calls === 'HUMAN') continue
+            if (calls === 'HUMAN' || calls === 'AGAIN') continue
             const long = calls.map((one) => ({ ...one, tool: `${one.tool}${name}` }))
             memory = observeStep(memory, long, POLICY).memory
-            memory = refuseCalls(memory, long, POLICY).memory
+            memory = refuseCalls(memory, long, POLICY, 0).memory
           }
         }
-        expect(memory.trail.window.length).toBeLessThanOrEqual(POLICY.windowSize)
+        expect(memory.trail.window.length).toBeLessThanOrEqual(10)
         expect(JSON.stringify(memory).length).toBeLessThan(8_000)
       }),
       { numRuns: 30 },

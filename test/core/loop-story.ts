@@ -19,7 +19,7 @@ export function policyWith(settings: Readonly<Record<string, unknown>> = {}): Lo
 
 export const POLICY = policyWith()
 
-/** `name=result`; a `!` behind the name is a change, a `?` a poll, and a `.` says that its result is brief. */
+/** `name=result`; a `!` behind the name is a change, a `?` a wait, and a `.` says that its result is terse. */
 export function callOf(text: string, id = text): LoopCall {
   const [made = '', result = ''] = text.split('=')
   const tool = made.replace(/[!?.]$/, '')
@@ -30,18 +30,20 @@ export function callOf(text: string, id = text): LoopCall {
     outcome: hashOf(result),
     isPoll: made.endsWith('?'),
     isChange: made.endsWith('!'),
-    isBrief: made.endsWith('.'),
+    isTerse: made.endsWith('.'),
   }
 }
 
-/** Responses separated by spaces, the calls of one by `+`; `HUMAN` is a human message. */
-export function stepsOf(story: string): (readonly LoopCall[] | 'HUMAN')[] {
+/** Responses separated by spaces, the calls of one by `+`; `HUMAN` is a human message, `AGAIN` one in the same words. */
+export function stepsOf(story: string): (readonly LoopCall[] | 'HUMAN' | 'AGAIN')[] {
   let index = 0
   return story
     .trim()
     .split(/\s+/)
     .map((step) =>
-      step === 'HUMAN' ? 'HUMAN' : step.split('+').map((call) => callOf(call, String(index++))),
+      step === 'HUMAN' || step === 'AGAIN'
+        ? step
+        : step.split('+').map((call) => callOf(call, String(index++))),
     )
 }
 
@@ -52,15 +54,23 @@ export interface Told {
   readonly found: readonly string[]
 }
 
-export function tell(story: string, policy: LoopPolicy = POLICY, from: LoopMemory = NO_LOOP): Told {
+/** `every`: the time between two responses, in milliseconds; unset where it is not known. */
+export function tell(
+  story: string,
+  policy: LoopPolicy = POLICY,
+  from: LoopMemory = NO_LOOP,
+  every?: number,
+): Told {
   let memory = from
+  let now = 0
   const findings: LoopFinding[] = []
   for (const step of stepsOf(story)) {
-    if (step === 'HUMAN') {
-      memory = humanSpoke(memory)
+    if (step === 'HUMAN' || step === 'AGAIN') {
+      memory = humanSpoke(memory, step === 'AGAIN')
       continue
     }
-    const seen = observeStep(memory, step, policy)
+    now += every ?? 0
+    const seen = observeStep(memory, step, policy, every === undefined ? undefined : now)
     memory = seen.memory
     if (seen.finding) findings.push(seen.finding)
   }

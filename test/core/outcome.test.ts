@@ -20,7 +20,8 @@ function take(results: readonly string[], keeps = true): { trail: Trail; lookups
       lookups++
       return keeps ? results.slice(0, at).map(given).find(isIt) : undefined
     })
-    const strike = { tool: 't', call: CALL, outcome: named.outcome, isPoll: false, isChange: false }
+    const { outcome } = named
+    const strike = { tool: 't', call: CALL, outcome, isPoll: false, isChange: false, isTerse: false }
     trail = follow(named.trail, strike, at, POLICY)
   })
   return { trail, lookups }
@@ -31,7 +32,7 @@ const RESULTS = ['done in 1s', 'done in 2s', 'failed', 'failed at 10:00:00', 'fa
 describe('names of results', () => {
   it('are the same where the results are, times and ids aside, whatever came in which order', () => {
     fc.assert(
-      fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: POLICY.windowSize }), (results) => {
+      fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: 10 }), (results) => {
         const names = take(results).trail.window.map(({ outcome }) => outcome)
         results.forEach((a, i) => {
           results.forEach((b, j) => {

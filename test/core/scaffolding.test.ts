@@ -1,7 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { LIMITS } from '../../src/core/budget.ts'
-import { hashOfText } from '../../src/core/hash.ts'
-import type { Loop } from '../../src/core/loop.ts'
 import { loopNotice, refusalText } from '../../src/core/loop-notice.ts'
 import { DEFAULT_TEXTS, fill } from '../../src/core/notice.ts'
 import { buildRegistry, humanText, isSummaryRequest, type Scaffold } from '../../src/core/scaffolding.ts'
@@ -26,16 +24,14 @@ const WRITTEN: readonly string[] = [
   ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'max_steps')),
 ]
 
-const HASH = hashOfText('a')
-const LOOPS: readonly Loop[] = (['repetition', 'ping_pong', 'cycle', 'same_call'] as const).map(
-  (pattern) => ({
-    pattern,
-    calls: [HASH, HASH],
-    tools: ['a', 'b'],
-    count: 3,
-    span: 5,
-  }),
-)
+const LOOPS: readonly Parameters<typeof loopNotice>[0][] = (
+  ['repetition', 'ping_pong', 'cycle', 'same_call'] as const
+).map((pattern) => ({
+  pattern,
+  tools: ['a', 'b'],
+  count: 3,
+  span: 5,
+}))
 
 const { announce: _announce, trackerBegin: _begin, stop: _stop, fallback: _fallback, ...SAID } = DEFAULT_TEXTS
 const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>

@@ -26,16 +26,10 @@ describe('two results', () => {
     { what: 'durations of a shell', a: 'real 0m1.204s', b: 'real 1m0.003s' },
     { what: 'durations with a comma', a: 'Dauer: 0,31 s', b: 'Dauer: 1,07 s' },
     {
-      what: 'durations in other languages',
-      a: 'nach 12 Sekunden, 3秒, 2 минуты',
-      b: 'nach 5 Sekunden, 41秒, 1 минута',
-    },
-    {
       what: 'durations without a unit',
       a: '{"took":3,"elapsed_ms": 0.25}',
       b: '{"took":12,"elapsed_ms": 14}',
     },
-    { what: 'rates', a: '12.3 MB/s', b: '900 kB/s' },
     {
       what: 'UUIDs',
       a: 'id 123e4567-e89b-12d3-a456-426614174000',
@@ -43,27 +37,11 @@ describe('two results', () => {
     },
     { what: 'addresses', a: '<Job object at 0x7f3a5c0010>', b: '<Job object at 0x55d0c0ffee>' },
     { what: 'hex ids', a: 'trace 4bf92f3577b34da6 ok', b: 'trace 00f067aa0ba902b7 ok' },
+    { what: 'numbers of seven digits', a: 'ticket 4711815', b: 'ticket 4711816' },
     { what: 'long numbers', a: '{"ts":1772615702123}', b: '{"ts":1772615761999}' },
     { what: 'what is no count', a: 'Thread 140234567890: no', b: 'Thread 140239876543: no' },
     { what: 'times that are said to be something', a: '{"sent":1772615702123}', b: '{"sent":1772615761999}' },
     { what: 'seconds since the epoch', a: 'at 1772615702.25', b: 'at 1772615761.983412' },
-    {
-      what: 'processes that ended',
-      a: 'Process 4711 exited with code 1',
-      b: 'Process 815 exited with code 1',
-    },
-    { what: 'process ids of logs', a: '(node:4711) x\nsshd[4711]: no', b: '(node:815) x\nsshd[815]: no' },
-    {
-      what: 'temporary paths',
-      a: '/tmp/tmpa1b2c3d4/x /tmp/tmp.a1B2c3D4e5',
-      b: '/tmp/tmp_zyx9876/x /tmp/tmp.Zz9Yy8Xx7W',
-    },
-    {
-      what: "pytest's folders",
-      a: '/tmp/pytest-of-a/pytest-7/test_a0',
-      b: '/tmp/pytest-of-a/pytest-18/test_a0',
-    },
-    { what: 'ids of requests', a: 'overloaded (req_011CabcdefGHIJ)', b: 'overloaded (req_022XzywvutSRQP)' },
     { what: 'process ids', a: 'started (pid 4711)', b: 'started (pid 815)' },
     {
       what: "codex's head",
@@ -86,11 +64,6 @@ describe('two results', () => {
       b: 'ok\n\n<system-reminder>\nUse <the> tasks.\n</system-reminder>\n\n<system-reminder>x</system-reminder>\n',
     },
     { what: 'a reminder alone', a: 'ok', b: 'ok\n\n<system-reminder>\nUse the tasks.\n</system-reminder>' },
-    {
-      what: "a harness's count-down",
-      a: 'ok\n\nREMINDER: You have 12 turns left to finish.',
-      b: 'ok\n\nREMINDER: You have 9 turns left to finish.',
-    },
     { what: 'the order of their lines', a: 'a.ts\nb.ts\nc.ts', b: 'c.ts\na.ts\nb.ts' },
   ])('that differ in $what are equal', ({ a, b }) => {
     expect(maskVolatile(a)).toBe(maskVolatile(b))
@@ -104,22 +77,13 @@ describe('two results', () => {
     { what: 'a line and a column', a: 'main.c:12:34: error', b: 'main.c:15:20: error' },
     { what: 'a measure', a: 'loss 0.12345678', b: 'loss 0.11111111' },
     { what: 'a page', a: '{"page": 1, "items": []}', b: '{"page": 2, "items": []}' },
+    { what: 'a number of six digits', a: 'ticket 471181', b: 'ticket 471182' },
     { what: 'a long count', a: '{"bytes": 104857600}', b: '{"bytes": 209715200}' },
     { what: 'another long count', a: 'rows=10485760', b: 'rows=20971520' },
     { what: 'what a duration is not', a: 'page_time: 3 of 7', b: 'page_time: 4 of 7' },
     { what: 'a number of work', a: 'process 120 of 900', b: 'process 240 of 900' },
     { what: 'what is left of the work', a: '12 files left', b: '9 files left' },
     { what: 'a share of the time', a: 'elapsed: 40%', b: 'elapsed: 60%' },
-    { what: 'where a list is read', a: 'row[1201]: -', b: 'row[1301]: -' },
-    { what: 'an error of many', a: 'errors[104]: bad', b: 'errors[215]: bad' },
-    {
-      what: 'what is left of the work that one is told of',
-      a: 'You have 12 letters left',
-      b: 'You have 9 letters left',
-    },
-    { what: 'an index', a: 'a[120] = 1', b: 'a[240] = 1' },
-    { what: 'points', a: '得分: 85分', b: '得分: 90分' },
-    { what: 'names of temporary files', a: '/tmp/tmp_3.txt', b: '/tmp/tmp_4.txt' },
     { what: 'a word', a: 'deadbeef faced', b: 'deadbeef decade' },
     { what: 'a digest', a: `sha256 ${'a1'.repeat(32)}`, b: `sha256 ${'b2'.repeat(32)}` },
     { what: 'a commit', a: `at ${'a1'.repeat(20)}`, b: `at ${'b2'.repeat(20)}` },
@@ -130,8 +94,7 @@ describe('two results', () => {
   })
 
   it("are equal where Governor's notices are all that differs", () => {
-    const calls = ['x'] as never
-    const loop = { pattern: 'repetition', calls, tools: ['ls'], count: 3, span: 3 } as const
+    const loop = { pattern: 'repetition', tools: ['ls'], count: 3, span: 3 } as const
     const notice = loopNotice(loop, undefined)
     const budget = '[BUDGET: Iteration 7/10. You have 3 iterations left.]'
     expect(isSame('a.ts', `a.ts\n\n${budget}`)).toBe(true)
@@ -195,10 +158,8 @@ describe('masking', () => {
     'run time',
     'count=',
     'count=1',
-    '[123]:',
-    'a[123',
-    '/tmp',
-    'process 1',
+    '1.1',
+    'pid=',
   ])('takes time in proportion to a text made of %j', (piece) => {
     const timeOf = (length: number) => {
       const text = piece.repeat(length / piece.length)

@@ -3,7 +3,7 @@ import { demo } from '../../src/demo/demo.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
 const LOOP_NOTICE =
-  'You appear to be repeating the same action. The last 3 tool calls were identical. Try a different approach.'
+  /You appear to be repeating the same action\. The last [23] tool calls were identical\. Try a different approach\./
 
 describe('the demo', () => {
   it('tells how a run is cautioned, warned and stopped, gets its answer again and a new budget', async () => {
@@ -45,12 +45,11 @@ describe('the demo', () => {
     const story = terminal.printed.replace(/\s+/g, ' ')
     const steps = [...terminal.printed.matchAll(/^ +(\d+\/30) +[█░]{10} +(\w+) +(\S.*)$/gm)]
     expect(steps.map(([, iteration, label]) => `${iteration} ${label}`)).toEqual([
-      ...['1/30 allow', '2/30 allow', '3/30 allow', '4/30 LOOP', '5/30 allow', '6/30 allow', '7/30 LOOP'],
-      ...['8/30 allow', '9/30 BLOCK'],
+      ...['1/30 allow', '2/30 allow', '3/30 allow', '4/30 LOOP', '5/30 allow', '6/30 LOOP', '7/30 BLOCK'],
     ])
     expect(steps.at(-1)?.[3]).toMatch(/^answers/)
     expect(story.split(LOOP_NOTICE)).toHaveLength(3)
-    expect(story).toContain("was told: [LOOP GUARD] Blocked: 'fetch_page' was called 8 times")
+    expect(story).toContain("was told: [LOOP GUARD] Blocked: 'fetch_page' was called 6 times")
     expect(story).toContain('model: The page gives nothing that settles it')
   })
 

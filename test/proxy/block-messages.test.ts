@@ -6,7 +6,7 @@ import type { Answer, Received, Script } from '../support/provider.ts'
 const THINKING = { type: 'thinking', thinking: 'Once more.', signature: 'c2lnbmVk' }
 const SAME: Answer = { blocks: [THINKING], calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 const REFUSAL =
-  "[LOOP GUARD] Blocked: 'search' was called 8 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
+  "[LOOP GUARD] Blocked: 'search' was called 6 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
 
 const isTold = ({ json }: Received) => JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
 const mayChoose = ({ json }: Received) => (json.tool_choice as { type?: string } | undefined)?.type !== 'none'
@@ -23,7 +23,7 @@ describe.each([{ stream: false }, { stream: true }])(
       const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
-        ...['allow', 'allow', 'allow', 'warn', 'allow', 'allow', 'warn', 'allow'],
+        ...['allow', 'allow', 'allow', 'warn', 'allow', 'warn'],
         // What a stream says first goes to the client at once, and its headers with that.
         stream ? 'allow' : 'block',
       ])
@@ -51,25 +51,25 @@ describe.each([{ stream: false }, { stream: true }])(
       )
       const { steps, messages } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       const last = steps.at(-1)
-      expect(steps).toHaveLength(9)
+      expect(steps).toHaveLength(7)
       expect(last?.text).toBe('I could not find it.')
       expect(last?.message.content.filter(({ type }) => type === 'tool_use')).toEqual([])
       expect(last?.stop).toBe('end_turn')
       expect(last?.governor).toMatchObject({ terminal_state: 'loop_detected', has_final_answer: true })
       if (!stream) expect(last?.headers.get('x-governor-terminal-reason')).toBe('loop_guard')
       expect(last?.usage?.['input_tokens']).toBe(400)
-      expect(provider.requests).toHaveLength(12)
+      expect(provider.requests).toHaveLength(10)
       const again = await callMessages(url, messages.slice(0, -1), { stream })
       expect(again.governor).toEqual(last?.governor)
       expect(again.text).toBe('I could not find it.')
-      expect(provider.requests).toHaveLength(12)
+      expect(provider.requests).toHaveLength(10)
     })
 
     it('is taken out of a response whose other calls go through', async () => {
       let responses = 0
       const { url, provider } = await startBoth(() => {
         responses++
-        if (responses !== 9) return responses > 9 ? { text: 'Done.' } : SAME
+        if (responses !== 7) return responses > 7 ? { text: 'Done.' } : SAME
         return {
           text: 'All of it.',
           calls: [
@@ -81,14 +81,14 @@ describe.each([{ stream: false }, { stream: true }])(
         }
       })
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
-      if (!stream) expect(steps[8]?.headers.get('x-governor-verdict')).toBe('block')
-      expect(steps[8]?.stop).toBe('tool_use')
-      expect(steps[8]?.message.content.map(({ text, input }) => text ?? input)).toEqual([
+      if (!stream) expect(steps[6]?.headers.get('x-governor-verdict')).toBe('block')
+      expect(steps[6]?.stop).toBe('tool_use')
+      expect(steps[6]?.message.content.map(({ text, input }) => text ?? input)).toEqual([
         'All of it.',
         { file: 'a' },
         { file: 'b' },
       ])
-      expect(provider.requests).toHaveLength(10)
+      expect(provider.requests).toHaveLength(8)
       const told = provider.requests.at(-1)?.json.messages.at(-1)?.content as { text?: string }[]
       expect(told.at(-1)?.text).toBe(REFUSAL)
     })
@@ -99,10 +99,10 @@ describe.each([{ stream: false }, { stream: true }])(
         const { url } = await startBoth((request) =>
           isTold(request) ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } } : SAME,
         )
-        const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 9 })
-        expect(steps[8]?.status).toBe(200)
-        expect(steps[8]?.message.content.map(({ type }) => type)).toEqual(['thinking', 'tool_use'])
-        expect(steps[8]?.stop).toBe('tool_use')
+        const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 7 })
+        expect(steps[6]?.status).toBe(200)
+        expect(steps[6]?.message.content.map(({ type }) => type)).toEqual(['thinking', 'tool_use'])
+        expect(steps[6]?.stop).toBe('tool_use')
       },
     )
   },
@@ -131,8 +131,8 @@ describe('a second stream over Messages that is none', () => {
         ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
         : SAME,
     )
-    const { steps } = await runMessagesAgent(url, ASKED, { stream: true, max: 9 })
-    expect(steps[8]?.message.content.map(({ type }) => type)).toEqual(['thinking', ...more, 'tool_use'])
-    expect(steps[8]?.stop).toBe('tool_use')
+    const { steps } = await runMessagesAgent(url, ASKED, { stream: true, max: 7 })
+    expect(steps[6]?.message.content.map(({ type }) => type)).toEqual(['thinking', ...more, 'tool_use'])
+    expect(steps[6]?.stop).toBe('tool_use')
   })
 })

@@ -26,9 +26,9 @@ describe.each([{ stream: false }, { stream: true }])(
         'stop',
       ])
       const lastText = (at: number) => provider.requests[at]?.json.messages.at(-1)?.content
-      expect(lastText(12)).toBe('result of search')
-      expect(lastText(13)).toBe(`result of search\n\n${CAUTION}`)
-      expect(lastText(17)).toBe(`result of search\n\n${WARNING}`)
+      expect(lastText(12)).toBe('the result of search')
+      expect(lastText(13)).toBe(`the result of search\n\n${CAUTION}`)
+      expect(lastText(17)).toBe(`the result of search\n\n${WARNING}`)
       const last = steps.at(-1)
       expect(last?.message.content).toBe('This is what I found so far.')
       expect(last?.finish).toBe('stop')

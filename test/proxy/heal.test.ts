@@ -22,7 +22,7 @@ describe('a provider that refuses what Governor added', () => {
   it.each([400, 422, 500])(
     'gets the client’s own bytes instead after a %i, and the client sees that answer',
     async (status) => {
-      const script = refusing(/result of search\\n\\n\[BUDGET/, {
+      const script = refusing(/the result of search\\n\\n\[BUDGET/, {
         status,
         body: { error: { message: 'no' } },
       })

@@ -25,34 +25,23 @@ const headersOf = (steps: readonly Step[]) => steps.map(({ headers }) => headers
 describe.each([{ stream: false }, { stream: true }])(
   'an agent that repeats one call (stream: $stream)',
   ({ stream }) => {
-    it('is told after the third, and again with advice to wait after the sixth', async () => {
+    it('is told after the third, and again with advice to wait after the fifth', async () => {
       const { url, provider } = await startBoth(always)
-      const { steps } = await runAgent(url, START, { stream, max: 8 })
-      expect(headersOf(steps)).toEqual([
-        null,
-        null,
-        null,
-        'repetition;count=3',
-        null,
-        null,
-        'repetition;count=3',
-        null,
-      ])
+      const { steps } = await runAgent(url, START, { stream, max: 6 })
+      expect(headersOf(steps)).toEqual([null, null, null, 'repetition;count=3', null, 'repetition;count=2'])
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
         'allow',
         'allow',
         'allow',
         'warn',
         'allow',
-        'allow',
         'warn',
-        'allow',
       ])
       const lastText = (at: number) => provider.requests[at]?.json.messages.at(-1)?.content
-      expect(lastText(2)).toBe('result of search')
-      expect(lastText(3)).toBe(`result of search\n\n${LOOP_WARNING}`)
-      expect(lastText(4)).toBe('result of search')
-      expect(lastText(6)).toBe(`result of search\n\n${LOOP_WARNING}${BACK_OFF}`)
+      expect(lastText(2)).toBe('the result of search')
+      expect(lastText(3)).toBe(`the result of search\n\n${LOOP_WARNING}`)
+      expect(lastText(4)).toBe('the result of search')
+      expect(lastText(5)).toBe(`the result of search\n\n${LOOP_WARNING.replace('3', '2')}${BACK_OFF}`)
     })
   },
 )
@@ -126,13 +115,13 @@ describe('a loop is found', () => {
     const { url } = await startBoth(always)
     let messages: ChatMessage[] = [...START]
     const steps: Step[] = []
-    for (let at = 0; at < 9; at++) {
+    for (let at = 0; at < 7; at++) {
       const step = await callModel(url, messages)
       steps.push(step)
       messages = afterStep(messages, step, () => says)
     }
     expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
-      ...['allow', 'allow', 'allow', 'warn', 'allow', 'allow', 'warn', 'allow', 'stop'],
+      ...['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'stop'],
     ])
   })
 
@@ -217,7 +206,7 @@ describe('a warning about a loop', () => {
     const { steps } = await runAgent(url, START, { max: 4 })
     expect(headersOf(steps).at(-1)).toBe('repetition;count=3')
     expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('allow')
-    expect(provider.requests.at(-1)?.json.messages.at(-1)?.content).toBe('result of search')
+    expect(provider.requests.at(-1)?.json.messages.at(-1)?.content).toBe('the result of search')
     const metrics = await (await fetch(`${url}/metrics`)).text()
     expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="observed"} 1')
   })
@@ -232,5 +221,99 @@ describe('a warning about a loop', () => {
     const { url } = await startBoth(always, { budget: { enabled: false } })
     const { steps } = await runAgent(url, START, { max: 4 })
     expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('warn')
+  })
+})
+
+/** So many steps of an agent whose calls and results are those of `at`, counted from 0. */
+async function follow(
+  count: number,
+  at: (step: number) => { readonly call: string; readonly args?: object; readonly result: string },
+) {
+  const { url } = await startBoth((_, number) => {
+    const { call, args = {} } = at(number - 1)
+    return { calls: [{ id: `c${number}`, name: call, arguments: JSON.stringify(args) }] }
+  })
+  let messages: ChatMessage[] = [...START]
+  const steps: Step[] = []
+  for (let step = 0; step < count; step++) {
+    const made = await callModel(url, messages)
+    steps.push(made)
+    messages = afterStep(messages, made, () => at(step).result)
+  }
+  const verdicts = steps.map(({ headers }) => headers.get('x-governor-verdict'))
+  return {
+    verdicts,
+    warned: verdicts.flatMap((verdict, step) => (verdict === 'warn' ? [step] : [])),
+    url,
+    messages,
+  }
+}
+
+describe('work that looks like a loop', () => {
+  it.each([
+    [
+      'a queue that is emptied, whose tasks differ in their ids only',
+      (step: number) => {
+        const id = `123e4567-e89b-42d3-a456-4266141740${10 + (step >> 1)}`
+        return step % 2
+          ? { call: 'summarize', args: { id }, result: 'The summary was written.' }
+          : { call: 'claim_next', result: JSON.stringify({ task_id: id }) }
+      },
+    ],
+    [
+      'scrolling and looking',
+      (step: number) =>
+        step % 2
+          ? { call: 'screenshot', result: `a page with picture ${step}` }
+          : { call: 'scroll', args: { by: 500 }, result: 'Scrolled down by 500 pixels.' },
+    ],
+    [
+      'a list of things to do that is read between steps',
+      (step: number) =>
+        step % 2
+          ? { call: 'fetch', args: { step }, result: 'The same answer to each.' }
+          : { call: 'todo_read', result: '1. Fetch all pages. 2. Sum up.' },
+    ],
+  ])('is told once and never refused: %s', async (_, at) => {
+    const { verdicts, warned } = await follow(50, at)
+    expect(warned).toHaveLength(1)
+    expect(new Set(verdicts)).toEqual(new Set(['allow', 'warn']))
+  })
+})
+
+describe('waiting', () => {
+  it('is told at its 6th, 12th and 24th equal answer, and refused after 40 within ten minutes', async () => {
+    const { verdicts, warned } = await follow(41, () => ({
+      call: 'build',
+      args: { action: 'status' },
+      result: '{"status": "running", "step": "tests"}',
+    }))
+    expect(warned).toEqual([6, 12, 24])
+    // The model asks again and again, and so it ends.
+    expect(verdicts.slice(0, 40)).not.toContain('stop')
+    expect(verdicts[40]).toBe('stop')
+  })
+})
+
+describe('a message in the name of a human', () => {
+  const LOOK = { call: 'look', result: 'There is nothing to see.' }
+
+  it.each([
+    ['lets a call be made again that was made before it', 'I have changed it.', ['allow', 'allow']],
+    [
+      'goes on with the row where it says what the one before said',
+      START[1]?.content ?? '',
+      ['allow', 'warn'],
+    ],
+  ])('%s', async (_, content, expected) => {
+    const { url, messages } = await follow(2, () => LOOK)
+    let transcript: ChatMessage[] = [...messages, { role: 'user', content }]
+    const verdicts: (string | null)[] = []
+    for (let step = 0; step < 2; step++) {
+      const made = await callModel(url, transcript)
+      verdicts.push(made.headers.get('x-governor-verdict'))
+      transcript = afterStep(transcript, made, () => LOOK.result)
+    }
+    expect(verdicts).toEqual(expected)
   })
 })

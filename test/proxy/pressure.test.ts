@@ -170,7 +170,7 @@ describe.each(TABLE)('the meter $meter, style $style, channel $channel, streamed
       const isOwn = channel === 'system' || channel === 'user'
       expect(told).toEqual({
         role: isOwn ? channel : 'tool',
-        text: isOwn ? notice : `result of search\n\n${notice}`,
+        text: isOwn ? notice : `the result of search\n\n${notice}`,
         count: 2 + 2 * at,
       })
     }
@@ -360,7 +360,7 @@ describe('a context window that is nearly full', () => {
     const { url, provider } = await startBoth(stating(prompt), config)
     await runAgent(url, START, { max: 2, headers: { 'x-governor-session': 's' } })
     const told = String(provider.requests[1]?.json.messages.at(-1)?.content)
-    expect(told).toBe(notice ? `result of search\n\n${notice}` : 'result of search')
+    expect(told).toBe(notice ? `the result of search\n\n${notice}` : 'the result of search')
   })
 
   it('is not full any more once the history was compacted', async () => {

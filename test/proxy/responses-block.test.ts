@@ -5,7 +5,7 @@ import { callResponses, type Item, runResponses } from '../support/responses-age
 
 const same = { name: 'search', arguments: { query: 'the same' } }
 const REFUSAL =
-  "[LOOP GUARD] Blocked: 'search' was called 8 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
+  "[LOOP GUARD] Blocked: 'search' was called 6 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
 
 const isTold = ({ items = [] }: Received) =>
   items.some(({ output }) => String(output).startsWith('[LOOP GUARD] Blocked'))
@@ -30,7 +30,7 @@ describe.each([
     const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
     const { steps, items } = await runResponses(url, 'Go.', { ...options, max: 20 })
     expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
-      ...['allow', 'allow', 'allow', 'warn', 'allow', 'allow', 'warn', 'allow', 'block'],
+      ...['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'block'],
     ])
     const last = steps.at(-1)
     expect([last?.text, last?.response['status']]).toEqual(['I give up.', 'completed'])
@@ -61,13 +61,13 @@ describe.each([
     const { url, provider } = await startBoth((request, number) => {
       if (request.json.tool_choice === 'none') return { text: 'Done.' }
       return provider.requests.length < 12
-        ? { reasoning: 'x', calls: number === 9 ? [same, other(number)] : [same] }
+        ? { reasoning: 'x', calls: number === 7 ? [same, other(number)] : [same] }
         : { text: 'Done.' }
     })
     const { steps } = await runResponses(url, 'Go.', { ...options, max: 10 })
-    const ninth = steps[8]
-    expect(ninth?.headers.get('x-governor-verdict')).toBe('block')
-    expect(ninth?.calls.map(({ name }) => name)).toEqual(['read'])
+    const seventh = steps[6]
+    expect(seventh?.headers.get('x-governor-verdict')).toBe('block')
+    expect(seventh?.calls.map(({ name }) => name)).toEqual(['read'])
     // The provider keeps a call that the client has never seen: it is told what became of it.
     expect(steps[9]?.status).toBe(200)
     const shown = provider.requests.find(({ items = [] }) => items.some(({ name }) => name === 'read'))
@@ -102,18 +102,18 @@ describe.each([
 describe('a stream over Responses that was begun by a response whose calls were all refused', () => {
   it('is gone on from by the id that it began with, though a call of its last response was refused as well', async () => {
     const { url, provider } = await startBoth((request, number) => {
-      if (number > 10) return { text: 'Done.' }
+      if (number > 8) return { text: 'Done.' }
       const read = { name: 'read', arguments: { file: 'a' } }
       return { text: 'Let me see. ', calls: isTold(request) ? [same, read] : [same] }
     })
-    const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 9 })
+    const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 7 })
     const [read, ...others] = steps.at(-1)?.calls ?? []
     expect([read?.['name'], others]).toEqual(['read', []])
-    expect(steps.at(-1)?.response['id']).toBe('resp_10')
+    expect(steps.at(-1)?.response['id']).toBe('resp_8')
     const input = [{ type: 'function_call_output', call_id: read?.['call_id'], output: 'text' }]
-    const next = await callResponses(url, { input, previous_response_id: 'resp_9' }, { stream: true })
+    const next = await callResponses(url, { input, previous_response_id: 'resp_7' }, { stream: true })
     expect([next.status, next.text]).toEqual([200, 'Done.'])
-    expect(provider.requests.at(-1)?.json['previous_response_id']).toBe('resp_10')
+    expect(provider.requests.at(-1)?.json['previous_response_id']).toBe('resp_8')
   })
 })
 
@@ -139,9 +139,9 @@ describe('a second stream over Responses that is none', () => {
         ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
         : { reasoning: 'x', calls: [same] },
     )
-    const { steps } = await runResponses(url, 'Go.', { stateful: false, stream: true, max: 9 })
-    const output = steps[8]?.response['output'] as Item[]
+    const { steps } = await runResponses(url, 'Go.', { stateful: false, stream: true, max: 7 })
+    const output = steps[6]?.response['output'] as Item[]
     expect(output.map(({ type }) => type)).toEqual(['reasoning', 'function_call'])
-    expect(steps[8]?.response['status']).toBe('completed')
+    expect(steps[6]?.response['status']).toBe('completed')
   })
 })

@@ -33,7 +33,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     const asked = stops[0]?.json
     expect(asked?.tool_choice).toBe('none')
     expect(asked?.tools).toEqual(provider.requests[0]?.json.tools)
-    expect(asked?.messages.at(-1)?.content).toBe(`result of search\n\n${STOP}`)
+    expect(asked?.messages.at(-1)?.content).toBe(`the result of search\n\n${STOP}`)
     expect(stops).toHaveLength(1)
   })
 

@@ -339,7 +339,7 @@ describe('overrides', () => {
     const overrides = [{ model: '*', style: 'countdown', texts: { countdown: 'Only {left} left!' } }]
     const { url, provider } = await startBoth(calling(), { budget: { ...budget, overrides }, loop_guard })
     await runAgent(url, START)
-    expect(provider.requests[6]?.json.messages.at(-1)?.content).toBe('result of search\n\nOnly 3 left!')
+    expect(provider.requests[6]?.json.messages.at(-1)?.content).toBe('the result of search\n\nOnly 3 left!')
     expect(provider.requests).toHaveLength(11)
   })
 })

@@ -116,7 +116,7 @@ export async function callModel(
 export function afterStep(
   messages: readonly ChatMessage[],
   step: Step,
-  result = (name: string) => `result of ${name}`,
+  result = (name: string) => `the result of ${name}`,
 ): ChatMessage[] {
   const results = (step.message.tool_calls ?? []).map((call) => ({
     role: 'tool',

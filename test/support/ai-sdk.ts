@@ -23,7 +23,7 @@ export async function askWithTools(
           type: 'object',
           properties: { query: { type: 'string' } },
         }),
-        execute: ({ query }) => `found ${query}`,
+        execute: ({ query }) => `found all about ${query}`,
       }),
     },
   }

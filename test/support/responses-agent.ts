@@ -63,7 +63,7 @@ export async function callResponses(
 
 /** Runs until the model answers without calling a tool, or `max` calls were made. */
 export async function runResponses(url: string, question: string, options: ResponsesOptions = {}) {
-  const { stateful = false, max = 30, result = () => 'found' } = options
+  const { stateful = false, max = 30, result = () => 'found nothing new' } = options
   const steps: ResponseStep[] = []
   const items: Item[] = []
   let previous: unknown
