@@ -7,7 +7,7 @@ import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
 import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
 import { budgetOf, loopGuardOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
-import type { Config } from './config/schema.ts'
+import { type Config, DEFAULT_UPSTREAMS } from './config/schema.ts'
 import { hashOf } from './core/hash.ts'
 import { limitsCost } from './core/policy.ts'
 import { ops } from './ops/ops.ts'
@@ -127,7 +127,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     proxies: options.proxies,
   })
   const upstreams = new Map(
-    Object.entries(config.upstreams).map(([name, settings]) => [name, upstreamOf(name, settings)]),
+    Object.entries(config.upstreams).map(([name, settings]) => {
+      const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
+      return [name, upstreamOf(name, settings, builtIn?.url)]
+    }),
   )
   let policies = policiesOf(config)
   const registry = registryOf(config)

@@ -93,6 +93,12 @@ const upstream = z.strictObject({
     )
     .default({})
     .describe('Headers set on every request to this upstream, in place of those of the same name.'),
+  strip_name: z
+    .boolean()
+    .default(false)
+    .describe(
+      'Take the name openai or anthropic off the front of paths also where the url is not the public one of OpenAI or Anthropic. Other names are always taken off.',
+    ),
 })
 
 /** One upstream's checked settings. */
@@ -100,8 +106,8 @@ export type UpstreamConfig = z.output<typeof upstream>
 
 /** Those that are always there. */
 export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
-  openai: { url: 'https://api.openai.com', headers: {} },
-  anthropic: { url: 'https://api.anthropic.com', headers: {} },
+  openai: { url: 'https://api.openai.com', headers: {}, strip_name: false },
+  anthropic: { url: 'https://api.anthropic.com', headers: {}, strip_name: false },
 }
 
 const upstreams = z

@@ -13,6 +13,8 @@ export interface Upstream {
   readonly prefix: string
   readonly apiKey: string | undefined
   readonly headers: Readonly<Record<string, string>>
+  /** Is the name, in front of a request's path, part of the path as well? */
+  readonly keepsName: boolean
 }
 
 export interface Route {
@@ -30,10 +32,20 @@ export interface UpstreamSettings {
   readonly url: string
   readonly api_key?: string | undefined
   readonly headers: Readonly<Record<string, string>>
+  readonly strip_name: boolean
 }
 
-/** Reads an upstream's URL once, at start. */
-export function upstreamOf(name: string, settings: UpstreamSettings): Upstream {
+/**
+ * Does an upstream want its name left in the path? A built-in name is a path of other hosts too (`/openai/v1` of Bedrock,
+ * `/openai/deployments` of Azure), which their clients ask for. Where the URL has the name in its own path, it is there.
+ */
+function keepsName(name: string, url: URL, { strip_name }: UpstreamSettings, publicUrl?: string): boolean {
+  if (strip_name || publicUrl === undefined || url.host === new URL(publicUrl).host) return false
+  return !url.pathname.split('/').includes(name)
+}
+
+/** Reads an upstream's URL once, at start. `publicUrl`: where a built-in name goes by default; of others, `undefined`. */
+export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?: string): Upstream {
   const url = new URL(settings.url)
   return {
     name,
@@ -41,6 +53,7 @@ export function upstreamOf(name: string, settings: UpstreamSettings): Upstream {
     prefix: url.pathname.replace(/\/+$/, ''),
     apiKey: settings.api_key,
     headers: settings.headers,
+    keepsName: keepsName(name, url, settings, publicUrl),
   }
 }
 
@@ -77,27 +90,24 @@ function dialectOf(method: string, path: string): Dialect | undefined {
 /** What a path without its query says of where it goes. */
 interface Place {
   readonly named: Upstream | undefined
-  /** Without the name of an upstream. */
+  /** Without the name of an upstream, unless that keeps it. */
   readonly own: string
   readonly isMessages: boolean
   /** Of a POST to it. */
   readonly dialect: Dialect | undefined
 }
 
-/** All of an Azure resource lies under these, as its clients ask for it. */
-const AZURE_APIS = new Set(['openai', 'anthropic'])
-
-/** Is the name in front of a path part of the path as well? */
-function keepsName({ name, origin, prefix }: Upstream): boolean {
-  return AZURE_APIS.has(name) && prefix === '' && /\.azure\.(?:com|us|cn)$/.test(new URL(origin).hostname)
-}
-
 function placeOf(bare: string, upstreams: ReadonlyMap<string, Upstream>): Place {
   const [, first = ''] = bare.split('/', 2)
   const named = upstreams.get(first)
-  const path = named && !keepsName(named) ? bare.slice(first.length + 1) : bare
-  const own = path.startsWith('/') ? path : `/${path}`
-  return { named, own, isMessages: isMessagesPath(own), dialect: dialectOf('POST', own) }
+  const rest = named ? bare.slice(first.length + 1) : bare
+  const path = rest.startsWith('/') ? rest : `/${rest}`
+  return {
+    named,
+    own: named?.keepsName ? bare : path,
+    isMessages: isMessagesPath(path),
+    dialect: dialectOf('POST', path),
+  }
 }
 
 /** Paths are the clients' to choose: so many are remembered, of so many characters each. */

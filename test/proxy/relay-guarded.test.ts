@@ -85,9 +85,7 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
   it('in chunks', async () => {
     const body = `{${MESSAGES},${TOOLS}}`
     const [one, two] = [body.slice(0, 7), body.slice(7)]
-    client.write(
-      'POST /openai/v1/chat/completions?x=%20 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n',
-    )
+    client.write('POST /v1/chat/completions?x=%20 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
     client.write(`7\r\n${one}\r\n${two.length.toString(16)}\r\n${two}\r\n0\r\n\r\n`)
     const answer = await client.message()
     expect(fieldOf(answer, 'x-governor-verdict')).toBe('allow')

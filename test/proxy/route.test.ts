@@ -1,33 +1,81 @@
-import { describe, expect, it } from 'vitest'
+import { AzureOpenAI } from 'openai'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { routeOf, upstreamOf } from '../../src/proxy/route.ts'
+import { startGovernor } from '../support/governor.ts'
+import { startProvider } from '../support/provider.ts'
 
-function sentTo(url: string, target: string, name = 'openai'): string {
-  const settings = { url, headers: {} }
-  const upstreams = new Map(
-    ['openai', 'anthropic', name].map((one) => [one, upstreamOf(one, settings)] as const),
-  )
+const PUBLIC = { openai: 'https://api.openai.com', anthropic: 'https://api.anthropic.com' }
+
+function sentTo(url: string, target: string, more: { name?: string; strip_name?: boolean } = {}): string {
+  const { name = 'work', strip_name = false } = more
+  const settings = { url, headers: {}, strip_name }
+  const upstreams = new Map([
+    ['openai', upstreamOf('openai', settings, PUBLIC.openai)],
+    ['anthropic', upstreamOf('anthropic', settings, PUBLIC.anthropic)],
+    [name, upstreamOf(name, settings)],
+  ])
   const { upstream, path } = routeOf('POST', target, [], upstreams)
   return `${upstream.name} ${path}`
 }
 
-describe('a path of Azure, whose first segment is the name of an upstream', () => {
+describe('the name of a built-in upstream in front of a path', () => {
   const azure = 'https://team.openai.azure.com'
   const chat = '/openai/deployments/gpt/chat/completions?api-version=2024-10-21'
   it.each([
     [azure, chat, `openai ${chat}`],
     [`${azure}/`, '/openai/v1/responses', 'openai /openai/v1/responses'],
-    ['https://team.openai.azure.us', chat, `openai ${chat}`],
     ['https://team.services.ai.azure.com', '/anthropic/v1/messages', 'anthropic /anthropic/v1/messages'],
-    [`${azure}/openai`, chat, `openai ${chat}`],
-    [`${azure}/openai/v1`, '/openai/v1/responses', 'openai /openai/v1/responses'],
-    [`${azure}/openai/v1`, '/v1/responses', 'openai /openai/v1/responses'],
-    ['https://api.openai.com', '/openai/v1/responses', 'openai /v1/responses'],
-    ['https://azure.com.example', '/openai/v1/responses', 'openai /v1/responses'],
-  ])('at %s goes from %s to %s', (url, target, expected) => {
+    ['https://gateway.example/azure', chat, `openai /azure${chat}`],
+    ['http://127.0.0.1:4000', '/openai/v1/responses', 'openai /openai/v1/responses'],
+    ['https://bedrock-runtime.us-west-2.amazonaws.com', '/openai', 'openai /openai'],
+    ['https://api.openai.com:8443', '/openai/v1/responses', 'openai /openai/v1/responses'],
+  ])('stays at %s, where it is a path of the host: %s goes to %s', (url, target, expected) => {
     expect(sentTo(url, target)).toBe(expected)
   })
 
-  it('loses any other name', () => {
-    expect(sentTo(azure, `/work${chat}`, 'work')).toBe(`work ${chat}`)
+  it.each([
+    ['https://api.openai.com', '/openai/v1/responses', 'openai /v1/responses'],
+    ['https://api.openai.com/v1', '/openai/v1/responses', 'openai /v1/responses'],
+    ['https://api.anthropic.com', '/anthropic/v1/messages', 'anthropic /v1/messages'],
+  ])('is taken off at %s, the public host: %s goes to %s', (url, target, expected) => {
+    expect(sentTo(url, target)).toBe(expected)
+  })
+
+  it.each([
+    [`${azure}/openai`, chat, `openai ${chat}`],
+    ['https://api.groq.com/openai/v1', '/openai/v1/responses', 'openai /openai/v1/responses'],
+    ['https://api.groq.com/openai/v1', '/v1/responses', 'openai /openai/v1/responses'],
+  ])('is not put twice where %s holds it already: %s goes to %s', (url, target, expected) => {
+    expect(sentTo(url, target)).toBe(expected)
+  })
+
+  it('is taken off where the configuration says so', () => {
+    const url = 'http://127.0.0.1:4000'
+    expect(sentTo(url, '/openai/v1/responses', { strip_name: true })).toBe('openai /v1/responses')
+  })
+})
+
+describe("an upstream's name of the user's own", () => {
+  it.each(['work', 'constructor'])('%s is always taken off the path', (name) => {
+    const url = 'https://team.openai.azure.com'
+    expect(sentTo(url, `/${name}/openai/v1/responses`, { name })).toBe(`${name} /openai/v1/responses`)
+  })
+})
+
+describe('the Azure client of the openai package', () => {
+  it('reaches a resource on any host, guarded, with the path that it asked for', async () => {
+    const provider = await startProvider(() => ({ text: 'Hello.' }))
+    onTestFinished(() => provider.close())
+    const { url } = await startGovernor(provider.url)
+    const client = new AzureOpenAI({ endpoint: url, apiKey: 'k', apiVersion: '2024-10-21', maxRetries: 0 })
+    const tool = { type: 'function' as const, function: { name: 'search', parameters: {} } }
+    const { data, response } = await client.chat.completions
+      .create({ model: 'gpt', messages: [{ role: 'user', content: 'Hi' }], tools: [tool] })
+      .withResponse()
+    expect(data.choices[0]?.message.content).toBe('Hello.')
+    expect(response.headers.get('x-governor-iteration')).toMatch(/^1\//)
+    expect(provider.requests.map(({ target }) => target)).toEqual([
+      '/openai/deployments/gpt/chat/completions?api-version=2024-10-21',
+    ])
   })
 })
