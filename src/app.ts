@@ -13,7 +13,7 @@ import { limitsCost } from './core/policy.ts'
 import { ops } from './ops/ops.ts'
 import { createPriceless } from './proxy/bill.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
-import { exchange, mayUse } from './proxy/exchange.ts'
+import { exchange } from './proxy/exchange.ts'
 import { createRecall } from './proxy/recall.ts'
 import { createRefusals } from './proxy/refusals.ts'
 import { errorBody, reply } from './proxy/reply.ts'
@@ -191,7 +191,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     upstreams,
     websocket: config.server.websocket,
     connectTimeout: config.timeouts.connect,
-    mayUse: (route, headers) => mayUse(context, route, headers),
+    access: context,
     isDraining: () => isDraining,
   })
   const sockets = new Set<{ destroy(): void }>()

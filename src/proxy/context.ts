@@ -7,6 +7,7 @@ import type { StormPolicy } from '../core/storm.ts'
 import type { Row } from '../overflow/rows.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
+import type { AccessSettings } from './access.ts'
 import type { NotePriceless } from './bill.ts'
 import type { IdentitySettings } from './identity.ts'
 import type { Recall } from './recall.ts'
@@ -38,7 +39,7 @@ export interface OverflowPolicy {
   readonly effectiveTtl: number
 }
 
-export interface ProxyContext {
+export interface ProxyContext extends AccessSettings {
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly transport: Transport
   readonly store: Store
@@ -50,8 +51,6 @@ export interface ProxyContext {
   readonly recall: Recall
   readonly identity: IdentitySettings
   readonly refusals: Refusals
-  /** Hashes of the keys that may use upstreams with a key of their own; empty: anybody. */
-  readonly accessKeys: ReadonlySet<string>
   /** Bytes. */
   readonly maxGuardedBody: number
   readonly emit: Emit

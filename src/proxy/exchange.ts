@@ -1,9 +1,9 @@
 /** One request, from its bytes to its reply. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
-import { hashOf } from '../core/hash.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { after, type Soon } from '../store/store.ts'
+import { type AccessRefusal, accessRefusal, refusalBody } from './access.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import { type Sent, watchBound } from './bound.ts'
@@ -11,12 +11,12 @@ import type { ProxyContext } from './context.ts'
 import { countFault } from './fault.ts'
 import { answerLast, repeatAnswer } from './final.ts'
 import { forward, withEdits } from './forward.ts'
-import { clientKeysOf, headerOf, type RawHeaders } from './headers.ts'
+import { headerOf } from './headers.ts'
 import { type Judgement, judge } from './judge.ts'
 import { asksForModels, createListingWatch } from './listing-watch.ts'
 import { createOverflowWatch } from './overflow-watch.ts'
-import { errorBody, relayTo, reply } from './reply.ts'
-import { type Route, routeOf, upstreamHeaders } from './route.ts'
+import { relayTo, reply } from './reply.ts'
+import { routeOf, upstreamHeaders } from './route.ts'
 import { replyInStorm } from './storm.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
@@ -36,7 +36,8 @@ export async function exchange(
   /** What goes through unguarded should Governor fail at it. A limit that was reached stays reached. */
   let own: UpstreamCall | undefined
   try {
-    if (!mayUse(context, route, request.rawHeaders)) return refuse(trip)
+    const refusal = accessRefusal(context, route, request.rawHeaders)
+    if (refusal) return refuse(trip, refusal)
     if (!route.dialect) return relay(trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
     const body = await readBody(request, context.maxGuardedBody)
     if (body.kind === 'rest') {
@@ -168,19 +169,11 @@ function send(trip: Trip, call: UpstreamCall): void {
   trip.call(call, { ...relayTo(trip.response, {}), fail: (failure) => trip.fail(failure) })
 }
 
-/** Who may use a key that is not theirs? Compared as hashes, so that time tells nothing. */
-export function mayUse(context: ProxyContext, route: Route, headers: RawHeaders): boolean {
-  if (context.accessKeys.size === 0 || !route.upstream.apiKey) return true
-  return clientKeysOf(headers).some((key) => context.accessKeys.has(hashOf(key)))
-}
-
-function refuse(trip: Trip): void {
+function refuse(trip: Trip, refusal: AccessRefusal): void {
   const { request, response, route } = trip
   trip.refused()
-  const message = 'This Governor asks for an access key: send one of its server.access_keys as the API key.'
   request.resume()
-  const type = route.speaksAnthropic ? 'authentication_error' : 'invalid_request_error'
-  reply(response, 401, 'application/json', errorBody(message, 'invalid_api_key', type, route.speaksAnthropic))
+  reply(response, refusal.status, 'application/json', refusalBody(refusal, route))
 }
 
 /**

@@ -21,6 +21,8 @@ export interface Route {
   readonly upstream: Upstream
   /** Path and query as sent upstream: the client's own bytes but for the name in front and the upstream's prefix. */
   readonly path: string
+  /** The path leads out of the upstream's prefix, to servers that follow its dot segments. */
+  readonly leavesPrefix: boolean
   /** As the client asked for it, without the query, which may hold a key. */
   readonly asked: string
   /** Set on guarded requests only. */
@@ -70,10 +72,31 @@ function withoutQuery(path: string): string {
   return query === -1 ? path : path.slice(0, query)
 }
 
-/** Puts the upstream's prefix before a path; `…/v1` and `/v1/…` make one `/v1`. */
-function joined(prefix: string, path: string): string {
-  const doubled = prefix.endsWith('/v1') && /^\/v1(?:[/?]|$)/.test(path)
-  return doubled ? prefix + path.slice('/v1'.length) : prefix + path
+/** What of a path follows the upstream's prefix; `…/v1` and `/v1/…` make one `/v1`. */
+function restAfter(prefix: string, path: string): string {
+  return prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(path) ? path.slice('/v1'.length) : path
+}
+
+/** What some servers take for a slash, besides the slash, however often it is encoded. */
+const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
+
+/** Do dot segments (RFC 3986, section 5.2.4) lead out of where a path begins? Servers may fold `//`, which counts for nothing. */
+function climbsOut(path: string): boolean {
+  let depth = 0
+  for (const segment of path.split('/')) {
+    if (segment === '..') depth--
+    else if (segment !== '.' && segment !== '') depth++
+    if (depth < 0) return true
+  }
+  return false
+}
+
+/** The same in any reading: it is not known which separators the upstream follows. */
+function mayClimbOut(path: string, [separator, ...others]: readonly RegExp[] = SEPARATORS): boolean {
+  if (!path.includes('..')) return false
+  if (!separator) return climbsOut(path)
+  const split = path.replace(separator, '/')
+  return mayClimbOut(path, others) || (split !== path && mayClimbOut(split, others))
 }
 
 /** Paths like `threads/ID/messages` are the Assistants API, not Messages. */
@@ -141,9 +164,12 @@ export function routeOf(
   const speaksAnthropic = isMessages || headerOf(headers, 'anthropic-version') !== undefined
   const upstream = named ?? upstreams.get(speaksAnthropic ? 'anthropic' : 'openai')
   if (!upstream) throw new Error('no upstream: openai and anthropic are always there')
+  const { prefix } = upstream
+  const rest = restAfter(prefix, own)
   return {
     upstream,
-    path: joined(upstream.prefix, asked.length < whole.length ? own + whole.slice(asked.length) : own),
+    path: prefix + rest + whole.slice(asked.length),
+    leavesPrefix: prefix !== '' && mayClimbOut(rest.replace(/%(?:25)*2e/gi, '.')),
     asked,
     dialect: method === 'POST' ? dialect : undefined,
     speaksAnthropic,

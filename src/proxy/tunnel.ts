@@ -2,6 +2,7 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
+import { type AccessSettings, accessRefusal, refusalBody } from './access.ts'
 import { headerOf, headText, type RawHeaders, withHeaders, withoutFields } from './headers.ts'
 import { errorBody } from './reply.ts'
 import { isGuardedSocket, type Route, routeOf, type Upstream, upstreamHeaders } from './route.ts'
@@ -12,7 +13,7 @@ export interface TunnelSettings {
   readonly websocket: 'refuse' | 'tunnel'
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
-  readonly mayUse: (route: Route, headers: RawHeaders) => boolean
+  readonly access: AccessSettings
   readonly isDraining: () => boolean
 }
 
@@ -21,7 +22,10 @@ function asksForWebSocket(request: IncomingMessage): boolean {
 }
 
 function refuse(socket: Duplex, status: string, extra: RawHeaders, message: string, code: string): void {
-  const body = errorBody(message, code, 'invalid_request_error', false)
+  refuseWith(socket, status, extra, errorBody(message, code, 'invalid_request_error', false))
+}
+
+function refuseWith(socket: Duplex, status: string, extra: RawHeaders, body: string): void {
   const headers = [
     'Content-Type',
     'application/json',
@@ -152,14 +156,10 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
       )
     }
     const route = routeOf(request.method ?? 'GET', target, request.rawHeaders, settings.upstreams)
-    if (!settings.mayUse(route, request.rawHeaders)) {
-      return refuse(
-        socket,
-        '401 Unauthorized',
-        ['Connection', 'close'],
-        'This Governor asks for an access key.',
-        'invalid_api_key',
-      )
+    const refusal = accessRefusal(settings.access, route, request.rawHeaders)
+    if (refusal) {
+      const status = `${refusal.status} ${http.STATUS_CODES[refusal.status]}`
+      return refuseWith(socket, status, ['Connection', 'close'], refusalBody(refusal, route))
     }
     try {
       open(settings, route, request, socket, rest)

@@ -164,6 +164,44 @@ describe('the target', () => {
   })
 })
 
+describe('dot segments', () => {
+  it.each([
+    ...['/named/../x', '/named/v1/../x', '/named/..', '/named/a/../../x', '/named/./../x', '/named//../x'],
+    ...['/named/%2e%2e/x', '/named/.%2E/x', '/named/%252e%252e/x', '/named/..%2fx', '/named/..%5Cx'],
+    ...[
+      '/named/a%2f..%2f..%2fx',
+      '/named/..\\x',
+      '/named/a/..\\../x',
+      '/named/a%2fb\\..\\../x',
+      '/named/a%2fb/../..',
+    ],
+    ...['http://a/named/../x', '/deep/../../x?y'],
+  ])('of %s would leave the path of its upstream, and are refused', async (target) => {
+    const client = connect(governor.url)
+    client.write(`GET ${target} HTTP/1.1\r\nHost: a\r\nAnthropic-Version: 2023-06-01\r\n\r\n`)
+    const answer = await client.message()
+    expect(answer.line).toBe('HTTP/1.1 400 Bad Request')
+    expect(JSON.parse(answer.body.toString())).toEqual({
+      type: 'error',
+      error: { type: 'invalid_request_error', message: expect.stringContaining("upstream's URL") },
+    })
+    expect(upstream.requests).toHaveLength(0)
+  })
+
+  it.each([
+    ['/named/a/../x', '/api/v1/a/../x'],
+    ['/named/a/b/../../x/.', '/api/v1/a/b/../../x/.'],
+    ['/named/a%2F..%2Fx', '/api/v1/a%2F..%2Fx'],
+    ['/named/...', '/api/v1/...'],
+    ['/named/..a/b..', '/api/v1/..a/b..'],
+    ['/named/%2e/x', '/api/v1/%2e/x'],
+    ['/named/x?q=/../../y', '/api/v1/x?q=/../../y'],
+    ['/../x', '/../x'],
+  ])('of %s stay inside, and arrive as they are', async (target, path) => {
+    expect((await sent(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)).line).toBe(`GET ${path} HTTP/1.1`)
+  })
+})
+
 describe('the request headers', () => {
   it.each<[string, string[], string[]]>([
     [

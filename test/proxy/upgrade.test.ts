@@ -160,6 +160,15 @@ describe('a WebSocket elsewhere', () => {
     expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
   })
 
+  it('whose dot segments would leave the path of its upstream is refused', async () => {
+    const client = connect(open.url)
+    client.write(upgrade('/keyed/v1/%2e%2e/../realtime', 'Authorization: Bearer mine\r\n'))
+    const answer = await client.message()
+    expect(answer.line).toBe('HTTP/1.1 400 Bad Request')
+    expect(JSON.parse(answer.body.toString())).toMatchObject({ error: { code: 'invalid_path' } })
+    await client.closed
+  })
+
   it.each([
     ['with a length', 'Content-Length: 4\r\n\r\nno!\n'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n2\r\n!\n\r\n0\r\n\r\n'],
