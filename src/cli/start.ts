@@ -3,6 +3,7 @@ import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import { holdsKey } from '../proxy/route.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
 import { createLogOutput, createTimestamp } from './log-output.ts'
@@ -66,7 +67,7 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
     },
     'listening',
   )
-  const sharesKeys = Object.values(config.upstreams).some(({ api_key }) => api_key !== undefined)
+  const sharesKeys = Object.values(config.upstreams).some(holdsKey)
   if (sharesKeys && config.server.access_keys.length === 0 && !isLoopback(config.server.host)) {
     log.warn(
       { host: config.server.host },

@@ -31,7 +31,7 @@ const server = z.strictObject({
     .array(z.string().min(1))
     .default([])
     .describe(
-      'Keys that clients must send (Authorization: Bearer or x-api-key) for upstreams that have an api_key of their own. Empty: anybody who reaches Governor may use them.',
+      'Keys that clients must send (Authorization: Bearer or x-api-key) for upstreams whose key Governor holds, as api_key or in headers. Empty: anybody who reaches Governor may use them.',
     ),
   max_guarded_body: size
     .prefault('32mb')
@@ -92,7 +92,9 @@ const upstream = z.strictObject({
       }),
     )
     .default({})
-    .describe('Headers set on every request to this upstream, in place of those of the same name.'),
+    .describe(
+      'Headers set on every request to this upstream, in place of those of the same name. One whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key does.',
+    ),
   strip_name: z
     .boolean()
     .default(false)

@@ -29,15 +29,20 @@ const NO_ACCESS_KEY: AccessRefusal = {
   message: 'This Governor asks for an access key: send one of its server.access_keys as the API key.',
 }
 
-/** Returns why a request must not be sent, or `undefined` where it may be. Keys are compared as hashes, so that time tells nothing. */
+/** Is this one of `server.access_keys`? Compared as hashes, so that time tells nothing. */
+export function isAccessKey({ accessKeys }: AccessSettings, key: string): boolean {
+  return accessKeys.size > 0 && accessKeys.has(hashOf(key))
+}
+
+/** Returns why a request must not be sent, or `undefined` where it may be. */
 export function accessRefusal(
-  { accessKeys }: AccessSettings,
+  settings: AccessSettings,
   { leavesPrefix, upstream }: Route,
   headers: RawHeaders,
 ): AccessRefusal | undefined {
   if (leavesPrefix) return OUTSIDE
-  if (!upstream.apiKey || accessKeys.size === 0) return undefined
-  return clientKeysOf(headers).some((key) => accessKeys.has(hashOf(key))) ? undefined : NO_ACCESS_KEY
+  if (!upstream.holdsKey || settings.accessKeys.size === 0) return undefined
+  return clientKeysOf(headers).some((key) => isAccessKey(settings, key)) ? undefined : NO_ACCESS_KEY
 }
 
 /** Error types of Anthropic's API by status; OpenAI's has one for all. */

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import type { Dialect } from '../dialect/dialect.ts'
 import { after, type Soon } from '../store/store.ts'
-import { type AccessRefusal, accessRefusal, refusalBody } from './access.ts'
+import { type AccessRefusal, accessRefusal, isAccessKey, refusalBody } from './access.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
 import { type Sent, watchBound } from './bound.ts'
@@ -38,17 +38,17 @@ export async function exchange(
   try {
     const refusal = accessRefusal(context, route, request.rawHeaders)
     if (refusal) return refuse(trip, refusal)
-    if (!route.dialect) return relay(trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
+    if (!route.dialect) return relay(context, trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
     const body = await readBody(request, context.maxGuardedBody)
     if (body.kind === 'rest') {
       context.emit({ kind: 'failed_open', reason: 'body_too_large' })
-      return relay(trip, body.stream)
+      return relay(context, trip, body.stream)
     }
     trip.bodyRead()
     const judging = judgeSafely(context, trip, route.dialect, body.bytes)
     // Mostly there is nothing to wait for.
     const judged = judging instanceof Promise ? await judging : judging
-    if (!judged) return relay(trip, body.bytes)
+    if (!judged) return relay(context, trip, body.bytes)
     const { kind } = judged.judgement.verdict
     if (kind === 'allow' || kind === 'warn') own = judged.call
     overflow?.judged(judged.judgement)
@@ -142,7 +142,7 @@ function judgeBytes(
   return after(judging, (judgement) => {
     if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
-    const call = callFor(trip, body)
+    const call = callFor(context, trip, body)
     // What goes with the client's own is plain JSON, like what it goes with.
     if (judgement.bytes)
       return { judgement, call: withEdits(call, judgement.bytes, []), bytes: judgement.bytes }
@@ -151,18 +151,22 @@ function judgeBytes(
 }
 
 /** The request as it goes upstream when nothing is changed. */
-function callFor({ request, route }: Trip, body: Buffer | Readable | null): UpstreamCall {
+function callFor(
+  context: ProxyContext,
+  { request, route }: Trip,
+  body: Buffer | Readable | null,
+): UpstreamCall {
   return {
     upstream: route.upstream,
     method: request.method ?? 'GET',
     path: route.path,
-    headers: upstreamHeaders(route, request.rawHeaders),
+    headers: upstreamHeaders(route, request.rawHeaders, (key) => isAccessKey(context, key)),
     body,
   }
 }
 
-function relay(trip: Trip, body: Buffer | Readable | null): void {
-  send(trip, callFor(trip, body))
+function relay(context: ProxyContext, trip: Trip, body: Buffer | Readable | null): void {
+  send(trip, callFor(context, trip, body))
 }
 
 function send(trip: Trip, call: UpstreamCall): void {

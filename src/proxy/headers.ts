@@ -179,6 +179,7 @@ export function responseHeaders(headers: RawHeaders): string[] {
 
 /** Fields that tell who the client is to the provider. */
 const CREDENTIALS = ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'] as const
+type Credential = (typeof CREDENTIALS)[number]
 
 /** Every credential a request carries, joined: the thing that tells tenants apart. Never stored, only hashed. */
 export function credentialsOf(headers: RawHeaders): string {
@@ -187,13 +188,33 @@ export function credentialsOf(headers: RawHeaders): string {
   return all.slice(0, -1)
 }
 
+/** The key that a client sent in one of the usual fields. */
+function clientKeyIn(headers: RawHeaders, name: Credential): string | undefined {
+  const sent = headerOf(headers, name)
+  return name === 'authorization' ? /^bearer +(.+)$/i.exec(sent ?? '')?.[1] : sent
+}
+
 /** The keys a client sent, in whichever of the usual fields: some clients send two, of which one is meant for another. */
 export function clientKeysOf(headers: RawHeaders): string[] {
-  const keys = CREDENTIALS.map((name) => {
-    const sent = headerOf(headers, name)
-    return name === 'authorization' ? /^bearer +(.+)$/i.exec(sent ?? '')?.[1] : sent
+  return CREDENTIALS.map((name) => clientKeyIn(headers, name)).filter((key) => key !== undefined)
+}
+
+/** Returns the list without the credential fields whose key `drop` says yes to. */
+export function withoutKeys(headers: RawHeaders, drop: (key: string) => boolean): RawHeaders {
+  const dropped = CREDENTIALS.filter((name) => {
+    const key = clientKeyIn(headers, name)
+    return key !== undefined && drop(key)
   })
-  return keys.filter((key) => key !== undefined)
+  return dropped.length === 0 ? headers : withoutFields(headers, (lower) => isOneOf(dropped, lower))
+}
+
+function isOneOf(names: readonly string[], lower: string): boolean {
+  return names.includes(lower)
+}
+
+/** Does a field's name say that its value is a key, or stands for one? */
+export function namesKey(name: string): boolean {
+  return /key|token|secret|auth|cookie|credential|password/i.test(name)
 }
 
 /** Where Anthropic's own keys have to stand, whatever field the client used: elsewhere they are answered with 401. */
@@ -207,7 +228,7 @@ export function withCredential(headers: RawHeaders, key: string, speaksAnthropic
   const used = CREDENTIALS.find((name) => headerOf(headers, name) !== undefined)
   const demanded = speaksAnthropic ? fieldOfAnthropic(key) : undefined
   const field = demanded ?? used ?? (speaksAnthropic ? 'x-api-key' : 'authorization')
-  const kept = withoutFields(headers, (lower) => (CREDENTIALS as readonly string[]).includes(lower))
+  const kept = withoutFields(headers, (lower) => isOneOf(CREDENTIALS, lower))
   return [...kept, field, field === 'authorization' ? `Bearer ${key}` : key]
 }
 

@@ -2,7 +2,15 @@
 
 import type { Dialect } from '../dialect/dialect.ts'
 import { DIALECTS } from '../dialect/index.ts'
-import { headerOf, type RawHeaders, requestHeaders, withCredential, withHeaders } from './headers.ts'
+import {
+  headerOf,
+  namesKey,
+  type RawHeaders,
+  requestHeaders,
+  withCredential,
+  withHeaders,
+  withoutKeys,
+} from './headers.ts'
 
 /** A place requests go to. */
 export interface Upstream {
@@ -13,6 +21,8 @@ export interface Upstream {
   readonly prefix: string
   readonly apiKey: string | undefined
   readonly headers: Readonly<Record<string, string>>
+  /** Does Governor add a key of its own to requests, as `api_key` or in a header? */
+  readonly holdsKey: boolean
   /** Is the name, in front of a request's path, part of the path as well? */
   readonly keepsName: boolean
 }
@@ -37,6 +47,11 @@ export interface UpstreamSettings {
   readonly strip_name: boolean
 }
 
+/** Returns whether the settings of an upstream hold a key: in `api_key`, or in a header whose name says so. */
+export function holdsKey({ api_key, headers }: Pick<UpstreamSettings, 'api_key' | 'headers'>): boolean {
+  return Boolean(api_key) || Object.entries(headers).some(([name, value]) => value !== '' && namesKey(name))
+}
+
 /**
  * Does an upstream want its name left in the path? A built-in name is a path of other hosts too (`/openai/v1` of Bedrock,
  * `/openai/deployments` of Azure), which their clients ask for. Where the URL has the name in its own path, it is there.
@@ -55,6 +70,7 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
     prefix: url.pathname.replace(/\/+$/, ''),
     apiKey: settings.api_key,
     headers: settings.headers,
+    holdsKey: holdsKey(settings),
     keepsName: keepsName(name, url, settings, publicUrl),
   }
 }
@@ -176,11 +192,17 @@ export function routeOf(
   }
 }
 
-/** A client's headers as they go to the upstream of a route: with the key and the fields that are set for it. */
-export function upstreamHeaders({ upstream, speaksAnthropic }: Route, headers: RawHeaders): RawHeaders {
+/** Returns a client's headers as they go upstream: with the key and the fields set for it, and without Governor's access keys. */
+export function upstreamHeaders(
+  { upstream, speaksAnthropic }: Route,
+  headers: RawHeaders,
+  isAccessKey: (key: string) => boolean,
+): RawHeaders {
   const through = requestHeaders(headers)
-  const identified = upstream.apiKey ? withCredential(through, upstream.apiKey, speaksAnthropic) : through
-  return withHeaders(identified, upstream.headers)
+  if (upstream.apiKey)
+    return withHeaders(withCredential(through, upstream.apiKey, speaksAnthropic), upstream.headers)
+  const ownOnly = upstream.holdsKey ? withoutKeys(through, isAccessKey) : through
+  return withHeaders(ownOnly, upstream.headers)
 }
 
 /** Does a WebSocket on this path belong to a dialect that is guarded over POST? */

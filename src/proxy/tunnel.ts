@@ -2,7 +2,7 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
-import { type AccessSettings, accessRefusal, refusalBody } from './access.ts'
+import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
 import { headerOf, headText, type RawHeaders, withHeaders, withoutFields } from './headers.ts'
 import { errorBody } from './reply.ts'
 import { isGuardedSocket, type Route, routeOf, type Upstream, upstreamHeaders } from './route.ts'
@@ -71,8 +71,12 @@ function open(
 ): void {
   const { upstream, path } = route
   const url = new URL(upstream.origin)
+  const isKey = (key: string) => isAccessKey(settings.access, key)
   // There is no body that trailers could follow; Node throws on the field.
-  const plain = withoutFields(upstreamHeaders(route, request.rawHeaders), (lower) => lower === 'trailer')
+  const plain = withoutFields(
+    upstreamHeaders(route, request.rawHeaders, isKey),
+    (lower) => lower === 'trailer',
+  )
   const headers = [
     ...['Host', url.host],
     ...['Connection', 'Upgrade', 'Upgrade', headerOf(request.rawHeaders, 'upgrade') ?? 'websocket'],

@@ -182,6 +182,25 @@ describe('a started Governor', () => {
     expect(await exitCode).toBe(0)
   })
 
+  it.each([
+    ['api_key: sk-very-secret', '0.0.0.0', '', 1],
+    ['headers: { cf-aig-authorization: sk-very-secret }', '0.0.0.0', '', 1],
+    ['headers: { x-team: blue }', '0.0.0.0', '', 0],
+    ['headers: { cf-aig-authorization: sk-very-secret }', '0.0.0.0', 'access_keys: [mine]', 0],
+    ['headers: { cf-aig-authorization: sk-very-secret }', '127.0.0.1', '', 0],
+  ])(
+    'with %s on %s and {%s} warns %i times that anybody may use its keys',
+    async (held, host, more, times) => {
+      writeFileSync(file, `server: { host: ${host}, port: 0, ${more} }\nupstreams: { openai: { ${held} } }\n`)
+      const { child, log, line, exitCode } = launch(['--config', file])
+      await line('listening')
+      child.kill('SIGTERM')
+      expect(await exitCode).toBe(0)
+      expect(log.filter((text) => text.includes('set server.access_keys'))).toHaveLength(times)
+      expect(log.join('\n')).not.toContain('secret')
+    },
+  )
+
   it('says in one line that its port is in use', async () => {
     const other = await serve((_request, response) => response.end())
     onTestFinished(() => other.close())

@@ -119,7 +119,7 @@ retries: 3
         'server.drain_timeout: found 30: expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
         'server.host: found 5: expected a text',
         'upstreams.openai.url: found "localhost": expected an http:// or https:// URL',
-        'upstreams.openai.apikey: unknown key: expected one of url, api_key, headers',
+        'upstreams.openai.apikey: unknown key: expected one of url, api_key, headers, strip_name',
         'upstreams.v1: looks like an API version: expected another name',
         'budget.max_iterations: found 2.5: expected a whole number',
         'budget.caution_threshold: found 95: expected at most 1',

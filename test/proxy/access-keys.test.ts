@@ -2,12 +2,12 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
 import { startProvider } from '../support/provider.ts'
 
-async function asked(headers: Record<string, string>) {
+async function asked(headers: Record<string, string>, held: object = { api_key: 'sk-own' }) {
   const provider = await startProvider(() => ({ body: { data: [] } }))
   onTestFinished(() => provider.close())
   const { url } = await startGovernor(provider.url, {
     server: { access_keys: ['team-1'] },
-    upstreams: { openai: { url: provider.url, api_key: 'sk-own' } },
+    upstreams: { openai: { url: provider.url, ...held } },
   })
   const response = await fetch(`${url}/v1/models`, { method: 'POST', headers })
   await response.arrayBuffer()
@@ -36,4 +36,35 @@ describe('an access key', () => {
       expect(sent).toBeUndefined()
     },
   )
+})
+
+describe('a key that Governor holds in a header', () => {
+  it.each([
+    ...['Authorization', 'x-api-key', 'api-key', 'X-Goog-Api-Key', 'Cookie', 'Proxy-Authorization'],
+    ...['cf-aig-authorization', 'Helicone-Auth', 'CF-Access-Client-Secret', 'Ocp-Apim-Subscription-Key'],
+    ...['x-amz-security-token', 'X-Gateway-Credential', 'x-apikey'],
+  ])('called %s is used by clients with an access key, and by no others', async (name) => {
+    const held = { headers: { [name]: 'sk-own' } }
+    for (const headers of [{}, { authorization: 'Bearer other' }] as Record<string, string>[]) {
+      const { status, sent } = await asked(headers, held)
+      expect(status).toBe(401)
+      expect(sent).toBeUndefined()
+    }
+    const { status, sent } = await asked({ authorization: 'Bearer team-1', 'x-api-key': 'sk-client' }, held)
+    expect(status).toBe(200)
+    expect(sent?.header(name.toLowerCase())).toBe('sk-own')
+    // What is the client's own goes on, unless the held one takes its place; the access key is Governor's alone.
+    if (name.toLowerCase() !== 'x-api-key') expect(sent?.header('x-api-key')).toBe('sk-client')
+    expect(JSON.stringify(sent?.rawHeaders)).not.toContain('team-1')
+  })
+
+  it.each([
+    { headers: { 'X-Team': 'blue', 'OpenAI-Organization': 'org-1', 'anthropic-version': '2023-06-01' } },
+    { headers: { Authorization: '' } },
+    {},
+  ])('is none in %j: everybody uses keys of their own', async (held) => {
+    const { status, sent } = await asked({ 'x-api-key': 'sk-client' }, held)
+    expect(status).toBe(200)
+    expect(sent?.header('x-api-key')).toBe('sk-client')
+  })
 })

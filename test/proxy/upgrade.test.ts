@@ -21,6 +21,7 @@ beforeAll(async () => {
     openai: { url: upstream.url },
     anthropic: { url: upstream.url },
     keyed: { url: `${upstream.url}/p/v1`, api_key: 'sk-own' },
+    gateway: { url: upstream.url, headers: { 'CF-AIG-Authorization': 'Bearer own' } },
     absent: { url: 'http://127.0.0.1:1' },
   }
   governor = await openGovernor(upstream.url, { upstreams })
@@ -157,6 +158,16 @@ describe('a WebSocket elsewhere', () => {
     for (const { socket } of [client, wire]) socket.destroy()
     const stranger = connect(open.url)
     stranger.write(upgrade('/keyed/v1/realtime', 'Authorization: Bearer other\r\n'))
+    expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
+  })
+
+  it('is given the key that Governor holds in a header, and only to those who may use it', async () => {
+    const { client, wire, request } = await tunnel(open.url, '/gateway/v1/realtime')
+    expect(fieldOf(request, 'cf-aig-authorization')).toBe('Bearer own')
+    expect(fieldOf(request, 'authorization')).toBeUndefined()
+    for (const { socket } of [client, wire]) socket.destroy()
+    const stranger = connect(open.url)
+    stranger.write(upgrade('/gateway/v1/realtime', 'Authorization: Bearer other\r\n'))
     expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
   })
 
