@@ -7,8 +7,10 @@ import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
 import { configuredWindow, createCatalogue } from './catalogue/catalogue.ts'
 import { budgetOf, loopGuardOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
-import { type Config, DEFAULT_UPSTREAMS } from './config/schema.ts'
+import type { Config } from './config/schema.ts'
+import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
 import { hashOf } from './core/hash.ts'
+import { isLoopback } from './core/loopback.ts'
 import { limitsCost } from './core/policy.ts'
 import { ops } from './ops/ops.ts'
 import { createPriceless } from './proxy/bill.ts'
@@ -136,6 +138,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const registry = registryOf(config)
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models)
+  let isOnLoopback = true
   const context: ProxyContext = {
     upstreams,
     transport,
@@ -157,6 +160,9 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     },
     refusals: createRefusals(),
     accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
+    allowedOrigins: config.server.allowed_origins.map((origin) => origin.toLowerCase()),
+    allowedHosts: config.server.allowed_hosts.map((host) => host.toLowerCase()),
+    isOnLoopback: () => isOnLoopback,
     maxGuardedBody: config.server.max_guarded_body,
     emit,
     now: options.now ?? Date.now,
@@ -224,6 +230,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       const { host, port } = config.server
       await app.listen({ host, port })
       const address = server.address() as AddressInfo
+      isOnLoopback = isLoopback(address.address)
       const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
       return `http://${name}:${address.port}`
     },

@@ -3,6 +3,7 @@ import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import { isLoopback } from '../core/loopback.ts'
 import { holdsKey } from '../proxy/route.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
@@ -27,10 +28,6 @@ function listenProblem(error: Error, { server: { host, port } }: Config): string
     default:
       return `can't listen on ${host}:${port} (${String(code ?? error.message)})`
   }
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || host.startsWith('127.')
 }
 
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {

@@ -5,7 +5,8 @@ import { type Document, LineCounter, parseDocument, type Scalar, visit } from 'y
 import type * as z from 'zod'
 import { ConfigError } from './config-error.ts'
 import { type LineFinder, lineFinder } from './lines.ts'
-import { type Config, configSchema, DEFAULT_UPSTREAMS } from './schema.ts'
+import { type Config, configSchema } from './schema.ts'
+import { DEFAULT_UPSTREAMS } from './upstreams.ts'
 import { type Environment, expandVariables, protectVariables, type ReadingFinder } from './variables.ts'
 
 export { ConfigError, type Environment }

@@ -1,6 +1,8 @@
 /** Which requests are never sent upstream: what their clients may not do. */
+import { globMatches } from '../core/glob.ts'
 import { hashOf } from '../core/hash.ts'
-import { clientKeysOf, type RawHeaders } from './headers.ts'
+import { isLoopback } from '../core/loopback.ts'
+import { clientKeysOf, headerOf, type RawHeaders } from './headers.ts'
 import { errorBody } from './reply.ts'
 import type { Route } from './route.ts'
 
@@ -8,11 +10,17 @@ import type { Route } from './route.ts'
 export interface AccessSettings {
   /** Hashes of the keys that may use upstreams whose key Governor holds; empty: anybody may. */
   readonly accessKeys: ReadonlySet<string>
+  /** Globs in lower case. */
+  readonly allowedOrigins: readonly string[]
+  /** Globs in lower case, of names without a port. */
+  readonly allowedHosts: readonly string[]
+  /** Can Governor be reached from this machine alone? */
+  readonly isOnLoopback: () => boolean
 }
 
 /** Why a request is not sent, as its client is told. */
 export interface AccessRefusal {
-  readonly status: 400 | 401
+  readonly status: 400 | 401 | 403
   readonly code: string
   readonly message: string
 }
@@ -29,9 +37,46 @@ const NO_ACCESS_KEY: AccessRefusal = {
   message: 'This Governor asks for an access key: send one of its server.access_keys as the API key.',
 }
 
+/** Origins and hosts are the sender's to choose: so many characters of them are told. */
+const MAX_TOLD = 100
+
+function foreignOrigin(origin: string): AccessRefusal {
+  const message = `Governor holds the key of this upstream, and pages of ${origin.slice(0, MAX_TOLD)} may not use it: add that origin to server.allowed_origins, or send one of server.access_keys.`
+  return { status: 403, code: 'origin_not_allowed', message }
+}
+
+function foreignHost(host: string): AccessRefusal {
+  const message = `Governor holds the key of this upstream and listens on loopback, where it is not known as ${host.slice(0, MAX_TOLD)}: add that name to server.allowed_hosts, or send one of server.access_keys.`
+  return { status: 403, code: 'host_not_allowed', message }
+}
+
 /** Is this one of `server.access_keys`? Compared as hashes, so that time tells nothing. */
 export function isAccessKey({ accessKeys }: AccessSettings, key: string): boolean {
   return accessKeys.size > 0 && accessKeys.has(hashOf(key))
+}
+
+function hasMatch(globs: readonly string[], name: string): boolean {
+  return globs.some((glob) => globMatches(glob, name))
+}
+
+function urlOf(text: string): URL | undefined {
+  return URL.canParse(text) ? new URL(text) : undefined
+}
+
+/**
+ * Does a browser send a request for a page that may not use Governor's keys? A page says where it comes from in `Origin`
+ * (no preflight is needed to send plain text); one whose host name was made to point here (DNS rebinding) has that name
+ * in `Host`. Programs send no `Origin`, and a loopback name.
+ */
+function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefusal | undefined {
+  const host = headerOf(headers, 'host')
+  const here = host === undefined ? undefined : urlOf(`http://${host}`)
+  const name = here?.hostname.replace(/^\[|\]$/g, '') ?? ''
+  const isKnown = isLoopback(name) || hasMatch(settings.allowedHosts, name)
+  if (host !== undefined && !isKnown && settings.isOnLoopback()) return foreignHost(host)
+  const origin = headerOf(headers, 'origin')
+  if (origin === undefined || hasMatch(settings.allowedOrigins, origin.toLowerCase())) return undefined
+  return isKnown && urlOf(origin)?.host === here?.host ? undefined : foreignOrigin(origin)
 }
 
 /** Returns why a request must not be sent, or `undefined` where it may be. */
@@ -41,12 +86,17 @@ export function accessRefusal(
   headers: RawHeaders,
 ): AccessRefusal | undefined {
   if (leavesPrefix) return OUTSIDE
-  if (!upstream.holdsKey || settings.accessKeys.size === 0) return undefined
+  if (!upstream.holdsKey) return undefined
+  if (settings.accessKeys.size === 0) return pageRefusal(settings, headers)
   return clientKeysOf(headers).some((key) => isAccessKey(settings, key)) ? undefined : NO_ACCESS_KEY
 }
 
 /** Error types of Anthropic's API by status; OpenAI's has one for all. */
-const ANTHROPIC_TYPES = { 400: 'invalid_request_error', 401: 'authentication_error' } as const
+const ANTHROPIC_TYPES = {
+  400: 'invalid_request_error',
+  401: 'authentication_error',
+  403: 'permission_error',
+} as const
 
 /** Returns the JSON error that tells a client of a refusal, in the shape that its API has. */
 export function refusalBody({ status, code, message }: AccessRefusal, { speaksAnthropic }: Route): string {
