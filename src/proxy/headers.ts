@@ -21,7 +21,7 @@ const HOP_BY_HOP = new Set([
 /** Fields that undici writes itself, or must not be given. */
 const SET_BY_TRANSPORT = new Set(['host', 'expect'])
 
-/** Governor's own request headers, which never go upstream. */
+/** Governor's own headers, which go to clients and never upstream; from there none is believed. */
 const OWN_PREFIX = 'x-governor-'
 
 /** What a field name means to a proxy. */
@@ -43,6 +43,8 @@ class Layout {
   readonly names: readonly string[]
   readonly lowers: readonly string[]
   readonly kinds: readonly Kind[]
+  /** Is one of the fields Governor's own? */
+  readonly hasOwn: boolean
   readonly #places = new Map<string, number>()
 
   constructor(headers: RawHeaders) {
@@ -51,6 +53,7 @@ class Layout {
     this.names = names
     this.lowers = names.map((name) => name.toLowerCase())
     this.kinds = this.lowers.map(kindOf)
+    this.hasOwn = this.kinds.includes('own')
     for (const [at, lower] of this.lowers.entries()) {
       if (!this.#places.has(lower)) this.#places.set(lower, at * 2 + 1)
     }
@@ -124,6 +127,13 @@ export function withoutFields(headers: RawHeaders, drop: (lower: string) => bool
     if (!drop(lowers[at] ?? '')) kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
   }
   return kept
+}
+
+/** Returns the headers or trailers of an upstream without fields that are Governor's own to send. */
+export function withoutOwn(headers: RawHeaders): RawHeaders {
+  return headers.length > 0 && layoutOf(headers).hasOwn
+    ? withoutFields(headers, (lower) => lower.startsWith(OWN_PREFIX))
+    : headers
 }
 
 /** The list without what tells how long a body is, and how it is coded. */
@@ -240,24 +250,19 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
   return [...withoutFields(headers, (lower) => names.has(lower)), ...Object.entries(set).flat()]
 }
 
-function isSet(set: Readonly<Record<string, string | undefined>>, lower: string): boolean {
-  return Object.hasOwn(set, lower) && set[lower] !== undefined
-}
-
 /**
- * What a response is sent with: its own fields, and then Governor's (`set`, names in lower case; those without a
- * value are left out) in the place of those of the same name. Without `hasTrailers`, no field announces trailers.
+ * What a response is sent with: its own fields, and then Governor's (`set`; those without a value are left out). Without
+ * `hasTrailers`, no field announces trailers.
  */
 export function replyHeaders(
   headers: RawHeaders,
   set: Readonly<Record<string, string | undefined>>,
   hasTrailers: boolean,
 ): string[] {
-  const { names, lowers, kinds } = layoutOf(headers)
+  const { names, lowers } = layoutOf(headers)
   const all: string[] = []
   for (let at = 0; at < names.length; at++) {
-    const lower = lowers[at] ?? ''
-    if (kinds[at] === 'own' ? isSet(set, lower) : lower === 'trailer' && !hasTrailers) continue
+    if (lowers[at] === 'trailer' && !hasTrailers) continue
     all.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
   }
   for (const name in set) {

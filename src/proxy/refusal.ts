@@ -4,7 +4,7 @@ import { type Classified, classify } from '../overflow/classify.ts'
 import type { Row } from '../overflow/rows.ts'
 import { type Annotation, annotated, canonicalReply, isInputTooLarge, parsed, told } from './annotation.ts'
 import { decodedAtOnce } from './body.ts'
-import { codingOf, headerOf, withHeaders, withoutBodyFields, withoutFields } from './headers.ts'
+import { codingOf, headerOf, withHeaders, withoutBodyFields } from './headers.ts'
 import type { Flow, Head, Receiver } from './upstream.ts'
 
 /** What it may become without its content coding. */
@@ -42,7 +42,7 @@ export function replay(held: Held, receiver: Receiver): void {
 }
 
 function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>>): Head {
-  const headers = withoutFields(withoutBodyFields(head.headers), (lower) => lower === 'x-governor-overflow')
+  const headers = withoutBodyFields(head.headers)
   return { ...head, headers: [...withHeaders(headers, own), 'content-length', String(body.length)] }
 }
 

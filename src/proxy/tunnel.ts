@@ -3,7 +3,7 @@ import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
 import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
-import { headerOf, headText, type RawHeaders, withHeaders, withoutFields } from './headers.ts'
+import { headerOf, headText, type RawHeaders, withHeaders, withoutFields, withoutOwn } from './headers.ts'
 import { errorBody } from './reply.ts'
 import { isGuardedSocket, type Route, routeOf, type Upstream, upstreamHeaders } from './route.ts'
 import { failureOf } from './upstream.ts'
@@ -102,7 +102,9 @@ function open(
   call.on('upgrade', (answer, socket, rest) => {
     client.off('data', keep).off('end', leave)
     socket.setTimeout(0)
-    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, answer.rawHeaders))
+    client.write(
+      headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, withoutOwn(answer.rawHeaders)),
+    )
     if (rest.length > 0) client.write(rest)
     for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
     join(client, socket)
@@ -111,7 +113,7 @@ function open(
     // The upstream says no, in its own words.
     // Node hands the body over without its chunks; it then ends with the connection.
     const kept = withoutFields(
-      withHeaders(answer.rawHeaders, { Connection: 'close' }),
+      withHeaders(withoutOwn(answer.rawHeaders), { Connection: 'close' }),
       (lower) => lower === 'transfer-encoding',
     )
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, kept))

@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream'
 import { type Dispatcher, errors } from 'undici'
 import type { Recovery } from '../core/overflow.ts'
-import type { RawHeaders } from './headers.ts'
+import { type RawHeaders, withoutOwn } from './headers.ts'
 import type { Upstream } from './route.ts'
 import type { Transport } from './transport.ts'
 
@@ -222,7 +222,7 @@ class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
   }
 
   onHeaders(status: number, rawHeaders: Buffer[], resume: () => void, reason: string): boolean {
-    const head = { status, reason: reasonOf(reason), headers: rawList(rawHeaders) }
+    const head = { status, reason: reasonOf(reason), headers: withoutOwn(rawList(rawHeaders)) }
     this.#status = status
     this.#resume = resume
     if (status < 200) {
@@ -241,7 +241,7 @@ class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
 
   onComplete(rawTrailers: string[] | null): void {
     this.#isOver = true
-    this.#receiver.end(rawList(rawTrailers))
+    this.#receiver.end(withoutOwn(rawList(rawTrailers)))
   }
 
   onError(error: Error): void {

@@ -286,6 +286,36 @@ describe('an informational response', () => {
   })
 })
 
+describe('a field that only Governor may send', () => {
+  const THEIRS = 'X-Governor-Terminal-State: theirs\r\nx-governor-overflow: theirs\r\nX-B: 1\r\n'
+  const ask = JSON.stringify({
+    model: 'm',
+    messages: [{ role: 'user', content: 'hi' }],
+    tools: [{ type: 'function', function: { name: 'f' } }],
+  })
+  const guarded = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${ask.length}\r\n\r\n${ask}`
+  it.each([
+    ['a relayed response', '200 OK', GET],
+    ['a guarded response', '200 OK', guarded],
+    ['a guarded refusal', '400 Bad Request', guarded],
+  ])('is dropped from the head, an informational one and the trailers of %s', async (_, status, request) => {
+    upstream.reply =
+      `HTTP/1.1 103 Early Hints\r\n${THEIRS}\r\nHTTP/1.1 ${status}\r\n${THEIRS}Trailer: x-governor-loop, X-T\r\n` +
+      'Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Governor-Loop: theirs\r\nX-T: 1\r\n\r\n'
+    const client = connect(governor.url)
+    client.write(request)
+    const early = await client.message()
+    const answer = await client.message()
+    client.socket.destroy()
+    expect(endToEnd(early)).toEqual(['X-B: 1'])
+    expect(answer.line).toBe(`HTTP/1.1 ${status}`)
+    expect(answer.fields).toContain('X-B: 1')
+    expect(answer.fields.filter((field) => field.endsWith(': theirs'))).toEqual([])
+    expect(answer.body.toString()).toBe('{}')
+    expect(answer.trailers).toEqual(['X-T: 1'])
+  })
+})
+
 describe('a guarded response under allow', () => {
   it('keeps its bytes and fields, and gains only x-governor-*', async () => {
     const body = '{"choices":[{"message":{"content":"caf\\u00e9 日"}, "n":9007199254740993}],\r\n "x":1.0}'

@@ -171,6 +171,21 @@ describe('a WebSocket elsewhere', () => {
     expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
   })
 
+  it('gets no fields from the upstream that only Governor may send', async () => {
+    const theirs = 'X-Governor-Session: theirs\r\nX-B: 1\r\n\r\n'
+    for (const head of [
+      'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n',
+      'HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n',
+    ]) {
+      const { client, wire } = await tunnel()
+      wire.write(head + theirs)
+      const { fields } = await client.message()
+      expect(fields).toContain('X-B: 1')
+      expect(fields.join()).not.toContain('theirs')
+      for (const { socket } of [client, wire]) socket.destroy()
+    }
+  })
+
   it('whose dot segments would leave the path of its upstream is refused', async () => {
     const client = connect(open.url)
     client.write(upgrade('/keyed/v1/%2e%2e/../realtime', 'Authorization: Bearer mine\r\n'))
