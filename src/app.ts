@@ -1,7 +1,7 @@
 /** Wiring and nothing else: which store, which upstreams, which plugins. */
 import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
@@ -139,6 +139,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models)
   let isOnLoopback = true
+  let isCut = false
   const context: ProxyContext = {
     upstreams,
     transport,
@@ -165,6 +166,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     isOnLoopback: () => isOnLoopback,
     maxGuardedBody: config.server.max_guarded_body,
     emit,
+    isCut: () => isCut,
     now: options.now ?? Date.now,
     newId: () => randomBytes(12).toString('hex'),
   }
@@ -200,7 +202,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     access: context,
     isDraining: () => isDraining,
   })
-  const sockets = new Set<{ destroy(): void }>()
+  const sockets = new Set<Socket>()
   server.on('connection', (socket) => {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
@@ -219,7 +221,11 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
 
   const close = async (): Promise<void> => {
     isDraining = true
+    isCut = true
+    const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))
     for (const socket of sockets) socket.destroy()
+    // Each request has been told to end by then; the end of the upstream connections would look like the upstream's fault.
+    await Promise.all(closed)
     await app.close()
     await transport.destroy()
   }

@@ -54,6 +54,8 @@ export interface ProxyContext extends AccessSettings {
   /** Bytes. */
   readonly maxGuardedBody: number
   readonly emit: Emit
+  /** Does Governor end what still runs, as the time to drain is over? */
+  readonly isCut: () => boolean
   /** Milliseconds since the epoch. */
   readonly now: () => number
   /** A fresh random id for a reply of Governor's own. */

@@ -32,7 +32,7 @@ export async function exchange(
   const watch =
     overflow ??
     (asksForModels(request.method ?? '', route.path) ? createListingWatch(context, route) : undefined)
-  const trip = beginTrip(context.transport, context.emit, request, response, route, watch)
+  const trip = beginTrip(context, request, response, route, watch)
   /** What goes through unguarded should Governor fail at it. A limit that was reached stays reached. */
   let own: UpstreamCall | undefined
   try {

@@ -2,11 +2,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Tier } from '../core/budget.ts'
 import type { Pattern } from '../core/loop.ts'
-import type { Emit, Outcome, VerdictName } from '../telemetry/event.ts'
+import type { Outcome, VerdictName } from '../telemetry/event.ts'
+import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'
 import { isGone, type OwnHeaders, replyFailure } from './reply.ts'
 import type { Route } from './route.ts'
-import type { Transport } from './transport.ts'
 import {
   type AnswerClock,
   type Failure,
@@ -76,12 +76,13 @@ function closeWithConnection({ socket }: IncomingMessage, response: ServerRespon
   response.once('close', () => socket.off('close', close))
 }
 
+type TripContext = Pick<ProxyContext, 'transport' | 'emit' | 'isCut'>
+
 class RequestTrip implements Trip, AnswerClock {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  readonly #transport: Transport
-  readonly #emit: Emit
+  readonly #context: TripContext
   readonly #watch: Watch | undefined
   readonly #began = performance.now()
   #bodyReadAt = 0
@@ -96,8 +97,7 @@ class RequestTrip implements Trip, AnswerClock {
   #judged: JudgedFacts = UNJUDGED
 
   constructor(
-    transport: Transport,
-    emit: Emit,
+    context: TripContext,
     request: IncomingMessage,
     response: ServerResponse,
     route: Route,
@@ -106,10 +106,9 @@ class RequestTrip implements Trip, AnswerClock {
     this.request = request
     this.response = response
     this.route = route
-    this.#transport = transport
-    this.#emit = emit
+    this.#context = context
     this.#watch = watch
-    emit({ kind: 'request_began' })
+    context.emit({ kind: 'request_began' })
     const close = () => this.#close()
     response.on('close', close)
     if (!response.socket) closeWithConnection(request, response, close)
@@ -121,12 +120,12 @@ class RequestTrip implements Trip, AnswerClock {
     const { request, response, route } = this
     if (isGone(response)) {
       this.#isClientGone = true
-      if (this.#outcome === 'completed') this.#outcome = 'client_gone'
+      if (this.#outcome === 'completed') this.#outcome = this.#context.isCut() ? 'drained' : 'client_gone'
       this.#underWay?.callOff()
     }
     this.#underWay = undefined
     const judged = this.#judged
-    this.#emit({
+    this.#context.emit({
       kind: 'request_ended',
       upstream: route.upstream.name,
       dialect: route.dialect?.name ?? 'none',
@@ -171,7 +170,7 @@ class RequestTrip implements Trip, AnswerClock {
     }
     let underWay: UnderWay | undefined
     const sendTo = (one: UpstreamCall, to: Receiver): void => {
-      underWay = send(this.#transport, one, to, this)
+      underWay = send(this.#context.transport, one, to, this)
       this.#underWay = underWay
       if (this.#isClientGone) underWay.callOff()
     }
@@ -212,14 +211,13 @@ class RequestTrip implements Trip, AnswerClock {
 }
 
 export function beginTrip(
-  transport: Transport,
-  emit: Emit,
+  context: TripContext,
   request: IncomingMessage,
   response: ServerResponse,
   route: Route,
   watch?: Watch,
 ): Trip {
-  return new RequestTrip(transport, emit, request, response, route, watch)
+  return new RequestTrip(context, request, response, route, watch)
 }
 
 /** The verdict as clients are told it. */

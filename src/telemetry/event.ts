@@ -18,8 +18,8 @@ export type FailOpenReason = 'body_too_large' | 'unreadable_body' | 'unknown_enc
 /** What judges a request on its own, so that a fault in it leaves the others judging. */
 export type GuardName = 'budget' | 'loop_guard'
 
-/** How a request ended for the client. */
-export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused'
+/** How a request ended for the client; `drained`: cut off as Governor ended before it. */
+export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
 
 /** One request from its first byte to its last; times in milliseconds. */
 export interface RequestEnded {

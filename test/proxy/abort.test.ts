@@ -245,3 +245,31 @@ it('what is no request ends the connection, and never stands in the response tha
   expect((await other.message()).line).toBe('HTTP/1.1 400 Bad Request')
   other.socket.destroy()
 })
+
+it('what still runs when the time to drain is over is told as drained, and not as a fault of the upstream', async () => {
+  const {
+    url,
+    governor: own,
+    events,
+    logs,
+  } = await startGovernor(upstream.url, {
+    server: { drain_timeout: '50ms' },
+  })
+  const clients: Wire[] = []
+  for (const [, request] of ALL) {
+    const [silent, streaming] = [connect(url), connect(url)]
+    silent.write(request)
+    await (await upstream.accept()).message()
+    streaming.write(request)
+    const wire = await upstream.accept()
+    await wire.message()
+    wire.write(SSE)
+    await streaming.until('data: 1\n\n')
+    clients.push(silent, streaming)
+  }
+  expect(await own.drain()).toBe(false)
+  const ended = events.flatMap((event) => (event.kind === 'request_ended' ? [event.outcome] : []))
+  expect(ended).toEqual(Array(clients.length).fill('drained'))
+  expect(logs.join('')).not.toContain('upstream_failed')
+  for (const client of clients) expect((await client.rest()).toString()).not.toContain('HTTP/1.1 502')
+})
