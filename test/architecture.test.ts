@@ -64,7 +64,17 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'node:',
   ],
   ops: ['telemetry/', 'store/store.ts', 'ops/', 'fastify'],
-  config: ['config/', 'core/', 'catalogue/', 'overflow/', 'zod', 'yaml', 'node:fs', 'node:buffer'],
+  config: [
+    'config/',
+    'core/',
+    'catalogue/',
+    'overflow/',
+    'zod',
+    'yaml',
+    'node:fs',
+    'node:buffer',
+    'node:util',
+  ],
 }
 
 function isAllowed(name: string, allowed: readonly string[]): boolean {

@@ -2,6 +2,7 @@
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, loadConfig } from '../config/load.ts'
+import { restartKeys } from '../config/restart.ts'
 import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../core/loopback.ts'
 import { holdsKey } from '../proxy/route.ts'
@@ -49,7 +50,7 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
   // Before anybody is told that it listens, as from then on it is signalled.
   // The file that was read must still be there: without it, a reload would silently bring the defaults back.
   const known: Flags = file === undefined ? flags : { ...flags, config: file }
-  terminal.onSignal('SIGHUP', () => reload(governor, known, terminal, log))
+  terminal.onSignal('SIGHUP', () => reload(governor, config, known, terminal, log))
   const stopped = untilStopped(governor, terminal, log)
   const upstreams = Object.fromEntries(
     Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
@@ -77,13 +78,15 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
   return stopped
 }
 
-/** Puts the policies of the file in force as it is now; a bad file changes nothing. */
-function reload(governor: Governor, flags: Flags, terminal: Terminal, log: Logger): void {
+/** Puts the policies of the file in force as it is now; a bad file changes nothing. `running`: as it was at the start. */
+function reload(governor: Governor, running: Config, flags: Flags, terminal: Terminal, log: Logger): void {
   try {
     const { config, file, warnings } = loadConfig(flags, terminal.env)
     for (const warning of warnings) log.warn({}, warning)
     governor.reload(config)
     log.info({ config: file ?? null, max_iterations: config.budget.max_iterations }, 'policies reloaded')
+    const keys = restartKeys(running, config)
+    if (keys.length > 0) log.warn({ keys }, 'these keys have changed: a restart puts them in force')
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     log.error(

@@ -182,6 +182,32 @@ describe('a started Governor', () => {
     expect(await exitCode).toBe(0)
   })
 
+  it('names the keys that SIGHUP found changed and does not put in force, and none of their values', async () => {
+    const write = (upstreams: string, more: string) =>
+      writeFileSync(file, `upstreams: { ${upstreams} }\nbudget: { max_iterations: 7 }\n${more}\n`)
+    write('openai: { url: "http://127.0.0.1:1" }, old: { url: "http://127.0.0.1:1" }', '')
+    const { child, log, line, exitCode } = launch(['--config', file, '--port', '0'])
+    await line('listening')
+    child.kill('SIGHUP')
+    await line('policies reloaded')
+    write(
+      'openai: { url: "http://127.0.0.1:2", headers: { x-key: sk-secret } }, new: { url: "http://127.0.0.1:3" }',
+      'sessions: { max: 5 }\nserver: { access_keys: [secret] }\nstop: { text: Stop. }\noverrides: [{ model: m, budget: { max_iterations: 3 } }]',
+    )
+    child.kill('SIGHUP')
+    expect(await line('these keys have changed: a restart puts them in force')).toMatchObject({
+      level: 40,
+      keys: [
+        ...['server.access_keys', 'upstreams.openai.url', 'upstreams.openai.headers.x-key'],
+        ...['upstreams.old', 'upstreams.new', 'sessions.max'],
+      ],
+    })
+    child.kill('SIGTERM')
+    expect(await exitCode).toBe(0)
+    expect(log.filter((text) => text.includes('a restart puts them'))).toHaveLength(1)
+    expect(log.join('\n')).not.toContain('secret')
+  })
+
   it.each([
     ['api_key: sk-very-secret', '0.0.0.0', '', 1],
     ['headers: { cf-aig-authorization: sk-very-secret }', '0.0.0.0', '', 1],

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
 import { jsonSchema } from '../../src/config/json-schema.ts'
 import { checkConfig, loadConfig } from '../../src/config/load.ts'
+import { restartKeys } from '../../src/config/restart.ts'
 
 const EXAMPLE = 'config/governor.yaml'
 
@@ -73,4 +74,15 @@ describe('config/schema.json', () => {
     expect(silent.map(({ path }) => path)).toEqual([])
     expect(keysOf(schema).length).toBeGreaterThan(40)
   })
+})
+
+describe('a section of the configuration', () => {
+  const config = checkConfig({}, 'test')
+  it.each(Object.entries(schema.properties ?? {}))(
+    '%s is named after a reload if it changed, unless its description says that it is reloaded',
+    (name, { description = '' }) => {
+      const changed = { ...config, [name]: 'changed' }
+      expect(restartKeys(config, changed)).toEqual(description.includes('Reloaded on SIGHUP') ? [] : [name])
+    },
+  )
 })
