@@ -201,6 +201,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     connectTimeout: config.timeouts.connect,
     access: context,
     isDraining: () => isDraining,
+    emit,
   })
   const sockets = new Set<Socket>()
   server.on('connection', (socket) => {

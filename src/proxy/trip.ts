@@ -93,7 +93,7 @@ class RequestTrip implements Trip, AnswerClock {
   #isClientGone = false
   #isOver = false
   #outcome: Outcome = 'completed'
-  #failure: string | undefined
+  #failure: Failure | undefined
   #judged: JudgedFacts = UNJUDGED
 
   constructor(
@@ -143,7 +143,8 @@ class RequestTrip implements Trip, AnswerClock {
       tier: judged.tier,
       loop: judged.loop,
       isRetry: judged.isRetry,
-      failure: this.#failure,
+      failure: this.#failure?.code,
+      failureDetail: this.#failure?.detail,
     })
   }
 
@@ -189,7 +190,7 @@ class RequestTrip implements Trip, AnswerClock {
   fail(failure: Failure, own?: OwnHeaders): void {
     if (this.#isClientGone) return
     this.#outcome = 'upstream_failed'
-    this.#failure = failure.code
+    this.#failure = failure
     replyFailure(this.request, this.response, failure, this.route.speaksAnthropic, own)
   }
 

@@ -2,6 +2,7 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
+import type { Emit } from '../telemetry/event.ts'
 import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
 import { headerOf, headText, type RawHeaders, withHeaders, withoutFields, withoutOwn } from './headers.ts'
 import { errorBody } from './reply.ts'
@@ -15,6 +16,7 @@ export interface TunnelSettings {
   readonly connectTimeout: number
   readonly access: AccessSettings
   readonly isDraining: () => boolean
+  readonly emit: Emit
 }
 
 function asksForWebSocket(request: IncomingMessage): boolean {
@@ -121,9 +123,16 @@ function open(
     pipeline(answer, client, () => client.destroy())
   })
   call.on('error', (error) => {
+    if (client.destroyed) return
     const failure = failureOf(error, upstream)
+    settings.emit({
+      kind: 'tunnel_failed',
+      upstream: upstream.name,
+      failure: failure.code,
+      detail: failure.detail,
+    })
     const status = failure.status === 504 ? '504 Gateway Timeout' : '502 Bad Gateway'
-    if (!client.destroyed) refuse(client, status, ['Connection', 'close'], failure.message, failure.code)
+    refuse(client, status, ['Connection', 'close'], failure.message, failure.code)
   })
   client.on('close', () => call.destroy())
   call.end()

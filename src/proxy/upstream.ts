@@ -59,13 +59,15 @@ export interface AnswerClock {
   answerBegins(): void
 }
 
-/** Why an upstream did not answer, in words for the person who runs Governor. */
+/** Why an upstream did not answer. */
 export interface Failure {
   /** 502: no (proper) answer; 504: none in time. */
   readonly status: 502 | 504
   readonly code: 'upstream_unreachable' | 'upstream_timeout' | 'upstream_tls' | 'upstream_broken' | 'aborted'
-  /** Says what happened and what to check; holds no credential and no body. */
+  /** Says to the client what happened and what to check; holds no credential, no body and no address. */
   readonly message: string
+  /** The same with the address of the upstream, for the log alone. */
+  readonly detail?: string
   readonly cause: Error
 }
 
@@ -114,21 +116,43 @@ function isTimeout(error: Error, code: string): boolean {
   )
 }
 
+/** What went wrong, said of an upstream as `where` calls it. */
+type Told = (where: string) => string
+
+function connectionFailure(error: Error, code: string, upstream: Upstream, check: string): Told {
+  const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
+  const reason = REASONS[code] ?? 'the connection failed'
+  if (!refusal && !isElsewhere(error, upstream))
+    return (where) => `Governor could not get an answer from ${where}: ${reason}. ${check}`
+  const what = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
+  return (where) =>
+    `Governor could not reach ${where}: the proxy on the way ${what}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
+}
+
 /** Turns a transport error into a failure that a client and an operator understand. */
 export function failureOf(error: Error, upstream: Upstream): Failure {
   const code = codeOf(error)
-  const where = `upstream ${upstream.name} at ${upstream.origin}`
   const check = `Check upstreams.${upstream.name}.url.`
+  // Where an upstream is concerns the operator alone: a client may be anybody.
+  const failure = (kind: Pick<Failure, 'status' | 'code'>, told: Told): Failure => ({
+    ...kind,
+    message: told(`upstream ${upstream.name}`),
+    detail: told(`upstream ${upstream.name} at ${upstream.origin}`),
+    cause: error,
+  })
   if (isTimeout(error, code)) {
-    const message =
-      error instanceof errors.ConnectTimeoutError || code === 'ETIMEDOUT'
+    const isConnecting = error instanceof errors.ConnectTimeoutError || code === 'ETIMEDOUT'
+    return failure({ status: 504, code: 'upstream_timeout' }, (where) =>
+      isConnecting
         ? `Governor could not connect to ${where} in time. ${check}`
-        : `Governor waited for ${where}, which did not answer in time. See timeouts.first_byte and timeouts.idle.`
-    return { status: 504, code: 'upstream_timeout', message, cause: error }
+        : `Governor waited for ${where}, which did not answer in time. See timeouts.first_byte and timeouts.idle.`,
+    )
   }
   if (isTlsCode(code)) {
-    const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
-    return { status: 502, code: 'upstream_tls', message, cause: error }
+    return failure(
+      { status: 502, code: 'upstream_tls' },
+      (where) => `Governor could not make a secure connection to ${where} (${code}). ${check}`,
+    )
   }
   if (
     code.startsWith('HPE_') ||
@@ -137,18 +161,13 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
   ) {
     // undici's parser has no codes for what it can't read, but words.
     const what = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
-    const message = `Governor got an answer from ${where} that is not valid HTTP (${what}). ${check}`
-    return { status: 502, code: 'upstream_broken', message, cause: error }
+    return failure(
+      { status: 502, code: 'upstream_broken' },
+      (where) => `Governor got an answer from ${where} that is not valid HTTP (${what}). ${check}`,
+    )
   }
-  const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
-  const reason = REASONS[code] ?? 'the connection failed'
-  if (refusal || isElsewhere(error, upstream)) {
-    const what = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
-    const message = `Governor could not reach ${where}: the proxy on the way ${what}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
-    return { status: 502, code: 'upstream_unreachable', message, cause: error }
-  }
-  const message = `Governor could not get an answer from ${where}: ${reason}. ${check}`
-  return { status: 502, code: 'upstream_unreachable', message, cause: error }
+  const told = connectionFailure(error, code, upstream, check)
+  return failure({ status: 502, code: 'upstream_unreachable' }, told)
 }
 
 /** A field name and value are read out of one text: what undici gives are views of the chunk they came in. */

@@ -45,11 +45,20 @@ export interface RequestEnded {
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined
   readonly failure?: string | undefined
+  /** What happened and at which address, in words. */
+  readonly failureDetail?: string | undefined
 }
 
 export type ProxyEvent =
   | { readonly kind: 'request_began' }
   | RequestEnded
+  /** An upgraded connection could not be opened; `detail` as of a request. */
+  | {
+      readonly kind: 'tunnel_failed'
+      readonly upstream: string
+      readonly failure: string
+      readonly detail: string | undefined
+    }
   /** `meter`: what the tier is about. */
   | {
       readonly kind: 'notice'

@@ -25,6 +25,7 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
     tier: event.tier,
     loop: event.loop,
     failure: event.failure,
+    detail: event.failureDetail,
     iteration: event.iteration,
     max_iterations: event.maxIterations,
     retry: event.isRetry || undefined,
@@ -51,6 +52,10 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'answered':
     case 'warning_answered':
       return
+    case 'tunnel_failed': {
+      const { kind: _kind, ...facts } = event
+      return log.warn(facts, 'upgrade failed')
+    }
     case 'overflow': {
       const { kind: _kind, ...facts } = event
       return log.info(facts, 'overflow')

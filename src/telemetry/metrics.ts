@@ -213,6 +213,7 @@ export function createMetrics(levels: Levels): Metrics {
         case 'warning_answered':
           return warnings.add(1, event.heed)
         case 'priceless':
+        case 'tunnel_failed':
           return
         case 'answered':
           return recordUsage(event)

@@ -60,7 +60,8 @@ async function expectFailure(
         ? { type: 'error', error: { type: 'api_error', message } }
         : { error: { type: 'api_error', message, code, param: null } },
     )
-    expect(answer.body.toString()).not.toMatch(/secret/)
+    // Where an upstream is concerns nobody but the operator.
+    expect(answer.body.toString()).not.toMatch(/secret|https?:|127\.0\.0\.1|\.invalid/)
   }
 }
 
@@ -76,7 +77,7 @@ describe('an upstream', () => {
   it('that refuses the connection is a 502', async () => {
     const upstream = await startRaw()
     await upstream.close()
-    const { url, events } = await startGovernor(upstream.url)
+    const { url, events, logs } = await startGovernor(upstream.url)
     await expectFailure(
       url,
       '502 Bad Gateway',
@@ -91,6 +92,10 @@ describe('an upstream', () => {
         failure: 'upstream_unreachable',
       }),
     )
+    expect(JSON.parse(logs[0] ?? '')).toMatchObject({
+      failure: 'upstream_unreachable',
+      detail: expect.stringContaining(`upstream openai at ${upstream.url}: connection refused`),
+    })
   })
 
   it('whose name does not resolve is a 502', async () => {

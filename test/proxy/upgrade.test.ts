@@ -1,6 +1,7 @@
 /** Upgrades: WebSockets refused where they would hide a session, passed through elsewhere; all others ignored. */
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { startGovernor } from '../support/governor.ts'
 import {
   closeClients,
   connect,
@@ -224,7 +225,22 @@ describe('a WebSocket elsewhere', () => {
     expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
     const other = connect(governor.url)
     other.write(upgrade('/absent/v1/realtime'))
-    expect((await other.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+    const answer = await other.message()
+    expect(answer.line).toBe('HTTP/1.1 502 Bad Gateway')
+    expect(answer.body.toString()).not.toContain('127.0.0.1')
+  })
+
+  it('whose upstream is not there is logged with its address', async () => {
+    const { url, logs } = await startGovernor('http://127.0.0.1:1')
+    const client = connect(url)
+    client.write(upgrade('/v1/realtime'))
+    await client.message()
+    client.socket.destroy()
+    expect(JSON.parse(logs[0] ?? '')).toMatchObject({
+      upstream: 'openai',
+      failure: 'upstream_unreachable',
+      detail: expect.stringContaining('at http://127.0.0.1:1: connection refused'),
+    })
   })
 })
 
