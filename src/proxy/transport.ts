@@ -1,5 +1,6 @@
 /** The connections to all upstreams: kept alive, as many as there are requests at once. */
-import { Agent, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
+import { Agent, buildConnector, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
+import { readingOverContinue } from './continue.ts'
 
 /** Proxies that upstreams are reached through, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY name them. */
 export interface Proxies {
@@ -62,7 +63,7 @@ function withoutRepeats(headers: readonly string[]): string[] {
 export function createTransport(settings: TransportSettings, patience: Patience = PATIENCE): Transport {
   const { proxies } = settings
   const options: Agent.Options = {
-    connect: { timeout: settings.connect },
+    connect: buildConnector({ timeout: settings.connect }),
     headersTimeout: settings.firstByte,
     bodyTimeout: settings.idle,
     maxHeaderSize: 131_072,
@@ -92,6 +93,15 @@ function isClosedThere(error: Error): boolean {
   return error instanceof errors.SocketError || Reflect.get(error, 'code') === 'ECONNRESET'
 }
 
+/** Connections to one origin. `connect` is a function by now: the one given, or what goes through a proxy. */
+function poolOf(origin: string | URL, options: Pool.Options): Pool {
+  const { connect } = options
+  return new Pool(
+    origin,
+    typeof connect === 'function' ? { ...options, connect: readingOverContinue(connect) } : options,
+  )
+}
+
 class Connections implements Transport {
   readonly #patient: Dispatcher
   readonly #brief: Dispatcher
@@ -100,11 +110,11 @@ class Connections implements Transport {
 
   constructor(agentWith: (own: Agent.Options) => Dispatcher, { long, short }: Patience) {
     const factory = (origin: string | URL, options: object): Dispatcher =>
-      new Pool(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
+      poolOf(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
         if (isClosedThere(error)) this.#hasty.set(from, performance.now() + REMEMBERED_MS)
       })
     this.#patient = agentWith({ keepAliveTimeout: long, factory })
-    this.#brief = agentWith({ keepAliveTimeout: short })
+    this.#brief = agentWith({ keepAliveTimeout: short, factory: poolOf })
   }
 
   dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {

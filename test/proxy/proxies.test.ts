@@ -5,7 +5,7 @@ import net, { type AddressInfo } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
-import { startProvider } from '../support/provider.ts'
+import { serve, startProvider } from '../support/provider.ts'
 
 /** A proxy that answers each CONNECT with a status and, where that is 200, a tunnel to `target`. */
 async function startProxy(target: string, status: number) {
@@ -57,6 +57,23 @@ describe('a proxy on the way to the upstream', () => {
     expect(proxy.asked).toEqual(['provider.invalid:80'])
     expect(provider.requests[0]?.header('anthropic-beta')).toBe('one, two')
     expect(provider.requests[0]?.header('x-once')).toBe('a')
+  })
+
+  it('may stand before one that says 100 Continue unasked', async () => {
+    const upstream = await serve((request, response) => {
+      request.resume()
+      response.writeContinue()
+      response.end('ok')
+    })
+    onTestFinished(() => upstream.close())
+    const proxy = await startProxy(upstream.url, 200)
+    const proxies = { http: proxy.url, https: undefined, noProxy: undefined }
+    const { url } = await startGovernor('http://provider.invalid', {}, { proxies })
+    for (let turn = 0; turn < 2; turn++) {
+      const response = await fetch(`${url}/v1/files`, { method: 'POST', body: 'x' })
+      expect(await response.text()).toBe('ok')
+    }
+    expect(proxy.asked).toHaveLength(1)
   })
 
   it('is named where it refuses', async () => {

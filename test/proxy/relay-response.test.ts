@@ -1,6 +1,7 @@
 /** What arrives at the client of a response that is not rewritten, byte for byte. */
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { startGovernor } from '../support/governor.ts'
 import {
   type Answering,
   closeRaw,
@@ -9,6 +10,8 @@ import {
   fieldOf,
   listenAnswering,
   openGovernor,
+  startRaw,
+  type Wire,
 } from '../support/raw.ts'
 
 let upstream: Answering
@@ -263,6 +266,55 @@ describe('an informational response', () => {
       ['X: 1'],
     ])
     expect(messages.at(-1)?.body.toString()).toBe('ok')
+  })
+
+  it.each([
+    ['alone', ['HTTP/1.1 100 Continue\r\n\r\n']],
+    ['with fields', ['HTTP/1.1 100 Continue\r\nDate: now\r\nX: 1\r\n\r\n']],
+    ['without a reason', ['HTTP/1.1 100\r\n\r\n']],
+    ['twice', ['HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n']],
+    ['in pieces', ['H', 'TTP/1.1 1', '00 Continue\r\nX', ': 1\r\n\r', '\nHTTP/1.', '']],
+    ['before others', ['HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\n']],
+    ['after others', ['HTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n']],
+  ])('100 that nobody asked for is read over, %s', async (_, pieces) => {
+    const own = await startRaw()
+    const { url } = await startGovernor(own.url)
+    const client = connect(url)
+    // The second and third time on a connection that is kept.
+    let wire: Wire | undefined
+    for (let turn = 0; turn < 3; turn++) {
+      client.write('POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody')
+      wire ??= await own.accept()
+      expect((await wire.message()).body.toString()).toBe('body')
+      for (const piece of pieces) {
+        // Each is sent on its own: the next waits until this one has been read.
+        await new Promise((resolve) => wire?.socket.write(piece, resolve))
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+      const rest = 'HTTP/1.1 200 OK\r\nX: 2\r\nContent-Length: 29\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nend.'
+      wire.write(pieces.at(-1) === '' ? rest.slice('HTTP/1.'.length) : rest)
+      const early = pieces.join('').includes('103') ? await client.message() : undefined
+      expect(early?.line).toBe(early && 'HTTP/1.1 103 Early Hints')
+      const answer = await client.message()
+      expect(answer.line).toBe('HTTP/1.1 200 OK')
+      expect(answer.fields).toContain('X: 2')
+      expect(answer.body.toString()).toBe('HTTP/1.1 100 Continue\r\n\r\nend.')
+    }
+  })
+
+  it('100 in the middle of a body is a part of it', async () => {
+    const own = await startRaw()
+    const { url } = await startGovernor(own.url)
+    const client = connect(url)
+    client.write(GET)
+    const wire = await own.accept()
+    await wire.message()
+    wire.write('HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n')
+    await client.until('\r\n\r\n')
+    wire.write('HTTP/1.1 100 Continue\r\n\r\n')
+    expect((await client.take(25)).toString()).toBe('HTTP/1.1 100 Continue\r\n\r\n')
+    wire.write('end.')
+    expect((await client.take(4)).toString()).toBe('end.')
   })
 
   it('does not reach an HTTP/1.0 client', async () => {
