@@ -9,6 +9,7 @@ import {
 } from '../core/overflow.ts'
 import { inputTooLarge, withFields } from './fields.ts'
 import { type Groups, groupsIn, type LinearPattern } from './pattern.ts'
+import { withoutQuotes } from './quote.ts'
 import { readOverflow } from './reader/reader.ts'
 import { type RawReply, type Reply, unwrap } from './reply.ts'
 import type { Row } from './rows.ts'
@@ -72,10 +73,22 @@ function overflowOf(recovery: Recovery, row: Row, groups: Groups, reply: Reply):
 
 /**
  * What a reply means, in tokens, and which row says so; `undefined`: no overflow. `rows` in order: those of the
- * configuration come before the built-in ones.
+ * configuration come before the built-in ones. `request`: the body that was refused, without a content coding; what the
+ * reply quotes of it is not read.
  */
-export function classify(raw: RawReply, rows: readonly Row[]): Classified | undefined {
+export function classify(
+  raw: RawReply,
+  rows: readonly Row[],
+  request?: () => Buffer | undefined,
+): Classified | undefined {
   const reply = unwrap(raw)
+  const found = firstOf(rows, reply)
+  const body = found && request?.()
+  const own = body && withoutQuotes(reply, found.overflow, body)
+  return own ? firstOf(rows, own) : found
+}
+
+function firstOf(rows: readonly Row[], reply: Reply): Classified | undefined {
   for (const row of rows) {
     const groups = matched(row, reply)
     if (!groups) continue

@@ -198,13 +198,12 @@ export function unwrap({ status, body }: RawReply): Reply {
     isRefusal: status < 200 || status >= 300,
   }
   take(body, found, 0)
-  const text = bounded(found.texts.join('\n'))
-  const lines = text.split('\n').map(normalised)
-  return {
-    status,
-    text: lines.filter((line) => line !== '').join('\n'),
-    original: text,
-    codes: found.codes,
-    numbers: found.numbers,
-  }
+  const original = bounded(found.texts.join('\n'))
+  return replyOf({ status, original, codes: found.codes, numbers: found.numbers })
+}
+
+/** Returns a reply that says `original`, with its normal form. */
+export function replyOf(said: Omit<Reply, 'text'>): Reply {
+  const lines = said.original.split('\n').map(normalised)
+  return { ...said, text: lines.filter((line) => line !== '').join('\n') }
 }

@@ -47,7 +47,8 @@ function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
     if (!start.endsWith(' 100')) kept.push(bytes.subarray(at, end + HEAD_END.length))
     at = end + HEAD_END.length
   }
-  return Buffer.concat(kept)
+  const [only] = kept
+  return only && kept.length === 1 ? only : Buffer.concat(kept)
 }
 
 function readFirst(reading: Reading): void {
@@ -59,7 +60,10 @@ function readFirst(reading: Reading): void {
   if (!reading.isHead) return
   const chunk: Buffer | null = socket.read()
   if (!chunk) return
-  const left = withoutContinue(reading, Buffer.concat([reading.held, chunk]))
+  const left = withoutContinue(
+    reading,
+    reading.held.length > 0 ? Buffer.concat([reading.held, chunk]) : chunk,
+  )
   if (left.length > 0) socket.unshift(left)
 }
 

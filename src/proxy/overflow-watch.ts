@@ -12,7 +12,7 @@ import type { ProxyContext } from './context.ts'
 import { type ErrorFrames, watchErrorFrames } from './error-frames.ts'
 import { codingOf, type RawHeaders, withHeaders } from './headers.ts'
 import type { Judgement } from './judge.ts'
-import { modelIn, recovered } from './overflow-recovery.ts'
+import { bodyOf, modelIn, recovered } from './overflow-recovery.ts'
 import { explained, type Held, mayBeError, meaningOf, replay, typeOf } from './refusal.ts'
 import type { Route } from './route.ts'
 import { errorReplyOf, noteOutcome } from './storm.ts'
@@ -151,7 +151,7 @@ class RequestWatch implements OverflowWatch {
     // Law 2: a fault in understanding a refusal leaves it as it came.
     try {
       const { enabled, quirks, canonical } = policies().overflow
-      const found = enabled ? meaningOf(held, quirks) : undefined
+      const found = enabled ? meaningOf(held, quirks, () => bodyOf(call)) : undefined
       if (found) {
         // It says something of the request, and nothing of whether the provider is there.
         this.outcome(400)
@@ -195,7 +195,7 @@ class RequestWatch implements OverflowWatch {
       if (frame[end - 1] === 0x0d) end--
       const json = frame.subarray(start, end)
       const { quirks, canonical } = this.#context.policies().overflow
-      const classified = classify({ status: 200, body: parsed(json.toString()) }, quirks)
+      const classified = classify({ status: 200, body: parsed(json.toString()) }, quirks, () => bodyOf(call))
       if (!classified) return rest
       const annotation = this.#noted(this.#modelAt(call), classified)
       const changed =

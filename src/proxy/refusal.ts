@@ -46,16 +46,17 @@ function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>
   return { ...head, headers: [...withHeaders(headers, own), 'content-length', String(body.length)] }
 }
 
-/** What a refusal means, if something is too large, and its body without its content coding. */
+/** What the refusal of a request means, if something is too large, and its body without its content coding. */
 export function meaningOf(
   held: Held,
   quirks: readonly Row[],
+  request: () => Buffer | undefined,
 ): { readonly plain: Buffer; readonly classified: Classified } | undefined {
   const whole = Buffer.concat(held.chunks, held.length)
   const coding = codingOf(held.head.headers)
   const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_DECODED)
   if (!plain) return undefined
-  const classified = classify({ status: held.head.status, body: parsed(plain.toString()) }, quirks)
+  const classified = classify({ status: held.head.status, body: parsed(plain.toString()) }, quirks, request)
   return classified && { plain, classified }
 }
 
