@@ -193,7 +193,7 @@ const sessions = z.strictObject({
     .min(1)
     .max(10_000_000)
     .default(10_000)
-    .describe('Sessions remembered; the least recently used goes first.'),
+    .describe('Sessions remembered; of the credential that has most, the least recently used goes first.'),
   ttl: duration.prefault('1h').describe('How long an unused session is remembered.'),
   max_bytes: size
     .refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' })

@@ -1,6 +1,6 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
-import { LRUCache } from 'lru-cache'
 import type { FirstAnswer, Session, Thread } from '../core/session.ts'
+import { Shelf } from './shelf.ts'
 import { type Link, type Store, sessionKey } from './store.ts'
 
 export interface MemoryLimits {
@@ -48,64 +48,6 @@ function sizeOfLink({ owed = [], begun }: Link): number {
   return owed.reduce((sum, text) => sum + text.length * 2, own)
 }
 
-interface ShelfLimits<V> {
-  readonly max: number
-  /** Milliseconds since something was last used. */
-  readonly ttl: number
-  /** Bytes that all of them together may take, roughly; what alone takes more is not kept. */
-  readonly maxBytes: number
-  readonly sizeOf: (value: V) => number
-  readonly now: () => number
-}
-
-/** What is kept, and what it took when it was weighed, in bytes. */
-interface Kept<V> {
-  value: V
-  readonly bytes: number
-}
-
-/** So many bytes something may grow by before it is weighed anew. */
-const SLACK = 1_024
-
-/** Things by name, the most recently used of them. What is there is changed in its place: to put it back costs as much again. */
-class Shelf<V> {
-  readonly #sizeOf: (value: V) => number
-  readonly #max: number
-  readonly #kept: LRUCache<string, Kept<V>>
-
-  constructor({ max, ttl, maxBytes, sizeOf, now }: ShelfLimits<V>) {
-    this.#sizeOf = sizeOf
-    this.#max = max
-    // The number of things is bounded in `put`: for a `max` of its own, lru-cache takes the room of all of them at once.
-    this.#kept = new LRUCache({
-      ttl,
-      maxSize: maxBytes,
-      sizeCalculation: ({ bytes }) => bytes,
-      updateAgeOnGet: true,
-      perf: { now },
-      ttlResolution: 0,
-    })
-  }
-
-  get size(): number {
-    return this.#kept.size
-  }
-
-  get(name: string): Kept<V> | undefined {
-    return this.#kept.get(name)
-  }
-
-  /** `known`: what is there under this name. */
-  put(name: string, value: V, known: Kept<V> | undefined): void {
-    const bytes = this.#sizeOf(value)
-    if (known && Math.abs(bytes - known.bytes) <= SLACK) known.value = value
-    else {
-      this.#kept.set(name, { value, bytes })
-      if (this.#kept.size > this.#max) this.#kept.pop()
-    }
-  }
-}
-
 /** `now` gives milliseconds that only grow, from any point on but 0. All that it is asked for is there at once. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
@@ -117,15 +59,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     sizeOf: sizeOfLink,
     now,
   })
-  const firsts = new LRUCache<string, FirstAnswer[]>({
-    // Bounded in number, each of size 1: for a `max`, lru-cache takes the room of all of them at once.
-    maxSize: max,
-    sizeCalculation: () => 1,
-    ttl,
-    updateAgeOnGet: true,
-    perf: { now },
-    ttlResolution: 0,
-  })
+  const firsts = new Shelf<FirstAnswer[]>({ max, ttl, maxBytes: max, sizeOf: () => 1, now })
   return {
     update(key, change) {
       const known = sessions.get(key)
@@ -141,14 +75,14 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     keepFirst(key, first) {
       const known = firsts.get(key)
       if (!known) {
-        firsts.set(key, [first])
+        firsts.put(key, [first], undefined)
         return
       }
-      known.push(first)
-      if (known.length > MAX_FIRSTS) known.shift()
+      known.value.push(first)
+      if (known.value.length > MAX_FIRSTS) known.value.shift()
     },
     takeFirst(key) {
-      const known = firsts.get(key)
+      const known = firsts.get(key)?.value
       const first = known?.pop()
       if (known?.length === 0) firsts.delete(key)
       return first

@@ -12,6 +12,11 @@ export function sessionKey(tenant: string, id: string): SessionKey {
   return `${tenant}:${id}` as SessionKey
 }
 
+/** The tenant in a key: a hash, in which no colon stands. */
+export function tenantOfKey(key: SessionKey): string {
+  return key.slice(0, key.indexOf(':'))
+}
+
 /** Where a session is that a client names by the id of a response. */
 export interface Link {
   /** The session's id in its key. */

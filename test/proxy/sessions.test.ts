@@ -42,6 +42,19 @@ describe('sessions', () => {
     expect(iteration(await callModel(url, worked(1), b))).toBe('2/300')
   })
 
+  it('of one credential stay, however many another one begins', async () => {
+    const { url } = await startBoth(runaway(), { sessions: { max: 10 } })
+    const own = named('mine', { authorization: 'Bearer a' })
+    const summary: ChatMessage[] = [
+      ...START,
+      { role: 'user', content: '<system-reminder>x</system-reminder>' },
+    ]
+    await callModel(url, worked(5), own)
+    for (let at = 0; at < 20; at++)
+      await callModel(url, worked(1), named(`s${at}`, { authorization: 'Bearer b' }))
+    expect(iteration(await callModel(url, summary, own))).toBe('7/300')
+  })
+
   it('takes the id from the first place that has one', async () => {
     const { url } = await startBoth(runaway())
     const body = { metadata: { session_id: 'from-body' }, conversation: { id: 'from-conversation' } }

@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Run, type Session } from '../../src/core/session.ts'
@@ -116,6 +117,57 @@ describe('the memory', () => {
     }
     now += 1_001
     expect(await count(store, key('a'))).toBe(1)
+  })
+})
+
+describe('a full memory', () => {
+  const remembers = async (store: Store, name: SessionKey) => (await count(store, name)) > 1
+
+  it('takes from the tenant with the most sessions, and of those the least recently used', async () => {
+    const store = createMemoryStore({ ...LIMITS, maxSessions: 10 })
+    await count(store, key('small', 'a'))
+    for (let at = 0; at < 30; at++) await count(store, key(`s${at}`, 'b'))
+    expect(store.size).toBe(10)
+    expect(await remembers(store, key('small', 'a'))).toBe(true)
+    expect(await remembers(store, key('s29', 'b'))).toBe(true)
+    expect(await remembers(store, key('s20', 'b'))).toBe(false)
+  })
+
+  it('takes from the tenant whose sessions take most bytes', async () => {
+    const store = createMemoryStore({ ...LIMITS, maxBytes: 100_000 })
+    for (let at = 0; at < 8; at++) await count(store, key(`s${at}`, 'a'))
+    for (let at = 0; at < 20; at++) await count(store, key(`s${at}`, 'b'), 'x'.repeat(10_000))
+    for (let at = 0; at < 8; at++) expect(await remembers(store, key(`s${at}`, 'a'))).toBe(true)
+    expect(await remembers(store, key('s19', 'b'))).toBe(true)
+    expect(await remembers(store, key('s0', 'b'))).toBe(false)
+  })
+
+  it('gives up what has expired before what anybody uses', async () => {
+    let now = 1
+    const store = createMemoryStore({ ...LIMITS, maxSessions: 6, ttl: 1_000 }, () => now)
+    for (const tenant of ['a', 'b', 'c']) await count(store, key('old', tenant))
+    now += 600
+    for (const id of ['x', 'y']) await count(store, key(id, 'd'))
+    now += 600
+    for (const id of ['z', 'w', 'v']) await count(store, key(id, 'd'))
+    for (const id of ['x', 'y', 'z', 'w', 'v']) expect(await remembers(store, key(id, 'd'))).toBe(true)
+  })
+
+  it('after any uses remembers the newest sessions of each tenant, up to an equal share', async () => {
+    const use = fc.record({ tenant: fc.constantFrom('a', 'b', 'c', 'd'), id: fc.nat({ max: 12 }) })
+    await fc.assert(
+      fc.asyncProperty(fc.array(use, { maxLength: 120 }), async (uses) => {
+        const store = createMemoryStore({ ...LIMITS, maxSessions: 8 })
+        for (const { tenant, id } of uses) await count(store, key(String(id), tenant))
+        expect(store.size).toBeLessThanOrEqual(8)
+        for (const tenant of ['a', 'b', 'c', 'd']) {
+          const used = uses.filter((one) => one.tenant === tenant).map(({ id }) => id)
+          const newest = [...new Set(used.toReversed())].slice(0, 2)
+          for (const id of newest) expect(await remembers(store, key(String(id), tenant))).toBe(true)
+        }
+      }),
+      { numRuns: 100 },
+    )
   })
 })
 
