@@ -263,7 +263,9 @@ export function observe(
   const begins = !known || isOver || startsRun(known, sighting)
   const run = begins ? newRun(now) : known.run
   const before = retryOf(run, sighting)
-  const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + 1)
+  // Of a run that was stopped nothing counts any more: its last step in another form is no further one.
+  const more = run.ended ? 0 : 1
+  const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + more)
   // A request that was changed and sent again shows the same calls again.
   const isCounted =
     before !== undefined || (sighting.newest !== undefined && known?.ancestry.includes(sighting.newest))

@@ -201,6 +201,20 @@ describe('iterations', () => {
     expect(steps.map(iteration)).toEqual(Array.from({ length: 20 }, (_, at) => `${at + 1}/30`))
   })
 
+  it.each([{}, named('s')])(
+    'of a stopped run asks nobody again, however often its last step is sent in another form (%j)',
+    async (options) => {
+      const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+      const { messages } = await runAgent(url, START, options)
+      const asked = provider.requests.length
+      for (let seed = 1; seed <= 6; seed++) {
+        const step = await callModel(url, messages.slice(0, -1), { ...options, body: { seed } })
+        expect(step.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+      }
+      expect(provider.requests).toHaveLength(asked)
+    },
+  )
+
   it('are not counted for requests without tools, which are relayed as they are', async () => {
     const { url, provider } = await startBoth(() => ({ text: 'A title' }))
     const title = await callModel(url, START, { ...named('s'), body: { tools: undefined } })
