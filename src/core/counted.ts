@@ -58,6 +58,8 @@ export interface AnswerFacts {
   readonly ids: readonly string[]
   /** How long the request was. */
   readonly requestBytes: number
+  /** Does it call nothing? Unset where that is not known. */
+  readonly callsNothing?: boolean | undefined
   /** Takes in, for the loop guard, what it called. */
   readonly follow?: ((guarded: Guarded) => Guarded) | undefined
 }
@@ -71,23 +73,33 @@ function withNames(
   return [...new Set([...(known ?? []), ...names])].slice(-MAX_RESPONSES)
 }
 
+/** Of an answer that comes late, to a request before the newest, the run's end is not seen. */
+function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean | undefined) {
+  const isNewest = run.seen.at(-1)?.fingerprint === request.fingerprint
+  return callsNothing === undefined || !isNewest ? run.isAnswered : callsNothing
+}
+
 /** A thread with what an answer in it brought; written out, as every request comes by here. */
-function withAnswer(thread: Thread, { usage, ids, requestBytes, follow }: AnswerFacts): Thread {
+function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
   const { run, guarded } = thread
+  const { usage, ids, requestBytes, follow, callsNothing } = facts
   return {
     name: thread.name,
     system: thread.system,
     humans: thread.humans,
     humanCount: thread.humanCount,
     ancestry: thread.ancestry,
+    starts: thread.starts,
     run: {
       startedAt: run.startedAt,
+      askedAt: run.askedAt,
       iteration: run.iteration,
       toolCalls: run.toolCalls,
       seen: run.seen,
       usage: addCall(run.usage, usage),
       isWarned: run.isWarned,
       wasIgnored: run.wasIgnored,
+      isAnswered: isAnsweredBy(run, request, callsNothing),
       ended: run.ended,
     },
     responses: withNames(thread.responses, ids),
@@ -105,16 +117,17 @@ function withAnswer(thread: Thread, { usage, ids, requestBytes, follow }: Answer
 
 /** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
 export function answered(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { threads, usage, totals, contexts } = session
+  const { threads, usage, totals, forgotten, contexts } = session
   const at = placeOf(session, request)
   const before = threads[at]
-  const thread = before && withAnswer(before, facts)
+  const thread = before && withAnswer(before, request, facts)
   // In its first run a session has used what the run has: one sum for both.
   const isOneSum = thread !== undefined && before?.run.usage === usage
   return {
     threads: thread ? withThreadAt(threads, at, thread) : threads,
     usage: isOneSum ? thread.run.usage : addCall(usage, facts.usage),
     totals,
+    forgotten,
     contexts,
   }
 }
@@ -165,10 +178,16 @@ export function refuseIn(
  */
 export function giveBack(session: Session, request: CountedRequest): Session {
   let isGiven = false
-  const after = changeRun(session, request, (run) => {
+  const after = changeThread(session, request, (thread) => {
+    const { run, starts = 0 } = thread
     const given = retryOf(run, request)?.iteration
     isGiven = given === run.iteration && !run.ended
-    return given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run
+    const isStart = starts > 0 && thread.ancestry.length === 0
+    return {
+      ...thread,
+      starts: isStart ? starts - 1 : starts,
+      run: given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run,
+    }
   })
   return isGiven ? uncounted(after) : after
 }

@@ -10,6 +10,7 @@ import { WRITTEN_CALLS, WRITTEN_RESULT } from './scaffolds.ts'
 /** An assistant message. All readings that go on from one another share it, so that it is hashed once. */
 export interface Step {
   readonly index: number
+  readonly calls: number
   /** Unset until it is needed. */
   hash: Hash | undefined
 }
@@ -132,11 +133,11 @@ export function readOn(
     endsInHuman = false
     const role = conversation.role(index)
     if (role === 'assistant') {
-      const step: Step = { index, hash: undefined }
+      newToolCalls = conversation.callCount(index)
+      const step: Step = { index, calls: newToolCalls, hash: undefined }
       beginning ??= from.system + (asked ?? '') + hashOfStep(step, conversation)
       assistants.push(step)
       steps++
-      newToolCalls = conversation.callCount(index)
       toolCalls += newToolCalls
       continue
     }

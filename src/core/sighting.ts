@@ -18,10 +18,14 @@ export interface Sighting {
   readonly newToolCalls: number
   /** The first and the newest assistant messages: a transcript that holds one of them continues the same thread. */
   readonly ancestry: readonly Hash[]
+  /** How many calls each of them made. */
+  readonly calls: readonly number[]
   /** The newest assistant message, if there is one: what it is tells a transcript that grew from one that went back. */
   readonly newest: Hash | undefined
   /** The last message is a human's. */
   readonly endsInHuman: boolean
+  /** The transcript holds what humans said and nothing else: no answer, no result, no text of a harness. */
+  readonly isPrompt: boolean
   /** The last message is the agent's own request for a final answer. */
   readonly asksForSummary: boolean
   /** The id of the response, or of the conversation, that the request goes on from without sending it. */
@@ -44,6 +48,13 @@ export interface Sighting {
  */
 function endsInPrefill(conversation: Conversation, last: number): boolean {
   return last >= 0 && conversation.role(last) === 'assistant' && conversation.callCount(last) === 0
+}
+
+function holdsPromptAlone(conversation: Conversation, { assistants, humans }: Reading): boolean {
+  if (assistants.length > 0 || humans.length === 0) return false
+  let messages = 0
+  for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') messages++
+  return messages === humans.length
 }
 
 /**
@@ -70,8 +81,10 @@ export function sight(
     toolCalls: reading.toolCalls,
     newToolCalls: reading.newToolCalls,
     ancestry,
+    calls: reading.assistants.map(({ calls }) => calls),
     newest: ancestry.at(-1),
     endsInHuman: reading.endsInHuman && reading.length === conversation.length,
+    isPrompt: holdsPromptAlone(conversation, reading),
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     previous: undefined,
@@ -108,6 +121,7 @@ export function goingOn(
     mayFork,
     step,
     ancestry: [step, ...sighting.ancestry],
+    calls: [ids.length, ...sighting.calls],
     newest: sighting.newest ?? step,
     ...(isSameRun ? { toolCalls: ids.length, newToolCalls: ids.length } : {}),
   }

@@ -62,12 +62,12 @@ class Bill implements TapTarget {
     dialect: Dialect,
     head: Head,
   ) {
-    const { verdict, request } = judgement
+    const { verdict, request, remembered } = judgement
     this.dialect = dialect
     this.head = head
     this.requestBytes = lengthOf(call.body)
     this.withCalls = request.isKept === true
-    this.withEnd = verdict.kind === 'warn' && verdict.tier === 'warning'
+    this.withEnd = remembered.hasName() || (verdict.kind === 'warn' && verdict.tier === 'warning')
     this.#context = context
     this.#upstream = upstream
     this.#judgement = judgement

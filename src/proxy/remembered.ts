@@ -19,7 +19,8 @@ import {
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
 import { nameOf } from '../core/hash.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
-import { type EnterStorm, NEW_SESSION, observe, type Position, type Session } from '../core/session.ts'
+import { observe } from '../core/observe.ts'
+import { type EnterStorm, NEW_SESSION, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
 import {
   type ErrorReply,
@@ -235,6 +236,11 @@ export class Remembered {
     await this.#change((session) => warned(session, this.#request))
   }
 
+  /** Does the session have a name of the client's own, so that the same prompt may begin another run of it? */
+  hasName(): boolean {
+    return this.#key !== undefined && !this.#counting.isDerived
+  }
+
   /** Was it, in this request? */
   wasWarned(): boolean {
     return this.#isWarned
@@ -303,7 +309,7 @@ export class Remembered {
     return after(kept, () => this.#link(facts.ids, { id, session: sessionId ?? '' }))
   }
 
-  #factsOf(usage: CallUsage, { id: response, conversation, calls }: Told): AnswerFacts {
+  #factsOf(usage: CallUsage, { id: response, conversation, calls, callsNothing }: Told): AnswerFacts {
     const { within, note, sighting } = this.#counting
     const place = conversation ?? within
     const ids: string[] = []
@@ -313,6 +319,7 @@ export class Remembered {
       usage,
       ids,
       requestBytes: sighting.bytes ?? 0,
+      callsNothing,
       follow: note && calls && calls.length > 0 ? (guarded) => note(guarded, calls) : undefined,
     }
   }

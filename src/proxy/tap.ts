@@ -251,10 +251,10 @@ class ResponseTap implements Tap {
   #tell(body: Body): void {
     const { dialect, requestBytes, withEnd } = this.#target
     let facts: Facts = NO_FACTS
-    let callsNothing = false
+    let callsNothing: boolean | undefined
     try {
       facts = dialect.facts(body)
-      callsNothing = withEnd === true && dialect.callsNothing(body)
+      callsNothing = withEnd ? dialect.callsNothing(body) : undefined
     } catch (error) {
       // A response that is no JSON, or only the beginning of it, says nothing of itself.
       const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError

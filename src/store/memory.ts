@@ -37,8 +37,9 @@ function sizeOfThread({ humans, ancestry, responses, wentOnFrom, guarded, errors
   return size
 }
 
-function sizeOf({ threads, contexts }: Session): number {
+function sizeOf({ threads, forgotten, contexts }: Session): number {
   let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
+  size += (forgotten?.length ?? 0) * BYTES_PER_HASH
   for (const thread of threads) size += sizeOfThread(thread)
   return size
 }

@@ -1,10 +1,11 @@
 /** Conversations as chat clients send them, and a session that sees one request after the other. */
 import type { Conversation } from '../../src/core/conversation.ts'
 import { hashOf } from '../../src/core/hash.ts'
+import { observe } from '../../src/core/observe.ts'
 import { nothingRead } from '../../src/core/reading.ts'
 import { buildRegistry } from '../../src/core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'
-import { NEW_SESSION, observe, type Position, type Session } from '../../src/core/session.ts'
+import { NEW_SESSION, type Position, type Session } from '../../src/core/session.ts'
 import { type Sighting, sight } from '../../src/core/sighting.ts'
 import { chat } from '../../src/dialect/chat.ts'
 
@@ -55,6 +56,8 @@ export interface Seen {
   /** Further fields of the body. */
   readonly extra?: Message
   readonly isDerived?: boolean
+  /** When it is seen, in milliseconds since the epoch. */
+  readonly now?: number
 }
 
 /** One session, from its first request on. */
@@ -67,8 +70,11 @@ export function newSession() {
     change(change: (session: Session) => Session) {
       session = change(session)
     },
-    see(messages: readonly Message[], { thread = '', extra = {}, isDerived = false }: Seen = {}): Position {
-      const seen = observe(session, sightingOf(messages, extra), thread, 1_000, isDerived)
+    see(
+      messages: readonly Message[],
+      { thread = '', extra = {}, isDerived = false, now = 1_000 }: Seen = {},
+    ): Position {
+      const seen = observe(session, sightingOf(messages, extra), thread, now, isDerived)
       session = seen.session
       return seen.position
     },

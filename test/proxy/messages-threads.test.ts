@@ -49,6 +49,26 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect(asked).toEqual(says('And now?'))
   })
 
+  it('of a session with an id is the same run where the client sends all of it again', async () => {
+    const { url } = await startBoth(keepingThreads(stubborn))
+    const headers = { 'x-governor-session': 's' }
+    const all: Message[] = [says('Find out.')]
+    let step = await callMessages(url, all, { stream, headers, body: { thread: { type: 'create' } } })
+    const send = async (messages: readonly Message[], body: Record<string, unknown>) => {
+      step = await callMessages(url, messages, { stream, headers, body })
+      return step.headers.get('x-governor-iteration')
+    }
+    for (const count of [2, 3, 4]) {
+      const results = resultsFor(step.message.content)
+      all.push({ role: 'assistant', content: step.message.content }, results)
+      const thread = { type: 'continue', previous_message_id: step.message.id }
+      expect(await send([results], { thread, system: undefined, tools: undefined })).toBe(`${count}/300`)
+    }
+    // One result was compacted away, so that the transcript shows less than is remembered.
+    const shorter = [...all.slice(0, 1), ...all.slice(3)]
+    expect(await send(shorter, { thread: { type: 'create' } })).toBe('5/300')
+  })
+
   it('goes on after an answer that was given again', async () => {
     const { url } = await startBoth(keepingThreads(stubborn), { budget })
     const send = createThread(url, stream)

@@ -224,6 +224,108 @@ describe('iterations', () => {
   })
 })
 
+describe('the limit of a session', () => {
+  const withClock = (time: number): ChatMessage[] => [
+    { role: 'system', content: `You are a research agent. It is ${time}.` },
+    { role: 'user', content: 'Find out everything.' },
+  ]
+
+  it('counts each call once where the system text tells the time, and the run is known all the same', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget: { session: { max_iterations: 12 } } })
+    const seen = []
+    for (let count = 0; count < 15; count++)
+      seen.push(await callModel(url, worked(count, withClock(count)), named('s')))
+    expect(seen.map(({ governor }) => governor?.['terminal_reason'])).toEqual([
+      ...Array.from({ length: 12 }, () => undefined),
+      ...Array.from({ length: 3 }, () => 'max_iterations'),
+    ])
+    // A run that was stopped has its answer, whatever time it is.
+    expect(provider.requests).toHaveLength(13)
+  })
+
+  it('counts each call once where more threads take turns than are remembered', async () => {
+    const { url } = await startBoth(runaway(), { budget: { session: { max_iterations: 400 } } })
+    const task = (at: number): ChatMessage[] => [{ role: 'user', content: `Task ${at}.` }]
+    const seen = []
+    for (let count = 0; count < 5; count++)
+      for (let at = 0; at < 80; at++) seen.push(await callModel(url, worked(count, task(at)), named('s')))
+    expect(seen.filter(({ governor }) => governor)).toEqual([])
+    expect((await callModel(url, worked(5, task(0)), named('s'))).governor).toMatchObject({
+      terminal_reason: 'max_iterations',
+      budget_used: 400,
+    })
+  })
+})
+
+describe('a conversation that begins with the same words under the same id', () => {
+  /** Calls a tool so many times, then answers. */
+  const job =
+    (calls: number): Script =>
+    ({ json }, number) =>
+      json.messages.length <= 2 * calls + 1
+        ? { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
+        : { text: 'Done.' }
+
+  it.each([{ stream: false }, { stream: true }])(
+    'is a run of its own once the one before has answered (stream: $stream)',
+    async ({ stream }) => {
+      const { url } = await startBoth(job(6), { budget: { max_iterations: 10 } })
+      for (let day = 0; day < 4; day++) {
+        const { steps } = await runAgent(url, START, { ...named('daily'), stream })
+        expect(steps.map(iteration)).toEqual(['1/10', '2/10', '3/10', '4/10', '5/10', '6/10', '7/10'])
+      }
+    },
+  )
+
+  it('is a run of its own once the one before was stopped', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 6 } })
+    for (let day = 0; day < 3; day++) {
+      const { steps } = await runAgent(url, START, named('daily'))
+      expect(steps.map(iteration)).toEqual(['1/6', '2/6', '3/6', '4/6', '5/6', '6/6', '6/6'])
+    }
+  })
+
+  it('is a run of its own once nothing was asked for ten minutes, and not before', async () => {
+    let now = 1_000_000
+    const { url } = await startBoth(runaway(), {}, { now: () => now })
+    for (let count = 0; count < 6; count++) await callModel(url, worked(count), named('s'))
+    now += 599_999
+    expect(iteration(await callModel(url, START, named('s')))).toBe('7/300')
+    for (let count = 6; count < 10; count++) await callModel(url, worked(count), named('s'))
+    now += 600_000
+    expect(iteration(await callModel(url, START, named('s')))).toBe('1/300')
+    expect(iteration(await callModel(url, worked(1), named('s')))).toBe('2/300')
+  })
+
+  it.each([
+    ['bytes', {}],
+    ['words in other bytes', { seed: 0 }],
+  ])(
+    'is one of ten side by side, which are counted apart from their second request on: the same %s',
+    async (_, more) => {
+      const { url } = await startBoth(runaway())
+      const workers = Array.from({ length: 10 }, (_, at) => ({
+        headers: { 'x-litellm-trace-id': 'trace' },
+        body: 'seed' in more ? { seed: at } : {},
+      }))
+      const begun = await Promise.all(workers.map((options) => callModel(url, START, options)))
+      const transcripts = begun.map((step) => afterStep(START, step))
+      const counts: (string | null | undefined)[][] = workers.map(() => [])
+      for (let round = 0; round < 4; round++) {
+        for (const [at, options] of workers.entries()) {
+          const step = await callModel(url, transcripts[at] ?? [], options)
+          counts[at]?.push(iteration(step))
+          transcripts[at] = afterStep(transcripts[at] ?? [], step)
+        }
+      }
+      const expected = ['2/300', '3/300', '4/300', '5/300']
+      // Prompts of other bytes are asks of one run until it shows an answer.
+      const first = 'seed' in more ? ['11/300', '12/300', '13/300', '14/300'] : expected
+      expect(counts).toEqual([first, ...Array.from({ length: 9 }, () => expected)])
+    },
+  )
+})
+
 describe('what a client declares', () => {
   const declared = { headers: { 'x-governor-max-iterations': '5' } }
 

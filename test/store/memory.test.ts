@@ -15,6 +15,7 @@ function sessionAt(iteration: number, text = ''): Session {
   const ended = { text, model: 'm', terminal: terminalOf({ meter }, 's', true) }
   const run: Run = {
     startedAt: 0,
+    askedAt: 0,
     iteration,
     toolCalls: 0,
     seen: [],
