@@ -63,6 +63,11 @@ export interface Conversation {
   results(index: number): readonly ToolResult[]
   /** What stands for the pictures that a user message shows, beside results or alone; the same for equal ones. */
   pictures?(index: number): readonly string[]
+  /**
+   * Ids of what the provider ran by itself for an assistant message, in order. A message that has some is a response of
+   * the model's, or several in one, that the provider is to go on with.
+   */
+  ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` where it is no plain text. */
   rawResult?(index: number): RawResult | undefined
   /** How many calls and results a message holds, at less than the cost of decoding them. */

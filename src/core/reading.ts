@@ -47,9 +47,19 @@ export function hashOfStep(step: Step, conversation: Conversation): Hash {
   for (const text of conversation.texts(step.index)) list += listed(text)
   for (const call of conversation.calls(step.index))
     list += listed(call.id) + listed(call.name) + listed(call.arguments)
+  for (const id of conversation.ranByProvider?.(step.index) ?? []) list += listed(id)
   const hash = hashOfText(list)
   step.hash = hash
   return hash
+}
+
+/**
+ * Names the first answer of a conversation. One that the provider was to go on with may have grown when it is shown again:
+ * what was run for it first stays.
+ */
+function hashOfFirst(step: Step, conversation: Conversation): Hash {
+  const [ran] = conversation.ranByProvider?.(step.index) ?? []
+  return ran === undefined ? hashOfStep(step, conversation) : hashOfText(ran)
 }
 
 /** A message without any text, a picture say: a person's, unless it follows what a tool gave and shows that. */
@@ -135,7 +145,7 @@ export function readOn(
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
       const step: Step = { index, calls: newToolCalls, hash: undefined }
-      beginning ??= from.system + (asked ?? '') + hashOfStep(step, conversation)
+      beginning ??= from.system + (asked ?? '') + hashOfFirst(step, conversation)
       assistants.push(step)
       steps++
       toolCalls += newToolCalls

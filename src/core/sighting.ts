@@ -43,11 +43,13 @@ export interface Sighting {
 }
 
 /**
- * An assistant message that ends the input and calls nothing is the beginning of an answer that the client
- * put into the model's mouth, not a model call that was made.
+ * An assistant message that ends the input and has neither called anything nor had anything run is the beginning of an
+ * answer that the client put into the model's mouth, not a model call that was made.
  */
 function endsInPrefill(conversation: Conversation, last: number): boolean {
-  return last >= 0 && conversation.role(last) === 'assistant' && conversation.callCount(last) === 0
+  if (last < 0 || conversation.role(last) !== 'assistant') return false
+  const ran = conversation.ranByProvider?.(last) ?? []
+  return conversation.callCount(last) === 0 && ran.length === 0
 }
 
 function holdsPromptAlone(conversation: Conversation, { assistants, humans }: Reading): boolean {

@@ -121,6 +121,18 @@ export function callsOf(content: Content): ToolCall[] {
     })
 }
 
+/** Is it the call of a tool that the provider runs itself (`server_tool_use`, `mcp_tool_use`)? */
+export function isRunByProvider({ type }: Block): boolean {
+  return type.endsWith('_tool_use')
+}
+
+/** The ids of such calls. */
+export function idsRunByProvider({ json, blocks, work }: Content): string[] {
+  return blocks
+    .filter(isRunByProvider)
+    .map((block) => stringAt(json, member(members(json, block, work), 'id')?.value.start))
+}
+
 /** What tools answered. */
 export function resultsOf(content: Content): ToolResult[] {
   return content.blocks

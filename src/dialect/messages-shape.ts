@@ -50,3 +50,13 @@ export function memberText(json: Buffer, key: string): string | undefined {
   const value = member(members(json, root(json)), key)?.value
   return value && json.toString('utf8', value.start, value.end)
 }
+
+/**
+ * The response that a request goes on from: in a message thread the provider keeps system text, tools and messages, and
+ * takes what is new alone. Source: platform.claude.com/docs/en/build-with-claude/message-threads
+ */
+export function previousIn(field: (name: string) => unknown): string | undefined {
+  const thread = field('thread')
+  if (!isObject(thread) || thread['type'] !== 'continue') return undefined
+  return textOf(thread['previous_message_id']) || undefined
+}

@@ -38,6 +38,8 @@ import {
   callsOf,
   contentAt,
   countOf,
+  idsRunByProvider,
+  isRunByProvider,
   picturesOf,
   resultsOf,
   systemTextOf,
@@ -46,9 +48,10 @@ import {
 import { messagesCallsNothing, messagesFacts } from './messages-facts.ts'
 import { openMessagesGate, withoutMessageCalls } from './messages-gate.ts'
 import { readMessageCalls, refusedResults, roundAfter, roundMessages } from './messages-held.ts'
+import { previousIn } from './messages-shape.ts'
 import { openMessagesStream } from './messages-stream.ts'
 import { anthropicOverflow } from './overflow-error.ts'
-import { isObject, textOf } from './shape.ts'
+import { isObject } from './shape.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
@@ -64,6 +67,8 @@ interface MessageItem extends ListedItem {
   readonly content: number
   readonly callCount: number
   readonly resultCount: number
+  /** The provider ran tools itself. */
+  readonly hasRun: boolean
   /** It says something besides: its content is a text, or some block is. */
   readonly hasText: boolean
 }
@@ -96,18 +101,9 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
     content: content?.value ? content.value.start - at : 0,
     callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,
     resultCount: content && role === 'user' ? countOf(content, 'tool_result') : 0,
+    hasRun: role === 'assistant' && content?.blocks.some(isRunByProvider) === true,
     hasText: content !== undefined && (content.blocks.length === 0 || countOf(content, 'text') > 0),
   }
-}
-
-/**
- * The response that a request goes on from: in a message thread the provider keeps system text, tools and messages, and
- * takes what is new alone. Source: platform.claude.com/docs/en/build-with-claude/message-threads
- */
-function previousIn(field: (name: string) => unknown): string | undefined {
-  const thread = field('thread')
-  if (!isObject(thread) || thread['type'] !== 'continue') return undefined
-  return textOf(thread['previous_message_id']) || undefined
 }
 
 const NO_CALLS: readonly ToolCall[] = []
@@ -177,6 +173,10 @@ class MessagesConversation implements Conversation {
 
   results(at: number): readonly ToolResult[] {
     return this.resultCount(at) > 0 ? resultsOf(this.content(at)) : NO_RESULTS
+  }
+
+  ranByProvider(at: number): readonly string[] {
+    return this.#index.items[at]?.hasRun ? idsRunByProvider(this.content(at)) : NO_TEXTS
   }
 
   pictures(at: number): readonly string[] {

@@ -220,3 +220,71 @@ describe('a message thread', () => {
     expect(await send('yours', next)).toBe('1/300')
   })
 })
+
+describe('an agent whose tools the provider runs, without a session id', () => {
+  /** Pauses for ever; answers when it is told not to choose a tool. */
+  const pausing: Script = ({ json }, number) => {
+    const choice = json.tool_choice as { type?: string } | undefined
+    if (choice?.type === 'none') return { text: 'So far.' }
+    const id = `srvtoolu_${number}`
+    return {
+      blocks: [
+        { type: 'server_tool_use', id, name: 'web_search', input: { query: 'more' } },
+        { type: 'web_search_tool_result', tool_use_id: id, content: [] },
+      ],
+      finish: 'pause_turn',
+    }
+  }
+
+  type Content = Anthropic.ContentBlockParam[]
+  /** How clients send back what was paused. */
+  const messageForEach = (pauses: readonly Content[]) =>
+    pauses.map((content) => ({ role: 'assistant' as const, content }))
+  const oneMessage = (pauses: readonly Content[]) => messageForEach([pauses.flat()])
+
+  it.each([
+    ['a message for each pause', messageForEach],
+    ['one message that grows', oneMessage],
+  ])('has each of its calls counted where it goes on with %s', async (_, written) => {
+    const { url, provider } = await startBoth(pausing, { budget: { max_iterations: 4 } })
+    const sdk = client(url)
+    const pauses: Content[] = []
+    const iterations: (string | null)[] = []
+    let reason: string | null = 'pause_turn'
+    while (reason === 'pause_turn' && pauses.length < 10) {
+      const { data, response } = await sdk.messages
+        .create({
+          model: 'claude-test',
+          max_tokens: 1000,
+          messages: [
+            { role: 'user', content: 'What is new?' },
+            ...(pauses.length > 0 ? written(pauses) : []),
+          ],
+          tools: [{ type: 'web_search_20250305', name: 'web_search' }],
+        })
+        .withResponse()
+      iterations.push(response.headers.get('x-governor-iteration'))
+      reason = data.stop_reason
+      pauses.push(data.content as Content)
+    }
+    expect(iterations).toEqual(['1/4', '2/4', '3/4', '4/4', '4/4'])
+    expect(pauses.at(-1)).toMatchObject([{ type: 'text', text: 'So far.' }])
+    expect(provider.requests).toHaveLength(5)
+  })
+
+  it('is told from a client that begins the answer itself', async () => {
+    const { url } = await startBoth(pausing)
+    const { response } = await client(url)
+      .messages.create({
+        model: 'claude-test',
+        max_tokens: 1000,
+        messages: [
+          { role: 'user', content: 'What is new?' },
+          { role: 'assistant', content: [{ type: 'text', text: 'The news:' }] },
+        ],
+        tools: [{ type: 'web_search_20250305', name: 'web_search' }],
+      })
+      .withResponse()
+    expect(response.headers.get('x-governor-iteration')).toBe('1/300')
+  })
+})
