@@ -132,6 +132,18 @@ export function answered(session: Session, request: CountedRequest, facts: Answe
   }
 }
 
+/** A sending of a request's bytes was answered to the end; where not `isWhole`, the first one was not. */
+export function delivered(session: Session, request: CountedRequest, isWhole: boolean): Session {
+  return changeRun(session, request, (run) => ({
+    ...run,
+    seen: run.seen.map((one) =>
+      one.fingerprint === request.fingerprint
+        ? { ...one, answered: isWhole ? (one.answered ?? 1) + 1 : 0 }
+        : one,
+    ),
+  }))
+}
+
 /** The model was told that its budget is nearly used up. */
 export function warned(session: Session, request: CountedRequest): Session {
   return changeRun(session, request, (run) => ({ ...run, isWarned: true }))

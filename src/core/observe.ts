@@ -26,6 +26,8 @@ const MAX_HUMANS = 128
 const MAX_ANCESTRY = 32
 /** Retries come right after what they repeat. An older body again is a model call like any other. */
 const MAX_SEEN = 4
+/** Bytes that were answered so often are not sent again for want of an answer, nor for some samples to choose from. */
+const MAX_REPEATS = 32
 
 const NO_HASHES: readonly Hash[] = []
 const NONE_SEEN: readonly Seen[] = []
@@ -124,13 +126,37 @@ function runAfter(
     askedAt: now,
     iteration: Math.max(run.iteration, iteration),
     toolCalls: Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls)),
-    seen: before ? run.seen : withNewest(run.seen, { fingerprint, iteration }, MAX_SEEN),
+    seen: before
+      ? renumbered(run.seen, before, iteration)
+      : withNewest(run.seen, { fingerprint, iteration }, MAX_SEEN),
     usage: run.usage,
     isWarned: heed ? false : run.isWarned,
     wasIgnored: heed ? heed === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
     ended: run.ended,
   }
+}
+
+/** The number of a request in its run, and which sending of its bytes it is where that counts. `before`: the one before. */
+function numberOf(
+  run: Run,
+  { iteration }: Sighting,
+  before: Seen | undefined,
+): { readonly iteration: number; readonly repeat: number | undefined } {
+  const answered = before?.answered ?? 1
+  const isRepeat = before !== undefined && !run.ended && answered >= MAX_REPEATS
+  if (before && !isRepeat) return { iteration: before.iteration, repeat: undefined }
+  // Of a run that was stopped nothing counts any more: its last step in another form is no further one.
+  const more = run.ended ? 0 : 1
+  return {
+    iteration: Math.max(iteration, run.iteration + more),
+    repeat: isRepeat ? answered + 1 : undefined,
+  }
+}
+
+function renumbered(seen: readonly Seen[], one: Seen, iteration: number): readonly Seen[] {
+  if (one.iteration === iteration) return seen
+  return seen.map((other) => (other === one ? { ...one, iteration } : other))
 }
 
 /** How often a prompt was sent without an answer having been shown. What a compacted history leaves of it is no start. */
@@ -212,9 +238,7 @@ export function observe(
   const { known, from } = place
   const run = known && !place.startsRun ? known.run : newRun(now)
   const before = retryOf(run, sighting)
-  // Of a run that was stopped nothing counts any more: its last step in another form is no further one.
-  const more = run.ended ? 0 : 1
-  const iteration = before ? before.iteration : Math.max(sighting.iteration, run.iteration + more)
+  const { iteration, repeat } = numberOf(run, sighting, before)
   const guarded = follow?.(from?.guarded ?? UNGUARDED)
   const storm = known?.errors && enterStorm?.(known.errors)
   const heed = heedOf(known, sighting, before !== undefined)
@@ -238,6 +262,7 @@ export function observe(
       iteration,
       toolCalls: next.toolCalls,
       isRetry: before !== undefined,
+      repeat,
       startsRun: place.startsRun,
       isNew: session.totals === undefined,
       run: usedBy(next, now, iteration),

@@ -20,6 +20,8 @@ import type { CallUsage, Usage } from './usage.ts'
 export interface Seen {
   readonly fingerprint: string
   readonly iteration: number
+  /** How many of its sendings were answered to the end; unset: the first one was, as far as is known. */
+  readonly answered?: number | undefined
 }
 
 /** From one human message to the next. */
@@ -116,6 +118,8 @@ export interface Position extends Bound {
   readonly iteration: number
   readonly toolCalls: number
   readonly isRetry: boolean
+  /** Which sending of its bytes this is, where they were answered so often that it counts as an iteration. */
+  readonly repeat?: number | undefined
   readonly startsRun: boolean
   /** Nothing was known of the session before. */
   readonly isNew: boolean

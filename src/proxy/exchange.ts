@@ -15,7 +15,7 @@ import { headerOf } from './headers.ts'
 import { type Judgement, judge } from './judge.ts'
 import { asksForModels, createListingWatch } from './listing-watch.ts'
 import { createOverflowWatch } from './overflow-watch.ts'
-import { relayTo, reply } from './reply.ts'
+import { isGone, relayTo, reply } from './reply.ts'
 import { routeOf, upstreamHeaders } from './route.ts'
 import { replyInStorm } from './storm.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
@@ -65,6 +65,7 @@ function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | v
   const { judgement, call, bytes } = judged
   const own = noteJudgement(trip, judgement)
   tellOfLoop(context, judgement)
+  noteDelivery(context, trip, judgement)
   const { heed } = judgement.position
   if (heed) context.emit({ kind: 'warning_answered', heed })
   if (judgement.verdict.kind === 'repeat')
@@ -78,6 +79,15 @@ function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | v
     judgement.remembered.goOn().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   if (judgement.mayRefuse) return guardCalls(context, trip, judgement, call, bytes, own)
   return forward(context, trip, judgement, call, bytes, own)
+}
+
+/** Remembers whether the client got all of its answer: bytes that are sent again and again in spite of it count. */
+function noteDelivery(context: ProxyContext, { response }: Trip, { position, remembered }: Judgement): void {
+  if (position.repeat !== undefined) context.emit({ kind: 'repeat_counted' })
+  response.once('close', () => {
+    const isWhole = response.statusCode === 200 && !isGone(response)
+    remembered.delivered(isWhole).catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
+  })
 }
 
 /** A request that is sent again closes no loop again. */

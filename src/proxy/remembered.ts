@@ -8,6 +8,7 @@ import {
   answered,
   type CountedRequest,
   changeErrors,
+  delivered,
   end,
   giveBack,
   goOn,
@@ -254,6 +255,12 @@ export class Remembered {
   /** The provider gave no answer: the iteration is not used up. */
   async giveBack(): Promise<void> {
     await this.#change((session) => giveBack(session, this.#request))
+  }
+
+  /** The answer to it ended, with all of it at the client or not. As most are answered whole, the first one is taken to be. */
+  async delivered(isWhole: boolean): Promise<void> {
+    if (isWhole === this.position.isRetry)
+      await this.#change((session) => delivered(session, this.#request, isWhole))
   }
 
   /** The run was over, and its limit is no longer reached. */

@@ -251,6 +251,7 @@ export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
     'x-governor-verdict': name,
     'x-governor-session': sessionId,
     'x-governor-tier': tier,
+    'x-governor-repeat': position.repeat === undefined ? undefined : String(position.repeat),
     'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
   }
 }

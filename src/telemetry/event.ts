@@ -103,6 +103,8 @@ export type ProxyEvent =
   | { readonly kind: 'answer_repeated' }
   /** A request got the newest of many errors in a row, without the provider being asked. */
   | { readonly kind: 'storm_answered'; readonly upstream: string; readonly status: number }
+  /** A request in the same bytes as before, which were answered again and again, counts as an iteration. */
+  | { readonly kind: 'repeat_counted' }
   /** A model's answer has gone to the client. */
   | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }
   /** `guard`: the only one that failed. */

@@ -49,6 +49,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'silent_overflow':
     case 'answer_repeated':
     case 'storm_answered':
+    case 'repeat_counted':
     case 'answered':
     case 'warning_answered':
       return

@@ -118,6 +118,10 @@ export function createMetrics(levels: Levels): Metrics {
     'upstream',
     'status',
   )
+  const countedRepeats = counter(
+    'governor_repeats_counted_total',
+    'Requests in bytes that had been answered 32 times in their run, each counted as an iteration.',
+  )
   const tokens = counter(
     'governor_tokens_total',
     'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
@@ -210,6 +214,8 @@ export function createMetrics(levels: Levels): Metrics {
           return repeats.add(1)
         case 'storm_answered':
           return storms.add(1, event.upstream, String(event.status))
+        case 'repeat_counted':
+          return countedRepeats.add(1)
         case 'warning_answered':
           return warnings.add(1, event.heed)
         case 'priceless':

@@ -75,6 +75,7 @@ export interface CallOptions {
   readonly stream?: boolean
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: Readonly<Record<string, unknown>>
+  readonly signal?: AbortSignal
 }
 
 /** One model call. */
@@ -85,6 +86,7 @@ export async function callModel(
 ): Promise<Step> {
   const response = await fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
+    signal: options.signal ?? null,
     headers: { 'content-type': 'application/json', authorization: 'Bearer sk-test', ...options.headers },
     body: JSON.stringify({
       model: 'gpt-test',
