@@ -109,6 +109,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
         ? thread.context
         : { tokens: usage.input + usage.output, requestBytes },
     wentOnFrom: thread.wentOnFrom,
+    errors: thread.errors,
     guarded: follow && guarded ? follow(guarded) : guarded,
     hasSaid: thread.hasSaid,
     isLoose: thread.isLoose,

@@ -151,6 +151,15 @@ describe('after 20 errors in a row over a minute', () => {
   })
 })
 
+it('an answer of another model does not end a storm', async () => {
+  const { ask, errors, later, state, url } = await startStormy()
+  await errors(20, 4)
+  state.answer = undefined
+  later(1)
+  expect((await callModel(url, START, { headers: ID, body: { model: 'other' } })).status).toBe(200)
+  expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
+})
+
 describe('no storm are', () => {
   it.each([
     ['20 errors in less than a minute', 20, 3, OVERLOADED],
