@@ -93,10 +93,10 @@ function isJsonCall(text: string): boolean {
 }
 
 /**
- * True only for real text: not empty, not only reasoning, not a tool call written out.
- * Linear: every step takes something off the front.
+ * True only for real text: not empty, not only reasoning, not a tool call written out. `isJson`: the client asked for an
+ * object, so that one which looks like a call is none. Linear: every step takes something off the front.
  */
-export function isRealAnswer(text: string): boolean {
+export function isRealAnswer(text: string, isJson = false): boolean {
   let rest = text.trim()
   // Some templates open the reasoning block themselves, so that only its end is in the reply.
   const orphanClose = rest.indexOf('</think>')
@@ -105,7 +105,7 @@ export function isRealAnswer(text: string): boolean {
   for (;;) {
     if (rest === '') return false
     const next = withoutLeadingMarkup(rest)
-    if (next === undefined) return !isJsonCall(rest)
+    if (next === undefined) return isJson || !isJsonCall(rest)
     rest = next.trim()
   }
 }
@@ -114,7 +114,7 @@ export function isRealAnswer(text: string): boolean {
  * Could `text`, the beginning of a reply, still turn out to be no answer? Then a stream must wait before showing it.
  * Of text that ends in a `</think>` without a beginning it can't be known, and the beginning was shown.
  */
-export function mayStillBeMarkup(text: string): boolean {
+export function mayStillBeMarkup(text: string, isJson = false): boolean {
   let rest = text.trimStart()
   for (;;) {
     if (rest === '') return true
@@ -125,7 +125,7 @@ export function mayStillBeMarkup(text: string): boolean {
       return true
     }
     const next = withoutLeadingMarkup(rest)
-    if (next === undefined) return JSON_CALL_SO_FAR.test(rest) || isCallSoFar(rest)
+    if (next === undefined) return !isJson && (JSON_CALL_SO_FAR.test(rest) || isCallSoFar(rest))
     rest = next.trimStart()
   }
 }

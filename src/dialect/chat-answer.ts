@@ -3,7 +3,7 @@ import type { FinalAnswer } from '../core/terminal.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { members, root } from '../json/scan.ts'
 import { dataFrame } from '../sse/frames.ts'
-import { choicesOf, contentText, DONE, finishWithoutCalls, hasCalls, withoutCalls } from './chat-shape.ts'
+import { choicesOf, DONE, finishWithoutCalls, hasCalls, saidText, withoutCalls } from './chat-shape.ts'
 import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 
@@ -11,7 +11,7 @@ export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   const message = answer && choicesOf(answer)[0]?.['message']
   if (!isObject(message)) return undefined
-  return { text: contentText(message['content']), callsTools: hasCalls(message) }
+  return { text: saidText(message), callsTools: hasCalls(message) }
 }
 
 function rewrittenChoice(choice: Json, change: AnswerChange): Json {

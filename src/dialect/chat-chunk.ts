@@ -1,5 +1,5 @@
 /** What can be read of one chunk of a streamed Chat Completions response. */
-import { choicesOf, contentText } from './chat-shape.ts'
+import { choicesOf, saidText } from './chat-shape.ts'
 import { isObject, type Json } from './shape.ts'
 
 export const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
@@ -30,7 +30,7 @@ export function finishes(chunk: Json): boolean {
 export function addedText(chunk: Json): string {
   return choicesOf(chunk)
     .filter((choice) => (choice['index'] ?? 0) === 0)
-    .map(({ delta }) => (isObject(delta) ? contentText(delta['content']) : ''))
+    .map((choice) => saidText(deltaOf(choice)))
     .join('')
 }
 

@@ -292,10 +292,13 @@ export function openChatGate(): CallGate {
       })
       return [...opened(), ...out]
     },
-    toAnswer() {
+    toAnswer(isJson) {
       const said = saidBeside()
       const total = addUsage(spent, ended?.usage)
-      return [[...opened(), ...said], openChatStream(true, { envelope, usage: total, text: shown, hasRole })]
+      return [
+        [...opened(), ...said],
+        openChatStream(true, isJson, { envelope, usage: total, text: shown, hasRole }),
+      ]
     },
   }
 }

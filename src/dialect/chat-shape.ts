@@ -1,5 +1,5 @@
 /** The pieces that Chat Completions responses and chunks are made of. */
-import { isObject, type Json } from './shape.ts'
+import { isObject, type Json, textOf } from './shape.ts'
 
 export function choicesOf(body: Json): Json[] {
   return Array.isArray(body['choices']) ? body['choices'].filter(isObject) : []
@@ -12,6 +12,11 @@ export function contentText(content: unknown): string {
     .filter(isObject)
     .map((part) => (typeof part['text'] === 'string' ? part['text'] : ''))
     .join('')
+}
+
+/** What a message, or a delta, says: in writing, as a refusal, or aloud. */
+export function saidText({ content, refusal, audio }: Json): string {
+  return contentText(content) + textOf(refusal) + (isObject(audio) ? textOf(audio['transcript']) : '')
 }
 
 export function hasCalls(message: Json): boolean {

@@ -44,7 +44,7 @@ export interface Begun {
  * is known whether there was an answer. Errors, upon which clients throw, are left out. Without `dropCalls` no text is held
  * and nothing is taken out.
  */
-export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream {
+export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begun): AnswerStream {
   let envelope = begun?.envelope
   /** Upstream responses that are over, and the number of the one whose frames came last. */
   let tries = begun ? 1 : 0
@@ -98,7 +98,7 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
     }
     held.push(bytes)
     heldText += text
-    showing = !mayStillBeMarkup(heldText)
+    showing = !mayStillBeMarkup(heldText, isJson)
     return showing ? release() : []
   }
 
@@ -153,7 +153,10 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
       return []
     },
     endTry() {
-      const answered = isRealAnswer(shown + heldText + ending.map(({ chunk }) => addedText(chunk)).join(''))
+      const answered = isRealAnswer(
+        shown + heldText + ending.map(({ chunk }) => addedText(chunk)).join(''),
+        isJson,
+      )
       tries++
       spent = addUsage(spent, usage)
       usage = undefined
@@ -166,7 +169,7 @@ export function openChatStream(dropCalls: boolean, begun?: Begun): AnswerStream 
     finish(terminalFor, fallback) {
       const endText = ending.map(({ chunk }) => addedText(chunk)).join('')
       const out = release()
-      const answered = isRealAnswer(shown + endText)
+      const answered = isRealAnswer(shown + endText, isJson)
       const metadata = terminalFor(answered)
       if (endText !== '' || (!answered && fallback !== undefined)) out.push(...separator())
       shown += endText

@@ -340,7 +340,7 @@ export const chat: Dialect = {
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
-  openStream: (dropCalls) => openChatStream(dropCalls),
+  openStream: (dropCalls, isJson) => openChatStream(dropCalls, isJson),
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
   overflowError: openaiOverflow,

@@ -159,7 +159,7 @@ export interface CallGate {
    */
   release(refused: ReadonlySet<number>): Buffer[]
   /** Drops the calls; the client's stream goes on, after these bytes, as the run's last answer. */
-  toAnswer(): readonly [Buffer[], AnswerStream]
+  toAnswer(isJson: boolean): readonly [Buffer[], AnswerStream]
 }
 
 /** A reply that Governor makes itself. */
@@ -212,8 +212,11 @@ export interface Dialect {
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */
   writeAnswer(body: Buffer, change: AnswerChange): Buffer
-  /** `dropCalls`: take tool calls out; otherwise only the terminal state is added. */
-  openStream(dropCalls: boolean): AnswerStream
+  /**
+   * `dropCalls`: take tool calls out; otherwise only the terminal state is added. `isJson`: the client asked for an
+   * object, which is no call that the model wrote out.
+   */
+  openStream(dropCalls: boolean, isJson: boolean): AnswerStream
   /** Reads what a whole response calls; `undefined` when it is none of this dialect, or its calls can't be told apart. */
   readCalls(body: Buffer): HeldCalls | undefined
   /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */

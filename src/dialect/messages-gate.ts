@@ -157,9 +157,9 @@ export function openMessagesGate(): CallGate {
       })
       return [...opened(), ...closing, ...out]
     },
-    toAnswer() {
+    toAnswer(isJson) {
       const bytes = [...opened(), ...blocks.close()]
-      return [bytes, openMessagesStream(true, { blocks, usage: addUsage(spent, ended?.usage) })]
+      return [bytes, openMessagesStream(true, isJson, { blocks, usage: addUsage(spent, ended?.usage) })]
     },
   }
 }

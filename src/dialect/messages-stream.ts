@@ -29,7 +29,7 @@ export interface Begun {
  * reasoning or a written-out tool call, and the end (from `message_delta` on) is held until it is known whether there was
  * an answer. Without `dropCalls` no text is held and nothing is taken out.
  */
-export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStream {
+export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: Begun): AnswerStream {
   const blocks = begun?.blocks ?? createBlocks()
   let hasBegun = begun !== undefined
   let tries = begun ? 1 : 0
@@ -68,7 +68,7 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
     }
     held.push(entry)
     heldText += text
-    showing = !mayStillBeMarkup(heldText)
+    showing = !mayStillBeMarkup(heldText, isJson)
     return showing ? release() : []
   }
 
@@ -169,7 +169,7 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
       return dropCalls && !isWhole(frame) ? [] : [frame.raw]
     },
     endTry() {
-      const answered = isRealAnswer(shown + heldText)
+      const answered = isRealAnswer(shown + heldText, isJson)
       tries++
       spent = addUsage(spent, usage)
       usage = undefined
@@ -182,7 +182,7 @@ export function openMessagesStream(dropCalls: boolean, begun?: Begun): AnswerStr
     },
     finish(terminalFor, fallback) {
       const out = release()
-      const answered = isRealAnswer(shown)
+      const answered = isRealAnswer(shown, isJson)
       const metadata = terminalFor(answered)
       if (dropCalls) out.push(...blocks.close())
       if (!hasBegun && dropCalls) out.unshift(ownStart())

@@ -348,7 +348,7 @@ export const messages: Dialect = {
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
-  openStream: (dropCalls) => openMessagesStream(dropCalls),
+  openStream: (dropCalls, isJson) => openMessagesStream(dropCalls, isJson),
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
   overflowError: anthropicOverflow,

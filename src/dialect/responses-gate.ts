@@ -201,11 +201,11 @@ export function openResponsesGate(): CallGate {
       if (!done) return out
       return [...out, isAsCame ? done.raw : terminated(done)]
     },
-    toAnswer() {
+    toAnswer(isJson) {
       const usage = addUsage(spent, ended?.response['usage'])
       const text = textOfOutputItems(slots.map(({ item }) => item))
       const response = ended?.response ?? {}
-      return [[], openResponsesStream(true, { hasBegun, slots, response, number, usage, text })]
+      return [[], openResponsesStream(true, isJson, { hasBegun, slots, response, number, usage, text })]
     },
   }
 }

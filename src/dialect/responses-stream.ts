@@ -72,7 +72,11 @@ function addedText(event: Json): string {
  * `dropCalls` no text is held and nothing is taken out. Places in the output and sequence numbers follow from what the
  * client gets.
  */
-export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN): AnswerStream {
+export function openResponsesStream(
+  dropCalls: boolean,
+  isJson: boolean,
+  begun: Begun = NOT_BEGUN,
+): AnswerStream {
   /** Upstream responses that are over, and the number of the one whose beginning the client got. */
   let tries = begun.hasBegun ? 1 : 0
   let opened = begun.hasBegun ? 0 : undefined
@@ -167,7 +171,7 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
     }
     held.push(piece)
     heldText += text
-    if (text !== '') showing = !mayStillBeMarkup(heldText)
+    if (text !== '') showing = !mayStillBeMarkup(heldText, isJson)
     return showing ? release() : []
   }
 
@@ -270,7 +274,7 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
       return show({ frame, original: event, event: placed }, slot)
     },
     endTry() {
-      const answered = isRealAnswer(shown + heldText) || isRealAnswer(endText())
+      const answered = isRealAnswer(shown + heldText, isJson) || isRealAnswer(endText(), isJson)
       tries++
       spent = addUsage(spent, usage)
       usage = undefined
@@ -284,7 +288,7 @@ export function openResponsesStream(dropCalls: boolean, begun: Begun = NOT_BEGUN
     finish(terminalFor, fallback) {
       const out = release()
       const untold = shown === '' ? endText() : ''
-      const answered = isRealAnswer(shown + untold)
+      const answered = isRealAnswer(shown + untold, isJson)
       const metadata = terminalFor(answered)
       if (!dropCalls) {
         if (ending) out.push(providersEnding(metadata))

@@ -327,7 +327,7 @@ export const responses: Dialect = {
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
-  openStream: (dropCalls) => openResponsesStream(dropCalls),
+  openStream: (dropCalls, isJson) => openResponsesStream(dropCalls, isJson),
   readCalls: readResponseCalls,
   withoutCalls: withoutResponseCalls,
   openGate: openResponsesGate,

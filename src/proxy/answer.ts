@@ -37,6 +37,8 @@ export interface Ending {
   /** Governor's stop; otherwise the agent ends itself and its request and answer stay as they are. */
   readonly isStop: boolean
   readonly fallback: string
+  /** The client asked for an object in JSON. */
+  readonly isJson: boolean
   readonly terminal: (hasFinalAnswer: boolean) => Terminal
   /** Responses of which a stream has begun with the first, and whose calls were all refused. */
   readonly rounds?: readonly RefusedRound[]
@@ -100,7 +102,7 @@ export interface BegunAnswer {
 
 /** Collects what one or two upstream responses bring into one response for the client. */
 export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
-  const { trip, dialect, judgement, ownAtEnd: own, isStop, fallback, terminal, context } = ending
+  const { trip, dialect, judgement, ownAtEnd: own, isStop, isJson, fallback, terminal, context } = ending
   let { stream } = begun
   let whole: Whole | undefined = begun.whole && {
     ...begun.whole,
@@ -112,7 +114,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
 
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
     if (!stream) {
-      stream = dialect.openStream(isStop)
+      stream = dialect.openStream(isStop, isJson)
       writeHead(trip.response, incoming.head, rewrittenHeaders(incoming.head), own)
       trip.response.flushHeaders()
     }
@@ -141,7 +143,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     const answer = dialect.readAnswer(body)
     if (whole) earlier = [...earlier, whole.body]
     whole = { head: incoming.head, body, answer }
-    return !isStop || (answer !== undefined && isRealAnswer(answer.text))
+    return !isStop || (answer !== undefined && isRealAnswer(answer.text, isJson))
   }
 
   const record = async (
@@ -182,7 +184,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
   }
 
   const finishWhole = async ({ head, body, answer }: Whole, text: string | undefined): Promise<void> => {
-    const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text)
+    const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text, isJson)
     const said = text ?? answer?.text ?? ''
     const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
     await record(wholeText ?? said, hasFinalAnswer, answer?.held?.id, answer?.held)

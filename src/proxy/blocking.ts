@@ -11,6 +11,7 @@ import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
 import { fill } from '../core/notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
 import type { HeldCalls, RefusedRound } from '../dialect/dialect.ts'
+import { formatIn } from '../dialect/format.ts'
 import type { Edit } from '../json/edit.ts'
 import { type Ending, passOn } from './answer.ts'
 import { tapFor } from './bill.ts'
@@ -242,6 +243,7 @@ function endRun(
     ownAtEnd: { ...own, ...terminalHeaders(terminal(false)) },
     isStop: true,
     fallback,
+    isJson: formatIn(judgement.request.list) !== undefined,
     terminal,
     rounds,
   }

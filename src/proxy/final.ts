@@ -2,6 +2,7 @@
 import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
+import { formatIn } from '../dialect/format.ts'
 import type { Edit } from '../json/edit.ts'
 import { type BegunAnswer, createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
 import { tapFor } from './bill.ts'
@@ -66,6 +67,7 @@ export async function answerLast(
     ownAtEnd: { ...own, ...terminalHeaders(terminal(false)) },
     isStop,
     fallback: isStop ? verdict.fallback : '',
+    isJson: formatIn(judgement.request.list) !== undefined,
     terminal,
   }
   const plain = uncoded(call)

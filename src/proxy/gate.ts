@@ -94,7 +94,7 @@ export function streamGate(guarding: Gated, { head }: Incoming): Gate {
       trip.response.end()
     },
     async end(ending, forms) {
-      const [opening, answer] = stream.toAnswer()
+      const [opening, answer] = stream.toAnswer(ending.isJson)
       begin(ending.ownAtEnd)
       await write(trip, opening)
       await ask(ending, forms, { stream: answer, earlier: [], text: '' })

@@ -44,7 +44,7 @@ function received(bytes: readonly Buffer[]) {
 
 /** Feeds one list of events per try, as the proxy does: no second try after an answer, the fallback after the last. */
 function run(tries: readonly (readonly string[])[], dropCalls = true) {
-  const stream: AnswerStream = chat.openStream(dropCalls)
+  const stream: AnswerStream = chat.openStream(dropCalls, false)
   let answered = false
   const bytes: Buffer[] = []
   for (const events of tries) {
@@ -76,7 +76,7 @@ describe('a streamed response as the last of a run', () => {
   })
 
   it('shows text at once, byte for byte, and holds what ends it', () => {
-    const stream = chat.openStream(true)
+    const stream = chat.openStream(true, false)
     const frame = frameOf(`{"choices":[{"delta":{"content":"Hi"}}], "n":1.0}`)
     expect(stream.push(frame)).toEqual([frame.raw])
     expect(stream.push(frameOf(STOP))).toEqual([])
@@ -97,7 +97,7 @@ describe('a streamed response as the last of a run', () => {
   })
 
   it('holds text while it may be reasoning or a call, and shows it once it is an answer', () => {
-    const stream = chat.openStream(true)
+    const stream = chat.openStream(true, false)
     for (const text of ['<th', 'ink>Let me see', '.</think>', '\n\n'])
       expect(stream.push(frameOf(say(text)))).toEqual([])
     expect(received(stream.push(frameOf(say('It is 42.')))).text).toBe(
@@ -160,7 +160,7 @@ describe('a streamed response as the last of a run', () => {
 
   it('is complete where its last event has no blank line', () => {
     for (const last of [say('b'), STOP, DONE]) {
-      const stream = chat.openStream(true)
+      const stream = chat.openStream(true, false)
       const bytes = [say('a'), ...(last === DONE ? [STOP] : [])].flatMap((text) => stream.push(frameOf(text)))
       bytes.push(...stream.push({ raw: Buffer.from(`data: ${last}`) }))
       expect(stream.endTry()).toBe(true)

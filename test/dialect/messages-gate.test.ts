@@ -113,7 +113,7 @@ describe('a Messages stream whose calls are held', () => {
     const gate = messages.openGate()
     const first = feed(gate, streamOf({ blocks: [THINKING], ...{ calls: CALLS } }))
     gate.endTry()
-    const [opening, answer] = gate.toAnswer()
+    const [opening, answer] = gate.toAnswer(false)
     const reader = createFrameReader()
     const bytes = reader
       .push(Buffer.from(streamOf({ text: 'Enough.' }, 2)))
@@ -177,7 +177,7 @@ describe('any streamed responses whose calls are held', () => {
           }
           const places = refused.filter((place) => place < calls)
           if (endsRun) {
-            const [opening, answer] = gate.toAnswer()
+            const [opening, answer] = gate.toAnswer(false)
             const frames = createFrameReader().push(Buffer.from(streamOf({ text: 'Enough.' }, 9)))
             const bytes = [...opening, ...frames.flatMap((frame) => answer.push(frame))]
             answer.endTry()

@@ -61,7 +61,7 @@ const frameOf = (event: Event): Frame => ({ raw: dataEvent(event.type, JSON.stri
 
 /** Feeds one list of frames per try, as the proxy does: no second try after an answer, the fallback after the last. */
 function runFrames(tries: readonly (readonly Frame[])[], dropCalls = true) {
-  const stream = messages.openStream(dropCalls)
+  const stream = messages.openStream(dropCalls, false)
   let answered = false
   const bytes: Buffer[] = []
   for (const frames of tries) {
@@ -98,7 +98,7 @@ describe('a streamed Messages response as the last of a run', () => {
   })
 
   it('shows text at once and holds what ends it', () => {
-    const stream = messages.openStream(true)
+    const stream = messages.openStream(true, false)
     const frames = [start(), ...textAt(0, 'Hi')].map(frameOf)
     expect(frames.flatMap((frame) => stream.push(frame))).toEqual(frames.map(({ raw }) => raw))
     expect(end().flatMap((event) => stream.push(frameOf(event)))).toEqual([])
@@ -155,7 +155,7 @@ describe('a streamed Messages response as the last of a run', () => {
   })
 
   it('holds text while it may be reasoning or a call, and what follows it, and shows it once it is an answer', () => {
-    const stream = messages.openStream(true)
+    const stream = messages.openStream(true, false)
     stream.push(frameOf(start()))
     const held = [
       ...textAt(0, '<th', 'ink>Let me see', '.</think>'),
@@ -221,7 +221,7 @@ describe('a streamed Messages response without an answer', () => {
 describe('a Messages stream of an agent that ends itself', () => {
   it('changes in nothing but its `message_delta`', () => {
     const events = [start(), ...textAt(0, '<think>'), ...callAt(1), ERROR]
-    const stream = messages.openStream(false)
+    const stream = messages.openStream(false, false)
     const before = [...events, ...end('tool_use')].map(frameOf)
     const bytes = before.flatMap((frame) => stream.push(frame))
     expect(stream.endTry()).toBe(false)

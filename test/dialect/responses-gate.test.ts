@@ -141,7 +141,7 @@ describe('a stream of events whose calls are held', () => {
       const gate = responses.openGate()
       const first = feed(gate, textOf({ calls: CALLS, ...(text ? { text } : {}) }))
       gate.endTry()
-      const [opening, stream] = gate.toAnswer()
+      const [opening, stream] = gate.toAnswer(false)
       const second = feed(stream, textOf({ text: 'It is 42.' }, 2))
       expect(stream.endTry()).toBe(true)
       const { types, ids, response } = received(

@@ -51,7 +51,7 @@ function received(bytes: Buffer) {
 
 /** Feeds one stream per try, as the proxy does: no second try after an answer, the fallback after the last. */
 function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
-  const stream = responses.openStream(dropCalls)
+  const stream = responses.openStream(dropCalls, false)
   let answered = false
   const out: Buffer[] = []
   for (const text of tries) {
@@ -84,7 +84,7 @@ describe('a streamed response as the last of a run', () => {
   })
 
   it('shows text at once and holds what ends it', () => {
-    const stream = responses.openStream(true)
+    const stream = responses.openStream(true, false)
     const frames = eventTexts(eventsOf({ text: 'Hi there' })).map((text) => ({ raw: Buffer.from(text) }))
     const shown = frames.map((frame) => Buffer.concat(stream.push(frame)).toString())
     // The message begins to show with its first words, and with all that came before them.
