@@ -9,6 +9,7 @@ import {
   usedBy,
   usedIn,
 } from './session.ts'
+import { NO_TRIES, type StopTries } from './stop-tries.ts'
 import type { ErrorStreak } from './storm.ts'
 import type { FinalAnswer } from './terminal.ts'
 import { retryOf } from './thread.ts'
@@ -101,6 +102,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       wasIgnored: run.wasIgnored,
       isAnswered: isAnsweredBy(run, request, callsNothing),
       ended: run.ended,
+      stopTries: run.stopTries,
     },
     responses: withNames(thread.responses, ids),
     // Of the window only what a provider states is said.
@@ -224,6 +226,20 @@ export function end(session: Session, request: CountedRequest, answer: FinalAnsw
   })
   // The request for it was one more than there may be, and is none of the session's iterations.
   return isFirst ? uncounted(after) : after
+}
+
+/** Takes note of what became of the request for a run's last answer, where that is not recorded. */
+export function triedToStop(
+  session: Session,
+  request: CountedRequest,
+  change: (tries: StopTries | undefined) => StopTries,
+): { session: Session; tries: StopTries } {
+  let tries = NO_TRIES
+  const after = changeRun(session, request, (run) => {
+    tries = change(run.stopTries)
+    return { ...run, stopTries: tries }
+  })
+  return { session: after, tries }
 }
 
 /**

@@ -62,6 +62,7 @@ function newRun(now: number): Run {
     wasIgnored: undefined,
     isAnswered: undefined,
     ended: undefined,
+    stopTries: undefined,
   }
 }
 
@@ -134,6 +135,7 @@ function runAfter(
     wasIgnored: heed ? heed === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
     ended: run.ended,
+    stopTries: run.stopTries,
   }
 }
 
@@ -278,6 +280,7 @@ export function observe(
       ended: run.ended,
       hasErrors: known?.errors !== undefined,
       storm: storm?.reply,
+      stopTries: run.stopTries,
       hasSaid: known?.hasSaid,
       isLoose: known?.isLoose,
     },

@@ -12,6 +12,7 @@ import type { Reduction, SessionContexts } from './context.ts'
 import type { Guarded } from './guard.ts'
 import type { Hash } from './hash.ts'
 import type { LoopFinding } from './loop-guard.ts'
+import type { StopTries } from './stop-tries.ts'
 import type { ErrorStreak, StormReply } from './storm.ts'
 import type { FinalAnswer } from './terminal.ts'
 import type { CallUsage, Usage } from './usage.ts'
@@ -45,6 +46,8 @@ export interface Run {
   readonly isAnswered?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
   readonly ended?: FinalAnswer | undefined
+  /** Unset until Governor has stopped it in vain. */
+  readonly stopTries?: StopTries | undefined
 }
 
 /** One conversation of a session: sub-agents run side by side under their parent's id. */
@@ -145,6 +148,7 @@ export interface Position extends Bound {
   readonly hasErrors: boolean
   /** What the request gets at once, in a storm of errors. */
   readonly storm?: StormReply | undefined
+  readonly stopTries?: StopTries | undefined
 }
 
 export const NEW_SESSION: Session = {

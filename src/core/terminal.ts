@@ -15,6 +15,8 @@ export interface Terminal {
   readonly terminal_state: TerminalState
   readonly terminal_reason: TerminalReason
   readonly has_final_answer: boolean
+  /** The provider says that it cut the answer off; left out where it does not. */
+  readonly truncated?: true
   readonly budget_used: number
   readonly budget_max: number
   readonly session: string
@@ -67,7 +69,12 @@ export function reasonOf(meter: LimitName): TerminalReason {
 }
 
 /** Completes a limit into what the client is told. A budget is never said to be used beyond its maximum. */
-export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean): Terminal {
+export function terminalOf(
+  limit: Limit,
+  session: string,
+  hasFinalAnswer: boolean,
+  isTruncated = false,
+): Terminal {
   const { meter } = limit
   const reason = limit.reason ?? reasonOf(meter.name)
   const used = rounded(meter)
@@ -75,6 +82,7 @@ export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolea
     terminal_state: STATES[reason],
     terminal_reason: reason,
     has_final_answer: hasFinalAnswer,
+    ...(isTruncated ? { truncated: true } : {}),
     budget_used: meter.max > 0 ? Math.min(used, meter.max) : used,
     budget_max: meter.max,
     session,

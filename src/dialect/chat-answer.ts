@@ -3,15 +3,28 @@ import type { FinalAnswer } from '../core/terminal.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { members, root } from '../json/scan.ts'
 import { dataFrame } from '../sse/frames.ts'
-import { choicesOf, DONE, finishWithoutCalls, hasCalls, saidText, withoutCalls } from './chat-shape.ts'
+import {
+  choicesOf,
+  DONE,
+  finishWithoutCalls,
+  hasCalls,
+  isCutOff,
+  saidText,
+  saysFailure,
+  withoutCalls,
+} from './chat-shape.ts'
 import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 
 export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   const message = answer && choicesOf(answer)[0]?.['message']
-  if (!isObject(message)) return undefined
-  return { text: saidText(message), callsTools: hasCalls(message) }
+  if (!answer || !isObject(message)) return undefined
+  return {
+    text: saidText(message),
+    callsTools: hasCalls(message),
+    end: saysFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
+  }
 }
 
 function rewrittenChoice(choice: Json, change: AnswerChange): Json {
@@ -59,11 +72,12 @@ export function replyInChat(
   createdAt: number,
   statesUsage = false,
 ): OwnReply {
+  const finish = answer.terminal.truncated ? 'length' : 'stop'
   const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model: answer.model }
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
   if (!streams) {
     const message = { role: 'assistant', content: answer.text, refusal: null }
-    const choices = [{ index: 0, message, logprobs: null, finish_reason: 'stop' }]
+    const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }]
     const body = { ...base, object: 'chat.completion', choices, usage, governor: answer.terminal }
     return { contentType: 'application/json', body: Buffer.from(JSON.stringify(body)) }
   }
@@ -75,7 +89,7 @@ export function replyInChat(
     body: Buffer.concat([
       chunk({ choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] }),
       chunk({
-        choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: 'stop' }],
+        choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: finish }],
         governor: answer.terminal,
       }),
       ...(statesUsage ? [chunk({ choices: [], usage })] : []),

@@ -35,5 +35,23 @@ export function finishWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_calls' || reason === 'function_call' ? 'stop' : reason
 }
 
+/** Does a response, or a chunk, say that it failed? Beside OpenRouter's `error` there is Z.ai's `network_error`. */
+export function saysFailure(body: Json): boolean {
+  return (
+    Boolean(body['error']) ||
+    choicesOf(body).some(
+      ({ error, finish_reason: reason }) => Boolean(error) || textOf(reason).endsWith('error'),
+    )
+  )
+}
+
+/** Reasons by which a provider says that it cut the answer off. */
+const CUT_OFF = /length|max_tokens|content_filter/
+
+/** Does a response, or a chunk, say that it was cut off? */
+export function isCutOff(body: Json): boolean {
+  return choicesOf(body).some(({ finish_reason: reason }) => CUT_OFF.test(textOf(reason)))
+}
+
 /** What ends a stream. */
 export const DONE = '[DONE]'

@@ -10,7 +10,7 @@ import {
   withDeltas,
   withoutRole,
 } from './chat-chunk.ts'
-import { choicesOf, DONE, finishWithoutCalls, withoutCalls } from './chat-shape.ts'
+import { choicesOf, DONE, finishWithoutCalls, isCutOff, saysFailure, withoutCalls } from './chat-shape.ts'
 import type { AnswerStream } from './dialect.ts'
 import { addUsage, isObject, type Json, parseObject } from './shape.ts'
 
@@ -41,8 +41,8 @@ export interface Begun {
 /**
  * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
  * reasoning or a written-out tool call, and the end (everything from the first finish reason on) is held until it
- * is known whether there was an answer. Errors, upon which clients throw, are left out. Without `dropCalls` no text is held
- * and nothing is taken out.
+ * is known whether there was an answer. What a provider says of a failure goes as it came, and so does all after it.
+ * Without `dropCalls` no text is held and nothing is taken out.
  */
 export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begun): AnswerStream {
   let envelope = begun?.envelope
@@ -59,6 +59,8 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
   let spent = begun?.usage
   let usage: unknown
   let done: Buffer | undefined
+  let hasSaid = false
+  let hasFailed = false
 
   const bytesOf = (frame: Frame, original: Json, chunk: Json): Buffer => {
     const isRenamed = current > 0 && Array.isArray(chunk['choices'])
@@ -82,6 +84,7 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
   const release = (): Buffer[] => {
     const bytes = heldText === '' ? held : [...separator(), ...held]
     shown += heldText
+    hasSaid ||= bytes.length > 0
     dropHeld()
     return bytes
   }
@@ -94,6 +97,7 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
     if (showing || text === '') {
       const before = text === '' ? [] : separator()
       shown += text
+      hasSaid ||= !saysNothing(withDeltas(chunk, withoutRole))
       return [...before, bytes]
     }
     held.push(bytes)
@@ -117,7 +121,7 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
 
   const providersEnding = (metadata: unknown): Buffer[] => {
     const last = ending.findLast(({ chunk }) => finishes(chunk))
-    // Some providers just stop talking. The client is owed a finish reason, and what it says about the run.
+    // Some providers end without a reason. The client is owed one, and what it says about the run.
     if (!last) return dropCalls ? [ownFinish(metadata)] : []
     return ending.map((entry) => {
       const kept = dropCalls ? withoutChunkCalls(entry.chunk) : entry.chunk
@@ -126,10 +130,21 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
     })
   }
 
+  /** All that is held of a response that failed. */
+  const flush = (): Buffer[] => {
+    const rest = ending.map(({ frame }) => terminated(frame))
+    ending = []
+    return [...release(), ...rest]
+  }
+
   return {
     get hasBegun() {
       return envelope !== undefined
     },
+    get hasSaid() {
+      return hasSaid
+    },
+    abandon: flush,
     get text() {
       return begun?.text ? [begun.text, shown].filter((text) => text !== '').join('\n\n') : shown
     },
@@ -138,16 +153,20 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
       const data = dataOf(frame)
       if (data?.trim() === DONE) {
         done = terminated(frame)
-        return []
+        return hasFailed ? [done] : []
       }
       const chunk = data === undefined ? undefined : parseObject(data)
       // What broke off says nothing, and would spoil what comes after it.
-      if (!chunk) return dropCalls && !isWhole(frame) ? [] : [frame.raw]
+      if (!chunk && dropCalls && !isWhole(frame)) return []
+      if (!chunk) {
+        hasSaid = true
+        return [frame.raw]
+      }
       // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
       if (choicesOf(chunk).length > 0) envelope ??= envelopeOf(chunk)
       if (isObject(chunk['usage'])) usage = chunk['usage']
-      // A stop is never an error: what was said until here, or the next try, is the answer.
-      if (dropCalls && chunk['error']) return []
+      hasFailed ||= saysFailure(chunk)
+      if (hasFailed) return [...flush(), terminated(frame)]
       if (ending.length === 0 && !finishes(chunk)) return show(frame, chunk)
       ending.push({ frame, chunk })
       return []
@@ -160,17 +179,22 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
       tries++
       spent = addUsage(spent, usage)
       usage = undefined
+      if (hasFailed || !(done || ending.some(({ chunk }) => finishes(chunk)))) return 'broken'
       if (!answered && dropCalls) {
         dropHeld()
         ending = []
+        done = undefined
       }
-      return answered
+      return answered ? 'answered' : 'silent'
     },
     finish(terminalFor, fallback) {
       const endText = ending.map(({ chunk }) => addedText(chunk)).join('')
       const out = release()
       const answered = isRealAnswer(shown + endText, isJson)
-      const metadata = terminalFor(answered)
+      const metadata = terminalFor(
+        answered,
+        ending.some(({ chunk }) => isCutOff(chunk)),
+      )
       if (endText !== '' || (!answered && fallback !== undefined)) out.push(...separator())
       shown += endText
       if (answered || fallback === undefined) out.push(...providersEnding(metadata))

@@ -105,10 +105,17 @@ export interface BoundReasoning {
   loosen(body: Buffer): Loosening | undefined
 }
 
+/** How a response ended: `truncated`, as its provider cut it off; `failed`, as the provider says that something went wrong. */
+export type AnswerEnd = 'complete' | 'truncated' | 'failed'
+
+/** The terminal state of a run, once it is known what its last response brought. */
+export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Terminal
+
 /** A whole (not streamed) model response. */
 export interface ReadAnswer {
   readonly text: string
   readonly callsTools: boolean
+  readonly end: AnswerEnd
   /** The response as its provider may keep it. */
   readonly held?: HeldCalls | undefined
 }
@@ -131,12 +138,19 @@ export interface AnswerChange {
 export interface AnswerStream {
   /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
-  /** The current upstream response is over; true when it left real text. */
-  endTry(): boolean
+  /**
+   * The current upstream response is over: `answered`, it left real text; `silent`, it is whole and left none; `broken`,
+   * it ended in an error or without an end, and what the client has got is all there is.
+   */
+  endTry(): 'answered' | 'silent' | 'broken'
   /** Closes the client's stream. `fallback` is the text to give where no real text came. */
-  finish(terminal: (hasFinalAnswer: boolean) => Terminal, fallback: string | undefined): Buffer[]
+  finish(terminal: TerminalFor, fallback: string | undefined): Buffer[]
+  /** What is still held of a response that is broken. */
+  abandon(): Buffer[]
   /** The client has got the beginning of a response, so that this one has to be ended. */
   readonly hasBegun: boolean
+  /** Something was returned that is more than the beginning of a response: another reply can't take its place. */
+  readonly hasSaid: boolean
   /** All the text that went to the client. */
   readonly text: string
   /** The newest response as its provider may keep it, with the calls that were taken out. */

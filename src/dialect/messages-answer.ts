@@ -3,7 +3,7 @@ import type { FinalAnswer } from '../core/terminal.ts'
 import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
 import { event, textEvents } from './messages-events.ts'
 import { readMessageCalls } from './messages-held.ts'
-import { answerText, contentOf, isCall, stopWithoutCalls, withMembers } from './messages-shape.ts'
+import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls, withMembers } from './messages-shape.ts'
 import { type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 
 export function readMessage(body: Buffer): ReadAnswer | undefined {
@@ -13,6 +13,7 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
   return {
     text: answerText(content),
     callsTools: content.some(isCall),
+    end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete',
     held: readMessageCalls(body),
   }
 }
@@ -47,13 +48,14 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
 /** The response that Governor makes itself. */
 export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): OwnReply {
   const { text, model, terminal: governor } = answer
+  const reason = governor.truncated ? 'max_tokens' : 'end_turn'
   const message = {
     id: answer.id ?? `msg_${id}`,
     type: 'message',
     role: 'assistant',
     model,
     content: text === '' ? [] : [{ type: 'text', text }],
-    stop_reason: 'end_turn',
+    stop_reason: reason,
     stop_sequence: null,
     usage: { input_tokens: 0, output_tokens: 0 },
   }
@@ -67,7 +69,7 @@ export function replyInMessages(answer: FinalAnswer, streams: boolean, id: strin
       ...(text === '' ? [] : textEvents(0, text)),
       event({
         type: 'message_delta',
-        delta: { stop_reason: 'end_turn', stop_sequence: null },
+        delta: { stop_reason: reason, stop_sequence: null },
         usage: { output_tokens: 0 },
         governor,
       }),

@@ -27,6 +27,11 @@ export function stopWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_use' || reason === 'pause_turn' ? 'end_turn' : reason
 }
 
+/** Does a stop reason say that the answer was cut off? */
+export function isCutOff(reason: unknown): boolean {
+  return reason === 'max_tokens' || reason === 'model_context_window_exceeded'
+}
+
 /** The usage of a response that was streamed: what its start said, and what later events said more exactly. */
 export function laterUsage(start: unknown, later: unknown): unknown {
   if (!isObject(start) || !isObject(later)) return isObject(later) ? later : start

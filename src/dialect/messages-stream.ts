@@ -4,7 +4,7 @@ import { isWhole, terminated } from '../sse/frames.ts'
 import type { AnswerStream } from './dialect.ts'
 import { type Blocks, changed, createBlocks, event, eventOf, type MessagesEvent } from './messages-events.ts'
 import { assembled, createAssembly } from './messages-held.ts'
-import { isCall, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
+import { isCall, isCutOff, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
 import { addUsage, isObject, type Json, textOf } from './shape.ts'
 
 /** The text that an event adds to a block. */
@@ -27,7 +27,8 @@ export interface Begun {
 /**
  * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
  * reasoning or a written-out tool call, and the end (from `message_delta` on) is held until it is known whether there was
- * an answer. Without `dropCalls` no text is held and nothing is taken out.
+ * an answer. An error goes as it came, and so does all after it. Without `dropCalls` no text is held and nothing is taken
+ * out.
  */
 export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: Begun): AnswerStream {
   const blocks = begun?.blocks ?? createBlocks()
@@ -45,6 +46,8 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
   /** Of the tries that are over, and of the current one. */
   let spent = begun?.usage
   let usage: unknown
+  let hasSaid = false
+  let hasFailed = false
 
   const dropHeld = () => {
     held = []
@@ -54,6 +57,7 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
   const release = (): Buffer[] => {
     const bytes = held.map((entry) => blocks.place(entry))
     shown += heldText
+    hasSaid ||= bytes.length > 0
     dropHeld()
     return bytes
   }
@@ -64,6 +68,7 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
     const opensText = type === 'content_block_start' && isObject(block) && block['type'] === 'text'
     if (showing || (held.length === 0 && !opensText)) {
       shown += text
+      hasSaid = true
       return [blocks.place(entry)]
     }
     held.push(entry)
@@ -105,11 +110,18 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
         ending.push(entry)
         return []
       case 'error':
-        // A stopped run ends with an answer or with the fallback, never with an error.
-        return dropCalls ? [] : [terminated(frame)]
+        hasFailed = true
+        return [...flush(), terminated(frame)]
       default:
         return [frame.raw]
     }
+  }
+
+  /** All that is held of a response that failed. */
+  const flush = (): Buffer[] => {
+    const rest = ending.map(({ frame }) => terminated(frame))
+    ending = []
+    return [...release(), ...rest]
   }
 
   const ownEnding = (metadata: unknown): Buffer[] => [
@@ -142,20 +154,28 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
     })
   }
 
+  const lastDelta = (): MessagesEvent | undefined =>
+    ending.findLast(({ data }) => data['type'] === 'message_delta')
+
   const providersEnding = (metadata: unknown): Buffer[] => {
-    const last = ending.findLast(({ data }) => data['type'] === 'message_delta')
-    if (!last) return dropCalls ? ownEnding(metadata) : ending.map(({ frame }) => terminated(frame))
-    const bytes = ending.map((entry) =>
-      entry === last ? finalDelta(entry, metadata) : terminated(entry.frame),
-    )
-    const isComplete = ending.at(-1)?.data['type'] === 'message_stop'
-    return isComplete || !dropCalls ? bytes : [...bytes, event({ type: 'message_stop' })]
+    const last = lastDelta()
+    if (!last && dropCalls) return ownEnding(metadata)
+    return ending.map((entry) => (entry === last ? finalDelta(entry, metadata) : terminated(entry.frame)))
+  }
+
+  const isTruncated = (): boolean => {
+    const delta = lastDelta()?.data['delta']
+    return isObject(delta) && isCutOff(delta['stop_reason'])
   }
 
   return {
     get hasBegun() {
       return hasBegun
     },
+    get hasSaid() {
+      return hasSaid
+    },
+    abandon: flush,
     get text() {
       return shown
     },
@@ -163,27 +183,31 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
       return newest && assembled(newest.id, newest.assembly)
     },
     push(frame) {
+      if (hasFailed) return [frame.raw]
       const entry = eventOf(frame)
       if (entry) return take(entry)
       // What broke off says nothing, and would spoil what comes after it.
-      return dropCalls && !isWhole(frame) ? [] : [frame.raw]
+      if (dropCalls && !isWhole(frame)) return []
+      hasSaid = true
+      return [frame.raw]
     },
     endTry() {
       const answered = isRealAnswer(shown + heldText, isJson)
       tries++
       spent = addUsage(spent, usage)
       usage = undefined
+      dropped.clear()
+      if (hasFailed || ending.at(-1)?.data['type'] !== 'message_stop') return 'broken'
       if (!answered && dropCalls) {
         dropHeld()
         ending = []
       }
-      dropped.clear()
-      return answered
+      return answered ? 'answered' : 'silent'
     },
     finish(terminalFor, fallback) {
       const out = release()
       const answered = isRealAnswer(shown, isJson)
-      const metadata = terminalFor(answered)
+      const metadata = terminalFor(answered, isTruncated())
       if (dropCalls) out.push(...blocks.close())
       if (!hasBegun && dropCalls) out.unshift(ownStart())
       if (answered || fallback === undefined) return [...out, ...providersEnding(metadata)]

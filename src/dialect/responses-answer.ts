@@ -2,7 +2,7 @@
 import type { FinalAnswer } from '../core/terminal.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { members, root } from '../json/scan.ts'
-import type { AnswerChange, OwnReply, ReadAnswer } from './dialect.ts'
+import type { AnswerChange, AnswerEnd, OwnReply, ReadAnswer } from './dialect.ts'
 import { eventFrame, messageEvents } from './responses-events.ts'
 import {
   COMPLETED,
@@ -12,7 +12,14 @@ import {
   textOfOutputItems,
   withoutCallItems,
 } from './responses-shape.ts'
-import { type Json, objectsIn, objectsOf, parseObject, summedUsage, textOf } from './shape.ts'
+import { isObject, type Json, objectsIn, objectsOf, parseObject, summedUsage, textOf } from './shape.ts'
+
+/** A response that is still under way is no answer either. */
+function endOf({ status, error }: Json): AnswerEnd {
+  if (isObject(error)) return 'failed'
+  if (status === 'incomplete') return 'truncated'
+  return status === undefined || status === 'completed' ? 'complete' : 'failed'
+}
 
 export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
@@ -21,6 +28,7 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   return {
     text: textOfOutputItems(output),
     callsTools: output.some(isClientCall),
+    end: endOf(response),
     held: heldOf(response['id'], output),
   }
 }
@@ -28,8 +36,7 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   const response = parseObject(body.toString('utf8')) ?? {}
   const output = objectsOf(response['output'])
-  const isWhole = response['status'] === 'completed'
-  const mustDrop = change.dropCalls && (output.some(isClientCall) || !isWhole)
+  const mustDrop = change.dropCalls && output.some(isClientCall)
   if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
     // Nothing but the terminal state to add: the provider's bytes stay as they are.
     const object = root(body)
@@ -42,7 +49,7 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   return Buffer.from(
     JSON.stringify({
       ...response,
-      ...(change.dropCalls ? COMPLETED : {}),
+      ...(change.dropCalls && !change.terminal.truncated ? COMPLETED : {}),
       output: own ? [own] : kept,
       // Some providers add what SDKs only compute.
       ...('output_text' in response ? { output_text: change.text ?? textOfOutputItems(kept) } : {}),
@@ -72,15 +79,17 @@ export function replyInResponses(
   id: string,
   createdAt: number,
 ): OwnReply {
+  const isTruncated = answer.terminal.truncated === true
+  const status = isTruncated ? 'incomplete' : 'completed'
   const base: Json = {
     // One that the provider knows, where there is one: the client may go on from it.
     id: answer.id ?? `resp_${id}`,
     object: 'response',
     created_at: Math.floor(createdAt / 1000),
-    status: 'completed',
+    status,
     background: false,
     error: null,
-    incomplete_details: null,
+    incomplete_details: isTruncated ? { reason: 'max_output_tokens' } : null,
     instructions: null,
     max_output_tokens: null,
     metadata: {},
@@ -107,7 +116,7 @@ export function replyInResponses(
     { type: 'response.created', response: begun },
     { type: 'response.in_progress', response: begun },
     ...messageEvents(item, answer.text, 0),
-    { type: 'response.completed', response: whole },
+    { type: `response.${status}`, response: whole },
   ]
   return {
     contentType: 'text/event-stream; charset=utf-8',

@@ -68,8 +68,8 @@ function addedText(event: Json): string {
 
 /**
  * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
- * reasoning or a written-out tool call, and the end is held until it is known whether there was an answer. Without
- * `dropCalls` no text is held and nothing is taken out. Places in the output and sequence numbers follow from what the
+ * reasoning or a written-out tool call, and the end is held until it is known whether there was an answer. A failure goes as
+ * it came, and so does all after it. Without `dropCalls` no text is held and nothing is taken out. Places in the output and sequence numbers follow from what the
  * client gets.
  */
 export function openResponsesStream(
@@ -98,6 +98,8 @@ export function openResponsesStream(
   let spent: unknown = begun.usage
   let usage: unknown
   let done: Buffer | undefined
+  let hasSaid = false
+  let hasFailed = false
   let isNumbered = begun.number !== undefined
   let number: number | undefined = begun.number
 
@@ -120,6 +122,7 @@ export function openResponsesStream(
   const release = (): Buffer[] => {
     const bytes = held.map(bytesOf)
     shown += heldText
+    hasSaid ||= bytes.length > 0
     held = []
     heldText = ''
     heldSlots = 0
@@ -167,6 +170,7 @@ export function openResponsesStream(
     }
     if (showing || (held.length === 0 && slot?.item['type'] !== 'message')) {
       shown += text
+      hasSaid = true
       return [bytesOf(piece)]
     }
     held.push(piece)
@@ -180,25 +184,29 @@ export function openResponsesStream(
     const { frame, event } = ending ?? { frame: undefined, event: {} as Json }
     const response = responseOf(event)
     const isNext = number === undefined || event['sequence_number'] === number + 1
-    const isAsCame = !changed && tries === 1 && response['status'] === 'completed'
-    if (!frame || !isNext || (dropCalls && !isAsCame)) return completed(response, metadata)
+    const isAsCame = !changed && tries === 1 && (isTruncated() || response['status'] === 'completed')
+    if (!frame || !isNext || (dropCalls && !isAsCame)) return ended(response, metadata)
     const data = Buffer.from(dataOf(frame) ?? '')
     const span = member(members(data, root(data)), 'response')?.value
     const governor = span && setMember(span, members(data, span), 'governor', JSON.stringify(metadata))
     return withData(frame, applyEdits(data, governor ? [governor] : []).toString('utf8'))
   }
 
-  const completed = (last: Json, metadata: unknown): Buffer => {
+  const isTruncated = (): boolean => ending?.event['type'] === 'response.incomplete'
+
+  const ended = (last: Json, metadata: unknown): Buffer => {
     const total = tries > 1 || begun.usage !== undefined ? spent : (last['usage'] ?? spent)
     const response: Json = {
       ...told,
       ...last,
-      ...COMPLETED,
+      ...(isTruncated() ? {} : COMPLETED),
       output: slots.map(({ item }) => item),
       ...(total === undefined ? {} : { usage: total }),
       governor: metadata,
     }
-    return Buffer.concat(own([{ type: 'response.completed', response }]))
+    return Buffer.concat(
+      own([{ type: isTruncated() ? 'response.incomplete' : 'response.completed', response }]),
+    )
   }
 
   /** Items that were begun and not done, as a provider that fails leaves them. */
@@ -228,6 +236,10 @@ export function openResponsesStream(
     get hasBegun() {
       return opened !== undefined
     },
+    get hasSaid() {
+      return hasSaid
+    },
+    abandon: release,
     get held() {
       return heldOf(told['id'], dropped)
     },
@@ -236,13 +248,18 @@ export function openResponsesStream(
     },
     push(frame) {
       const data = dataOf(frame)
+      if (hasFailed) return [frame.raw]
       if (data?.trim() === DONE) {
         done = terminated(frame)
         return []
       }
       const event = data === undefined ? undefined : parseObject(data)
       // What broke off says nothing, and would spoil what comes after it.
-      if (!event) return dropCalls && !isWhole(frame) ? [] : [frame.raw]
+      if (!event && dropCalls && !isWhole(frame)) return []
+      if (!event) {
+        hasSaid = true
+        return [frame.raw]
+      }
       isNumbered ||= typeof event['sequence_number'] === 'number'
       const response = responseOf(event)
       if (isObject(response['usage'])) usage = response['usage']
@@ -261,8 +278,8 @@ export function openResponsesStream(
           return []
         case 'response.failed':
         case 'error':
-          // A stop is never an error: what was said until here, or the next try, is the answer.
-          return dropCalls ? [] : [frame.raw]
+          hasFailed = true
+          return [...release(), changed ? bytesOf({ frame, original: event, event }) : terminated(frame)]
         default:
       }
       if (!('output_index' in event)) return [bytesOf({ frame, original: event, event })]
@@ -279,17 +296,18 @@ export function openResponsesStream(
       spent = addUsage(spent, usage)
       usage = undefined
       places = new Map()
+      if (hasFailed || !ending) return 'broken'
       if (!answered && dropCalls) {
         dropHeld()
         ending = undefined
       }
-      return answered
+      return answered ? 'answered' : 'silent'
     },
     finish(terminalFor, fallback) {
       const out = release()
       const untold = shown === '' ? endText() : ''
       const answered = isRealAnswer(shown + untold, isJson)
-      const metadata = terminalFor(answered)
+      const metadata = terminalFor(answered, isTruncated())
       if (!dropCalls) {
         if (ending) out.push(providersEnding(metadata))
       } else {

@@ -1,7 +1,9 @@
 /** What one or two upstream responses bring for a run that is over, made into one response for the client. */
 import { once } from 'node:events'
+import { Readable } from 'node:stream'
 import { isRealAnswer } from '../core/answer.ts'
 import { NOT_EXECUTED } from '../core/loop-notice.ts'
+import { isLastTry, withTruncated } from '../core/stop-tries.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type {
   AnswerStream,
@@ -11,9 +13,11 @@ import type {
   OwnReply,
   ReadAnswer,
   RefusedRound,
+  TerminalFor,
 } from '../dialect/dialect.ts'
-import { createFrameReader } from '../sse/frames.ts'
+import { createFrameReader, type Frame } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
+import { returnIteration } from './forward.ts'
 import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from './headers.ts'
 import { type Incoming, plainBody, readUpTo } from './incoming.ts'
 import type { Judgement } from './judge.ts'
@@ -39,7 +43,7 @@ export interface Ending {
   readonly fallback: string
   /** The client asked for an object in JSON. */
   readonly isJson: boolean
-  readonly terminal: (hasFinalAnswer: boolean) => Terminal
+  readonly terminal: TerminalFor
   /** Responses of which a stream has begun with the first, and whose calls were all refused. */
   readonly rounds?: readonly RefusedRound[]
 }
@@ -75,168 +79,219 @@ export function rewrittenHeaders(head: Head): string[] {
   return withoutBodyFields(responseHeaders(head.headers))
 }
 
-/** A response that was not streamed; `answer` is unset where it is none of its dialect. */
+/** A response that was not streamed. */
 interface Whole {
   readonly head: Head
   readonly body: Buffer
-  readonly answer: ReadAnswer | undefined
+  readonly answer: ReadAnswer
 }
 
-interface Answer {
-  /** Something was received for the client: from here on it gets an answer, whatever else goes wrong. */
-  readonly hasBegun: boolean
-  /** Takes one response; true when it holds an answer. */
-  take(incoming: Incoming): Promise<boolean>
+/** What one response brought: an answer; none; or all that the client gets, `failed` where that is but a failure. */
+type Taken = 'answered' | 'silent' | 'given' | 'failed'
+
+export interface Answer {
+  /** The client has got something: nothing else can take its place any more. */
+  readonly isShown: boolean
+  take(incoming: Incoming): Promise<Taken>
   complete(): Promise<void>
-  giveFallback(): Promise<void>
+  /** `isRecorded`: the model has no answer, so that the run need not ask again. */
+  giveFallback(isRecorded: boolean): Promise<void>
 }
 
 /** What the client has got, or is to get, of responses before: a stream that is open, or whole bodies. */
 export interface BegunAnswer {
-  readonly stream?: AnswerStream
+  readonly stream?: {
+    readonly answer: AnswerStream
+    readonly head: Head
+    /** What stands before its next bytes. */
+    readonly opening: readonly Buffer[]
+    /** The client has the head. */
+    readonly isShown: boolean
+  }
   /** The newest whole body, and those before it. */
   readonly whole?: { readonly head: Head; readonly body: Buffer }
   readonly earlier: readonly Buffer[]
   readonly text: string
 }
 
+/** So many bytes of a stream may stand before its first word. */
+const MAX_OPENING = 65_536
+
+/** The client's stream: what it begins with is held until the model says something, as another reply may take its place. */
+function createShow({ trip, ownAtEnd }: Ending, begun: BegunAnswer['stream']) {
+  let head = begun?.head
+  let isShown = begun?.isShown === true
+  let opening = [...(begun?.opening ?? [])]
+  let length = 0
+  return {
+    get isShown() {
+      return isShown
+    },
+    begin(first: Head): void {
+      head ??= first
+    },
+    async show(chunks: readonly Buffer[], isLast: boolean, own = ownAtEnd): Promise<void> {
+      for (const chunk of chunks) length += chunk.length
+      opening.push(...chunks)
+      if (!head || !(isLast || length > MAX_OPENING)) return
+      if (!isShown) writeHead(trip.response, head, rewrittenHeaders(head), own)
+      isShown = true
+      const bytes = opening
+      opening = []
+      await write(trip, bytes)
+    },
+  }
+}
+
 /** Collects what one or two upstream responses bring into one response for the client. */
 export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
   const { trip, dialect, judgement, ownAtEnd: own, isStop, isJson, fallback, terminal, context } = ending
-  let { stream } = begun
-  let whole: Whole | undefined = begun.whole && {
-    ...begun.whole,
-    answer: dialect.readAnswer(begun.whole.body),
-  }
+  const shown = createShow(ending, begun.stream)
+  let stream = begun.stream?.answer
+  const before = begun.whole && dialect.readAnswer(begun.whole.body)
+  let whole: Whole | undefined = begun.whole && before && { ...begun.whole, answer: before }
   let earlier = [...begun.earlier]
   /** What the streams of the last answer called. */
   const tries: HeldCalls[] = []
 
-  const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
-    if (!stream) {
-      stream = dialect.openStream(isStop, isJson)
-      writeHead(trip.response, incoming.head, rewrittenHeaders(incoming.head), own)
-      trip.response.flushHeaders()
-    }
+  const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<Taken> => {
+    stream ??= dialect.openStream(isStop, isJson)
+    const open = stream
+    shown.begin(incoming.head)
+    const show = (frame: Frame) => shown.show(open.push(frame), shown.isShown || open.hasSaid)
     const reader = createFrameReader()
-    for await (const chunk of plain) {
-      for (const frame of reader.push(chunk)) await write(trip, stream.push(frame))
+    for await (const chunk of plain) for (const frame of reader.push(chunk)) await show(frame)
+    for (const frame of reader.end()) await show(frame)
+    const end = open.endTry()
+    if (end === 'broken') {
+      // What came is all there is: an answer that broke off must not pass for a whole one.
+      returnIteration(judgement)
+      const taken = shown.isShown ? 'given' : 'failed'
+      await shown.show(open.abandon(), true, ending.own)
+      trip.response.end()
+      return taken
     }
-    for (const frame of reader.end()) await write(trip, stream.push(frame))
-    const isAnswer = stream.endTry()
-    if (stream.held) tries.push(stream.held)
+    if (open.held) tries.push(open.held)
     // An agent that ends itself gets what the model said, an answer or not.
-    return isAnswer || !isStop
+    return isStop ? end : 'answered'
   }
 
-  const takeWhole = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<boolean> => {
+  const takeWhole = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<Taken> => {
+    const { head } = incoming
     const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody)
     if (rest && isStop) {
       incoming.body.destroy()
-      return false
+      return 'silent'
     }
     if (rest) {
       // What can't be read can't be completed: the response to an agent's own request goes out as it came.
-      await passOn(trip, incoming.head, rewrittenHeaders(incoming.head), own, rest, [body])
-      return true
+      await passOn(trip, head, rewrittenHeaders(head), own, rest, [body])
+      return 'given'
     }
     const answer = dialect.readAnswer(body)
+    if (!answer || answer.end === 'failed') {
+      returnIteration(judgement)
+      await passOn(trip, head, rewrittenHeaders(head), ending.own, Readable.from([]), [body])
+      return 'failed'
+    }
     if (whole) earlier = [...earlier, whole.body]
-    whole = { head: incoming.head, body, answer }
-    return !isStop || (answer !== undefined && isRealAnswer(answer.text, isJson))
+    whole = { head, body, answer }
+    return isStop && !isRealAnswer(answer.text, isJson) ? 'silent' : 'answered'
   }
 
   const record = async (
     text: string,
-    hasFinalAnswer: boolean,
+    ended: Terminal,
+    isRecorded: boolean,
     id?: string,
     held?: HeldCalls,
   ): Promise<void> => {
-    const by = isStop ? (hasFinalAnswer ? 'model' : 'fallback') : 'agent'
-    const { terminal_reason: reason, session } = terminal(hasFinalAnswer)
+    const { terminal_reason: reason, session } = ended
+    const by = !isStop ? 'agent' : ended.has_final_answer ? 'model' : 'fallback'
     const loop = reason === 'loop_guard' ? own['x-governor-loop'] : undefined
     context.emit({ kind: 'stopped', reason, by, session })
     if (!isStop) return
     const answer: FinalAnswer = {
       text: text.slice(0, MAX_RECORDED),
       model: judgement.request.conversation.model,
-      terminal: terminal(hasFinalAnswer),
+      terminal: ended,
       ...(id === undefined ? {} : { id }),
       ...(loop === undefined ? {} : { loop }),
     }
-    await judgement.remembered.end(answer).catch(() => undefined)
+    // Half an answer is not to be repeated: who asks again may get all of it.
+    const isHalf = ended.truncated && !isLastTry(await judgement.remembered.triedToStop(withTruncated))
+    if (isHalf || !isRecorded) returnIteration(judgement)
+    else await judgement.remembered.end(answer).catch(() => undefined)
     if (stream) return settleStream(context, judgement, ending.rounds ?? [], tries)
     if (!held || held.calls.length === 0) return
     const results = held.calls.map(() => NOT_EXECUTED)
     await oweResults(context, judgement, { held, results }, new Set(results.keys()))
   }
 
-  const finishStream = async (open: AnswerStream, text: string | undefined): Promise<void> => {
-    let hasFinalAnswer = false
-    const last = open.finish((answered) => {
-      hasFinalAnswer = answered
-      return terminal(answered)
+  const finishStream = async (open: AnswerStream, text?: string, isRecorded = true): Promise<void> => {
+    let ended = terminal(false)
+    const last = open.finish((...brought) => {
+      ended = terminal(...brought)
+      return ended
     }, text)
     // Where no last answer came, the provider knows the response before it.
-    await record(open.text, hasFinalAnswer, open.held?.id ?? ending.rounds?.at(-1)?.held.id)
-    await write(trip, last)
+    await record(open.text, ended, isRecorded, open.held?.id ?? ending.rounds?.at(-1)?.held.id)
+    await shown.show(last, true)
     trip.response.end()
   }
 
-  const finishWhole = async ({ head, body, answer }: Whole, text: string | undefined): Promise<void> => {
-    const hasFinalAnswer = text === undefined && answer !== undefined && isRealAnswer(answer.text, isJson)
-    const said = text ?? answer?.text ?? ''
+  const finishWhole = async (last: Whole, text?: string, isRecorded = true): Promise<void> => {
+    const { head, body, answer } = last
+    const hasFinalAnswer = text === undefined && isRealAnswer(answer.text, isJson)
+    const ended = terminal(hasFinalAnswer, text === undefined && answer.end === 'truncated')
+    const said = text ?? answer.text
     const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
-    await record(wholeText ?? said, hasFinalAnswer, answer?.held?.id, answer?.held)
-    // What is no response of this dialect can't be completed, and goes out as it came.
-    const rewritten = answer
-      ? dialect.writeAnswer(body, {
-          terminal: terminal(hasFinalAnswer),
-          dropCalls: isStop,
-          earlier,
-          ...(wholeText === undefined ? {} : { text: wholeText }),
-        })
-      : body
+    await record(wholeText ?? said, ended, isRecorded, answer.held?.id, answer.held)
+    const rewritten = dialect.writeAnswer(body, {
+      terminal: ended,
+      dropCalls: isStop,
+      earlier,
+      ...(wholeText === undefined ? {} : { text: wholeText }),
+    })
     const headers = [...rewrittenHeaders(head), 'content-length', String(rewritten.length)]
     writeHead(trip.response, head, headers, own)
     trip.response.end(rewritten)
   }
 
   return {
-    get hasBegun() {
-      return stream !== undefined || whole !== undefined
+    get isShown() {
+      return shown.isShown
     },
     async take(incoming) {
       const plain = plainBody(incoming)
       if (!plain && !isStop) {
         await passOn(trip, incoming.head, responseHeaders(incoming.head.headers), own, incoming.body)
-        return true
+        return 'given'
       }
       if (!plain) {
         incoming.body.destroy()
-        return false
+        return 'silent'
       }
       if (isEventStream(incoming.head.headers)) return takeStream(incoming, plain)
       if (stream) {
         incoming.body.destroy()
-        return false
+        return 'silent'
       }
       return takeWhole(incoming, plain)
     },
     async complete() {
-      if (stream) await finishStream(stream, undefined)
-      else if (whole) await finishWhole(whole, undefined)
+      if (stream) await finishStream(stream)
+      else if (whole) await finishWhole(whole)
     },
-    async giveFallback() {
-      if (stream?.hasBegun) return finishStream(stream, fallback)
-      if (!stream && whole?.answer) return finishWhole(whole, fallback)
+    async giveFallback(isRecorded) {
+      if (stream?.hasBegun) return finishStream(stream, fallback, isRecorded)
+      if (!stream && whole) return finishWhole(whole, fallback, isRecorded)
       const id = await standIn(context, judgement)
-      await record(fallback, false, id)
-      if (!stream) return sendFallback(ending, id)
+      await record(fallback, terminal(false), isRecorded, id)
+      if (!shown.isShown) return sendFallback(ending, id)
       // Streams without a response: what clients read strictly must have a beginning.
-      await write(trip, [
-        ownReply(context, dialect, fallbackAnswer(ending, id), judgement.request, true).body,
-      ])
+      const { body } = ownReply(context, dialect, fallbackAnswer(ending, id), judgement.request, true)
+      await shown.show([body], true)
       trip.response.end()
     },
   }

@@ -10,7 +10,7 @@ import type { Refused } from '../core/guard.ts'
 import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop-notice.ts'
 import { fill } from '../core/notice.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
-import type { HeldCalls, RefusedRound } from '../dialect/dialect.ts'
+import type { HeldCalls, RefusedRound, TerminalFor } from '../dialect/dialect.ts'
 import { formatIn } from '../dialect/format.ts'
 import type { Edit } from '../json/edit.ts'
 import { type Ending, passOn } from './answer.ts'
@@ -231,7 +231,8 @@ function endRun(
     meter: { name: 'iterations', used: position.iteration, max: policy.enabled ? policy.run.iterations : 0 },
     reason: 'loop_guard',
   }
-  const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)
+  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
+    terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer, isTruncated)
   const own = { ...guarding.own, 'x-governor-verdict': 'stop' }
   trip.ended('stop')
   const ending: Ending = {

@@ -1,10 +1,19 @@
 /** The last answer of a run: asked for without tools, and kept for a client that loses it. */
+import { isHopeless, NO_TRIES, withFailure } from '../core/stop-tries.ts'
 import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
-import type { ToolBan } from '../dialect/dialect.ts'
+import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
 import { formatIn } from '../dialect/format.ts'
 import type { Edit } from '../json/edit.ts'
-import { type BegunAnswer, createAnswer, type Ending, passOn, sendFallback, sendOwn } from './answer.ts'
+import {
+  type Answer,
+  type BegunAnswer,
+  createAnswer,
+  type Ending,
+  passOn,
+  sendFallback,
+  sendOwn,
+} from './answer.ts'
 import { tapFor } from './bill.ts'
 import type { ProxyContext } from './context.ts'
 import {
@@ -23,7 +32,7 @@ import { type Incoming, open, UpstreamFailed, uncoded } from './incoming.ts'
 import type { Judgement } from './judge.ts'
 import type { OwnHeaders } from './reply.ts'
 import { faultOf, type Trip } from './trip.ts'
-import type { UpstreamCall } from './upstream.ts'
+import type { Head, UpstreamCall } from './upstream.ts'
 
 /** One way to ask for the last answer. */
 export interface Form {
@@ -57,7 +66,8 @@ export async function answerLast(
   const limit: Limit = isStop
     ? verdict.limit
     : { meter: { name: 'iterations', used: position.iteration, max: policy.run.iterations } }
-  const terminal = (hasFinalAnswer: boolean) => terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer)
+  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
+    terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer, isTruncated)
   const ending: Ending = {
     context,
     trip,
@@ -140,51 +150,89 @@ function ownForms({ context, trip, judgement }: Ending, call: UpstreamCall, byte
     : [{ call: withEdits(call, bytes, announcing), announces: true }, own]
 }
 
+/** Does a status say that this form of the request is not taken, and another may be? */
+function isRefusedForm({ status, overflow }: Head): boolean {
+  return !overflow && (status === 400 || status === 404 || status === 422)
+}
+
+/** The forms that the provider has not failed on in this run, unless it has failed on all. */
+function formsLeft({ judgement }: Ending, forms: readonly Form[]): readonly Form[] {
+  const failed = judgement.position.stopTries?.failedForms ?? []
+  const left = forms.filter((form) => !failed.includes(nameOf(form)))
+  return left.length > 0 ? left : forms
+}
+
+function nameOf({ ban, channel, announces }: Form): string {
+  return [ban, channel, announces ? 'announced' : ''].join(' ')
+}
+
 /** Goes through the forms until one brings an answer. */
 export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunAnswer): Promise<void> {
+  const { judgement, isStop } = ending
   const answer = createAnswer(ending, begun)
   let refused: { form: Form; status: number } | undefined
   let answers = 0
-  for (const form of forms) {
+  const left = formsLeft(ending, forms)
+  for (const form of left) {
     if (answers === MAX_ANSWERS) break
-    const incoming = await openNext(ending, form, answer.hasBegun)
-    if (!incoming) break
-    const { status } = incoming.head
-    const mayGoOn = mayBeRefusal(incoming.head, form.ban === 'choice_none')
-    if (mayGoOn && (ending.isStop || form !== forms.at(-1))) {
-      refused = { form, status }
+    const incoming = await openForm(ending, form)
+    if (!incoming) return answer.giveFallback(true)
+    const { head } = incoming
+    const isRefused = isStop ? isRefusedForm(head) : mayBeRefusal(head) && form !== left.at(-1)
+    if (isRefused) {
+      refused = { form, status: head.status }
       incoming.body.destroy()
       continue
     }
-    if (status !== 200) {
-      if (answer.hasBegun) break
-      returnIteration(ending.judgement)
-      // A provider's error is the provider's to tell.
-      return passOn(
-        ending.trip,
-        incoming.head,
-        responseHeaders(incoming.head.headers),
-        ending.own,
-        incoming.body,
-      )
-    }
+    if (head.status !== 200) return passFailure(ending, answer, form, incoming)
     if (refused) blameFor(ending, refused.form, form, refused.status)
     refused = undefined
     answers++
-    if (await answer.take(incoming)) return answer.complete()
+    const taken = await answer.take(incoming)
+    if (taken === 'answered') return answer.complete()
+    if (taken === 'failed' && isStop)
+      await judgement.remembered.triedToStop((tries) => withFailure(tries, nameOf(form)))
+    if (taken !== 'silent') return
   }
-  await answer.giveFallback()
+  // A form that the provider failed on before may be the one that it takes.
+  await answer.giveFallback(answers > 0 || left.length === forms.length || isSpent(ending))
 }
 
-/** A second try that gets no response is no reason to lose what the first one brought. */
-async function openNext(ending: Ending, form: Form, hasBegun: boolean): Promise<Incoming | undefined> {
+/** The provider keeps what led to the end, which can't be sent again: what the run ends with is all the client gets. */
+function isSpent({ rounds, judgement }: Ending): boolean {
+  return rounds !== undefined && judgement.request.isKept === true
+}
+
+/** @throws {UpstreamFailed} */
+async function openForm(ending: Ending, { call }: Form): Promise<Incoming | undefined> {
+  const { context, trip, judgement } = ending
   try {
-    const { context, trip, judgement } = ending
-    return await open(trip, form.call, (head) => tapFor(context, trip, judgement, form.call, head))
+    return await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
   } catch (error) {
-    if (hasBegun && !ending.trip.isClientGone()) return undefined
+    if (isSpent(ending) && error instanceof UpstreamFailed && !trip.isClientGone()) return undefined
     throw error
   }
+}
+
+/** A provider's failure is the provider's to tell, and nothing to be recorded: the next request asks again. */
+async function passFailure(ending: Ending, answer: Answer, form: Form, incoming: Incoming): Promise<void> {
+  const { context, trip, judgement, isStop, own } = ending
+  const { head, body } = incoming
+  const { remembered } = judgement
+  const mayBeForm = isStop && head.status === 500 && !head.overflow
+  const now = context.now()
+  const tries = mayBeForm
+    ? await remembered.triedToStop((before) => withFailure(before, nameOf(form), now))
+    : NO_TRIES
+  if (isSpent(ending) || isHopeless(tries, now)) {
+    body.destroy()
+    return answer.giveFallback(isSpent(ending))
+  }
+  returnIteration(judgement)
+  if (!answer.isShown) return passOn(trip, head, responseHeaders(head.headers), own, body)
+  body.destroy()
+  const message = `The upstream answered with status ${head.status} in the middle of a response.`
+  trip.fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
 }
 
 /** What the accepted form does not have and the refused one had is what was refused. */

@@ -95,9 +95,11 @@ export function streamGate(guarding: Gated, { head }: Incoming): Gate {
     },
     async end(ending, forms) {
       const [opening, answer] = stream.toAnswer(ending.isJson)
-      begin(ending.ownAtEnd)
-      await write(trip, opening)
-      await ask(ending, forms, { stream: answer, earlier: [], text: '' })
+      await ask(ending, forms, {
+        stream: { answer, head, opening, isShown: hasHead },
+        earlier: [],
+        text: '',
+      })
     },
   }
 }

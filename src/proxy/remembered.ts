@@ -15,6 +15,7 @@ import {
   loosen,
   refuseIn,
   said,
+  triedToStop,
   warned,
 } from '../core/counted.ts'
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
@@ -23,6 +24,7 @@ import type { LoopPolicy } from '../core/loop-guard.ts'
 import { observe } from '../core/observe.ts'
 import { type EnterStorm, NEW_SESSION, type Position, type Session } from '../core/session.ts'
 import type { Sighting } from '../core/sighting.ts'
+import { NO_TRIES, type StopTries } from '../core/stop-tries.ts'
 import {
   type ErrorReply,
   type ErrorStreak,
@@ -280,6 +282,20 @@ export class Remembered {
   async reached(isSuccess: boolean): Promise<void> {
     const end = isSuccess ? withoutErrors : withoutProbe
     if (this.position.hasErrors) await this.#changeErrors((errors) => end(errors, targetOf(this.#counting)))
+  }
+
+  /** The run was stopped, and what it got is not recorded; a store that fails remembers no try. */
+  async triedToStop(change: (tries: StopTries | undefined) => StopTries): Promise<StopTries> {
+    if (!this.#key) return NO_TRIES
+    try {
+      return await this.#context.store.update(this.#key, (session) => {
+        const tried = triedToStop(session ?? NEW_SESSION, this.#request, change)
+        return { session: tried.session, result: tried.tries }
+      })
+    } catch {
+      this.#lose()
+      return NO_TRIES
+    }
   }
 
   /** The run is over with this answer. */

@@ -1,11 +1,10 @@
-/** Last answers whose streams hold no response: the provider says nothing, or only that it failed. */
+/** Last answers whose streams hold no response: official clients fail as they would without Governor, and may ask again. */
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import type { Answer, Script } from '../support/provider.ts'
 
-const FALLBACK = '(Reached max iterations: 1)'
 const tool = { name: 'search', parameters: { type: 'object' as const, properties: {} } }
 const headers = { 'x-governor-session': 's', 'x-governor-max-iterations': '1' }
 
@@ -85,12 +84,13 @@ const clients = [
   },
 ] as const
 
+const stream = (body: string): Answer => ({
+  status: 200,
+  body,
+  headers: { 'content-type': 'text/event-stream' },
+})
+
 describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
-  const stream = (body: string): Answer => ({
-    status: 200,
-    body,
-    headers: { 'content-type': 'text/event-stream' },
-  })
   /** Calls a tool, gives the `tries` at a last answer, and calls a tool again. */
   const script =
     (tries: readonly Answer[]): Script =>
@@ -98,47 +98,68 @@ describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
       tries[number - 2] ?? { calls: [{ name: 'search', arguments: {} }] }
 
   it.each([
-    ['nothing', [stream(''), stream('')], FALLBACK],
-    ['comments', [stream(': hi\n\n'), stream(': hi\n\n')], FALLBACK],
-    ['an error', [stream(failure), stream(failure)], FALLBACK],
-    ['half a comment', [stream(': hi'), stream(': hi')], FALLBACK],
-    ['half an event and then an answer', [stream('data: {"id":"x"'), { text: 'It is 42.' }], 'It is 42.'],
-    ['nothing and then an answer', [stream(''), { text: 'It is 42.' }], 'It is 42.'],
-    ['an error and then an answer', [stream(failure), { text: 'It is 42.' }], 'It is 42.'],
+    ['nothing', ''],
+    ['comments', ': hi\n\n'],
+    ['an error', failure],
+    ['half a comment', ': hi'],
+    ['half an event', 'data: {"id":"x"'],
   ])(
-    'is a response that its client reads and goes on from where the stream holds %s',
-    async (_, tries, text) => {
-      const { url, provider } = await startBoth(script(tries))
-      expect(await ask(url)).toEqual([text, 1])
-      expect(provider.requests).toHaveLength(4)
+    'is a failure for its client where the stream holds %s, and the next try is answered',
+    async (_, body) => {
+      const { url, provider } = await startBoth(script([stream(body), { text: 'It is 42.' }]))
+      await expect(ask(url)).rejects.toThrow()
+      expect(provider.requests).toHaveLength(2)
     },
   )
 })
 
-describe('the end of a loop over Responses', () => {
-  it('is a response that its client reads where all streams for it hold nothing', async () => {
-    const { url } = await startBoth((request) =>
-      request.json.tool_choice === 'none' || request.json.tools === undefined
-        ? { status: 200, body: '', headers: { 'content-type': 'text/event-stream' } }
-        : { calls: [{ name: 'search', arguments: {} }] },
-    )
-    const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
-    const input: OpenAI.Responses.ResponseInputItem[] = [{ role: 'user', content: 'Go.' }]
-    const tools = [{ type: 'function' as const, strict: false, ...tool }]
-    let text = ''
-    for (let step = 0; step < 7; step++) {
-      const request = { model: 'm', tools, input, store: false, stream: true as const }
-      const response = await client.responses.stream(request).finalResponse()
-      text = response.output_text
-      for (const item of response.output) {
-        if (item.type !== 'function_call') continue
-        input.push(item, {
-          type: 'function_call_output',
-          call_id: item.call_id,
-          output: 'nothing to be found',
-        })
-      }
+/** What an agent gets whose run goes round in circles, where the request for its last answer gets `last`. */
+async function endedLoop(last: (number: number) => Answer) {
+  let asked = 0
+  const { url } = await startBoth((request) =>
+    request.json.tool_choice === 'none' || request.json.tools === undefined
+      ? last(++asked)
+      : { calls: [{ name: 'search', arguments: {} }] },
+  )
+  const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
+  const input: OpenAI.Responses.ResponseInputItem[] = [{ role: 'user', content: 'Go.' }]
+  const tools = [{ type: 'function' as const, strict: false, ...tool }]
+  const ask = () =>
+    client.responses.stream({ model: 'm', tools, input, store: false, stream: true }).finalResponse()
+  let end: unknown
+  for (let step = 0; step < 20 && asked === 0; step++) {
+    const response = await ask().catch((error: unknown) => error)
+    end = response instanceof Error ? response.message : (response as { output_text: string }).output_text
+    const { output = [] } = response as { output?: OpenAI.Responses.ResponseOutputItem[] }
+    for (const item of output) {
+      if (item.type !== 'function_call') continue
+      input.push(item, { type: 'function_call_output', call_id: item.call_id, output: 'nothing to be found' })
     }
-    expect(text).toBe("(Stopped: 'search' was called 6 times with identical arguments and results)")
+  }
+  return { end, ask }
+}
+
+describe('the end of a loop over Responses', () => {
+  it.each([
+    ['an empty stream', stream(''), 'request ended without sending any events'],
+    ['a 503', { status: 503, body: { error: { message: 'busy' } } }, '503 busy'],
+    [
+      'half an answer',
+      stream(
+        'event: response.created\ndata: {"type":"response.created","response":{"id":"r","output":[]}}\n\n',
+      ),
+      '',
+    ],
+  ])('is a failure where it gets %s, and the next try is answered', async (_, failure, words) => {
+    const { end, ask } = await endedLoop((number) => (number === 1 ? failure : { text: 'It is 42.' }))
+    expect(end).toContain(words)
+    expect(end).not.toContain('Stopped')
+    expect((await ask()).output_text).toBe('It is 42.')
+  })
+
+  it('is the fallback text where the model has no answer', async () => {
+    const { end, ask } = await endedLoop(() => ({ text: '' }))
+    expect(end).toMatch(/^\(Stopped: 'search' was called \d+ times with identical arguments and results\)$/)
+    expect((await ask()).output_text).toBe(end)
   })
 })

@@ -30,7 +30,7 @@ function written(body: string, change: Partial<AnswerChange> = {}) {
 
 describe('a whole response', () => {
   it.each([
-    ['text', answer([choice(said('Hi'))]), { text: 'Hi', callsTools: false }],
+    ['text', answer([choice(said('Hi'))]), { text: 'Hi', callsTools: false, end: 'complete' }],
     [
       'parts',
       answer([
@@ -41,18 +41,18 @@ describe('a whole response', () => {
           ]),
         ),
       ]),
-      { text: 'Hi', callsTools: false },
+      { text: 'Hi', callsTools: false, end: 'complete' },
     ],
-    ['tool calls', answer([choice(calling, 'tool_calls')]), { text: '', callsTools: true }],
+    ['tool calls', answer([choice(calling, 'tool_calls')]), { text: '', callsTools: true, end: 'complete' }],
     [
       'an old function call',
       answer([choice({ ...said('a'), function_call: { name: 'f' } })]),
-      { text: 'a', callsTools: true },
+      { text: 'a', callsTools: true, end: 'complete' },
     ],
     [
       'no tool call in an empty list',
       answer([choice({ ...said('a'), tool_calls: [] })]),
-      { text: 'a', callsTools: false },
+      { text: 'a', callsTools: false, end: 'complete' },
     ],
     ['an error', '{"error":{"message":"no"}}', undefined],
     ['no choice', answer([]), undefined],
@@ -159,7 +159,7 @@ describe("a reply of Governor's own", () => {
   it('is a whole response that reads as any other', () => {
     const { contentType, body } = chat.reply(recorded, false, 'id1', 1_700_000_000_999)
     expect(contentType).toBe('application/json')
-    expect(chat.readAnswer(body)).toEqual({ text: 'So "far".', callsTools: false })
+    expect(chat.readAnswer(body)).toEqual({ text: 'So "far".', callsTools: false, end: 'complete' })
     expect(JSON.parse(body.toString())).toMatchObject({
       id: 'chatcmpl-id1',
       object: 'chat.completion',

@@ -5,8 +5,8 @@ import { chat } from '../../src/dialect/chat.ts'
 import type { AnswerStream } from '../../src/dialect/dialect.ts'
 import { createFrameReader, dataFrame, dataOf, type Frame } from '../../src/sse/frames.ts'
 
-const terminal = (answered: boolean) =>
-  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
+const terminal = (answered: boolean, truncated = false) =>
+  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered, truncated)
 const FALLBACK = '(Reached max iterations: 3)'
 
 interface Delta {
@@ -42,18 +42,19 @@ function received(bytes: readonly Buffer[]) {
   }
 }
 
-/** Feeds one list of events per try, as the proxy does: no second try after an answer, the fallback after the last. */
+/** Feeds one list of events per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
 function run(tries: readonly (readonly string[])[], dropCalls = true) {
   const stream: AnswerStream = chat.openStream(dropCalls, false)
-  let answered = false
+  let end: ReturnType<AnswerStream['endTry']> = 'silent'
   const bytes: Buffer[] = []
   for (const events of tries) {
     bytes.push(...events.flatMap((text) => stream.push(frameOf(text))))
-    answered = stream.endTry()
-    if (answered) break
+    end = stream.endTry()
+    if (end !== 'silent') break
   }
-  bytes.push(...stream.finish(terminal, answered || !dropCalls ? undefined : FALLBACK))
-  return { ...received(bytes), raw: Buffer.concat(bytes).toString('utf8'), kept: stream.text }
+  if (end === 'broken') bytes.push(...stream.abandon())
+  else bytes.push(...stream.finish(terminal, end === 'answered' || !dropCalls ? undefined : FALLBACK))
+  return { end, ...received(bytes), raw: Buffer.concat(bytes).toString('utf8'), kept: stream.text }
 }
 
 describe('a streamed response as the last of a run', () => {
@@ -92,8 +93,15 @@ describe('a streamed response as the last of a run', () => {
     expect([text, finishes, governor]).toEqual(['Wait. Now.', ['stop'], [terminal(true)]])
   })
 
-  it.each(['stop', 'length', 'content_filter'])('keeps the finish reason %s', (reason) => {
-    expect(run([[say('a'), chunk({}, reason), DONE]]).finishes).toEqual([reason])
+  it.each([
+    ['stop', undefined],
+    ['length', true],
+    ['content_filter', true],
+    ['model_length', true],
+  ] as const)('keeps the finish reason %s, and says whether it was cut off', (reason, truncated) => {
+    const { finishes, governor } = run([[say('a'), chunk({}, reason), DONE]])
+    expect(finishes).toEqual([reason])
+    expect(governor[0].truncated).toBe(truncated)
   })
 
   it('holds text while it may be reasoning or a call, and shows it once it is an answer', () => {
@@ -117,40 +125,49 @@ describe('a streamed response as the last of a run', () => {
       chunk({ content: 'b' }, null, 1),
       chunk({}, 'stop', 1),
       say('c'),
-      chunk({}, 'length', 0),
+      chunk({}, 'stop', 0),
       DONE,
     ]
     const { chunks, text, finishes } = run([events])
     expect(chunks.map((one) => one.governor !== undefined)).toEqual([false, false, false, false, true])
-    expect([text, finishes]).toEqual(['ac', ['stop', 'length']])
+    expect([text, finishes]).toEqual(['ac', ['stop', 'stop']])
   })
 
-  it('holds no error, upon which clients throw: what came before it is the answer, or the next try', () => {
+  it('ends with the failure that its provider tells, byte for byte, and with no end of its own', () => {
     const error = '{"error":{"message":"overloaded","n":1.0}}'
-    const last = JSON.stringify({
-      ...JSON.parse(chunk({ content: '' }, 'error')),
-      error: { message: 'lost' },
-    })
-    for (const broken of [error, last]) {
-      const { text, finishes, governor } = run([[say('a'), broken, DONE]])
-      expect([text, finishes, governor]).toEqual(['a', ['stop'], [terminal(true)]])
-      const again = run([[broken], [broken, say('b', 'two'), STOP, DONE]])
-      expect([again.text, again.finishes]).toEqual(['b', ['stop']])
-      const never = run([[broken], [broken]])
-      expect([never.text, never.governor]).toEqual([FALLBACK, [terminal(false)]])
-      for (const { data } of [again, never]) expect(data.join()).not.toContain('error')
+    const besideText = { ...JSON.parse(chunk({ content: '' }, 'error')), error: { message: 'lost' } }
+    for (const broken of [
+      error,
+      JSON.stringify(besideText),
+      chunk({}, 'error'),
+      chunk({}, 'network_error'),
+    ]) {
+      for (const dropCalls of [true, false]) {
+        const { end, data, governor } = run([[say('a'), say('<'), broken, DONE]], dropCalls)
+        expect([end, data, governor]).toEqual(['broken', [say('a'), say('<'), broken, DONE], []])
+      }
+      expect(run([[broken]]).data).toEqual([broken])
+      // Text that is held as it may be no answer goes before it.
+      expect(run([[say('<think>'), broken]]).data).toEqual([say('<think>'), broken])
+      expect(run([[callChunk(), CALLED, DONE], [broken]]).data.at(-1)).toBe(broken)
     }
   })
 
-  it('passes an error as it came to an agent that ends itself', () => {
-    const error = '{"error":{"message":"overloaded","n":1.0}}'
-    expect(run([[say('a'), error, STOP, DONE]], false).data[1]).toBe(error)
+  it.each([
+    ['text', [say('a'), say('b')]],
+    ['text that may be none', [say('<think>hm')]],
+    ['a call', [callChunk()]],
+    ['usage', [usageChunk(10)]],
+    ['nothing', []],
+  ])('stays broken where it ends after %s', (_, events) => {
+    const { end, data, governor } = run([events])
+    expect([end, governor]).toEqual(['broken', []])
+    expect(data).toEqual(events.filter((event) => event !== callChunk()))
   })
 
   it.each([
     ['a finish reason and no end', [say('a'), STOP]],
     ['an end and no finish reason', [say('a'), DONE]],
-    ['neither', [say('a')]],
   ])('is complete where the provider sends %s', (_, events) => {
     const { data, finishes, governor } = run([events])
     expect(data.filter((text) => text === DONE)).toHaveLength(1)
@@ -163,7 +180,8 @@ describe('a streamed response as the last of a run', () => {
       const stream = chat.openStream(true, false)
       const bytes = [say('a'), ...(last === DONE ? [STOP] : [])].flatMap((text) => stream.push(frameOf(text)))
       bytes.push(...stream.push({ raw: Buffer.from(`data: ${last}`) }))
-      expect(stream.endTry()).toBe(true)
+      expect(stream.endTry()).toBe(last.includes('"b"') ? 'broken' : 'answered')
+      if (last.includes('"b"')) continue
       const { data, governor } = received([...bytes, ...stream.finish(terminal, undefined)])
       expect([data.at(-1), governor]).toEqual([DONE, [terminal(true)]])
     }
@@ -176,7 +194,7 @@ describe('a streamed response without an answer', () => {
     [say('<think>hm'), say('</think>'), STOP, usageChunk(10), DONE],
     [say('<tool_call>{}</tool_call>'), STOP, usageChunk(10), DONE],
     [chunk({ role: 'assistant', content: null, tool_calls: [] }), CALLED, usageChunk(10), DONE],
-    [usageChunk(10)],
+    [usageChunk(10), DONE],
   ]
 
   it.each(SILENT)('is followed by a second one under the same name, usage summed: %s', (...first) => {
@@ -249,12 +267,13 @@ describe('any streamed last answer', () => {
     const events = fc.array(event, { maxLength: 7 })
     fc.assert(
       fc.property(events, events, fc.boolean(), (first, second, isEnded) => {
-        const { data, raw, chunks, finishes, governor, text, kept } = run(
+        const { end, data, raw, chunks, finishes, governor, text, kept } = run(
           [first, second].map((all) => (isEnded ? [...all, DONE] : all)),
         )
         expect(raw).not.toMatch(/tool_calls/)
+        expect(governor).toHaveLength(end === 'broken' ? 0 : 1)
+        if (end === 'broken') return
         expect(data.indexOf(DONE)).toBe(data.length - 1)
-        expect(governor).toHaveLength(1)
         const last = chunks.findLast(({ choices }) => choices[0]?.finish_reason)
         expect(last?.governor).toEqual(governor[0])
         expect(finishes.every((reason) => reason === 'stop' || reason === 'length')).toBe(true)

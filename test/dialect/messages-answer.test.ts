@@ -25,14 +25,14 @@ function written(body: string, change: Partial<AnswerChange> = {}) {
 
 describe('a whole Messages response', () => {
   it.each([
-    ['text', answer([text('H'), THINKING, text('i')]), { text: 'Hi', callsTools: false }],
-    ['calls', answer([text('a'), CALL]), { text: 'a', callsTools: true }],
+    ['text', answer([text('H'), THINKING, text('i')]), { text: 'Hi', callsTools: false, end: 'complete' }],
+    ['calls', answer([text('a'), CALL]), { text: 'a', callsTools: true, end: 'complete' }],
     [
       'what the provider runs itself',
       answer([{ ...CALL, type: 'server_tool_use' }, text('a')]),
-      { text: 'a', callsTools: false },
+      { text: 'a', callsTools: false, end: 'complete' },
     ],
-    ['no block', answer([]), { text: '', callsTools: false }],
+    ['no block', answer([]), { text: '', callsTools: false, end: 'complete' }],
     ['an error', '{"type":"error","error":{"message":"no"}}', undefined],
     ['a list', '[]', undefined],
     ['no JSON', '<html>', undefined],

@@ -118,7 +118,7 @@ describe('a Messages stream whose calls are held', () => {
     const bytes = reader
       .push(Buffer.from(streamOf({ text: 'Enough.' }, 2)))
       .flatMap((frame) => answer.push(frame))
-    expect(answer.endTry()).toBe(true)
+    expect(answer.endTry()).toBe('answered')
     const last = answer.finish(() => ({ has_final_answer: true }) as never, undefined)
     const all = assembleMessage(first + Buffer.concat([...opening, ...bytes, ...last]).toString())
     expect(all.content).toEqual([THINKING, { type: 'text', text: 'Enough.' }])

@@ -5,8 +5,8 @@ import { messages } from '../../src/dialect/messages.ts'
 import { createFrameReader, dataEvent, type Frame } from '../../src/sse/frames.ts'
 import { assembleMessage } from '../support/messages.ts'
 
-const terminal = (answered: boolean) =>
-  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
+const terminal = (answered: boolean, truncated = false) =>
+  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered, truncated)
 const FALLBACK = '(Reached max iterations: 3)'
 
 type Event = { readonly type: string; readonly [field: string]: unknown }
@@ -59,18 +59,19 @@ const ERROR: Event = { type: 'error', error: { type: 'overloaded_error', message
 
 const frameOf = (event: Event): Frame => ({ raw: dataEvent(event.type, JSON.stringify(event)) })
 
-/** Feeds one list of frames per try, as the proxy does: no second try after an answer, the fallback after the last. */
+/** Feeds one list of frames per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
 function runFrames(tries: readonly (readonly Frame[])[], dropCalls = true) {
   const stream = messages.openStream(dropCalls, false)
-  let answered = false
+  let end: ReturnType<typeof stream.endTry> = 'silent'
   const bytes: Buffer[] = []
   for (const frames of tries) {
     bytes.push(...frames.flatMap((frame) => stream.push(frame)))
-    answered = stream.endTry()
-    if (answered) break
+    end = stream.endTry()
+    if (end !== 'silent') break
   }
-  bytes.push(...stream.finish(terminal, answered || !dropCalls ? undefined : FALLBACK))
-  return { raw: Buffer.concat(bytes).toString('utf8'), kept: stream.text }
+  if (end === 'broken') bytes.push(...stream.abandon())
+  else bytes.push(...stream.finish(terminal, end === 'answered' || !dropCalls ? undefined : FALLBACK))
+  return { end, raw: Buffer.concat(bytes).toString('utf8'), kept: stream.text }
 }
 
 function run(tries: readonly (readonly Event[])[], dropCalls = true) {
@@ -129,7 +130,10 @@ describe('a streamed Messages response as the last of a run', () => {
     ['pause_turn', 'end_turn'],
     ['tool_use', 'end_turn'],
   ])('that stopped for %s stops for %s', (reason, expected) => {
-    expect(run([[start(), ...textAt(0, 'a'), ...end(reason)]]).message.stop_reason).toBe(expected)
+    const { message } = run([[start(), ...textAt(0, 'a'), ...end(reason)]])
+    expect(message.stop_reason).toBe(expected)
+    const isCutOff = reason === 'max_tokens' || reason === 'model_context_window_exceeded'
+    expect(message.governor?.['truncated']).toBe(isCutOff || undefined)
   })
 
   it('keeps what the provider ran itself, and everything else in its `message_delta`', () => {
@@ -171,15 +175,21 @@ describe('a streamed Messages response as the last of a run', () => {
 
   it.each([
     ['nothing', []],
-    ['no end', [start(), ...textAt(0, 'a')]],
+    ['text', [start(), ...textAt(0, 'a')]],
     ['an open block', [start(), ...textAt(0, 'a').slice(0, -1)]],
-    ['no `message_stop`', [start(), ...textAt(0, 'a'), ...end().slice(0, 1)]],
-    ['an error', [start(), ...textAt(0, 'a').slice(0, -1), ERROR]],
+    ['text that may be none', [start(), ...textAt(0, '<think>a').slice(0, -1)]],
+    ['an error after text', [start(), ...textAt(0, 'a').slice(0, -1), ERROR]],
+    ['an error after its reason', [start(), ...textAt(0, 'a'), ...end().slice(0, 1), ERROR]],
     ['an error alone', [ERROR]],
-  ])('is complete where the provider sends %s', (_, events) => {
-    const { message } = run([events])
-    expect(message.stop_reason).toBe('end_turn')
-    expect(message.governor).toEqual(terminal(events.length > 1))
+  ])('stays as it came where the provider ends with %s', (_, events) => {
+    for (const dropCalls of [true, false]) {
+      const { end: how, raw } = runFrames([events.map(frameOf)], dropCalls)
+      expect([how, raw]).toEqual(['broken', rawOf(events)])
+    }
+  })
+
+  it('is broken without a `message_stop`', () => {
+    expect(runFrames([[start(), ...textAt(0, 'a'), ...end().slice(0, 1)].map(frameOf)]).end).toBe('broken')
   })
 })
 
@@ -189,8 +199,7 @@ describe('a streamed Messages response without an answer', () => {
     [start(), ...thinkingAt(0), ...callAt(1), ...end('tool_use')],
     [start(), ...textAt(0, '<think>hm', '</think>'), ...end()],
     [start(), ...textAt(0, '<tool_call>{}</tool_call>'), ...callAt(1), ...end('tool_use')],
-    [start(), ...thinkingAt(0).slice(0, 2)],
-    [start(), ERROR],
+    [start(), ...thinkingAt(0), ...end()],
   ]
 
   it.each(SILENT.map((events) => [events] as const))(
@@ -206,8 +215,7 @@ describe('a streamed Messages response without an answer', () => {
       expect([text, kept, message.stop_reason]).toEqual(['It is 42.', 'It is 42.', 'end_turn'])
       expect(message['id']).toBe('msg_1')
       expect(raw).not.toContain('msg_2')
-      const ended = first.some(({ type }) => type === 'message_delta')
-      expect(message.usage).toMatchObject({ input_tokens: 150, output_tokens: ended ? 17 : 8 })
+      expect(message.usage).toMatchObject({ input_tokens: 150, output_tokens: 17 })
     },
   )
 
@@ -220,11 +228,11 @@ describe('a streamed Messages response without an answer', () => {
 
 describe('a Messages stream of an agent that ends itself', () => {
   it('changes in nothing but its `message_delta`', () => {
-    const events = [start(), ...textAt(0, '<think>'), ...callAt(1), ERROR]
+    const events = [start(), ...textAt(0, '<think>'), ...callAt(1)]
     const stream = messages.openStream(false, false)
     const before = [...events, ...end('tool_use')].map(frameOf)
     const bytes = before.flatMap((frame) => stream.push(frame))
-    expect(stream.endTry()).toBe(false)
+    expect(stream.endTry()).toBe('silent')
     bytes.push(...stream.finish(terminal, undefined))
     const after = createFrameReader().push(Buffer.concat(bytes))
     const changed = after.flatMap(({ raw }, at) => (raw.equals(before[at]?.raw as Buffer) ? [] : [at]))
@@ -263,6 +271,8 @@ describe('any streamed last answer in Messages', () => {
   it('keeps to the grammar, holds no call, one terminal state, and all the text that it says it kept', () => {
     fc.assert(
       fc.property(response, response, (first, second) => {
+        const frames = [first, second].map((events) => events.map(frameOf))
+        if (runFrames(frames).end === 'broken') return
         const { raw, message, text, kept } = run([first, second])
         expect(raw).not.toMatch(/tool_use|input_json/)
         expect(raw.match(/"governor"/g)).toHaveLength(1)

@@ -143,7 +143,7 @@ describe('a stream of events whose calls are held', () => {
       gate.endTry()
       const [opening, stream] = gate.toAnswer(false)
       const second = feed(stream, textOf({ text: 'It is 42.' }, 2))
-      expect(stream.endTry()).toBe(true)
+      expect(stream.endTry()).toBe('answered')
       const { types, ids, response } = received(
         first,
         ...opening,

@@ -6,8 +6,8 @@ import { createFrameReader, dataOf } from '../../src/sse/frames.ts'
 import type { Answer } from '../support/provider.ts'
 import { eventTexts, type Item, responseEvents, responseObject } from '../support/responses.ts'
 
-const terminal = (answered: boolean) =>
-  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
+const terminal = (answered: boolean, truncated = false) =>
+  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered, truncated)
 const FALLBACK = '(Reached max iterations: 3)'
 const request = { model: 'm', messages: [] }
 const search = { name: 'search', arguments: { query: 'it' } }
@@ -49,10 +49,10 @@ function received(bytes: Buffer) {
   }
 }
 
-/** Feeds one stream per try, as the proxy does: no second try after an answer, the fallback after the last. */
+/** Feeds one stream per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
 function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
   const stream = responses.openStream(dropCalls, false)
-  let answered = false
+  let end: ReturnType<typeof stream.endTry> = 'silent'
   const out: Buffer[] = []
   for (const text of tries) {
     const reader = createFrameReader()
@@ -60,12 +60,13 @@ function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
     const pieces = [bytes.subarray(0, cut), bytes.subarray(cut)]
     for (const frame of [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()])
       out.push(...stream.push(frame))
-    answered = stream.endTry()
-    if (answered) break
+    end = stream.endTry()
+    if (end !== 'silent') break
   }
-  out.push(...stream.finish(terminal, answered || !dropCalls ? undefined : FALLBACK))
+  if (end === 'broken') out.push(...stream.abandon())
+  else out.push(...stream.finish(terminal, end === 'answered' || !dropCalls ? undefined : FALLBACK))
   const raw = Buffer.concat(out)
-  return { raw: raw.toString('utf8'), kept: stream.text, answered }
+  return { raw: raw.toString('utf8'), kept: stream.text, end }
 }
 const read = (...tries: readonly string[]) => {
   const { raw, kept } = run(tries)
@@ -116,10 +117,17 @@ describe('a streamed response as the last of a run', () => {
     expect(text).toBe('It is 42.')
   })
 
-  it('is complete though its provider cut it off', () => {
-    const { types, response } = read(textOf(eventsOf({ text: 'It is', finish: 'incomplete' })))
-    expect(types.at(-1)).toBe('response.completed')
-    expect(response).toMatchObject({ status: 'completed', incomplete_details: null })
+  it('stays incomplete where its provider cut it off, and says so', () => {
+    for (const calls of [[], [search]]) {
+      const { types, response, raw } = read(textOf(eventsOf({ text: 'It is', calls, finish: 'incomplete' })))
+      expect(types.at(-1)).toBe('response.incomplete')
+      expect(response).toMatchObject({
+        status: 'incomplete',
+        incomplete_details: { reason: 'max_output_tokens' },
+        governor: { has_final_answer: true, truncated: true },
+      })
+      expect(raw).not.toContain('function_call')
+    }
   })
 
   it('goes on with a second response in the first one’s stream, and says what both took', () => {
@@ -146,23 +154,22 @@ describe('a streamed response as the last of a run', () => {
     expect(read(textOf(eventsOf({ text: said }))).text).toBe(said)
   })
 
-  it('is no failure when the provider fails', () => {
+  it('ends as it came where the provider fails or just ends', () => {
     const failed = {
       type: 'response.failed',
       response: { id: 'resp_1', status: 'failed', error: { code: 'x' } },
     }
     const begun = eventsOf({ text: 'It is 42.' }).slice(0, 5)
     for (const last of [failed, { type: 'error', message: 'x' }]) {
-      const partly = read(textOf([...begun, last]))
-      expect(partly.types.slice(-4)).toEqual([
-        'response.output_text.done',
-        'response.content_part.done',
-        'response.output_item.done',
-        'response.completed',
-      ])
-      expect(partly.response).toMatchObject({ output: partly.items, error: null, status: 'completed' })
-      expect(read(textOf([...begun.slice(0, 2), last])).text).toBe(FALLBACK)
+      for (const before of [begun, begun.slice(0, 4), begun.slice(0, 2), []]) {
+        for (const dropCalls of [true, false]) {
+          const events = textOf([...before, last])
+          expect(run([events], { dropCalls })).toMatchObject({ raw: events, end: 'broken' })
+        }
+      }
     }
+    expect(run([textOf(begun)])).toMatchObject({ raw: textOf(begun), end: 'broken' })
+    expect(run([''])).toMatchObject({ raw: '', end: 'broken' })
   })
 
   it('says what a provider tells only at the end', () => {
@@ -184,7 +191,8 @@ describe('a streamed response as the last of a run', () => {
     for (const finish of [undefined, 'incomplete', 'failed']) {
       const events = eventTexts(eventsOf({ text: 'Hm.', calls: [search], ...(finish ? { finish } : {}) }))
       const { raw } = run([events.join('')], { dropCalls: false })
-      const last = finish === 'failed' ? '' : `,"governor":${JSON.stringify(terminal(true))}`
+      const governor = JSON.stringify(terminal(true, finish === 'incomplete'))
+      const last = finish === 'failed' ? '' : `,"governor":${governor}`
       expect(raw).toBe(events.join('').replace(/\}\}\n\n$/, () => `${last}}}\n\n`))
     }
   })
@@ -202,12 +210,12 @@ describe('a streamed response as the last of a run', () => {
     fc.assert(
       fc.property(fc.array(answers, { minLength: 1, maxLength: 2 }), fc.nat(3_000), (all, cut) => {
         const tries = all.map((answer, at) => textOf(eventsOf(answer, at + 1)))
-        const { raw, kept } = run(tries)
-        expect(run(tries, { cut })).toMatchObject({ raw, kept })
+        const { raw, kept, end } = run(tries)
+        expect(run(tries, { cut })).toMatchObject({ raw, kept, end })
+        expect(raw.includes('response.failed')).toBe(end === 'broken')
+        if (end === 'broken') return
         const { types, text, items, response } = received(Buffer.from(raw))
-        expect(types.filter((type) => /completed|incomplete|failed/.test(type))).toEqual([
-          'response.completed',
-        ])
+        expect(types.filter((type) => /completed|incomplete|failed/.test(type))).toHaveLength(1)
         expect([response['output'], text]).toEqual([items, kept])
         expect(raw).not.toContain('function_call')
       }),

@@ -267,21 +267,28 @@ describe('a response that breaks off', () => {
     }
   })
 
-  it('is no error where the run ends with it', async () => {
+  it('is an error where the run ends with it, and who comes back gets the last answer', async () => {
     for (const stream of [false, true]) {
-      const { client, wire } = await ask(stream)
+      const { client, wire, request } = await ask(stream)
       const refused = () => (stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
       wire.write(refused())
       ;(await asked()).write(refused())
       ;(await asked()).write(refused())
       ;(await asked()).socket.end()
-      const got = await client.message()
-      expect(got.line).toBe('HTTP/1.1 200 OK')
-      expect(got.body.toString()).toContain(
-        "(Stopped: 'search' was called 2 times with identical arguments and results)",
+      expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
+      const back = await send(request)
+      back.wire.write(refused())
+      ;(await asked()).write(refused())
+      ;(await asked()).write(refused())
+      ;(await asked()).write(
+        stream
+          ? streamed(event({ role: 'assistant', content: 'So far.' }), event({}, 'stop'), 'data: [DONE]\n\n')
+          : whole(answerOf({ content: 'So far.' }, 'stop')),
       )
+      const got = await back.client.message()
+      expect(got.body.toString()).toContain('So far.')
       expect(got.body.toString()).toContain('"terminal_state":"loop_detected"')
-      expect(got.body.toString()).toContain('"has_final_answer":false')
+      expect(got.body.toString()).toContain('"has_final_answer":true')
     }
   })
 })

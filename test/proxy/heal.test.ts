@@ -120,7 +120,7 @@ describe('a refusal that never ends', () => {
     const refusing = await upstream.accept()
     const refused = await refusing.message()
     refusing.write(
-      'HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"error"',
+      'HTTP/1.1 400 Oops\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"error"',
     )
     const answering = await upstream.accept()
     const asked = await answering.message()

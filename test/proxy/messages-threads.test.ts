@@ -111,7 +111,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
   it('goes on after an answer that its provider does not know', async () => {
     const script: Script = ({ json }) => {
       const choice = json.tool_choice as { type?: string } | undefined
-      return choice?.type === 'none' ? { status: 500 } : { calls: [call] }
+      return choice?.type === 'none' ? { status: 400 } : { calls: [call] }
     }
     const { url, provider } = await startBoth(keepingThreads(script), { budget })
     const send = createThread(url, stream)

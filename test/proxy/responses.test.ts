@@ -82,7 +82,7 @@ describe.each([
     const { url, provider } = await startBoth(
       (_, number) =>
         isDown && provider.requests.length > 3
-          ? { status: 500, body: { error: { message: 'down' } } }
+          ? { status: 400, body: { error: { message: 'no' } } }
           : { calls: [{ name: 'search', arguments: { query: `q${number}` } }] },
       { budget },
     )

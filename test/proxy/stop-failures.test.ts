@@ -1,0 +1,373 @@
+/** What a client gets, and what is recorded, where its provider fails at the last answer of a run. */
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { START, TOOLS } from '../support/agent.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { ASKED, events, MESSAGES_TOOLS, message } from '../support/messages.ts'
+import { type Answer, type ChatBody, chunks, completion, type Script, serve } from '../support/provider.ts'
+import { eventTexts, type Item, responseEvents, responseObject } from '../support/responses.ts'
+import { TOOL } from '../support/responses-agent.ts'
+
+const budget = { max_iterations: 1, adaptive: false }
+const TEXT = 'I found out that it is 42.'
+const STREAM = { 'content-type': 'text/event-stream' }
+const errorOf = (text: string) => ({ error: { message: text, type: 'server_error', code: 'overloaded' } })
+const data = (value: object) => `data: ${JSON.stringify(value)}\n\n`
+const named = (event: Item) => `event: ${String(event['type'])}\n${data(event)}`
+
+/** One dialect: the request that is stopped, what a model says, how its provider tells of a failure. */
+interface Api {
+  readonly name: string
+  readonly path: string
+  readonly request: object
+  /** The frames of a response, and one whole. */
+  frames(answer: Answer): string[]
+  whole(answer: Answer): object
+  readonly failures: readonly (readonly [string, string])[]
+  readonly failedWhole: object
+  readonly cutOff: readonly (readonly [string, boolean])[]
+  /** Changes what the model stops for. */
+  reasonIn(body: string): unknown
+  /** The request in which an agent asks for its last answer itself. */
+  readonly ownEnd: object
+}
+
+const SUMMARY =
+  "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
+const body = { model: 'm', messages: [] } as unknown as ChatBody
+
+const chat: Api = {
+  name: 'Chat Completions',
+  path: '/v1/chat/completions',
+  request: {
+    tools: TOOLS,
+    messages: [
+      ...START,
+      {
+        role: 'assistant',
+        content: null,
+        tool_calls: [{ id: 'c', type: 'function', function: { name: 'search', arguments: '{}' } }],
+      },
+      { role: 'tool', tool_call_id: 'c', content: 'found' },
+    ],
+  },
+  frames: (answer) => chunks(body, answer, 1),
+  whole: (answer) => completion(body, answer, 1),
+  failures: [
+    ['an error', data(errorOf('Overloaded'))],
+    [
+      'an error beside a choice',
+      data({ choices: [{ index: 0, delta: {}, finish_reason: 'error' }], ...errorOf('Lost') }),
+    ],
+    ['the reason `error`', data({ choices: [{ index: 0, delta: {}, finish_reason: 'error' }] })],
+  ],
+  failedWhole: { ...completion(body, { text: 'I found', finish: 'error' }, 1) },
+  cutOff: [
+    ['length', true],
+    ['content_filter', true],
+    ['stop', false],
+  ],
+  reasonIn: (text) => /"finish_reason":"(\w+)"/.exec(text)?.[1],
+  ownEnd: {
+    messages: [...START, { role: 'assistant', content: 'Hm.' }, { role: 'user', content: SUMMARY }],
+    tools: TOOLS,
+  },
+}
+
+const call = { type: 'tool_use', id: 't1', name: 'search', input: {} }
+const anthropic: Api = {
+  name: 'Messages',
+  path: '/v1/messages',
+  request: {
+    max_tokens: 100,
+    tools: MESSAGES_TOOLS,
+    messages: [
+      ...ASKED,
+      { role: 'assistant', content: [call] },
+      { role: 'user', content: [{ type: 'tool_result', tool_use_id: 't1', content: 'found' }] },
+    ],
+  },
+  // A ping does not wait for the text before it.
+  frames: (answer) => events(body, answer, 1).filter((frame) => !frame.includes('ping')),
+  whole: (answer) => message(body, answer, 1),
+  failures: [
+    ['`event: error`', named({ type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } })],
+  ],
+  failedWhole: { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } },
+  cutOff: [
+    ['max_tokens', true],
+    ['model_context_window_exceeded', true],
+    ['refusal', false],
+    ['end_turn', false],
+  ],
+  reasonIn: (text) => /"stop_reason":"(\w+)"/.exec(text)?.[1],
+  ownEnd: {
+    max_tokens: 100,
+    tools: MESSAGES_TOOLS,
+    messages: [...ASKED, { role: 'assistant', content: 'Hm.' }, { role: 'user', content: SUMMARY }],
+  },
+}
+
+const failedResponse = {
+  ...responseObject(body, { text: 'I found', finish: 'failed' }, 1),
+  error: { code: 'server_error', message: 'Lost' },
+}
+const responses: Api = {
+  name: 'Responses',
+  path: '/v1/responses',
+  request: {
+    tools: [TOOL],
+    store: false,
+    input: [
+      { role: 'user', content: 'Find out everything.' },
+      { type: 'function_call', call_id: 'c', name: 'search', arguments: '{}' },
+      { type: 'function_call_output', call_id: 'c', output: 'found' },
+    ],
+  },
+  frames: (answer) => eventTexts(responseEvents(responseObject(body, answer, 1))),
+  whole: (answer) => responseObject(body, answer, 1),
+  failures: [
+    ['`response.failed`', named({ type: 'response.failed', sequence_number: 7, response: failedResponse })],
+    ['`error`', named({ type: 'error', sequence_number: 7, code: 'server_error', message: 'Lost' })],
+  ],
+  failedWhole: failedResponse,
+  cutOff: [
+    ['incomplete', true],
+    ['completed', false],
+  ],
+  reasonIn: (text) =>
+    /"type":"response\.(completed|incomplete|failed)"/.exec(text)?.[1] ?? JSON.parse(text).status,
+  ownEnd: {
+    tools: [TOOL],
+    store: false,
+    input: [
+      { role: 'user', content: 'Find out everything.' },
+      { role: 'assistant', content: 'Hm.' },
+      { role: 'user', content: SUMMARY },
+    ],
+  },
+}
+
+async function send(url: string, api: Api, request: object, stream: boolean) {
+  const reply = await fetch(`${url}${api.path}`, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/json',
+      authorization: 'Bearer k',
+      'anthropic-version': '2023-06-01',
+    },
+    body: JSON.stringify({ model: 'm', ...request, ...(stream ? { stream: true } : {}) }),
+  })
+  return { status: reply.status, headers: reply.headers, text: await reply.text() }
+}
+
+const streamed = (frames: readonly string[]): Answer => ({ body: frames.join(''), headers: STREAM })
+/** As many frames as hold half of the text. */
+const half = (api: Api) => api.frames({ text: TEXT }).slice(0, 6)
+
+/** The first request for the last answer gets `failure`; those after it an answer. Returns both replies. */
+async function failing(api: Api, failure: Answer, stream: boolean, request = api.request) {
+  const config = request === api.request ? { budget } : {}
+  let asked = 0
+  const script: Script = () => (asked++ === 0 ? failure : { text: TEXT })
+  const { url, provider, events: told, governor } = await startBoth(script, config)
+  const first = await send(url, api, request, stream)
+  const before = provider.requests.length
+  const second = await send(url, api, request, stream)
+  const third = await send(url, api, request, stream)
+  return { first, second, third, provider, asked: [before, provider.requests.length], told, governor }
+}
+
+const stops = (told: readonly { readonly kind: string }[]) =>
+  told.filter(({ kind }) => kind === 'stopped').length
+
+describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
+  it.each(api.failures)(
+    'ends with %s in the provider’s own bytes, and the next request asks again',
+    async (_, failure) => {
+      for (const before of [half(api), half(api).slice(0, 1), []]) {
+        const frames = [...before, failure]
+        const { first, second, third, asked, told } = await failing(api, streamed(frames), true)
+        expect([first.status, first.text]).toEqual([200, frames.join('')])
+        expect(second.text).toContain('"has_final_answer":true')
+        expect(third.text).toContain('"has_final_answer":true')
+        // What was answered is recorded: only what failed was asked for again.
+        expect(asked).toEqual([1, 2])
+        expect(stops(told)).toBe(1)
+      }
+    },
+  )
+
+  it('stays broken where the stream just ends', async () => {
+    for (const frames of [half(api), half(api).slice(0, 1), []]) {
+      const { first, second, asked } = await failing(api, streamed(frames), true)
+      expect([first.status, first.text]).toEqual([200, frames.join('')])
+      expect(second.text).toContain('"has_final_answer":true')
+      expect(asked).toEqual([1, 2])
+    }
+  })
+
+  it('breaks off for the client where the provider breaks off', async () => {
+    let asked = 0
+    const { url: upstream, close } = await serve((request, response) => {
+      request.resume().on('end', () => {
+        response.writeHead(200, STREAM)
+        if (asked++ > 0) return response.end(api.frames({ text: TEXT }).join(''))
+        return response.write(half(api).join(''), () => response.destroy())
+      })
+    })
+    onTestFinished(() => close())
+    const { url } = await startGovernor(upstream, { budget })
+    await expect(send(url, api, api.request, true)).rejects.toThrow('terminated')
+    expect((await send(url, api, api.request, true)).text).toContain('"has_final_answer":true')
+    expect(asked).toBe(2)
+  })
+
+  it.each([
+    ['says that it failed', api.failedWhole],
+    ['holds an error', errorOf('Overloaded')],
+    ['is empty', ''],
+    ['is no JSON', '<html>Bad gateway</html>'],
+    ['is another object', {}],
+  ])('passes a whole response on that %s, and the next request asks again', async (_, failed) => {
+    for (const stream of [false, true]) {
+      const { first, second, third, asked, told } = await failing(api, { body: failed }, stream)
+      expect(first.text).toBe(typeof failed === 'string' ? failed : JSON.stringify(failed))
+      expect([first.status, first.headers.get('content-type')]).toEqual([200, 'application/json'])
+      expect(first.headers.get('x-governor-terminal-state')).toBeNull()
+      for (const { text } of [second, third]) expect(text).toContain('"has_final_answer":true')
+      expect(asked).toEqual([1, 2])
+      expect(stops(told)).toBe(1)
+    }
+  })
+
+  it.each(api.cutOff)('keeps the reason %s', async (finish, isCutOff) => {
+    for (const stream of [false, true]) {
+      const { url, provider } = await startBoth(() => ({ text: TEXT, finish }), { budget })
+      for (let request = 1; request < 7; request++) {
+        const { text } = await send(url, api, api.request, stream)
+        expect(text).toContain('"has_final_answer":true')
+        expect(text.includes('"truncated":true')).toBe(isCutOff)
+        if (request === 1) expect(api.reasonIn(text)).toBe(finish)
+        // Half an answer is not repeated, as who asks again may get all of it; though not for ever.
+        expect(provider.requests).toHaveLength(isCutOff ? Math.min(request, 4) : 1)
+      }
+      const again = await send(url, api, api.request, stream)
+      const repeated = isCutOff ? api.cutOff[0]?.[0] : api.cutOff.at(-1)?.[0]
+      expect(api.reasonIn(again.text)).toBe(repeated)
+    }
+  })
+
+  it('leaves a failure as it is for an agent that ends itself', async () => {
+    for (const [, failure] of api.failures) {
+      const frames = [...half(api), failure]
+      const { first, told } = await failing(api, streamed(frames), true, api.ownEnd)
+      expect(first.text).toBe(frames.join(''))
+      expect(stops(told)).toBe(2)
+    }
+    const { first } = await failing(api, { body: api.failedWhole }, false, api.ownEnd)
+    expect(first.text).toBe(JSON.stringify(api.failedWhole))
+    const [finish = ''] = api.cutOff[0] ?? []
+    for (const stream of [false, true]) {
+      const { url } = await startBoth(() => ({ text: TEXT, finish }))
+      const { text } = await send(url, api, api.ownEnd, stream)
+      expect(text).toContain('"truncated":true')
+      expect(api.reasonIn(text)).toBe(finish)
+    }
+  })
+
+  describe('that gets a 500', () => {
+    const down: Answer = { status: 500, body: errorOf('down') }
+    const isBanned = ({ json }: { json: ChatBody }) => JSON.stringify(json.tool_choice ?? '').includes('none')
+
+    it.each([false, true])(
+      'passes it on, and the retry goes in another form (stream: %s)',
+      async (stream) => {
+        const script: Script = (request) => (isBanned(request) ? down : { text: TEXT })
+        const { url, provider } = await startBoth(script, { budget })
+        const first = await send(url, api, api.request, stream)
+        expect([first.status, first.text]).toEqual([500, JSON.stringify(down.body)])
+        const second = await send(url, api, api.request, stream)
+        expect(second.text).toContain('"has_final_answer":true')
+        expect(provider.requests.map(isBanned)).toEqual([true, false])
+      },
+    )
+
+    it.each([false, true])(
+      'gives the fallback after three over ten seconds, and asks on (stream: %s)',
+      async (stream) => {
+        let time = 1_700_000_000_000
+        let isDown = true
+        const script: Script = () => (isDown ? down : { text: TEXT })
+        const { url, provider } = await startBoth(script, { budget }, { now: () => time })
+        for (const after of [0, 3_000, 6_000]) {
+          time += after === 0 ? 0 : 3_000
+          expect((await send(url, api, api.request, stream)).status).toBe(500)
+        }
+        time += 4_000
+        for (let more = 0; more < 2; more++) {
+          const given = await send(url, api, api.request, stream)
+          expect(given.status).toBe(200)
+          expect(given.text).toContain('(Reached max iterations: 1)')
+          expect(given.text).toContain('"has_final_answer":false')
+        }
+        expect(provider.requests).toHaveLength(5)
+        isDown = false
+        expect((await send(url, api, api.request, stream)).text).toContain('"has_final_answer":true')
+      },
+    )
+  })
+
+  it.each([429, 503, 529])('passes on every %i, however often', async (status) => {
+    let time = 1_700_000_000_000
+    const busy: Answer = { status, body: errorOf('busy'), headers: { 'retry-after': '7' } }
+    const { url } = await startBoth(() => busy, { budget }, { now: () => time })
+    for (let request = 0; request < 5; request++) {
+      const { status: got, headers, text } = await send(url, api, api.request, true)
+      expect([got, headers.get('retry-after'), text]).toEqual([status, '7', JSON.stringify(busy.body)])
+      time += 10_000
+    }
+  })
+
+  it.each([400, 404, 422])('goes to the next form at once after %i', async (status) => {
+    const refusal: Answer = { status, body: errorOf('no such thing') }
+    const { url, provider } = await startBoth((_, number) => (number < 3 ? refusal : { text: TEXT }), {
+      budget,
+    })
+    expect((await send(url, api, api.request, false)).text).toContain('"has_final_answer":true')
+    expect(provider.requests).toHaveLength(3)
+    await send(url, api, api.request, false)
+    expect(provider.requests).toHaveLength(3)
+  })
+
+  it('gives the fallback where every form is refused; it is recorded unless one of them got a 500', async () => {
+    for (const status of [400, 500]) {
+      let isRefused = true
+      const refusal: Answer = { status: 400, body: errorOf('no such thing') }
+      const script: Script = (_, number) =>
+        number === 1 ? { ...refusal, status } : isRefused ? refusal : { text: TEXT }
+      const { url } = await startBoth(script, { budget })
+      if (status === 500) expect((await send(url, api, api.request, false)).status).toBe(500)
+      const given = await send(url, api, api.request, false)
+      expect([given.status, given.text.includes('"has_final_answer":false')]).toEqual([200, true])
+      isRefused = false
+      const again = await send(url, api, api.request, false)
+      expect(again.text.includes('"has_final_answer":true')).toBe(status === 500)
+    }
+  })
+
+  it.each([500, 503])(
+    'whose model says nothing and whose next form gets a %i passes that on',
+    async (status) => {
+      for (const stream of [false, true]) {
+        const silent: Answer = { calls: [{ name: 'search', arguments: {} }] }
+        const script: Script = (_, number) =>
+          number === 1 ? silent : number === 2 ? { status, body: errorOf('busy') } : { text: TEXT }
+        const { url } = await startBoth(script, { budget })
+        const first = await send(url, api, api.request, stream)
+        expect([first.status, first.text]).toEqual([status, JSON.stringify(errorOf('busy'))])
+        const second = await send(url, api, api.request, stream)
+        expect(second.text).toContain('"has_final_answer":true')
+      }
+    },
+  )
+})
