@@ -1,4 +1,5 @@
 /** What becomes of a request after it was counted: an answer, none, or the last one of its run. */
+import { isLate } from './demands.ts'
 import type { Guarded, Refused } from './guard.ts'
 import {
   type FirstAnswer,
@@ -103,6 +104,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       isAnswered: isAnsweredBy(run, request, callsNothing),
       ended: run.ended,
       stopTries: run.stopTries,
+      demands: run.demands,
     },
     responses: withNames(thread.responses, ids),
     // Of the window only what a provider states is said.
@@ -196,7 +198,7 @@ export function giveBack(session: Session, request: CountedRequest): Session {
   const after = changeThread(session, request, (thread) => {
     const { run, starts = 0 } = thread
     const given = retryOf(run, request)?.iteration
-    isGiven = given === run.iteration && !run.ended
+    isGiven = given === run.iteration && (!run.ended || isLate(run.demands, request.fingerprint))
     const isStart = starts > 0 && thread.ancestry.length === 0
     return {
       ...thread,

@@ -1,4 +1,5 @@
 /** How one more request changes what is remembered of its session. */
+import { isLate, withDemands } from './demands.ts'
 import { type Guarded, UNGUARDED } from './guard.ts'
 import type { Hash } from './hash.ts'
 import { branchesOff, wentOn } from './kept.ts'
@@ -63,6 +64,7 @@ function newRun(now: number): Run {
     isAnswered: undefined,
     ended: undefined,
     stopTries: undefined,
+    demands: undefined,
   }
 }
 
@@ -110,12 +112,14 @@ function runAfter(
     before,
     from,
     heed,
+    demands,
     now,
   }: {
     readonly iteration: number
     readonly before: Seen | undefined
     readonly from: Thread | undefined
     readonly heed: Heed | undefined
+    readonly demands: readonly Hash[]
     readonly now: number
   },
 ): Run {
@@ -136,6 +140,7 @@ function runAfter(
     isAnswered: before ? run.isAnswered : undefined,
     ended: run.ended,
     stopTries: run.stopTries,
+    demands: withDemands(run.demands, demands, fingerprint, run.ended !== undefined),
   }
 }
 
@@ -224,6 +229,7 @@ function sessionAfter(
 /**
  * Takes a request into account. Idempotent: the same request again is a retry and changes no count. `isDerived`: the
  * session has no name but what it was asked and first answered. `follow` takes the request in for the loop guard.
+ * `demands`: what it wants besides plain text.
  *
  * What is made here for every request is written out in full: an object of one shape costs a tenth of one that is spread.
  */
@@ -235,6 +241,7 @@ export function observe(
   isDerived = false,
   follow?: (guarded: Guarded) => Guarded,
   enterStorm?: EnterStorm,
+  demands: readonly Hash[] = NO_HASHES,
 ): { session: Session; position: Position } {
   const place = placeOf(session, sighting, threadName, now, isDerived)
   const { known, from } = place
@@ -249,6 +256,7 @@ export function observe(
     before,
     from: known,
     heed: place.startsRun ? undefined : heed,
+    demands,
     now,
   })
   const thread = threadAfter(threadName, place, sighting, next, {
@@ -256,7 +264,8 @@ export function observe(
     errors: storm ? storm.streaks : known?.errors,
     isRetry: before !== undefined,
   })
-  const totals = counted(session, sighting, run, next, heed, now)
+  const late = isLate(next.demands, sighting.fingerprint)
+  const totals = counted(session, sighting, run, next, heed, now, late && !before)
   const after = sessionAfter(session, sighting, place, thread, totals)
   return {
     session: after,
@@ -281,6 +290,7 @@ export function observe(
       hasErrors: known?.errors !== undefined,
       storm: storm?.reply,
       stopTries: run.stopTries,
+      isLate: late,
       hasSaid: known?.hasSaid,
       isLoose: known?.isLoose,
     },

@@ -9,6 +9,7 @@
 import type { Bound } from './bound.ts'
 import type { Amounts } from './budget.ts'
 import type { Reduction, SessionContexts } from './context.ts'
+import type { Demand } from './demands.ts'
 import type { Guarded } from './guard.ts'
 import type { Hash } from './hash.ts'
 import type { LoopFinding } from './loop-guard.ts'
@@ -48,6 +49,8 @@ export interface Run {
   readonly ended?: FinalAnswer | undefined
   /** Unset until Governor has stopped it in vain. */
   readonly stopTries?: StopTries | undefined
+  /** Unset where its requests want nothing but plain text. */
+  readonly demands?: readonly Demand[] | undefined
 }
 
 /** One conversation of a session: sub-agents run side by side under their parent's id. */
@@ -149,6 +152,8 @@ export interface Position extends Bound {
   /** What the request gets at once, in a storm of errors. */
   readonly storm?: StormReply | undefined
   readonly stopTries?: StopTries | undefined
+  /** The run is over, and this request wants an answer of another form than its requests before. */
+  readonly isLate?: boolean
 }
 
 export const NEW_SESSION: Session = {

@@ -27,6 +27,8 @@ export interface FinalAnswer {
   readonly text: string
   readonly model: string
   readonly terminal: Terminal
+  /** It is a call of the tool that the agent forces its answer into; the text is what it was called with. */
+  readonly isCall?: true
   /** The provider's id of the response, where a client can go on from it. */
   readonly id?: string
   /** The loop that ended the run, as clients are told of it: `repetition;count=8`. */

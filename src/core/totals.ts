@@ -48,7 +48,10 @@ function isBegun({ threads, forgotten }: Session, { humans: [first] }: Sighting)
   return first !== undefined && forgotten?.includes(first) === true
 }
 
-/** What a request adds to the sum of its session. Of a run that was stopped nothing counts any more. */
+/**
+ * What a request adds to the sum of its session. Of a run that was stopped nothing counts any more, unless it is `isExtra`: relayed
+ * all the same.
+ */
 export function counted(
   session: Session,
   sighting: Sighting,
@@ -56,6 +59,7 @@ export function counted(
   after: Run,
   heed: Heed | undefined,
   now: number,
+  isExtra: boolean,
 ): Totals {
   const { totals } = session
   const more = unseen(session, sighting, {
@@ -64,7 +68,7 @@ export function counted(
   })
   return {
     startedAt: totals ? totals.startedAt : now,
-    iterations: (totals ? totals.iterations : 0) + (before.ended ? 0 : more.iterations),
+    iterations: (totals ? totals.iterations : 0) + (before.ended ? Number(isExtra) : more.iterations),
     toolCalls: (totals ? totals.toolCalls : 0) + more.toolCalls,
     acknowledged: (totals ? totals.acknowledged : 0) + (heed === 'acknowledged' ? 1 : 0),
     ignored: (totals ? totals.ignored : 0) + (heed === 'ignored' ? 1 : 0),

@@ -159,6 +159,8 @@ export function decide(
   mayState = true,
 ): Verdict {
   const { ended } = position
+  // What frameworks ask once more for, to have the answer in their form; the recorded text would be of no use to them.
+  if (ended && position.isLate) return ALLOWED
   if (ended?.terminal.terminal_reason === 'loop_guard') return { kind: 'repeat', answer: ended }
   const told = paragraphs(position.guarded?.told, loop?.notice)
   if (!policy.enabled) return allowing(told, policy.channel, undefined)
@@ -166,7 +168,9 @@ export function decide(
   addMeters(meters, position.run, policy.run)
   addMeters(meters, position.session, policy.session)
   const spent = exhausted(meters)
-  if (spent && ended && isStillReached(ended, meters)) return { kind: 'repeat', answer: ended }
+  // A call is not kept: who lost it is answered anew.
+  const isLost = ended?.isCall && position.isRetry
+  if (spent && ended && !isLost && isStillReached(ended, meters)) return { kind: 'repeat', answer: ended }
   const announcement = announcementOf(policy)
   if (spent) {
     return {

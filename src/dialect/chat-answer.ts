@@ -3,6 +3,7 @@ import type { FinalAnswer } from '../core/terminal.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { members, root } from '../json/scan.ts'
 import { dataFrame } from '../sse/frames.ts'
+import { callsOf } from './chat-calls.ts'
 import {
   choicesOf,
   DONE,
@@ -22,7 +23,7 @@ export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   if (!answer || !isObject(message)) return undefined
   return {
     text: saidText(message),
-    callsTools: hasCalls(message),
+    calls: callsOf(message),
     end: saysFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
   }
 }

@@ -141,6 +141,9 @@ export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begu
     get hasBegun() {
       return envelope !== undefined
     },
+    get hasFailed() {
+      return hasFailed
+    },
     get hasSaid() {
       return hasSaid
     },

@@ -319,6 +319,14 @@ class ChatRequest implements DialectRequest {
     return banTools(this.list, ban)
   }
 
+  keepForced(name: string | undefined): Edit[] {
+    const { object, fields } = this.list
+    const edits = askForOne(this.list)
+    const choice = JSON.stringify({ type: 'function', function: { name } })
+    if (name !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
+    return edits
+  }
+
   goOn(rounds: readonly RefusedRound[], isBare = false): Edit[] {
     const { json, list } = this.list
     return rounds

@@ -67,6 +67,8 @@ export interface DialectRequest {
   /** Edits that put `text` into the system text. */
   announce(text: string): Edit[]
   banTools(ban: ToolBan): Edit[]
+  /** Edits of a request whose last answer is a call of a forced tool: of the one named `name`, where the client names none. */
+  keepForced(name: string | undefined): Edit[]
   /**
    * Edits that let the conversation go on after refused rounds, oldest first, at the end of the input and after any
    * notice there; `undefined` where it can't. `isBare`: for providers that do not take back all that they say in a
@@ -114,7 +116,7 @@ export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Te
 /** A whole (not streamed) model response. */
 export interface ReadAnswer {
   readonly text: string
-  readonly callsTools: boolean
+  readonly calls: readonly ToolCall[]
   readonly end: AnswerEnd
   /** The response as its provider may keep it. */
   readonly held?: HeldCalls | undefined
@@ -149,6 +151,8 @@ export interface AnswerStream {
   abandon(): Buffer[]
   /** The client has got the beginning of a response, so that this one has to be ended. */
   readonly hasBegun: boolean
+  /** The provider said that it failed. */
+  readonly hasFailed: boolean
   /** Something was returned that is more than the beginning of a response: another reply can't take its place. */
   readonly hasSaid: boolean
   /** All the text that went to the client. */

@@ -9,12 +9,12 @@ import { type Json, objectsIn, parseObject, summedUsage } from './shape.ts'
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
-  const content = contentOf(answer)
+  const held = readMessageCalls(body)
   return {
-    text: answerText(content),
-    callsTools: content.some(isCall),
+    text: answerText(contentOf(answer)),
+    calls: held?.calls ?? [],
     end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete',
-    held: readMessageCalls(body),
+    held,
   }
 }
 

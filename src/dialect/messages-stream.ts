@@ -172,6 +172,9 @@ export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: 
     get hasBegun() {
       return hasBegun
     },
+    get hasFailed() {
+      return hasFailed
+    },
     get hasSaid() {
       return hasSaid
     },

@@ -331,6 +331,10 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     // A thread keeps the system text and the tools it was begun with.
     announce: (text) => (previous === undefined ? announceIn(list, text) : []),
     banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
+    keepForced: (name) =>
+      name === undefined
+        ? []
+        : [setMember(list.object, list.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
     goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
     owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
     unsent: (unique) => (previous === undefined ? undefined : unsentIn(list, conversation, previous, unique)),

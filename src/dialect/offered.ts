@@ -1,7 +1,8 @@
 /** The tools that a request offers, in whatever dialect: they stand in a list of its own object. */
 import { type Edit, removeItems } from '../json/edit.ts'
 import { decode, elements, kindAt, member, type Span } from '../json/scan.ts'
-import type { DialectRequest } from './dialect.ts'
+import type { DialectRequest, IndexedList } from './dialect.ts'
+import { fieldOf } from './listed.ts'
 import { isObject, textOf } from './shape.ts'
 
 /** What a tool is called: functions and free-form tools by their names, a provider's own by their types. */
@@ -17,12 +18,23 @@ function nameOf(tool: unknown): string {
 const MAX_DEPTH = 4
 
 /** Every name in a tool choice: a request that names a tool it does not offer is refused. */
-function namesIn(choice: unknown, depth = 0): string[] {
+export function namesIn(choice: unknown, depth = 0): string[] {
   if (depth > MAX_DEPTH) return []
   if (Array.isArray(choice)) return choice.flatMap((one) => namesIn(one, depth + 1))
   if (!isObject(choice)) return []
   const own = [textOf(choice['name']), textOf(choice['type'])]
   return [...own, ...Object.values(choice).flatMap((one) => namesIn(one, depth + 1))]
+}
+
+/** Where the list of tools stands; `undefined` where there is none. The older form of Chat Completions has functions. */
+export function offeredTools({ json, fields }: IndexedList): Span | undefined {
+  const list = (member(fields, 'tools') ?? member(fields, 'functions'))?.value
+  return list && kindAt(json, list) === 'array' ? list : undefined
+}
+
+export function offeredNames(list: IndexedList): readonly string[] {
+  const tools = fieldOf(list, 'tools') ?? fieldOf(list, 'functions')
+  return Array.isArray(tools) ? tools.map(nameOf) : []
 }
 
 /**
@@ -35,10 +47,9 @@ export function dropTools(
   drop: (name: string) => boolean,
   instead: readonly Edit[] = request.banTools('choice_none'),
 ): readonly Edit[] {
-  const { json, fields } = request.list
-  // The older form of Chat Completions has functions.
-  const list = (member(fields, 'tools') ?? member(fields, 'functions'))?.value
-  if (!list || kindAt(json, list) !== 'array') return []
+  const { json } = request.list
+  const list = offeredTools(request.list)
+  if (!list) return []
   const insisted = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(request.field(name))))
   const tools = elements(json, list)
   const gone = new Set<Span>(

@@ -25,12 +25,8 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   const output = objectsOf(response['output'])
-  return {
-    text: textOfOutputItems(output),
-    callsTools: output.some(isClientCall),
-    end: endOf(response),
-    held: heldOf(response['id'], output),
-  }
+  const held = heldOf(response['id'], output)
+  return { text: held.text, calls: held.calls, end: endOf(response), held }
 }
 
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {

@@ -236,6 +236,9 @@ export function openResponsesStream(
     get hasBegun() {
       return opened !== undefined
     },
+    get hasFailed() {
+      return hasFailed
+    },
     get hasSaid() {
       return hasSaid
     },

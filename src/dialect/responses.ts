@@ -245,12 +245,22 @@ function addMessage({ json, list }: Index, role: string, content: string): Edit[
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
 
-function banTools({ json, object, fields }: Index, ban: ToolBan): Edit[] {
-  // An answer that is fetched later would come past Governor.
+/** An answer that is fetched later would come past Governor. */
+function atOnce({ json, fields }: Index): Edit[] {
   const background = member(fields, 'background')?.value
-  const atOnce = background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
-  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...atOnce]
-  return [setMember(object, fields, 'tool_choice', '"none"'), ...atOnce]
+  return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
+}
+
+function banTools(index: Index, ban: ToolBan): Edit[] {
+  const { object, fields } = index
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...atOnce(index)]
+  return [setMember(object, fields, 'tool_choice', '"none"'), ...atOnce(index)]
+}
+
+function keepForced(index: Index, name: string | undefined): Edit[] {
+  if (name === undefined) return atOnce(index)
+  const choice = JSON.stringify({ type: 'function', name })
+  return [setMember(index.object, index.fields, 'tool_choice', choice), ...atOnce(index)]
 }
 
 /** What the request goes on from without sending it: a response, or a conversation, by its id. */
@@ -306,6 +316,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
         : []
     },
     banTools: (ban) => banTools(index, ban),
+    keepForced: (name) => keepForced(index, name),
     goOn: (rounds) =>
       goOn(index, rounds, { isKept: isStored, isConversation: previous.isConversation === true }),
     owed: (round, refused) => (isStored ? owedResults(round, refused) : []),

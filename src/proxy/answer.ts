@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { Readable } from 'node:stream'
 import { isRealAnswer } from '../core/answer.ts'
+import type { ToolCall } from '../core/conversation.ts'
 import { NOT_EXECUTED } from '../core/loop-notice.ts'
 import { isLastTry, withTruncated } from '../core/stop-tries.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
@@ -17,6 +18,7 @@ import type {
 } from '../dialect/dialect.ts'
 import { createFrameReader, type Frame } from '../sse/frames.ts'
 import type { ProxyContext } from './context.ts'
+import { onlyCall, readForced } from './forced-answer.ts'
 import { returnIteration } from './forward.ts'
 import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from './headers.ts'
 import { type Incoming, plainBody, readUpTo } from './incoming.ts'
@@ -92,7 +94,8 @@ type Taken = 'answered' | 'silent' | 'given' | 'failed'
 export interface Answer {
   /** The client has got something: nothing else can take its place any more. */
   readonly isShown: boolean
-  take(incoming: Incoming): Promise<Taken>
+  /** Takes one response; one that is a single call of a tool that `keeps` names is an answer. */
+  take(incoming: Incoming, keeps?: readonly string[]): Promise<Taken>
   complete(): Promise<void>
   /** `isRecorded`: the model has no answer, so that the run need not ask again. */
   giveFallback(isRecorded: boolean): Promise<void>
@@ -154,6 +157,34 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
   /** What the streams of the last answer called. */
   const tries: HeldCalls[] = []
 
+  /** The call that is the answer. */
+  let kept: ToolCall | undefined
+
+  const leaveBroken = async (open: AnswerStream): Promise<Taken> => {
+    // What came is all there is: an answer that broke off must not pass for a whole one.
+    returnIteration(judgement)
+    const taken = shown.isShown ? 'given' : 'failed'
+    await shown.show(open.abandon(), true, ending.own)
+    trip.response.end()
+    return taken
+  }
+
+  const takeForced = async (
+    { head }: Incoming,
+    plain: AsyncIterable<Buffer>,
+    keeps: readonly string[],
+  ): Promise<Taken> => {
+    shown.begin(head)
+    const show = (chunks: readonly Buffer[], hasSaid: boolean) => shown.show(chunks, shown.isShown || hasSaid)
+    const reading = { dialect, isJson, keeps, maxBytes: context.maxGuardedBody, show }
+    const read = await readForced(reading, plain)
+    stream = read.stream
+    kept = read.kept
+    if (read.held) tries.push(read.held)
+    if (!read.isOver) return 'silent'
+    return stream.endTry() === 'broken' ? leaveBroken(stream) : 'answered'
+  }
+
   const takeStream = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<Taken> => {
     stream ??= dialect.openStream(isStop, isJson)
     const open = stream
@@ -163,20 +194,17 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     for await (const chunk of plain) for (const frame of reader.push(chunk)) await show(frame)
     for (const frame of reader.end()) await show(frame)
     const end = open.endTry()
-    if (end === 'broken') {
-      // What came is all there is: an answer that broke off must not pass for a whole one.
-      returnIteration(judgement)
-      const taken = shown.isShown ? 'given' : 'failed'
-      await shown.show(open.abandon(), true, ending.own)
-      trip.response.end()
-      return taken
-    }
+    if (end === 'broken') return leaveBroken(open)
     if (open.held) tries.push(open.held)
     // An agent that ends itself gets what the model said, an answer or not.
     return isStop ? end : 'answered'
   }
 
-  const takeWhole = async (incoming: Incoming, plain: AsyncIterable<Buffer>): Promise<Taken> => {
+  const takeWhole = async (
+    incoming: Incoming,
+    plain: AsyncIterable<Buffer>,
+    keeps: readonly string[],
+  ): Promise<Taken> => {
     const { head } = incoming
     const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody)
     if (rest && isStop) {
@@ -196,7 +224,8 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     }
     if (whole) earlier = [...earlier, whole.body]
     whole = { head, body, answer }
-    return isStop && !isRealAnswer(answer.text, isJson) ? 'silent' : 'answered'
+    kept = onlyCall(answer.calls, keeps)
+    return isStop && !kept && !isRealAnswer(answer.text, isJson) ? 'silent' : 'answered'
   }
 
   const record = async (
@@ -212,16 +241,19 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     context.emit({ kind: 'stopped', reason, by, session })
     if (!isStop) return
     const answer: FinalAnswer = {
-      text: text.slice(0, MAX_RECORDED),
+      text: (kept?.arguments ?? text).slice(0, MAX_RECORDED),
       model: judgement.request.conversation.model,
       terminal: ended,
       ...(id === undefined ? {} : { id }),
       ...(loop === undefined ? {} : { loop }),
+      ...(kept ? { isCall: true } : {}),
     }
     // Half an answer is not to be repeated: who asks again may get all of it.
     const isHalf = ended.truncated && !isLastTry(await judgement.remembered.triedToStop(withTruncated))
     if (isHalf || !isRecorded) returnIteration(judgement)
     else await judgement.remembered.end(answer).catch(() => undefined)
+    // The client has the call, and what it sends next goes on from it.
+    if (kept) return
     if (stream) return settleStream(context, judgement, ending.rounds ?? [], tries)
     if (!held || held.calls.length === 0) return
     const results = held.calls.map(() => NOT_EXECUTED)
@@ -230,8 +262,8 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
 
   const finishStream = async (open: AnswerStream, text?: string, isRecorded = true): Promise<void> => {
     let ended = terminal(false)
-    const last = open.finish((...brought) => {
-      ended = terminal(...brought)
+    const last = open.finish((hasFinalAnswer, isTruncated) => {
+      ended = terminal(hasFinalAnswer || kept !== undefined, isTruncated)
       return ended
     }, text)
     // Where no last answer came, the provider knows the response before it.
@@ -242,14 +274,14 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
 
   const finishWhole = async (last: Whole, text?: string, isRecorded = true): Promise<void> => {
     const { head, body, answer } = last
-    const hasFinalAnswer = text === undefined && isRealAnswer(answer.text, isJson)
+    const hasFinalAnswer = text === undefined && (kept !== undefined || isRealAnswer(answer.text, isJson))
     const ended = terminal(hasFinalAnswer, text === undefined && answer.end === 'truncated')
     const said = text ?? answer.text
     const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
     await record(wholeText ?? said, ended, isRecorded, answer.held?.id, answer.held)
     const rewritten = dialect.writeAnswer(body, {
       terminal: ended,
-      dropCalls: isStop,
+      dropCalls: isStop && !kept,
       earlier,
       ...(wholeText === undefined ? {} : { text: wholeText }),
     })
@@ -262,7 +294,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     get isShown() {
       return shown.isShown
     },
-    async take(incoming) {
+    async take(incoming, keeps = []) {
       const plain = plainBody(incoming)
       if (!plain && !isStop) {
         await passOn(trip, incoming.head, responseHeaders(incoming.head.headers), own, incoming.body)
@@ -272,12 +304,13 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
         incoming.body.destroy()
         return 'silent'
       }
-      if (isEventStream(incoming.head.headers)) return takeStream(incoming, plain)
+      if (isEventStream(incoming.head.headers))
+        return keeps.length > 0 ? takeForced(incoming, plain, keeps) : takeStream(incoming, plain)
       if (stream) {
         incoming.body.destroy()
         return 'silent'
       }
-      return takeWhole(incoming, plain)
+      return takeWhole(incoming, plain, keeps)
     },
     async complete() {
       if (stream) await finishStream(stream)

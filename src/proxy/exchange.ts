@@ -75,7 +75,7 @@ function act(context: ProxyContext, trip: Trip, judged: Sent): Promise<void> | v
   if (judgement.verdict.kind === 'stop' || judgement.endsItself) {
     return answerLast(context, trip, judgement, call, bytes, own)
   }
-  if (judgement.position.ended)
+  if (judgement.position.ended && !judgement.position.isLate)
     judgement.remembered.goOn().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
   if (judgement.mayRefuse) return guardCalls(context, trip, judgement, call, bytes, own)
   return forward(context, trip, judgement, call, bytes, own)

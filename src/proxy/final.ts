@@ -1,9 +1,10 @@
 /** The last answer of a run: asked for without tools, and kept for a client that loses it. */
+import type { Conversation } from '../core/conversation.ts'
 import { isHopeless, NO_TRIES, withFailure } from '../core/stop-tries.ts'
 import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { Channel } from '../core/verdict.ts'
+import { forcedTools, formatIn } from '../dialect/demand.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
-import { formatIn } from '../dialect/format.ts'
 import type { Edit } from '../json/edit.ts'
 import {
   type Answer,
@@ -39,6 +40,8 @@ export interface Form {
   readonly call: UpstreamCall
   readonly channel?: Channel
   readonly ban?: ToolBan
+  /** Names of tools: a response that is one call of one of them is the answer. */
+  readonly keeps?: readonly string[]
   readonly announces?: boolean
 }
 
@@ -133,12 +136,45 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
   const [best] = places
   const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
   return [
+    ...forcedForms(ending, call, bytes, [...announcing, ...dropping, ...(best?.edits ?? [])]),
     ...(choosing ? [form(best, 'choice_none')] : []),
     ...(announcing.length > 0 ? [form(best, 'no_tools')] : []),
     ...places.map((place) => form(place, 'no_tools', [])),
     // The client's own words alone, for an upstream that takes nothing else.
     form(undefined, 'no_tools', []),
   ]
+}
+
+/** Names of the tools that the newest steps of a conversation call. */
+function calledIn(conversation: Conversation, steps: number): ReadonlySet<string> {
+  const names = new Set<string>()
+  let left = steps
+  for (let at = conversation.length - 1; at >= 0 && left > 0; at--) {
+    if (conversation.role(at) !== 'assistant') continue
+    left--
+    for (const { name } of conversation.calls(at)) names.add(name)
+  }
+  return names
+}
+
+/**
+ * The form for an agent whose answer is a call of a forced tool. Where it names none, it is a tool that the run has not called:
+ * one that brings the answer is called once. Of a history that the provider keeps that can't be told.
+ */
+function forcedForms(
+  { judgement }: Ending,
+  call: UpstreamCall,
+  bytes: Buffer,
+  edits: readonly Edit[],
+): Form[] {
+  const { request, position } = judgement
+  const { names, isNamed } = forcedTools(request.list)
+  if (names.length === 0 || (!isNamed && request.previous !== undefined)) return []
+  const called = isNamed ? new Set() : calledIn(request.conversation, position.iteration - 1)
+  const keeps = names.filter((name) => !called.has(name))
+  if (keeps.length === 0) return []
+  const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
+  return [{ call: withEdits(call, bytes, [...edits, ...request.keepForced(only)]), keeps }]
 }
 
 /** An agent that ends itself is asked nothing; only the announcement stays where it was. */
@@ -162,8 +198,8 @@ function formsLeft({ judgement }: Ending, forms: readonly Form[]): readonly Form
   return left.length > 0 ? left : forms
 }
 
-function nameOf({ ban, channel, announces }: Form): string {
-  return [ban, channel, announces ? 'announced' : ''].join(' ')
+function nameOf({ ban, keeps, channel, announces }: Form): string {
+  return [keeps ? 'forced' : ban, channel, announces ? 'announced' : ''].join(' ')
 }
 
 /** Goes through the forms until one brings an answer. */
@@ -188,7 +224,7 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
     if (refused) blameFor(ending, refused.form, form, refused.status)
     refused = undefined
     answers++
-    const taken = await answer.take(incoming)
+    const taken = await answer.take(incoming, form.keeps)
     if (taken === 'answered') return answer.complete()
     if (taken === 'failed' && isStop)
       await judgement.remembered.triedToStop((tries) => withFailure(tries, nameOf(form)))

@@ -8,6 +8,7 @@ import { type Reading, readOn } from '../core/reading.ts'
 import type { Position } from '../core/session.ts'
 import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/sighting.ts'
 import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
+import { demandsIn } from '../dialect/demand.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { applyEdits } from '../json/edit.ts'
 import { after, type Link, type Soon } from '../store/store.ts'
@@ -209,6 +210,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     sighting,
     within: request.isConversation ? asked.previous : undefined,
     loop,
+    demands: demandsIn(request.list),
     storm: policies.storm,
     target: { upstream: upstream.name, model },
     follow:
@@ -235,6 +237,7 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
       endsItself: sighting.asksForSummary,
       mayRefuse:
         loop.enabled &&
+        !position.isLate &&
         guarded !== undefined &&
         isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop, now)) === true,
     }

@@ -19,7 +19,7 @@ import {
   warned,
 } from '../core/counted.ts'
 import { type Guarded, type Refused, refuse } from '../core/guard.ts'
-import { nameOf } from '../core/hash.ts'
+import { type Hash, nameOf } from '../core/hash.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import { observe } from '../core/observe.ts'
 import { type EnterStorm, NEW_SESSION, type Position, type Session } from '../core/session.ts'
@@ -63,6 +63,8 @@ export interface Counting {
   readonly target: { readonly upstream: string; readonly model: string }
   /** Takes the request in for the loop guard. */
   readonly follow: ((guarded: Guarded) => Guarded) | undefined
+  /** What it wants besides plain text. */
+  readonly demands: readonly Hash[]
   /** Takes in for the loop guard what a response called. */
   readonly note: ((guarded: Guarded, calls: readonly ToolCall[]) => Guarded) | undefined
 }
@@ -109,9 +111,18 @@ function count(
   session: Session | undefined,
   askedAt: number,
 ): ReturnType<typeof observe> {
-  const { sighting, thread, isDerived, begun, follow, storm } = counting
+  const { sighting, thread, isDerived, begun, follow, storm, demands } = counting
   const enter: EnterStorm = (errors) => enterStorm(errors, targetOf(counting), storm, askedAt)
-  return observe(session ?? begun ?? NEW_SESSION, sighting, thread, askedAt, isDerived, follow, enter)
+  return observe(
+    session ?? begun ?? NEW_SESSION,
+    sighting,
+    thread,
+    askedAt,
+    isDerived,
+    follow,
+    enter,
+    demands,
+  )
 }
 
 /** Names upstream and model in a thread's errors. */

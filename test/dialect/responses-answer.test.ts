@@ -15,16 +15,16 @@ const write = (body: unknown, more: object = {}) =>
 
 describe('a whole response', () => {
   it.each([
-    [responseObject(request, { text: 'It is 42.' }, 1), { text: 'It is 42.', callsTools: false }],
-    [responseObject(request, { text: 'Hm.', calls: [search] }, 1), { text: 'Hm.', callsTools: true }],
-    [responseObject(request, { reasoning: 'x', calls: [search] }, 1), { text: '', callsTools: true }],
-    [{ output: [{ type: 'web_search_call', id: 'w' }] }, { text: '', callsTools: false }],
-    [{ output: [{ type: 'custom_tool_call', call_id: 'c' }] }, { text: '', callsTools: true }],
+    [responseObject(request, { text: 'It is 42.' }, 1), { text: 'It is 42.', calls: 0 }],
+    [responseObject(request, { text: 'Hm.', calls: [search] }, 1), { text: 'Hm.', calls: 1 }],
+    [responseObject(request, { reasoning: 'x', calls: [search] }, 1), { text: '', calls: 1 }],
+    [{ output: [{ type: 'web_search_call', id: 'w' }] }, { text: '', calls: 0 }],
+    [{ output: [{ type: 'custom_tool_call', call_id: 'c' }] }, { text: '', calls: 1 }],
     [{ error: {} }, undefined],
     ['no JSON', undefined],
   ])('%# is read', (body, expected) => {
     const read = responses.readAnswer(bytes(body))
-    expect(read && { text: read.text, callsTools: read.callsTools }).toEqual(expected)
+    expect(read && { text: read.text, calls: read.calls.length }).toEqual(expected)
   })
 
   it('gets the terminal state, and no other byte changes, where it is the answer already', () => {

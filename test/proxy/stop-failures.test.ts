@@ -371,3 +371,19 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     },
   )
 })
+
+it('breaks off a stream of which something was shown, where the next form gets a 503', async () => {
+  const chunk = (delta: object, finish: string | null = null) =>
+    data({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })
+  const thought = streamed([
+    chunk({ role: 'assistant', reasoning_content: 'Hm.' }),
+    chunk({}, 'stop'),
+    'data: [DONE]\n\n',
+  ])
+  const busy: Answer = { status: 503, body: errorOf('busy') }
+  const script: Script = (_, number) => (number === 1 ? thought : number === 2 ? busy : { text: TEXT })
+  const { url, until } = await startBoth(script, { budget })
+  await expect(send(url, chat, chat.request, true)).rejects.toThrow('terminated')
+  await until((event) => event.kind === 'request_ended' && event.outcome === 'upstream_failed')
+  expect((await send(url, chat, chat.request, true)).text).toContain('"has_final_answer":true')
+})

@@ -6,6 +6,7 @@ import { readOn } from '../../src/core/reading.ts'
 import { sight } from '../../src/core/sighting.ts'
 import { TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat.ts'
+import { demandsIn } from '../../src/dialect/demand.ts'
 import { messages } from '../../src/dialect/messages.ts'
 import { responses } from '../../src/dialect/responses.ts'
 import { JsonScanError } from '../../src/json/scan.ts'
@@ -55,6 +56,7 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
       const { reading, fingerprint } = await recollection.read(request)
       const sighting = sight(reading, conversation, fingerprint, registry, body.length)
       explicitSessionId([], request, IDENTITY)
+      demandsIn(list)
       const settled = readOn(reading, conversation, conversation.length - 1, registry)
       guard(UNGUARDED, { conversation, reading: settled, registry, goesOnFrom: sighting.step }, POLICY)
     } finally {
