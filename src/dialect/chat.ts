@@ -7,11 +7,12 @@ import type { Channel } from '../core/verdict.ts'
 import type { Work } from '../core/work.ts'
 import { decodeAtToCompare, decodeStringToCompare, decodeToCompare } from '../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
-import { indexList, type ListIndex } from '../json/list.ts'
+import type { ListIndex } from '../json/list.ts'
 import {
   firstElement,
   firstKey,
   isKey,
+  kindAt,
   member,
   members,
   nextElement,
@@ -31,10 +32,10 @@ import {
   addText,
   fieldOf,
   holdsItems,
+  indexRequest,
   isNull,
   isTrue,
   type ListedItem,
-  listReader,
   type NamedRole,
   roleOf,
   stringAt,
@@ -151,12 +152,9 @@ class ChatConversation implements Conversation {
   }
 
   systemText(): string {
-    let text = ''
-    let count = 0
-    for (let at = 0; at < this.length && this.role(at) === 'system'; at++) {
-      for (const one of this.texts(at)) text += count++ === 0 ? one : `\n${one}`
-    }
-    return text
+    const texts: string[] = []
+    for (let at = 0; at < this.length && this.role(at) === 'system'; at++) texts.push(...this.texts(at))
+    return texts.join('\n')
   }
 
   systemHash(): Hash {
@@ -310,6 +308,7 @@ class ChatRequest implements DialectRequest {
 
   announce(text: string): Edit[] {
     const { json, list, items } = this.list
+    if (kindAt(json, list) !== 'array') return []
     const first = items[0]
     const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
     return [edit ?? prependElement(json, list, messageJson('system', text))]
@@ -336,7 +335,7 @@ class ChatRequest implements DialectRequest {
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexList(body, listReader('messages', readItem, recall))
+  const list = indexRequest(body, 'messages', readItem, recall)
   return list && new ChatRequest(list)
 }
 

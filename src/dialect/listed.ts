@@ -4,7 +4,14 @@ import { MAX_LENGTH } from '../core/foreign-json.ts'
 import { TooMuchToRead, type Work } from '../core/work.ts'
 import { decodeToCompare } from '../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../json/edit.ts'
-import type { KnownItems, ListReader, OpenList } from '../json/list.ts'
+import {
+  indexList,
+  indexWithoutList,
+  type KnownItems,
+  type ListIndex,
+  type ListReader,
+  type OpenList,
+} from '../json/list.ts'
 import {
   decode,
   decodeStringIn,
@@ -73,7 +80,7 @@ function headOf(list: OpenList<ListedItem>): Span | undefined {
 }
 
 /** How a request's list is read where something may be known of it; what is remembered under a dialect's name was read by it. */
-export function listReader<Item extends ListedItem>(
+function listReader<Item extends ListedItem>(
   key: string,
   readItem: ListReader<Item>['readItem'],
   recall: Recall | undefined,
@@ -88,6 +95,16 @@ export function listReader<Item extends ListedItem>(
     },
     skip: (json, name, at) => recall.skip(json, name, at),
   }
+}
+
+/** Indexes a request by its list under `key`, which may be missing. @throws {JsonScanError} @throws {TooMuchToRead} */
+export function indexRequest<Item extends ListedItem>(
+  body: Buffer,
+  key: string,
+  readItem: ListReader<Item>['readItem'],
+  recall: Recall | undefined,
+): ListIndex<Item> | undefined {
+  return indexList(body, listReader(key, readItem, recall)) ?? indexWithoutList(body, key)
 }
 
 /** Remembers what `compute` gave for each index. */

@@ -6,7 +6,7 @@ import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { Work } from '../core/work.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
-import { indexList, type ListIndex } from '../json/list.ts'
+import type { ListIndex } from '../json/list.ts'
 import {
   firstKey,
   isKey,
@@ -23,9 +23,9 @@ import {
   addText,
   fieldOf,
   holdsItems,
+  indexRequest,
   isTrue,
   type ListedItem,
-  listReader,
   type NamedRole,
   NOTHING,
   roleOf,
@@ -313,7 +313,7 @@ function unsentIn({ json, items }: Index, conversation: MessagesConversation, as
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexList(body, listReader('messages', readItem, recall))
+  const list = indexRequest(body, 'messages', readItem, recall)
   if (!list) return undefined
   const field = (name: string): unknown => fieldOf(list, name)
   const previous = previousIn(field)

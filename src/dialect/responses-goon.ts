@@ -106,9 +106,9 @@ export function repay(
     as === undefined ? [] : [setMember(object, fields, 'previous_response_id', JSON.stringify(as))]
   if (owed.length === 0) return previous
   const items = owed.join(',')
-  if (!fields.some(({ key }) => key === 'input'))
-    return [...previous, setMember(object, fields, 'input', `[${items}]`)]
-  if (kindAt(json, list) === 'array') return [...previous, prependElement(json, list, items)]
+  const kind = kindAt(json, list)
+  if (kind === 'array') return [...previous, prependElement(json, list, items)]
+  if (kind !== 'string') return [...previous, setMember(object, fields, 'input', `[${items}]`)]
   const said = json.toString('utf8', list.start, list.end)
   return [...previous, { ...list, text: `[${items},{"role":"user","content":${said}}]` }]
 }

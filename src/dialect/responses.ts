@@ -12,7 +12,7 @@ import {
   removeMembers,
   setMember,
 } from '../json/edit.ts'
-import { indexList, type ListIndex } from '../json/list.ts'
+import type { ListIndex } from '../json/list.ts'
 import {
   decode,
   firstKey,
@@ -28,7 +28,7 @@ import {
   valueAfter,
 } from '../json/scan.ts'
 import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
-import { addTextPart, fieldOf, holdsItems, listReader, remember, stringAt } from './listed.ts'
+import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { likenessesOf } from './parts.ts'
 import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
@@ -99,20 +99,15 @@ function readText({ start, end }: Span): InputItem {
   return { start, end, role: 'user', isCall: false, isResult: false, isReference: false, isAside: false }
 }
 
-/** Indexes a body whose input is no list: a text, or nothing where the provider knows what to go on with. */
-function indexOther(json: Buffer): Index | undefined {
+/** Indexes a body whose input is one text. */
+function indexText(json: Buffer): Index | undefined {
   const object = root(json)
   if (json[object.start] !== OPEN_BRACE) return undefined
   const work = new Work(json.length)
   const fields = members(json, object, work)
   const input = member(fields, 'input')?.value
-  if (input && json[input.start] === QUOTE) {
-    return { json, work, object, fields, list: input, items: [readText(input)] }
-  }
-  const goesOn = ['previous_response_id', 'conversation', 'prompt'].some((key) => member(fields, key))
-  if (input || !goesOn) return undefined
-  const end = object.end - 1
-  return { json, work, object, fields, list: { start: end, end }, items: [] }
+  if (!input || json[input.start] !== QUOTE) return undefined
+  return { json, work, object, fields, list: input, items: [readText(input)] }
 }
 
 /** For each item, whether it goes on with the model response before it. */
@@ -281,7 +276,7 @@ function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | '
 }
 
 function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const index = indexList(body, listReader('input', readItem, recall)) ?? indexOther(body)
+  const index = indexRequest(body, 'input', readItem, recall) ?? indexText(body)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
   const field = (name: string): unknown => fieldOf(index, name)

@@ -13,8 +13,10 @@ import {
   JsonScanError,
   type Member,
   member,
+  members,
   nextElement,
   nextKey,
+  root,
   rootStart,
   type Span,
   skipSpace,
@@ -72,6 +74,7 @@ const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
+const LETTER_N = 0x6e
 
 /**
  * A window of a million tokens has no room for more items than this: a body of more is no conversation.
@@ -172,4 +175,21 @@ function readList<Item extends Span>(json: Buffer, reader: ListReader<Item>): Li
   const value = member(fields, reader.key)?.value
   if (!list || !value || value.start !== list.start) return undefined
   return { json, work, object: { start, end: at + 1 }, fields, list: value, items: list.items }
+}
+
+/**
+ * Indexes a JSON text that is an object without a list under `key`, or with `null` there: its list is empty, and where it would
+ * stand. `undefined` where the text is something else.
+ * @throws {JsonScanError} when the text is no JSON.
+ * @throws {TooMuchToRead}
+ */
+export function indexWithoutList(json: Buffer, key: string): ListIndex<never> | undefined {
+  if (json[rootStart(json)] !== OPEN_BRACE) return undefined
+  const object = root(json)
+  const work = new Work(json.length)
+  const fields = members(json, object, work)
+  const value = member(fields, key)?.value
+  if (value && json[value.start] !== LETTER_N) return undefined
+  const end = object.end - 1
+  return { json, work, object, fields, list: value ?? { start: end, end }, items: [] }
 }

@@ -280,18 +280,19 @@ describe('a ban of tools', () => {
 })
 
 describe('what is read', () => {
-  it.each([
-    '',
-    '[]',
-    '"a"',
-    '{}',
-    '{"messages":{}}',
-    '{"messages":null}',
-    '{"messages":[{}],"messages":null}',
-    '{"input":"a"}',
-  ])('is no chat request: %s', (text) => {
-    expect(chat.read(Buffer.from(text))).toBeUndefined()
-  })
+  it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
+    'holds no message yet: %s',
+    (text) => {
+      expect(chat.read(Buffer.from(text))?.conversation.length).toBe(0)
+    },
+  )
+
+  it.each(['', '[]', '"a"', '{"messages":{}}', '{"messages":[{}],"messages":"a"}'])(
+    'is no chat request: %s',
+    (text) => {
+      expect(chat.read(Buffer.from(text))).toBeUndefined()
+    },
+  )
 
   it.each([
     ['{"messages":[1]}', 'an object at byte 13'],

@@ -201,12 +201,16 @@ describe('a ban of tools', () => {
 })
 
 describe('what is read', () => {
-  it.each(['', '[]', '{}', '{"messages":{}}', '{"messages":"Hi"}', '{"input":"a"}'])(
-    'is no Messages request: %s',
+  it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
+    'holds no message yet: %s',
     (text) => {
-      expect(messages.read(Buffer.from(text))).toBeUndefined()
+      expect(messages.read(Buffer.from(text))?.conversation.length).toBe(0)
     },
   )
+
+  it.each(['', '[]', '{"messages":{}}', '{"messages":"Hi"}'])('is no Messages request: %s', (text) => {
+    expect(messages.read(Buffer.from(text))).toBeUndefined()
+  })
 
   it.each([
     [['v1', 'messages'], true],

@@ -174,14 +174,15 @@ describe('a conversation', () => {
 })
 
 describe('what is read', () => {
-  it.each(['', '[]', '{}', '{"input":{}}', '{"input":5}', '{"messages":[]}', '{"input":null}'])(
-    'is no Responses request: %s',
-    (text) => {
-      const read = () => responses.read(Buffer.from(text))
-      if (text === '') expect(read).toThrow('a value')
-      else expect(read()).toBeUndefined()
-    },
-  )
+  it.each(['{}', '{"input":null}', '{"input":[{}],"input":null}'])('holds no message yet: %s', (text) => {
+    expect(responses.read(Buffer.from(text))?.conversation.length).toBe(0)
+  })
+
+  it.each(['', '[]', '{"input":{}}', '{"input":5}'])('is no Responses request: %s', (text) => {
+    const read = () => responses.read(Buffer.from(text))
+    if (text === '') expect(read).toThrow('a value')
+    else expect(read()).toBeUndefined()
+  })
 
   it.each([
     [['v1', 'responses'], true],
@@ -366,4 +367,18 @@ describe('any request', () => {
       { numRuns: 300 },
     )
   })
+})
+
+describe('results that the provider waits for', () => {
+  it.each(['', ',"input":null', ',"input":[]'])(
+    'go with a request that has no input of its own: %s',
+    (input) => {
+      const body = Buffer.from(`{"previous_response_id":"resp_1"${input}}`)
+      const edits = responses.read(body)?.repay?.(['{"type":"function_call_output"}'], undefined) ?? []
+      expect(JSON.parse(applyEdits(body, edits).toString())).toEqual({
+        previous_response_id: 'resp_1',
+        input: [{ type: 'function_call_output' }],
+      })
+    },
+  )
 })

@@ -372,6 +372,39 @@ describe('what a client declares', () => {
   })
 })
 
+describe('a request without messages', () => {
+  const TOOLS = [{ type: 'function', name: 'f', function: { name: 'f', parameters: {} } }]
+
+  it.each([
+    ['chat/completions', { messages: null }],
+    ['chat/completions', {}],
+    ['messages', {}],
+    ['responses', { input: null }],
+    ['responses', {}],
+  ])('to %s, with tools and %j besides, is guarded', async (path, fields) => {
+    const { url, provider, events } = await startBoth(() => ({ body: { odd: true } }), {
+      budget: { announce: 'always' },
+    })
+    const body = JSON.stringify({ model: 'm', ...fields, tools: TOOLS })
+    const response = await fetch(`${url}/v1/${path}`, { method: 'POST', body })
+    expect(await response.json()).toEqual({ odd: true })
+    expect(response.headers.get('x-governor-verdict')).toBe('allow')
+    expect(provider.requests[0]?.json).toMatchObject({ model: 'm', ...fields, tools: TOOLS })
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+  })
+
+  it.each(['chat/completions', 'messages', 'responses'])(
+    'to %s that is an empty object is relayed, and nothing is made of it',
+    async (path) => {
+      const { url, events, logs } = await startBoth(() => ({ status: 400, body: { error: {} } }))
+      const response = await fetch(`${url}/v1/${path}`, { method: 'POST', body: '{}' })
+      expect(response.status).toBe(400)
+      expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+      expect(logs.filter((line) => JSON.parse(line).level >= 40)).toEqual([])
+    },
+  )
+})
+
 describe('a request that Governor can’t read', () => {
   it('is relayed and counted as such', async () => {
     const { url, events } = await startBoth(() => ({ body: { odd: true } }))
