@@ -14,6 +14,7 @@ import { isLoopback } from './core/loopback.ts'
 import { limitsCost } from './core/policy.ts'
 import { ops } from './ops/ops.ts'
 import { createPriceless } from './proxy/bill.ts'
+import { watchUpload } from './proxy/client-idle.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange } from './proxy/exchange.ts'
 import { createRecall } from './proxy/recall.ts'
@@ -64,6 +65,9 @@ function policiesOf(config: Config): Policies {
 
 /** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */
 const RECALL_BYTES = 64 * 1024 * 1024
+
+/** How often it is looked for clients that do not send their headers, at least, in milliseconds: as often as Node does. */
+const HEADERS_CHECK = 30_000
 
 /** Paths that are Governor's own; everything else belongs to the upstreams. */
 function isOwnPath(target: string): boolean {
@@ -179,6 +183,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       if (isOwnPath(target)) return own(request, response)
       if (target === '*') return answerForServer(response)
       if (isDraining) return refuseWhileDraining(request, response)
+      watchUpload(request, response, config.timeouts.client_idle)
       exchange(context, request, response).catch(() => response.destroy())
     }
 
@@ -187,7 +192,12 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     maxHeaderSize: 65_536,
     // Longer than a load balancer's usual minute, so that it is never Governor that closes first.
     keepAliveTimeout: 75_000,
+    // How long a whole request may take is nobody's business; Node would take the time for its headers to be unlimited as well.
     requestTimeout: 0,
+    headersTimeout: config.timeouts.client_idle,
+    connectionsCheckingInterval: Math.ceil(
+      Math.min(HEADERS_CHECK, config.timeouts.client_idle / 4) || HEADERS_CHECK,
+    ),
     noDelay: true,
   })
   server.maxHeadersCount = 0

@@ -76,6 +76,11 @@ const timeouts = z.strictObject({
       'From the request to the response headers. Long, as reasoning models are silent for many minutes.',
     ),
   idle: duration.prefault('30m').describe('Between two pieces of a response.'),
+  client_idle: duration
+    .prefault('60s')
+    .describe(
+      'For the headers of a request, and then between two pieces of its body. A slow upload that goes on is never ended.',
+    ),
 })
 
 const stop = z.strictObject({
@@ -237,7 +242,7 @@ const sessions = z.strictObject({
 const file = z.strictObject({
   server: server.prefault({}).describe('Listening.'),
   upstreams,
-  timeouts: timeouts.prefault({}).describe('Upstream time limits; 0s is none.'),
+  timeouts: timeouts.prefault({}).describe('Time limits of upstreams and clients; 0s is none.'),
   budget: budget
     .prefault({})
     .describe('How many iterations a run has, and what the model is told. Reloaded on SIGHUP.'),
