@@ -14,6 +14,7 @@ import { isLoopback } from './core/loopback.ts'
 import { limitsCost } from './core/policy.ts'
 import { ops } from './ops/ops.ts'
 import { createPriceless } from './proxy/bill.ts'
+import { type Clock, createBufferBudget } from './proxy/buffer-budget.ts'
 import { watchUpload } from './proxy/client-idle.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange } from './proxy/exchange.ts'
@@ -48,6 +49,10 @@ export interface GovernorOptions {
   readonly store?: Store
   /** Milliseconds since the epoch. */
   readonly now?: () => number
+  /** Bytes of memory that the process may use, where that is known. */
+  readonly memory?: number
+  /** Times the waits for room, instead of the system's clock. */
+  readonly clock?: Clock
   /** Those that upstreams are to be reached through. */
   readonly proxies?: Proxies | undefined
   /** Sees every event besides log and metrics. */
@@ -169,6 +174,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     allowedHosts: config.server.allowed_hosts.map((host) => host.toLowerCase()),
     isOnLoopback: () => isOnLoopback,
     maxGuardedBody: config.server.max_guarded_body,
+    buffers: createBufferBudget(
+      Math.min(config.server.max_buffered, Math.floor((options.memory ?? Number.POSITIVE_INFINITY) / 2)),
+      options.clock,
+    ),
     emit,
     isCut: () => isCut,
     now: options.now ?? Date.now,

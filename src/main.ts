@@ -5,7 +5,7 @@ import { tuneEngine } from './cli/engine.ts'
 
 // Before all else: some of it holds for what V8 has not done yet, and it is busy from the first module on.
 tuneEngine()
-const { run } = await import('./cli/cli.ts')
+const [{ run }, { totalmem }] = await Promise.all([import('./cli/cli.ts'), import('node:os')])
 
 const terminal: Terminal = {
   env: process.env,
@@ -15,6 +15,8 @@ const terminal: Terminal = {
   onSignal: (name, handle) => process.on(name, handle),
   onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
+  // A container may have less than its machine; 0 where that is not known.
+  memory: Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
 

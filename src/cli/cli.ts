@@ -16,6 +16,8 @@ export interface Terminal {
   onExit(handle: () => void): void
   /** Ends the process at once. */
   exit(code: number): void
+  /** Bytes of memory that the process may use. */
+  readonly memory: number
   /** People are watching: colours and plain sentences are welcome. */
   readonly isInteractive: boolean
 }

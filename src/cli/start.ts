@@ -38,7 +38,7 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
   terminal.onExit(() => output.flush())
   const log: Logger = pino({ level: config.log.level, base: null, timestamp: createTimestamp() }, output)
   for (const warning of warnings) log.warn({}, warning)
-  const governor = buildGovernor(config, { log, proxies })
+  const governor = buildGovernor(config, { log, proxies, memory: terminal.memory })
   let address: string
   try {
     address = await governor.listen()

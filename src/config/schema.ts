@@ -57,6 +57,11 @@ const server = z.strictObject({
     .describe(
       'Request bodies up to this size are read and guarded; larger ones are relayed unread, and counted.',
     ),
+  max_buffered: size
+    .prefault('512mb')
+    .describe(
+      'What all bodies together may take that are being read, unpacked or held back; at most half of the memory that the process may use. Without room a request waits up to 2 seconds; then it is relayed unread, and counted.',
+    ),
   drain_timeout: duration
     .prefault('30s')
     .describe('How long running responses may go on after SIGTERM before they are cut.'),

@@ -17,6 +17,7 @@ import type {
   TerminalFor,
 } from '../dialect/dialect.ts'
 import { createFrameReader, type Frame } from '../sse/frames.ts'
+import { leaseFor } from './buffer-budget.ts'
 import type { ProxyContext } from './context.ts'
 import { onlyCall, readForced } from './forced-answer.ts'
 import { returnIteration } from './forward.ts'
@@ -149,6 +150,7 @@ function createShow({ trip, ownAtEnd }: Ending, begun: BegunAnswer['stream']) {
 /** Collects what one or two upstream responses bring into one response for the client. */
 export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
   const { trip, dialect, judgement, ownAtEnd: own, isStop, isJson, fallback, terminal, context } = ending
+  const lease = leaseFor(context.buffers, trip.response)
   const shown = createShow(ending, begun.stream)
   let stream = begun.stream?.answer
   const before = begun.whole && dialect.readAnswer(begun.whole.body)
@@ -206,7 +208,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     keeps: readonly string[],
   ): Promise<Taken> => {
     const { head } = incoming
-    const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody)
+    const { bytes: body, rest } = await readUpTo(plain, context.maxGuardedBody, lease)
     if (rest && isStop) {
       incoming.body.destroy()
       return 'silent'

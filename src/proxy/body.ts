@@ -1,8 +1,8 @@
 /** Request bodies: read whole up to a bound, or passed on as they come. */
 import type { IncomingMessage } from 'node:http'
-import { PassThrough, type Readable } from 'node:stream'
-import { promisify } from 'node:util'
+import { PassThrough, type Readable, type Transform } from 'node:stream'
 import zlib from 'node:zlib'
+import type { Lease } from './buffer-budget.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 
 /** The client left before its request was complete. */
@@ -43,29 +43,45 @@ function wholeFor(headers: RawHeaders, max: number): Buffer | undefined {
   return length > ONE_PIECE && length <= max ? Buffer.allocUnsafeSlow(length) : undefined
 }
 
+/** Why a body is not read, or not unpacked. */
+export type Unread = 'body_too_large' | 'no_room' | 'unknown_encoding' | 'unreadable_body'
+
 export type ReadBody =
   | { readonly kind: 'whole'; readonly bytes: Buffer }
-  | { readonly kind: 'rest'; readonly stream: Readable }
+  | { readonly kind: 'rest'; readonly why: Unread; readonly stream: Readable }
 
 /**
- * Reads a body of at most `max` bytes. A larger one comes back as a stream of all of it, what was read included.
+ * Reads a body of at most `max` bytes, for as much of it as `lease` has room. A larger one, or one without room, comes back as a
+ * stream of all of it, what was read included.
  * @throws {ClientGone}
  */
-export function readBody(request: IncomingMessage, max: number): Promise<ReadBody> {
+export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
+    if (Number(headerOf(request.rawHeaders, 'content-length') ?? 0) > max) {
+      resolve({ kind: 'rest', why: 'body_too_large', stream: streamOf(request) })
+      return
+    }
     const whole = wholeFor(request.rawHeaders, max)
     const chunks: Buffer[] = []
     let length = 0
     let isOver = false
+    const leave = (why: Unread) => {
+      if (isOver) return
+      isOver = true
+      request.off('data', take)
+      request.pause()
+      resolve({ kind: 'rest', why, stream: streamOf(request, whole ? [whole.subarray(0, length)] : chunks) })
+    }
     const take = (chunk: Buffer) => {
       if (whole) chunk.copy(whole, length)
       else chunks.push(chunk)
       length += chunk.length
-      if (length <= max) return
-      isOver = true
-      request.off('data', take)
+      if (length > max) return leave('body_too_large')
+      const hasRoom = lease.grow(chunk.length)
+      if (hasRoom === true) return
+      if (hasRoom === false) return leave('no_room')
       request.pause()
-      resolve({ kind: 'rest', stream: streamOf(request, chunks) })
+      hasRoom.then((isGiven) => (isGiven ? request.resume() : leave('no_room')), reject)
     }
     request.on('data', take)
     // Whoever asks before the bytes come gets them as they come: kept until the next tick, they hold the connection back.
@@ -79,49 +95,95 @@ export function readBody(request: IncomingMessage, max: number): Promise<ReadBod
     })
     // Comes in any case; an error before it only where somebody waits for one.
     request.on('close', () => {
-      if (!isOver) reject(new ClientGone('the client left in the middle of its request'))
+      if (isOver) return
+      isOver = true
+      reject(new ClientGone('the client left in the middle of its request'))
     })
   })
 }
 
-type Decompress = (bytes: Buffer, options: { maxOutputLength: number }) => Promise<Buffer>
+/** What a decoder gives at a time, in bytes. */
+const CHUNK = 65_536
 
-function decompressor(encoding: string): Decompress | undefined {
+/** `undefined` where Node has none: for zstd before 22.15. */
+function zstdDecoder(): Transform | undefined {
+  const create: unknown = Reflect.get(zlib, 'createZstdDecompress')
+  return typeof create === 'function' ? (create as typeof zlib.createGunzip)({ chunkSize: CHUNK }) : undefined
+}
+
+/** Undoes a content coding (RFC 9110, section 8.4); `undefined` where it is unknown. `flush`: gives what it can as soon as it can. */
+export function decoderFor(
+  encoding: string,
+  flush: number = zlib.constants.Z_NO_FLUSH,
+): Transform | undefined {
   switch (encoding) {
     case 'gzip':
     case 'x-gzip':
-      return promisify(zlib.gunzip) as Decompress
+      return zlib.createGunzip({ flush, chunkSize: CHUNK })
     case 'deflate':
-      return promisify(zlib.inflate) as Decompress
+      return zlib.createInflate({ flush, chunkSize: CHUNK })
     case 'br':
-      return promisify(zlib.brotliDecompress) as Decompress
-    case 'zstd': {
-      // Node has it from 22.15 on.
-      const zstd: unknown = Reflect.get(zlib, 'zstdDecompress')
-      return typeof zstd === 'function' ? (promisify(zstd as typeof zlib.gunzip) as Decompress) : undefined
-    }
+      return zlib.createBrotliDecompress({ chunkSize: CHUNK })
+    case 'zstd':
+      return zstdDecoder()
     default:
       return undefined
   }
 }
 
-/**
- * A body without its content coding (RFC 9110, section 8.4), at most `max` bytes of it; `undefined` where the coding
- * is unknown, the bytes are not in it, or there are more.
- */
+/** More bytes than this are unpacked into one piece, and not kept twice. */
+const IN_PIECES = 1_048_576
+
+/** Room for `max` bytes that begins with the pieces; the system gives no memory for what is never written. */
+function inOnePiece(pieces: readonly Buffer[], max: number): Buffer {
+  const whole = Buffer.allocUnsafeSlow(max)
+  let end = 0
+  for (const piece of pieces) end += piece.copy(whole, end)
+  return whole
+}
+
+/** A body without its content coding, at most `max` bytes of it: nothing beyond that is unpacked. Or why there is none. */
+export async function unpacked(
+  bytes: Buffer,
+  encoding: string | undefined,
+  max: number,
+  lease?: Lease,
+): Promise<Buffer | Unread> {
+  const name = encoding?.trim().toLowerCase() || 'identity'
+  if (name === 'identity') return bytes
+  const decoder = decoderFor(name)
+  if (!decoder) return 'unknown_encoding'
+  const pieces: Buffer[] = []
+  let whole: Buffer | undefined
+  let length = 0
+  const keep = (chunk: Buffer): void => {
+    whole ??= length > IN_PIECES ? inOnePiece(pieces, max) : undefined
+    if (whole) chunk.copy(whole, length - chunk.length)
+    else pieces.push(chunk)
+  }
+  decoder.end(bytes)
+  try {
+    for await (const chunk of decoder as AsyncIterable<Buffer>) {
+      length += chunk.length
+      if (length > max) return 'body_too_large'
+      if (lease && !(await lease.grow(chunk.length))) return 'no_room'
+      keep(chunk)
+    }
+  } catch {
+    return 'unreadable_body'
+  }
+  return whole ? whole.subarray(0, length) : Buffer.concat(pieces, length)
+}
+
+/** The same, and `undefined` for whatever reason there is none. */
 export async function decoded(
   bytes: Buffer,
   encoding: string | undefined,
   max: number,
+  lease?: Lease,
 ): Promise<Buffer | undefined> {
-  const name = encoding?.trim().toLowerCase() || 'identity'
-  if (name === 'identity') return bytes
-  const decompress = decompressor(name)
-  try {
-    return await decompress?.(bytes, { maxOutputLength: max })
-  } catch {
-    return undefined
-  }
+  const plain = await unpacked(bytes, encoding, max, lease)
+  return Buffer.isBuffer(plain) ? plain : undefined
 }
 
 /** A body without its content coding, at once, at most `max` bytes of it; what broke off is undone as far as it came. */

@@ -9,6 +9,7 @@ import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { AccessSettings } from './access.ts'
 import type { NotePriceless } from './bill.ts'
+import type { BufferBudget } from './buffer-budget.ts'
 import type { IdentitySettings } from './identity.ts'
 import type { Recall } from './recall.ts'
 import type { Refusals } from './refusals.ts'
@@ -53,6 +54,8 @@ export interface ProxyContext extends AccessSettings {
   readonly refusals: Refusals
   /** Bytes. */
   readonly maxGuardedBody: number
+  /** Of all bodies that are in hand. */
+  readonly buffers: BufferBudget
   readonly emit: Emit
   /** Does Governor end what still runs, as the time to drain is over? */
   readonly isCut: () => boolean

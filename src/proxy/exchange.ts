@@ -5,8 +5,9 @@ import type { Dialect } from '../dialect/dialect.ts'
 import { after, type Soon } from '../store/store.ts'
 import { type AccessRefusal, accessRefusal, isAccessKey, refusalBody } from './access.ts'
 import { guardCalls } from './blocking.ts'
-import { ClientGone, decoded, hasBody, readBody, streamOf } from './body.ts'
+import { ClientGone, hasBody, readBody, streamOf, type Unread, unpacked } from './body.ts'
 import { type Sent, watchBound } from './bound.ts'
+import { type Lease, leaseFor } from './buffer-budget.ts'
 import type { ProxyContext } from './context.ts'
 import { countFault } from './fault.ts'
 import { answerLast, repeatAnswer } from './final.ts'
@@ -20,6 +21,7 @@ import { routeOf, upstreamHeaders } from './route.ts'
 import { replyInStorm } from './storm.ts'
 import { beginTrip, faultOf, noteJudgement, type Trip } from './trip.ts'
 import type { UpstreamCall } from './upstream.ts'
+import { answerWithoutRoom } from './without-room.ts'
 
 /** Guards one request. Settles when the reply is under way. @throws what even the last resort could not handle. */
 export async function exchange(
@@ -39,15 +41,20 @@ export async function exchange(
     const refusal = accessRefusal(context, route, request.rawHeaders)
     if (refusal) return refuse(trip, refusal)
     if (!route.dialect) return relay(context, trip, hasBody(request.rawHeaders) ? streamOf(request) : null)
-    const body = await readBody(request, context.maxGuardedBody)
+    const lease = leaseFor(context.buffers, response)
+    const body = await readBody(request, context.maxGuardedBody, lease)
     if (body.kind === 'rest') {
-      context.emit({ kind: 'failed_open', reason: 'body_too_large' })
-      return relay(context, trip, body.stream)
+      lease.release()
+      return await relayUnread(context, trip, route.dialect, body.stream, body.why)
     }
     trip.bodyRead()
-    const judging = judgeSafely(context, trip, route.dialect, body.bytes)
+    const judging = judgeSafely(context, trip, route.dialect, body.bytes, lease)
     // Mostly there is nothing to wait for.
     const judged = judging instanceof Promise ? await judging : judging
+    // What was unpacked stays beside what came until the response is over, and is as large as the client pleases.
+    const isUnpacked = typeof judged === 'object' && judged.bytes !== body.bytes
+    if (!isUnpacked) lease.release()
+    if (typeof judged === 'string') return await relayUnread(context, trip, route.dialect, body.bytes, judged)
     if (!judged) return relay(context, trip, body.bytes)
     const { kind } = judged.judgement.verdict
     if (kind === 'allow' || kind === 'warn') own = judged.call
@@ -110,7 +117,8 @@ function judgeSafely(
   trip: Trip,
   dialect: Dialect,
   body: Buffer,
-): Soon<Sent | undefined> {
+  lease: Lease,
+): Soon<Sent | Unread | undefined> {
   const failOpen = (error: unknown) => {
     countFault(context.emit, error as Error)
     return undefined
@@ -120,7 +128,7 @@ function judgeSafely(
     const judging =
       coding === undefined
         ? judgeBytes(context, trip, dialect, body, body)
-        : judgeCoded(context, trip, dialect, body, coding)
+        : judgeCoded(context, trip, dialect, body, coding, lease)
     return judging instanceof Promise ? judging.catch(failOpen) : judging
   } catch (error) {
     return failOpen(error)
@@ -133,11 +141,10 @@ async function judgeCoded(
   dialect: Dialect,
   body: Buffer,
   coding: string,
-): Promise<Sent | undefined> {
-  const bytes = await decoded(body, coding, context.maxGuardedBody)
-  if (bytes) return judgeBytes(context, trip, dialect, body, bytes)
-  context.emit({ kind: 'failed_open', reason: 'unknown_encoding' })
-  return undefined
+  lease: Lease,
+): Promise<Sent | Unread | undefined> {
+  const bytes = await unpacked(body, coding, context.maxGuardedBody, lease)
+  return Buffer.isBuffer(bytes) ? judgeBytes(context, trip, dialect, body, bytes) : bytes
 }
 
 /** `bytes`: the body without its content coding. */
@@ -177,6 +184,19 @@ function callFor(
 
 function relay(context: ProxyContext, trip: Trip, body: Buffer | Readable | null): void {
   send(trip, callFor(context, trip, body))
+}
+
+/** Passes a request on that could not be read; where there was no room for it, a run that was stopped gets its answer again. */
+async function relayUnread(
+  context: ProxyContext,
+  trip: Trip,
+  dialect: Dialect,
+  body: Buffer | Readable,
+  why: Unread,
+): Promise<void> {
+  if (why === 'no_room' && (await answerWithoutRoom(context, trip, dialect, body))) return
+  context.emit({ kind: 'failed_open', reason: why })
+  relay(context, trip, body)
 }
 
 function send(trip: Trip, call: UpstreamCall): void {

@@ -4,6 +4,7 @@ import type { CallGate, Dialect, HeldCalls } from '../dialect/dialect.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import { type Ending, passOn, rewrittenHeaders, write } from './answer.ts'
 import { decoded } from './body.ts'
+import { leaseFor } from './buffer-budget.ts'
 import type { ProxyContext } from './context.ts'
 import { ask, type Form } from './final.ts'
 import { codingOf, headerOf, isEventStream, responseHeaders } from './headers.ts'
@@ -34,6 +35,7 @@ export interface Gate {
 export function streamGate(guarding: Gated, { head }: Incoming): Gate {
   const { context, trip } = guarding
   const stream: CallGate = guarding.dialect.openGate()
+  const lease = leaseFor(context.buffers, trip.response)
   const isCoded = codingOf(head.headers) !== 'identity'
   let hasHead = false
   let responses = 0
@@ -74,7 +76,7 @@ export function streamGate(guarding: Gated, { head }: Incoming): Gate {
       for await (const chunk of plain) {
         length += chunk.length
         for (const frame of reader.push(chunk)) await show(isGiven ? [frame.raw] : stream.push(frame))
-        if (isGiven || length <= context.maxGuardedBody) continue
+        if (isGiven || (length <= context.maxGuardedBody && (await lease.grow(chunk.length)))) continue
         if (isFirst) {
           await giveAll()
           continue
@@ -107,6 +109,7 @@ export function streamGate(guarding: Gated, { head }: Incoming): Gate {
 /** Makes one whole response for the client of those that come. */
 export function wholeGate(guarding: Gated): Gate {
   const { context, trip, dialect } = guarding
+  const lease = leaseFor(context.buffers, trip.response)
   const bodies: Buffer[] = []
   const texts: string[] = []
   let last:
@@ -121,12 +124,14 @@ export function wholeGate(guarding: Gated): Gate {
   return {
     async take({ head, body: coming }) {
       const max = context.maxGuardedBody
-      const { bytes: raw, rest } = await readUpTo(coming, max)
+      const { bytes: raw, rest } = await readUpTo(coming, max, lease)
       if (last && rest) {
         coming.destroy()
         return undefined
       }
-      const body = rest ? undefined : await decoded(raw, headerOf(head.headers, 'content-encoding'), max)
+      const body = rest
+        ? undefined
+        : await decoded(raw, headerOf(head.headers, 'content-encoding'), max, lease)
       const held = body && dialect.readCalls(body)
       // What can't be read is nothing to go on from.
       if (last && !held) return undefined

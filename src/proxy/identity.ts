@@ -66,14 +66,20 @@ function bodyValue(request: DialectRequest, path: readonly string[]): string | u
   return path.at(-1) === 'user_id' ? sessionInUserId(id) : id.trim()
 }
 
+/** The session id that a client sent in a header, fit to stand in one; `undefined` where it sent none there. */
+export function sessionInHeaders(headers: RawHeaders, settings: IdentitySettings): string | undefined {
+  const id = firstHeader(headers, settings.headers)
+  return id === undefined ? undefined : presentable(id)
+}
+
 /** The session id a client sent, fit to stand in a header; `undefined` where it sent none. */
 export function explicitSessionId(
   headers: RawHeaders,
   request: DialectRequest,
   settings: IdentitySettings,
 ): string | undefined {
-  const fromHeader = firstHeader(headers, settings.headers)
-  if (fromHeader !== undefined) return presentable(fromHeader)
+  const fromHeader = sessionInHeaders(headers, settings)
+  if (fromHeader !== undefined) return fromHeader
   for (const path of settings.bodyFields) {
     const value = bodyValue(request, path)
     if (value !== undefined) return presentable(value)

@@ -2,6 +2,8 @@
 import { PassThrough, type Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import zlib from 'node:zlib'
+import { decoderFor } from './body.ts'
+import type { Lease } from './buffer-budget.ts'
 import { codingOf, withHeaders } from './headers.ts'
 import type { Tap } from './tap.ts'
 import type { Trip } from './trip.ts'
@@ -65,25 +67,11 @@ export function open(
   })
 }
 
-function decoderFor(encoding: string): NodeJS.ReadWriteStream | undefined {
-  switch (encoding) {
-    case 'gzip':
-    case 'x-gzip':
-      return zlib.createGunzip({ flush: zlib.constants.Z_SYNC_FLUSH })
-    case 'deflate':
-      return zlib.createInflate({ flush: zlib.constants.Z_SYNC_FLUSH })
-    case 'br':
-      return zlib.createBrotliDecompress()
-    default:
-      return undefined
-  }
-}
-
 /** The body without its content coding, to be called once; `undefined` where that is one Governor does not know. */
 export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | undefined {
   const encoding = codingOf(head.headers)
   if (encoding === 'identity') return body
-  const decoder = decoderFor(encoding)
+  const decoder = decoderFor(encoding, zlib.constants.Z_SYNC_FLUSH)
   if (!decoder) return undefined
   const plain = new PassThrough()
   pipeline(body, decoder, plain).catch((error: Error) => plain.destroy(error))
@@ -101,8 +89,8 @@ export interface Beginning {
   readonly rest: AsyncIterable<Buffer> | undefined
 }
 
-/** Reads a body of at most `max` bytes whole; of a longer one, little more than that. */
-export async function readUpTo(body: AsyncIterable<Buffer>, max: number): Promise<Beginning> {
+/** Reads a body of at most `max` bytes whole, where `lease` has room for it; of any other, little more than that. */
+export async function readUpTo(body: AsyncIterable<Buffer>, max: number, lease: Lease): Promise<Beginning> {
   const iterator = body[Symbol.asyncIterator]()
   const chunks: Buffer[] = []
   let length = 0
@@ -111,7 +99,7 @@ export async function readUpTo(body: AsyncIterable<Buffer>, max: number): Promis
     if (done) return { bytes: Buffer.concat(chunks, length), rest: undefined }
     chunks.push(value)
     length += value.length
-    if (length > max)
+    if (length > max || !(await lease.grow(value.length)))
       return { bytes: Buffer.concat(chunks, length), rest: { [Symbol.asyncIterator]: () => iterator } }
   }
 }

@@ -68,6 +68,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       sessions.put(key, session, known)
       return result
     },
+    get: (key) => sessions.get(key)?.value,
     link(tenant, response, link) {
       const name = sessionKey(tenant, response)
       links.put(name, link, links.get(name))

@@ -49,6 +49,8 @@ export interface Store {
     key: SessionKey,
     change: (session: Session | undefined) => { session: Session; result: T },
   ): Soon<T>
+  /** A session as it is; `undefined` where none is known under that key, or not any more. */
+  get(key: SessionKey): Soon<Session | undefined>
   /** Remembers which session a response belongs to. */
   link(tenant: string, response: string, link: Link): Soon<void>
   /** The session that a response belongs to; `undefined` where that is not known, or not any more. */

@@ -13,7 +13,13 @@ import type { Channel } from '../core/verdict.ts'
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
 
 /** Why a request that could have been guarded was not. */
-export type FailOpenReason = 'body_too_large' | 'unreadable_body' | 'unknown_encoding' | 'store' | 'fault'
+export type FailOpenReason =
+  | 'body_too_large'
+  | 'no_room'
+  | 'unreadable_body'
+  | 'unknown_encoding'
+  | 'store'
+  | 'fault'
 
 /** What judges a request on its own, so that a fault in it leaves the others judging. */
 export type GuardName = 'budget' | 'loop_guard'

@@ -12,6 +12,7 @@ function failing(fails: (call: number) => boolean): Store {
   const lose = () => Promise.reject(new Error('the store is down'))
   return {
     update: (key, change) => (fails(++calls) ? lose() : store.update(key, change)),
+    get: (key) => (fails(++calls) ? lose() : store.get(key)),
     link: (...link) => (fails(++calls) ? lose() : store.link(...link)),
     keepFirst: (...first) => (fails(++calls) ? lose() : store.keepFirst(...first)),
     takeFirst: (...name) => (fails(++calls) ? lose() : store.takeFirst(...name)),

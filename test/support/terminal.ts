@@ -14,6 +14,7 @@ export function captureTerminal(
   return {
     env: {},
     isInteractive: false,
+    memory: Number.POSITIVE_INFINITY,
     async *input() {},
     ...options,
     get printed() {

@@ -1,0 +1,82 @@
+/** What becomes of a request for whose body there is no room: it is not read, and a run that was stopped stays so. */
+import { pipeline, Readable } from 'node:stream'
+import { hashOf } from '../core/hash.ts'
+import type { FinalAnswer } from '../core/terminal.ts'
+import type { Dialect } from '../dialect/dialect.ts'
+import { sessionKey } from '../store/store.ts'
+import { decoderFor } from './body.ts'
+import type { ProxyContext } from './context.ts'
+import { terminalHeaders } from './final.ts'
+import { codingOf, headerOf, type RawHeaders } from './headers.ts'
+import { sessionInHeaders, tenantOf, threadNameOf } from './identity.ts'
+import { reply } from './reply.ts'
+import type { Trip } from './trip.ts'
+
+/** A run that was stopped, known by the headers of a request alone. */
+interface StoppedRun {
+  readonly session: string
+  readonly answer: FinalAnswer
+}
+
+async function stoppedRun(context: ProxyContext, headers: RawHeaders): Promise<StoppedRun | undefined> {
+  const session = sessionInHeaders(headers, context.identity)
+  if (session === undefined) return undefined
+  const known = await context.store.get(sessionKey(tenantOf(headers), hashOf(session)))
+  const thread = threadNameOf(headers, context.identity)
+  const answer = known?.threads.findLast(({ name }) => name === thread)?.run.ended
+  return answer && { session, answer }
+}
+
+const ASKS_FOR_STREAM = /(?<!\\)"stream"\s{0,8}:\s{0,8}true/
+
+/** Longer than what the expression finds. */
+const SEAM = 64
+
+/** Does a body ask for server-sent events? Keeps nothing of it, and looks at no more than `max` bytes. */
+async function asksForStream(body: Readable, headers: RawHeaders, max: number): Promise<boolean> {
+  if (/event-stream/i.test(headerOf(headers, 'accept') ?? '')) return true
+  const coding = codingOf(headers)
+  const decoder = coding === 'identity' ? undefined : decoderFor(coding)
+  if (coding !== 'identity' && !decoder) return false
+  const plain: AsyncIterable<Buffer> = decoder ? pipeline(body, decoder, () => undefined) : body
+  let seam = ''
+  let length = 0
+  try {
+    for await (const chunk of plain) {
+      length += chunk.length
+      const text = seam + chunk.toString('latin1')
+      if (ASKS_FOR_STREAM.test(text)) return true
+      if (length > max) return false
+      seam = text.slice(-SEAM)
+    }
+  } catch {
+    // It broke off, or is in no such coding.
+  }
+  return false
+}
+
+/** Answers a request of a stopped run as it was answered before; false where there is none. A store that fails knows none. */
+export async function answerWithoutRoom(
+  context: ProxyContext,
+  trip: Trip,
+  dialect: Dialect,
+  body: Buffer | Readable,
+): Promise<boolean> {
+  const headers = trip.request.rawHeaders
+  const stopped = await stoppedRun(context, headers).catch(() => undefined)
+  if (!stopped) return false
+  const { session, answer } = stopped
+  const stream = Buffer.isBuffer(body) ? Readable.from([body]) : body
+  const streams = await asksForStream(stream, headers, context.maxGuardedBody)
+  stream.destroy()
+  context.emit({ kind: 'answer_repeated' })
+  trip.ended('stop')
+  const made = dialect.reply(answer, streams, context.newId(), context.now())
+  reply(trip.response, 200, made.contentType, made.body, {
+    'x-governor-verdict': 'stop',
+    'x-governor-session': session,
+    'x-governor-loop': answer.loop,
+    ...terminalHeaders(answer.terminal),
+  })
+  return true
+}
