@@ -1,5 +1,5 @@
 /** Bodies for which there is room, and those for which there is none, over real sockets. */
-import { gzipSync } from 'node:zlib'
+import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Clock } from '../../src/proxy/buffer-budget.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
@@ -133,7 +133,29 @@ describe('an answer that is held back', () => {
 })
 
 describe('a body in a content coding', () => {
+  const body = JSON.stringify({ messages: START, tools: [{ type: 'function' }] })
   const bomb = Buffer.alloc(3 * 1024 * 1024, 0x20)
+
+  it.each<[string, string, Buffer]>([
+    ['unknown_encoding', 'gzip, gzip', gzipSync(gzipSync(body))],
+    ['unknown_encoding', 'x-odd', Buffer.from('\x01')],
+    ['unreadable_body', 'gzip', Buffer.from(body)],
+    ['unreadable_body', 'gzip', gzipSync(body).subarray(0, 30)],
+    ['body_too_large', 'gzip', gzipSync(bomb)],
+    ['body_too_large', 'br', brotliCompressSync(bomb)],
+  ])('that can’t be judged is relayed and counted as %s: %s', async (reason, coding, bytes) => {
+    const provider = await serve((request, response) => {
+      request.resume().once('end', () => response.end('{}'))
+    })
+    onTestFinished(() => provider.close())
+    const { url, events } = await startGovernor(provider.url, { server: { max_guarded_body: '2mb' } })
+    const headers = { 'content-encoding': coding }
+    const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', headers, body: bytes })
+    expect(await response.text()).toBe('{}')
+    expect(events).toContainEqual({ kind: 'failed_open', reason })
+    const metrics = await fetch(`${url}/metrics`).then((told) => told.text())
+    expect(metrics).toMatch(new RegExp(`governor_failed_open_total\\{reason="${reason}"[^}]*\\} 1`))
+  })
 
   it('is unpacked no further than there is room for', async () => {
     const { url, until } = await startBoth(() => ({ text: 'Hi.' }), SMALL)
