@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util'
 import { SIZES } from './bodies.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-export const MEASURES = ['saturation', 'latency', 'streams', 'footprint', 'loop', 'conversation']
+export const MEASURES = ['saturation', 'latency', 'streams', 'footprint', 'loop', 'conversation', 'hostile']
 
 const HELP = `Usage: node bench/run.mjs [flags]
 

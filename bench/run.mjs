@@ -6,6 +6,7 @@ import { goalsOf } from './goals.mjs'
 import { describeMachine, describeVersions } from './machine.mjs'
 import * as conversation from './measures/conversation.mjs'
 import * as footprint from './measures/footprint.mjs'
+import * as hostile from './measures/hostile.mjs'
 import * as latency from './measures/latency.mjs'
 import * as loop from './measures/loop.mjs'
 import * as saturation from './measures/saturation.mjs'
@@ -15,7 +16,7 @@ import { profile } from './profile.mjs'
 import { renderFacts, renderGoals, renderResults, renderTable } from './report.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-const RUNS = { saturation, latency, streams, footprint, loop, conversation }
+const RUNS = { saturation, latency, streams, footprint, loop, conversation, hostile }
 const RESULTS = join(import.meta.dirname, 'RESULTS.md')
 
 function print(text) {
