@@ -124,13 +124,15 @@ async function tellOfLoop(client: OpenAI, provider: ScriptedProvider, page: Page
   page.said('user', STUCK_QUESTION)
   page.columns()
   let last: Step | undefined
+  let made = 0
   await runAgent(client, [{ role: 'user', content: STUCK_QUESTION }], (step, sent) => {
     last = step
+    made += step.calls.length
     page.step(step, told(provider, sent))
   })
   page.said('model', last?.message.content)
   page.note(
-    'The ninth call never reached the agent: Governor took it out of the response and asked the model again.',
+    `Call ${made + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
   )
   page.note('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }

@@ -51,6 +51,7 @@ describe('the demo', () => {
     expect(story.split(LOOP_NOTICE)).toHaveLength(3)
     expect(story).toContain("was told: [LOOP GUARD] Blocked: 'fetch_page' was called 6 times")
     expect(story).toContain('model: The page gives nothing that settles it')
+    expect(story).toContain('Call 7 never reached the agent')
   })
 
   it('is coloured where people watch, and nowhere else', async () => {
