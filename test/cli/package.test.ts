@@ -1,8 +1,10 @@
 /** The package as npm packs it, and as it stands in a clone. */
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
 
 interface Manifest {
@@ -45,6 +47,27 @@ describe('the package', () => {
     const { status, stdout } = run('npm', ['--silent', 'start', '--', 'check-config', '--port', '1'], '.')
     expect({ status, stdout }).toEqual({ status: 0, stdout: 'config/governor.yaml: valid\n' })
   })
+
+  it('drains and ends when npm start is sent SIGTERM, and leaves no process behind', async () => {
+    const npm = spawn('npm', ['--silent', 'start', '--', '--port', '0'], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+      detached: true,
+    })
+    onTestFinished(() => {
+      if (npm.pid !== undefined && !isOver) process.kill(-npm.pid, 'SIGKILL')
+    })
+    let isOver = false
+    const said: string[] = []
+    const lines = createInterface(npm.stdout).on('line', (line) => {
+      said.push(String(JSON.parse(line).msg))
+      if (said.length === 1) npm.kill('SIGTERM')
+    })
+    // Ends when no process holds the output any more.
+    await once(lines, 'close')
+    isOver = true
+    expect(said).toEqual(['listening', 'draining', 'stopped'])
+  })
+
   it('ends its tests with one line that counts them', () => {
     const { stdout } = run('npm', ['--silent', 'run', 'test:run', '--', 'test/sse/frames.test.ts'], '.')
     expect(stdout.trimEnd().split('\n').at(-1)).toMatch(/^[1-9]\d* passed, 0 failed$/)
