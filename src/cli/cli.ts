@@ -155,7 +155,7 @@ async function runCommand({ command, files, json, flags }: Parsed, terminal: Ter
       return demo(terminal)
     }
     default:
-      throw new UsageError(`no command ${command}`)
+      throw new UsageError(`there is no command ${command}`)
   }
 }
 

@@ -22,7 +22,7 @@ function listenProblem(error: Error, { server: { host, port } }: Config): string
     case 'EACCES':
       return `port ${port} may not be opened by this user: choose one above 1023 with --port`
     case 'EADDRNOTAVAIL':
-      return `${host} is no address of this machine: choose another with --host`
+      return `${host} is not an address of this machine: choose another with --host`
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
       return `${host} does not resolve: choose another with --host`

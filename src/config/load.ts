@@ -90,22 +90,29 @@ function parseFile(source: string, file: string, env: Environment): Parsed {
   return { tree, lineOf: lineFinder(document, lines), readingOf }
 }
 
+/** Why a file can't be read, in words where these are known, else Node's code for it. */
+export function whyUnreadable(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException
+  if (code === 'ENOENT') return 'no such file'
+  if (code === 'EACCES') return 'permission denied'
+  if (code === 'EISDIR') return 'a folder'
+  return code ?? message
+}
+
 function readBytes(file: string, isRequired: boolean): Buffer | undefined {
   try {
     return readFileSync(file)
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code
-    if (code === 'ENOENT' && !isRequired) return undefined
-    const reason = code === 'ENOENT' ? 'no such file' : code === 'EACCES' ? 'permission denied' : String(code)
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT' && !isRequired) return undefined
     throw new ConfigError(
-      `${file}: can't be read (${reason}): check the path given with --config or GOVERNOR_CONFIG`,
+      `${file}: can't be read (${whyUnreadable(error)}): check the path given with --config or GOVERNOR_CONFIG`,
     )
   }
 }
 
 function readText(file: string, isRequired: boolean): string | undefined {
   const bytes = readBytes(file, isRequired)
-  if (bytes && !isUtf8(bytes)) throw new ConfigError(`${file}: is no UTF-8: save it in that encoding`)
+  if (bytes && !isUtf8(bytes)) throw new ConfigError(`${file}: is not in UTF-8: save it in that encoding`)
   return bytes?.toString()
 }
 
@@ -210,7 +217,8 @@ function expected(issue: z.core.$ZodIssue): string {
         ? `expected one of ${issue.values.map(String).join(', ')}`
         : issue.message
     case 'too_small':
-      return `expected ${issue.origin === 'string' || issue.origin === 'array' ? 'something' : `at least ${issue.minimum}`}`
+      if (issue.origin !== 'string' && issue.origin !== 'array') return `expected at least ${issue.minimum}`
+      return `expected ${TYPES[issue.origin]} that is not empty`
     case 'too_big':
       return `expected at most ${issue.maximum}`
     default:
@@ -280,7 +288,7 @@ function problem(issue: z.core.$ZodIssue, tree: Tree, { name, origins, lineOf }:
     return issue.issues.map((inner) => `${at}: ${inner.message}${inLine(issue.path)}`)
   const value = valueAt(tree, issue.path)
   // Lists, keys and nothing are described without what is in them.
-  const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined
+  const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
   const found = isHidden ? TYPES[typeof value] : describe(value)
   return [`${at}: found ${found}: ${expected(issue)}${inLine(issue.path)}`]
 }

@@ -20,7 +20,7 @@ const pattern = z
   .superRefine((source, context) => {
     const fault = patternFault(source)
     if (fault !== undefined)
-      context.addIssue({ code: 'custom', message: `no pattern of RE2's syntax: ${fault}` })
+      context.addIssue({ code: 'custom', message: `not a pattern in RE2's syntax: ${fault}` })
   })
 
 const status = z.int().min(200).max(599)

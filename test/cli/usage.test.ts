@@ -82,7 +82,7 @@ describe('the command line', () => {
   })
 
   it.each([
-    { args: ['fly'], says: 'no command fly' },
+    { args: ['fly'], says: 'there is no command fly' },
     { args: ['start', 'now'], says: 'unexpected argument now' },
     { args: ['--budget', '5'], says: "Unknown option '--budget'" },
     { args: ['--port'], says: "Option '--port <value>' argument missing" },

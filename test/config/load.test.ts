@@ -50,6 +50,11 @@ describe('a wrong configuration', () => {
       'budget: {max_iteration: 5}',
       'budget.max_iteration: unknown key: expected one of enabled, max_iterations,',
     ],
+    ['server: {access_keys: [""]}', 'server.access_keys.0: found "": expected a text that is not empty'],
+    [
+      'overflow: {quirks: [{id: q, status: [], means: compress_only}]}',
+      'overflow.quirks.0.status: found a list: expected a list that is not empty',
+    ],
     ['budget: {max_iterations: .inf}', 'budget.max_iterations: found Infinity: expected a number'],
     ['budget: {}\n---\nbudget: {}', 'not valid YAML: a second document begins at line 2'],
     ...['Authorization', 'x-api-key', 'x-goog-api-key', 'Cookie'].map((name) => [
@@ -63,7 +68,7 @@ describe('a wrong configuration', () => {
     ],
     [
       "overflow: {quirks: [{id: q, match: {text: '(a)\\1'}, recovery: compress_only}]}",
-      'overflow.quirks.0.match.text: found "(a)\\\\1": no pattern of RE2\'s syntax:',
+      'overflow.quirks.0.match.text: found "(a)\\\\1": not a pattern in RE2\'s syntax:',
     ],
     [
       'overflow: {quirks: [{id: q, match: {}, recovery: compress_only}]}',
@@ -75,7 +80,7 @@ describe('a wrong configuration', () => {
     ],
     [
       "overflow: {quirks: [{id: q, text: '(?=a)', means: compress_only}]}",
-      'overflow.quirks.0.text: found "(?=a)": no pattern of RE2\'s syntax:',
+      'overflow.quirks.0.text: found "(?=a)": not a pattern in RE2\'s syntax:',
     ],
     [
       'overflow: {quirks: [{id: q, means: compress_only}]}',
@@ -250,7 +255,7 @@ describe('a wrong configuration', () => {
 
   it('that is written in another encoding than UTF-8 is refused', () => {
     writeFileSync(FILE, Buffer.from('stop: {text: Résumé}', 'latin1'))
-    expect(() => loadConfig({ config: FILE }, {})).toThrow('is no UTF-8: save it in that encoding')
+    expect(() => loadConfig({ config: FILE }, {})).toThrow('is not in UTF-8: save it in that encoding')
   })
 
   it('that was named and does not exist is refused with its path and why', () => {
@@ -258,7 +263,7 @@ describe('a wrong configuration', () => {
     const why = "can't be read (no such file): check the path given with --config or GOVERNOR_CONFIG"
     expect(refusal(() => loadConfig({ config: missing }, {}))).toBe(`${missing}: ${why}`)
     expect(refusal(() => loadConfig({}, { GOVERNOR_CONFIG: missing }))).toBe(`${missing}: ${why}`)
-    expect(refusal(() => loadConfig({ config: folder }, {}))).toContain(`${folder}: can't be read (`)
+    expect(refusal(() => loadConfig({ config: folder }, {}))).toContain(`${folder}: can't be read (a folder)`)
   })
 })
 
