@@ -1,7 +1,7 @@
 /** `governor replay FILE…`: what the loop guard would have done to recorded conversations. */
 import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { loadConfig } from '../config/load.ts'
+import { loadConfig, whyUnreadable } from '../config/load.ts'
 import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
@@ -25,6 +25,9 @@ const READ_SIZE = 1_048_576
 /** Work that is done before a bar could be read gets none. */
 const LONG_WORK = 8_388_608
 const BAR_WIDTH = 30
+
+/** So many lines of a file that are skipped are named; of the others only the number is said. */
+const NAMED_LINES = 10
 
 /** The bytes of a file, piece by piece. Each piece is only good until the next one is asked for. */
 async function* bytesOf(file: string): AsyncGenerator<Uint8Array> {
@@ -73,14 +76,6 @@ async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line>
   yield { text: decoded(Buffer.concat(rest), number), number, offset }
 }
 
-function whyUnreadable(error: unknown): string {
-  const code = (error as NodeJS.ErrnoException).code
-  if (code === 'ENOENT') return 'no such file'
-  if (code === 'EACCES') return 'permission denied'
-  if (code === 'EISDIR') return 'a folder'
-  return String(code ?? (error as Error).message)
-}
-
 /** How far the work is, as a bar on standard error; shows nothing where nobody watches or it is soon done. */
 function progressOf(terminal: Terminal, total: number) {
   const isShown = terminal.isInteractive && total >= LONG_WORK
@@ -112,7 +107,6 @@ function sizeOf(file: string): number {
 interface Count {
   conversations: number
   calls: number
-  skipped: number
   warned: number
   blocked: number
   stopped: number
@@ -132,7 +126,7 @@ function judgeLine(
   } catch {
     return 'not JSON'
   }
-  if (!recording) return 'no conversation: expected an object with messages'
+  if (!recording) return 'not a conversation: expected an object with messages or input'
   const id = recording.id ?? name
   const { conversation } = recording
   const judged = judge(conversation, policy, registry)
@@ -192,7 +186,7 @@ function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): s
 }
 
 const NOTHING_READ =
-  'governor: no conversation was read: a line is expected to be a JSON object with messages or input, such as a request body\n'
+  'governor: no conversation was read: each line is expected to be one JSON object with messages or input, such as a request body; `jq -c . FILE` writes JSON of many lines in one\n'
 
 /** Judges all conversations of the files. Returns 1 where a file can't be read or no line holds a conversation; other such lines are reported and skipped. */
 export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
@@ -200,7 +194,7 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
   for (const warning of warnings) terminal.err(`governor: ${warning}\n`)
   const policy = loopPolicyOf(config)
   const registry = registryOf(config)
-  const count: Count = { conversations: 0, calls: 0, skipped: 0, warned: 0, blocked: 0, stopped: 0 }
+  const count: Count = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }
   const kept: Finding[] = []
   const bar = progressOf(
     terminal,
@@ -215,13 +209,16 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
       terminal.err(`governor: ${what}\n`)
     }
     let end = 0
+    let skipped = 0
     try {
       const input = file === '-' ? terminal.input() : bytesOf(file)
       for await (const { text, number, offset } of conversationsIn(linesOf(input))) {
         end = offset
         const found = judgeLine(text, `${name}:${number}`, policy, registry, count)
-        if (typeof found === 'string') complain(`${name}, line ${number}: ${found}: skipped`)
-        else if (found.length === 0) {
+        if (typeof found === 'string') {
+          skipped++
+          if (skipped <= NAMED_LINES) complain(`${name}, line ${number}: ${found}: skipped`)
+        } else if (found.length === 0) {
           // Nothing to say.
         } else if (options.json) terminal.out(found.map((one) => `${JSON.stringify(one)}\n`).join(''))
         else kept.push(...found)
@@ -231,6 +228,7 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
       complain(`${name}: can't be read (${whyUnreadable(error)})`)
       exitCode = 1
     }
+    if (skipped > NAMED_LINES) complain(`${name}: ${skipped - NAMED_LINES} more lines skipped`)
     before += end
   }
   bar.clear()

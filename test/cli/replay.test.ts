@@ -107,6 +107,16 @@ describe('governor replay --json', () => {
     expect(err).toContain('line 2: not JSON')
   })
 
+  it('names ten lines of a file that it skips, and counts the others', async () => {
+    const pretty = JSON.stringify({ messages: times(3, LIST).flatMap(chat) }, null, 2)
+    const count = pretty.split('\n').length
+    const { err } = await governor(['replay', '--json', fileWith(pretty), fileWith('no JSON\n')])
+    const lines = err.split('\n')
+    expect(lines.slice(0, 10).every((line) => line.endsWith('not JSON: skipped'))).toBe(true)
+    expect(lines[10]).toMatch(new RegExp(`^governor: \\S+: ${count - 10} more lines skipped$`))
+    expect(lines[11]).toMatch(/line 1: not JSON: skipped$/)
+  })
+
   it('takes no offence at a byte order mark', async () => {
     const text = talk('a', times(3, LIST))
     expect(await judged(`\ufeff${text}`)).toEqual(await judged(text))
@@ -270,8 +280,8 @@ describe('governor replay --json', () => {
     expect(out).toContain('"id":"stuck"')
     expect(err.split('\n')).toEqual([
       `governor: ${file}, line 1: not JSON: skipped`,
-      `governor: ${file}, line 3: no conversation: expected an object with messages: skipped`,
-      `governor: ${file}, line 4: no conversation: expected an object with messages: skipped`,
+      `governor: ${file}, line 3: not a conversation: expected an object with messages or input: skipped`,
+      `governor: ${file}, line 4: not a conversation: expected an object with messages or input: skipped`,
       '',
     ])
   })
@@ -297,7 +307,7 @@ describe('governor replay --json', () => {
       fc.asyncProperty(fc.array(part, { maxLength: 6 }), async (messages) => {
         const { code, err } = await governor(['replay', fileWith(JSON.stringify({ messages }))])
         expect(code).toBe(err === '' ? 0 : 1)
-        expect(err).toMatch(/^$|line 1: no conversation/)
+        expect(err).toMatch(/^$|line 1: not a conversation/)
       }),
       { numRuns: 200 },
     )
@@ -387,7 +397,7 @@ describe('governor replay', () => {
     const { code, out, err } = await governor(['replay', ...flags, fileWith(text)])
     expect({ code, out }).toEqual({ code: 1, out: '' })
     expect(err.split('\n').at(-2)).toBe(
-      'governor: no conversation was read: a line is expected to be a JSON object with messages or input, such as a request body',
+      'governor: no conversation was read: each line is expected to be one JSON object with messages or input, such as a request body; `jq -c . FILE` writes JSON of many lines in one',
     )
   })
 
