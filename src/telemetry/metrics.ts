@@ -66,14 +66,14 @@ export function createMetrics(levels: Levels): Metrics {
   const verdicts = counter('governor_verdicts_total', 'Judged requests by verdict.', 'verdict')
   const notices = counter(
     'governor_notices_total',
-    'Notices that reached the model, by tier, channel, and what the tier is about.',
+    'Notices that reached a model, by tier (loop: about a loop alone; none: neutral), channel, and the limit they are about.',
     'tier',
     'channel',
     'meter',
   )
   const loops = counter(
     'governor_loops_total',
-    'Loops by pattern, tool and action: observed, warned (each loop found), blocked (each call refused).',
+    'Loops by pattern, tool and action: warned (the model was told), observed (it was not told), blocked (a call was refused).',
     'pattern',
     'tool',
     'action',
@@ -81,7 +81,7 @@ export function createMetrics(levels: Levels): Metrics {
   const toolLabel = createLabels(MAX_TOOLS)
   const asked = counter(
     'governor_reasks_total',
-    'Times a model was asked again as all calls of its response were refused, by outcome (failed: they went through).',
+    'Models asked again because all calls of a response were refused, by outcome (failed: the refused calls went through).',
     'outcome',
   )
   const stops = counter(
@@ -92,7 +92,7 @@ export function createMetrics(levels: Levels): Metrics {
   )
   const overflows = counter(
     'governor_overflow_total',
-    'Refusals and errors that say that something is too large, by what to do about it and by what recognised it.',
+    'Errors that say that something is too large, by what to do about it and by the rule that recognised it.',
     'recovery',
     'quirk',
   )
@@ -105,7 +105,7 @@ export function createMetrics(levels: Levels): Metrics {
   )
   const silentOverflows = counter(
     'governor_silent_overflow_total',
-    'Answers to a prompt of which the provider had read far less than was sent.',
+    'Answers of a provider that had read far less of the prompt than was sent.',
     'upstream',
   )
   const repeats = counter(
@@ -114,13 +114,13 @@ export function createMetrics(levels: Levels): Metrics {
   )
   const storms = counter(
     'governor_storm_replies_total',
-    'Requests that got the newest of many errors in a row at once, without the provider being asked.',
+    'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
     'upstream',
     'status',
   )
   const countedRepeats = counter(
     'governor_repeats_counted_total',
-    'Requests in bytes that had been answered 32 times in their run, each counted as an iteration.',
+    'Repeated requests that counted as an iteration, because the same bytes had been answered 32 times in their run.',
   )
   const tokens = counter(
     'governor_tokens_total',
@@ -141,13 +141,13 @@ export function createMetrics(levels: Levels): Metrics {
   )
   const failedOpen = counter(
     'governor_failed_open_total',
-    'Requests relayed without a guard, or judged without memory, by reason; guard: the only one that failed (none: not one alone).',
+    'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
     'reason',
     'guard',
   )
   const refused = counter(
     'governor_alterations_refused_total',
-    'Alterations that an upstream refused, which are not tried again for that model for a while.',
+    'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
     'upstream',
     'alteration',
   )

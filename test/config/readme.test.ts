@@ -6,6 +6,7 @@ import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
 import { jsonSchema } from '../../src/config/json-schema.ts'
 import { checkConfig } from '../../src/config/load.ts'
+import { createMetrics } from '../../src/telemetry/metrics.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
 const documents = readdirSync('docs').filter((name) => name.endsWith('.md'))
@@ -96,6 +97,15 @@ describe('the documents', () => {
     )
     const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'))
     expect(found(/npm run ([a-z:-]+)/g).filter(({ what }) => !(what in scripts))).toEqual([])
+  })
+
+  it('name every metric that Governor has, and no other', async () => {
+    const { text } = await createMetrics({ sessions: () => 0, open: () => 0 }).render()
+    const metrics = new Set([...text.matchAll(/^# TYPE (governor_\w+)/gm)].map(([, name]) => name))
+    const table = pages.filter(({ file }) => file.endsWith('metrics.md'))
+    const rows = found(/`(governor_\w+)/g, table).map(({ what }) => what)
+    expect(new Set(rows)).toEqual(metrics)
+    expect(found(/`(governor_\w+_\w+)/g).filter(({ what }) => !metrics.has(what))).toEqual([])
   })
 
   it('link to files that there are', () => {
