@@ -23,7 +23,7 @@ const server = z.strictObject({
     .min(1)
     .default('127.0.0.1')
     .describe(
-      'Address to listen on. Loopback by default: whoever reaches Governor can use the keys it holds.',
+      'Address to listen on. Loopback by default: anybody who reaches Governor can use the keys it holds.',
     ),
   port: z.int().min(0).max(65535).default(8787).describe('Port to listen on; 0 takes any free one.'),
   access_keys: z
