@@ -52,7 +52,7 @@ export interface DialectRequest {
   readonly previous?: string
   /** It is a conversation's: responses are added to it one after the other. */
   readonly isConversation?: boolean
-  /** What the first answer in the input consists of, where it is only referred to: the id of its first item. */
+  /** What the first answer in the input consists of, where it is only referred to, or goes on: the id of its first item. */
   readonly firstItem?: string
   /** The provider keeps what the model says, so that a later request need not show what it called. */
   readonly isKept?: boolean

@@ -79,11 +79,21 @@ function statedIn({ head, tail, whole, streams }: Tapped): { readonly usage: unk
   return said ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
 }
 
-/** By its id a response can be gone on from in a message thread alone. */
+/** A call of a tool that the provider runs itself: no text of the model's holds a quote without a backslash before it. */
+const RUN_BY_PROVIDER =
+  /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
+
+/** What a client shows that goes on from a response which has paused: the id of the first call in it. */
+function pausedAt({ head, tail }: Tapped): string | undefined {
+  if (lastText(tail, 'stop_reason') !== 'pause_turn') return undefined
+  return RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1]
+}
+
+/** By its own id a response can be gone on from in a message thread alone. */
 export function messagesFacts(tapped: Tapped): Facts {
   const { withCalls, whole, streams } = tapped
   const { usage, id } = statedIn(tapped)
-  if (!withCalls || id === '') return { usage: messagesUsage(usage) }
+  if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedAt(tapped) }
   const said = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
   return { usage: messagesUsage(usage), id, calls: said?.calls }
 }

@@ -301,6 +301,16 @@ function repayIn(
   return [...renamed, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
 }
 
+/** Names the first answer in the input where the provider ran something for it, as it may have paused there. */
+function firstItemOf(
+  { items }: Index,
+  conversation: MessagesConversation,
+): Pick<DialectRequest, 'firstItem'> {
+  const first = items.findIndex(({ role }) => role === 'assistant')
+  const [firstItem] = first === -1 ? NO_TEXTS : conversation.ranByProvider(first)
+  return firstItem === undefined ? {} : { firstItem }
+}
+
 /** The results in a request that Governor answers alone, for the one that comes after it. */
 function unsentIn({ json, items }: Index, conversation: MessagesConversation, as: string, unique: string) {
   const owed = items.flatMap((_, at) =>
@@ -320,7 +330,7 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const conversation = new MessagesConversation(list, previous !== undefined)
   const isKept = isObject(field('thread'))
   return {
-    ...(previous === undefined ? {} : { previous }),
+    ...(previous === undefined ? firstItemOf(list, conversation) : { previous }),
     isKept,
     bindsReasoning: () => bindsReasoning(list, conversation),
     list,

@@ -241,10 +241,12 @@ describe('an agent whose tools the provider runs, without a session id', () => {
   const messageForEach = (pauses: readonly Content[]) =>
     pauses.map((content) => ({ role: 'assistant' as const, content }))
   const oneMessage = (pauses: readonly Content[]) => messageForEach([pauses.flat()])
+  const newestAlone = (pauses: readonly Content[]) => messageForEach(pauses.slice(-1))
 
   it.each([
     ['a message for each pause', messageForEach],
     ['one message that grows', oneMessage],
+    ['the newest pause in place of the ones before', newestAlone],
   ])('has each of its calls counted where it goes on with %s', async (_, written) => {
     const { url, provider } = await startBoth(pausing, { budget: { max_iterations: 4 } })
     const sdk = client(url)
