@@ -23,7 +23,7 @@ const stamp = join(dist, '.built')
 const ENTRIES = {
   main: 'src/main.ts',
   'cli/engine': 'src/cli/engine.ts',
-  'config/json-schema': 'src/config/json-schema.ts',
+  'config/documents': 'src/config/documents.ts',
 }
 
 /** Not in the bundle, as they are loaded late, seldom or never: from node_modules, when somebody asks for them. */

@@ -8,27 +8,44 @@ export const models = z
     z
       .strictObject({
         model: z.string().min(1).describe('Glob of model names, as clients send them.'),
-        upstream: z.string().min(1).optional().describe('Name of one upstream; without it, at all of them.'),
+        upstream: z
+          .string()
+          .min(1)
+          .optional()
+          .describe('Name of one upstream; without it the entry holds at all of them.'),
         context_window: z.int().min(1).optional().describe('Tokens of prompt and answer together.'),
         price: z
           .strictObject({
-            input: perMillion.describe('Of the prompt.'),
-            output: perMillion.describe('Of the answer, reasoning included.'),
+            input: perMillion.describe('Price of the prompt.'),
+            output: perMillion.describe('Price of the answer, reasoning included.'),
             cached_input: perMillion
               .optional()
-              .describe('Of what was read from a cache; without it, as input.'),
+              .describe('Price of what the provider read from a cache; without it, as input.'),
             cache_write: perMillion
               .optional()
-              .describe('Of what was written to a cache; without it, as input.'),
+              .describe('Price of what the provider wrote to a cache; without it, as input.'),
           })
           .optional()
-          .describe('US dollars per million tokens; 0 where a model costs nothing.'),
+          .describe(
+            'US dollars per million tokens: input, output, cached_input, cache_write. The last two default to input; 0 where a model costs nothing.',
+          ),
       })
       .refine((value) => value.context_window !== undefined || value.price !== undefined, {
         error: 'says nothing: expected a price, a context_window, or both',
       }),
   )
   .default([])
-  .describe(
-    'Prices and context windows of models, before those that Governor knows. For each of the two the first entry that matches and has one counts.',
-  )
+  .meta({
+    description:
+      "Prices and context windows that you know better than Governor's catalogue. For each of the two the first entry counts that matches and has one.",
+    examples: [
+      [
+        {
+          model: 'qwen3-*',
+          upstream: 'local',
+          context_window: 131072,
+          price: { input: 0.2, output: 0.6, cached_input: 0.02 },
+        },
+      ],
+    ],
+  })

@@ -40,7 +40,9 @@ const quirk = z
     id: z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'expected a name of small letters, digits and -')
-      .describe('Names it in replies and metrics.'),
+      .describe(
+        'Name of the row in replies and metrics. Several ways to say one thing are several rows with one id.',
+      ),
     source: z.string().optional().describe('Where the wording is documented or was seen.'),
     status: z
       .union([status, z.array(status).min(1)], {
@@ -54,14 +56,14 @@ const quirk = z
     text: pattern
       .optional()
       .describe(
-        "Pattern (RE2's syntax, which no text can make slow, any case) that the message holds. Groups (?<limit>) and (?<prompt>) are its numbers of tokens; what shrink_context and clamp_output_only need and it does not name is read from the message.",
+        "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context and clamp_output_only need from the message where the pattern does not name them.",
       ),
-    unless: pattern.optional().describe('Pattern that the message does not hold.'),
+    unless: pattern.optional().describe('Pattern that the message does not match.'),
     means: z
       .enum(MEANINGS)
       .optional()
       .describe(
-        'What it means. not_overflow: it only looks like one; input_too_large: the words of the message say the rest.',
+        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, not_overflow (it only looks like one) or input_too_large (the words of the message say the rest).',
       ),
     match: z
       .strictObject({
@@ -71,16 +73,15 @@ const quirk = z
       })
       .refine(hasCondition, { error: MATCHES_EVERYTHING })
       .optional()
-      .describe('Older form of status, code (the whole of it) and text.'),
+      .meta({ description: 'Older form of status, code (the whole of it) and text.', deprecated: true }),
     recovery: z
       .enum([...RECOVERIES, 'not_overflow'])
       .optional()
-      .describe('Older form of means.'),
-    limit_from: z
-      .string()
-      .min(1)
-      .optional()
-      .describe('Older form of (?<limit>): the group, or the field of the error, that holds the limit.'),
+      .meta({ description: 'Older form of means.', deprecated: true }),
+    limit_from: z.string().min(1).optional().meta({
+      description: 'Older form of (?<limit>): the group, or the field of the error, that holds the limit.',
+      deprecated: true,
+    }),
   })
   .refine((row) => row.match !== undefined || hasCondition(row), { error: MATCHES_EVERYTHING })
   .transform(({ match = {}, recovery, limit_from, ...row }, context): RowSettings => {
@@ -102,32 +103,44 @@ const quirk = z
   })
 
 export const overflow = z.strictObject({
-  enabled: z.boolean().default(true).describe('Off: errors are relayed unread.'),
+  enabled: z.boolean().default(true).describe('Read errors. false: Governor relays errors unread.'),
   canonical: z
     .boolean()
     .default(false)
     .describe(
-      "Rewrite errors about an input that is too large into the one that the API's own clients understand (context_length_exceeded; Anthropic: prompt is too long), the original under error.governor.original. For clients that compress by themselves but know one provider only.",
+      "Rewrite errors about an input that is too large into the one that the API's own clients understand. That is context_length_exceeded, or prompt is too long for Anthropic; the original stands under error.governor.original. For clients that compress by themselves but know one provider only.",
     ),
   clamp_output_only: z
     .enum(['retry', 'annotate'])
     .default('retry')
     .describe(
-      'Where only the output that was asked for is too large. retry: ask once more with what fits; annotate: only say so.',
+      'What happens where only the requested output is too large. retry: ask once more with a cap that fits; annotate: only say so.',
     ),
   tier_downgrade: z
     .enum(['retry_without_beta', 'annotate'])
     .default('retry_without_beta')
     .describe(
-      'Where long context is not part of the plan. retry_without_beta: ask once more without the anthropic-beta of long context, if the request fits without; annotate: only say so.',
+      'What happens where long context is not part of the plan. retry_without_beta: ask once more without the anthropic-beta of long context, if the request fits without; annotate: only say so.',
     ),
   effective_ttl: duration
     .prefault('1h')
-    .describe('How long a session goes on with a smaller context after a refusal.'),
+    .describe('How long a session goes on with a smaller context after such an error.'),
   quirks: z
     .array(quirk)
-    .default([])
-    .describe(
-      'Errors of providers that Governor does not know, or takes for something else. Before those it knows.',
-    ),
+    .prefault([])
+    .meta({
+      description:
+        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of Governor, and the first row that matches says what an error means. All that a row gives must match.',
+      examples: [
+        [
+          {
+            id: 'house-gateway',
+            source: 'our wiki, Limits of the gateway',
+            status: 400,
+            text: 'budget of (?<limit>[\\d,]+) units',
+            means: 'shrink_context',
+          },
+        ],
+      ],
+    }),
 })

@@ -18,10 +18,10 @@ export type OverrideShape<S> = {
 }
 
 function overridden(schema: z.ZodType): z.ZodType {
-  const { description } = schema
   if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault) {
     const inner = overridden(schema.unwrap() as z.ZodType)
-    return description === undefined ? inner : inner.describe(description)
+    const meta = schema.meta()
+    return meta === undefined ? inner : inner.meta(meta)
   }
   return schema instanceof z.ZodObject ? z.strictObject(overrideShape(schema.shape as Shape)) : schema
 }

@@ -1,6 +1,7 @@
 /**
- * The configuration: every key with its effect, its default and the reason for it. `config/schema.json` and the
- * table in the README are made from this file.
+ * The configuration: every key with its effect, its default and the reason for it. `npm run schema` writes
+ * `config/schema.json`, `config/governor.yaml` and the README's table from it; the table has the first sentence of each
+ * description, so that this sentence has to say what the key does.
  */
 import * as z from 'zod'
 import { isLoopback } from '../core/loopback.ts'
@@ -23,14 +24,14 @@ const server = z.strictObject({
     .min(1)
     .default('127.0.0.1')
     .describe(
-      'Address to listen on. Loopback by default: anybody who reaches Governor can use the keys it holds.',
+      'Address to listen on. The default is loopback: everyone who can reach Governor can use the keys that it holds.',
     ),
-  port: z.int().min(0).max(65535).default(8787).describe('Port to listen on; 0 takes any free one.'),
+  port: z.int().min(0).max(65535).default(8787).describe('Port to listen on; 0 takes any free port.'),
   access_keys: z
     .array(z.string().min(1))
     .default([])
     .describe(
-      'Keys that clients must send (Authorization: Bearer or x-api-key) for upstreams whose key Governor holds, as api_key or in headers. Empty: anybody who reaches Governor may use them.',
+      'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is empty, everyone who can reach Governor may use the keys that it holds.',
     ),
   allowed_origins: z
     .array(
@@ -39,9 +40,11 @@ const server = z.strictObject({
       }),
     )
     .default([])
-    .describe(
-      'Globs of the origins of web pages that may use keys which Governor holds, where no access key is sent. Pages that send a key of their own need not be listed.',
-    ),
+    .meta({
+      description:
+        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to loopback addresses too. Where Governor holds the key and a request has no access key, Governor refuses a page (403) unless a glob here matches its origin. Pages that send their own key to an upstream without a key need no entry.',
+      examples: [['http://localhost:3000']],
+    }),
   allowed_hosts: z
     .array(
       z.string().regex(/^[a-z0-9._*?-]+$/i, {
@@ -49,57 +52,64 @@ const server = z.strictObject({
       }),
     )
     .default([])
-    .describe(
-      'Globs of names, besides those of the loopback interface, under which Governor may be asked to use keys that it holds while it listens on loopback. Guards against web pages whose host name comes to point here.',
-    ),
+    .meta({
+      description:
+        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. While Governor listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the same case as above Governor refuses any other host name (403), because a web page can make its own name point here, unless a glob here matches it. Add the name of a reverse proxy on this machine.',
+      examples: [['host.docker.internal']],
+    }),
   max_guarded_body: size
     .prefault('32mb')
     .describe(
-      'Request bodies up to this size are read and guarded; larger ones are relayed unread, and counted.',
+      'Largest request body that Governor reads and guards. It relays larger bodies, and those with too many values, unguarded, and counts them.',
     ),
   max_buffered: size
     .prefault('512mb')
     .describe(
-      'What all bodies together may take that are being read, unpacked or held back; at most half of the memory that the process may use. Without room a request waits up to 2 seconds; then it is relayed unread, and counted.',
+      'Memory that all bodies together may take while Governor reads, unpacks or holds them. It is at most half of the memory that the process may use. A request without room waits up to 2 seconds; then Governor relays it unread, and counts it.',
     ),
   drain_timeout: duration
     .prefault('30s')
-    .describe('How long running responses may go on after SIGTERM before they are cut.'),
+    .describe(
+      'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that stops Governor (Docker, systemd, Kubernetes) more time than this.',
+    ),
   websocket: z
     .enum(['refuse', 'tunnel'])
     .default('refuse')
     .describe(
-      'WebSocket upgrades on guarded paths. refuse: 426, upon which clients fall back to POST at once; tunnel: passed through, unguarded. Other paths are always tunnelled.',
+      'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; tunnel: Governor passes them through, unguarded. It always tunnels them on other paths.',
     ),
 })
 
 const timeouts = z.strictObject({
-  connect: duration.prefault('10s').describe('To open a connection to an upstream.'),
+  connect: duration.prefault('10s').describe('Time to open a connection to an upstream.'),
   first_byte: duration
     .prefault('30m')
     .describe(
-      'From the request to the response headers. Long, as reasoning models are silent for many minutes.',
+      'Time from the request to the response headers. It is long because reasoning models are silent for many minutes.',
     ),
-  idle: duration.prefault('30m').describe('Between two pieces of a response.'),
+  idle: duration.prefault('30m').describe('Time between two pieces of a response.'),
   client_idle: duration
     .prefault('60s')
     .describe(
-      'For the headers of a request, and then between two pieces of its body. A slow upload that goes on is never ended.',
+      'Time for the headers of a request, and between two pieces of its body. Governor never ends a slow upload that goes on.',
     ),
 })
 
 const stop = z.strictObject({
-  text: text(DEFAULT_TEXTS.stop, 'What a stopped run is asked: its final answer, without tools.'),
-  fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run whose model gives none.'),
+  text: text(
+    DEFAULT_TEXTS.stop,
+    'What Governor asks the model of a stopped run: its final answer, without tools.',
+  ),
+  fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run if its model gives none.'),
 })
 
 const loopGuard = z.strictObject({
-  enabled: z.boolean().default(true).describe('Off: loops are not looked for.'),
+  enabled: z.boolean().default(true).describe('Look for loops.'),
   mode: z
     .enum(['observe', 'warn', 'enforce'])
     .default('enforce')
     .describe(
-      'observe: loops are counted and nothing is said; warn: the model is told; enforce: calls that it repeats in spite of that are refused, and a run that has nothing else to do ends.',
+      'What happens in a loop. observe: Governor counts loops and says nothing; warn: it tells the model; enforce: it also blocks calls that the model repeats after that, and ends a run that has nothing else to do.',
     ),
   repetition_threshold: z
     .int()
@@ -107,7 +117,7 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(3)
     .describe(
-      'From how many equal calls with equal results on it is a loop: in a row, or among the last 10 calls with at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) are one after two rounds. After a warning one repetition less is enough.',
+      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if between two of them stands at most one new call, and none that changes something. Two calls in turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If something new came in between, Governor tells the model once and blocks nothing.',
     ),
   standstill: z
     .int()
@@ -115,19 +125,19 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(5)
     .describe(
-      'From how many responses in a row on it is a loop that bring nothing new: no call with a result that the last calls do not know.',
+      'Responses in a row without anything new that make a loop. Nothing is new in a response if the last calls had the same calls with the same results.',
     ),
   max_warnings_before_block: limit
     .max(1_000)
     .default(2)
     .describe(
-      'How many warnings may be ignored, with nothing new in between, before calls are refused; twice as many where all results are 16 characters or less, which can show no progress.',
+      'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice as many where all results have 16 characters or less, because such results can show no progress.',
     ),
   exempt_tools: z
     .array(z.string().min(1))
     .default(['process'])
     .describe(
-      'Globs of tools that may be called as often as they like: their calls neither count nor reset.',
+      'Globs of tools that the model may call as often as it likes. Their calls neither count nor reset the count.',
     ),
   poll_multiplier: z
     .int()
@@ -135,7 +145,7 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(2)
     .describe(
-      'Calls that wait for something may be repeated so many times as often: by their name and the first 300 characters of their arguments (status, poll, wait, watch, tail, sleep), or by a short result that says that work goes on. They are told at growing intervals, and refused only after 40 equal answers within 10 minutes.',
+      'How many times more often calls that wait for something may repeat. A call waits if its name or the first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result says that work goes on. Governor tells the model at growing intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
     ),
   same_call_any_result: z
     .int()
@@ -143,13 +153,13 @@ const loopGuard = z.strictObject({
     .max(1_000)
     .default(6)
     .describe(
-      'The same call so often in a row is warned about even if its results differ, and never refused for it.',
+      'Equal calls in a row that get a warning even if their results differ. Governor advises the model to wait, and never blocks these calls.',
     ),
   volatile: z
     .enum(['default', 'none'])
     .default('default')
     .describe(
-      'What is masked before results are compared. default: dates, clocks, durations, UUIDs, addresses, hex ids and numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and reminders of a harness, with the lines sorted; none: nothing.',
+      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and reminders of a harness; the order of lines does not matter either. none: nothing.',
     ),
 })
 
@@ -157,15 +167,15 @@ const storm = z.strictObject({
   enabled: z
     .boolean()
     .default(true)
-    .describe('Off: each request goes to the provider, however many errors came before.'),
+    .describe(
+      'Hold requests back. false: each request goes to the provider, however many errors came before.',
+    ),
   errors: z
     .int()
     .min(2)
     .max(10_000)
     .default(20)
-    .describe(
-      'Errors in a row, over at least 60 seconds, from which on requests get the newest one at once.',
-    ),
+    .describe('Errors in a row, over at least 60 seconds, that make a storm.'),
 })
 
 /** Names of sessions are logged, and told to whoever asks; a hash of the key tells tenants apart anyway. */
@@ -196,15 +206,17 @@ const sessions = z.strictObject({
     .array(z.string().min(1))
     .default(['metadata.session_id', 'metadata.user_id', 'conversation'])
     .describe(
-      'Body fields that carry a session id, in order, after the headers. user_id counts only where it holds one.',
+      'Body fields that carry a session id, in order, after the headers. user_id counts only where it holds one. Without any id, Governor knows a session by its system text, its first human message and its first answer.',
     ),
   max: z
     .int()
     .min(1)
     .max(10_000_000)
     .default(10_000)
-    .describe('Sessions remembered; of the credential that has most, the least recently used goes first.'),
-  ttl: duration.prefault('1h').describe('How long an unused session is remembered.'),
+    .describe(
+      'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the credential that has most.',
+    ),
+  ttl: duration.prefault('1h').describe('How long Governor remembers an unused session.'),
   max_bytes: size
     .refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' })
     .prefault('256mb')
@@ -214,7 +226,7 @@ const sessions = z.strictObject({
       tags: z
         .array(z.string().min(1))
         .default([])
-        .describe('<tag>…</tag> at the start of a text, by the tag’s name.'),
+        .describe('Names of tags: a text that starts with <tag>…</tag>.'),
       prefixes: z
         .array(
           z.union(
@@ -229,32 +241,38 @@ const sessions = z.strictObject({
           ),
         )
         .default([])
-        .describe(
-          'Texts that begin so, whatever follows. With {text, end} only those that end so as well: words after that are a person’s.',
-        ),
+        .meta({
+          description:
+            "Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words after it are a person's.",
+          examples: [[{ text: '[note', end: ']' }]],
+        }),
       exact: z.array(z.string().min(1)).default([]).describe('Whole texts.'),
       summary_requests: z
         .array(z.string().min(1))
         .default([])
         .describe(
-          'Whole texts by which an agent at its own limit asks for its last answer; {} stands for one word.',
+          'Whole texts that an agent at its own limit sends to ask for its last answer; {} stands for one word.',
         ),
     })
     .prefault({})
-    .describe('User-role texts that your harness writes and no human said, added to those known.'),
+    .describe(
+      'Texts of role user that your harness writes and no human said, besides those that Governor knows. Without them each looks like a new human message and starts a fresh budget.',
+    ),
 })
 
 const file = z.strictObject({
-  server: server.prefault({}).describe('Listening.'),
+  server: server.prefault({}).describe('Where Governor listens, and who may use it.'),
   upstreams,
-  timeouts: timeouts.prefault({}).describe('Time limits of upstreams and clients; 0s is none.'),
+  timeouts: timeouts.prefault({}).describe('Time limits for upstreams and clients; 0s is no limit.'),
   budget: budget
     .prefault({})
-    .describe('How many iterations a run has, and what the model is told. Reloaded on SIGHUP.'),
+    .describe('How much a run may use, and what Governor tells the model about it. Reloaded on SIGHUP.'),
   stop: stop.prefault({}).describe('What happens at the limit. Reloaded on SIGHUP.'),
   loop_guard: loopGuard
     .prefault({})
-    .describe('What becomes of runs that go round in circles. Reloaded on SIGHUP.'),
+    .describe(
+      'What happens to runs that go round in circles. `npm start -- replay FILE` shows what these settings would have done to recorded conversations. Reloaded on SIGHUP.',
+    ),
   overrides: z
     .array(
       z.strictObject({
@@ -266,30 +284,45 @@ const file = z.strictObject({
           .describe('Any key of the loop guard.'),
       }),
     )
-    .default([])
-    .describe(
-      'Another budget or loop guard for some requests, by model, upstream or what a header says. For each of the two the first entry that matches and has it counts; what that does not say is as above. Reloaded on SIGHUP.',
-    ),
+    .prefault([])
+    .meta({
+      description:
+        'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two the first entry counts that matches and has it; what it leaves out is as above. Reloaded on SIGHUP.',
+      examples: [
+        [
+          { model: '*-mini', budget: { max_iterations: 50 } },
+          { header: { 'x-claude-code-agent-id': '*' }, budget: { run: { max_tool_calls: 8 } } },
+          { header: { 'user-agent': 'codex_exec/*' }, loop_guard: { mode: 'enforce' } },
+        ],
+      ],
+    }),
   storm: storm
     .prefault({})
     .describe(
-      'Many answers in a row of 429 or 5xx, or none at all, from one upstream and model in one conversation: one request at a time goes through, the others get the newest error at once with retry-after. Reloaded on SIGHUP.',
+      'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one conversation. One request at a time goes through; the others get the newest error at once, with retry-after. Reloaded on SIGHUP.',
     ),
   models,
   overflow: overflow
     .prefault({})
-    .describe('What becomes of requests that are too large for the model. Reloaded on SIGHUP.'),
-  sessions: sessions.prefault({}).describe('How conversations are told apart and remembered.'),
-  store: z.enum(['memory']).default('memory').describe('Where sessions are remembered.'),
+    .describe(
+      'What happens to requests that are too large for the model. An error that says so keeps its status and its body, and gains error.governor and the header x-governor-overflow; every other error stays as it is. Reloaded on SIGHUP.',
+    ),
+  sessions: sessions.prefault({}).describe('How Governor tells conversations apart and remembers them.'),
+  store: z
+    .enum(['memory'])
+    .default('memory')
+    .describe('Where Governor remembers sessions. memory is the only store.'),
   log: z
     .strictObject({
       level: z
         .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
         .default('info')
-        .describe('JSON lines on standard output, one per request at info.'),
+        .describe(
+          'Lowest level that Governor logs. It writes JSON lines on standard output, one per request at info. Keys and prompts are never in them.',
+        ),
     })
     .prefault({})
-    .describe('Logging.'),
+    .describe('What Governor logs.'),
 })
 
 /** What a name for this machine stands for. */

@@ -30,14 +30,18 @@ const upstream = z.strictObject({
     .refine((url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url), {
       error: "expected the base of the API: the rest of the path is the requests' own",
     })
-    .describe('Where requests go. A path in it is put before theirs; a trailing /v1 is not doubled.'),
+    .describe(
+      'Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.',
+    ),
   api_key: z
     .string()
     .regex(HEADER_VALUE, { error: 'expected a key without line breaks or white space around it' })
     .optional()
-    .describe(
-      "Sent upstream in place of the client's credential. Then server.access_keys says who may use it.",
-    ),
+    .meta({
+      description:
+        "Key that Governor sends in place of the client's credential. With a key here, server.access_keys says who may use it.",
+      examples: [`\${NAME_API_KEY}`],
+    }),
   headers: z
     .record(
       headerName.refine((name) => !NOT_FIXED.has(name.toLowerCase()), {
@@ -49,13 +53,13 @@ const upstream = z.strictObject({
     )
     .default({})
     .describe(
-      'Headers set on every request to this upstream, in place of those of the same name. One whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key does.',
+      'Headers that Governor sets on every request to this upstream, in place of headers of the same name. A header whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key does.',
     ),
   strip_name: z
     .boolean()
     .default(false)
     .describe(
-      'Take the name openai or anthropic off the front of paths also where the url is not the public one of OpenAI or Anthropic. Other names are always taken off.',
+      'Take `openai` or `anthropic` off the front of paths also where the URL is not the public one. Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always takes other names off.',
     ),
 })
 
@@ -79,8 +83,8 @@ export const upstreams = z
       .refine((name) => !/^v\d+$/.test(name), { error: 'looks like an API version: expected another name' }),
     upstream,
   )
-  .prefault({})
+  .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))
   .transform((given): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...given }))
   .describe(
-    'Where requests go, by name. The first path segment picks one (/NAME/v1/…); without one, Anthropic requests go to `anthropic` and all others to `openai`.',
+    'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, Anthropic requests go to `anthropic` and all others to `openai`. These two always exist; add as many as you like.',
   )

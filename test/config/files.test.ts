@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
-import { jsonSchema } from '../../src/config/json-schema.ts'
+import { commentedFile, configurationTable, jsonSchema } from '../../src/config/documents.ts'
 import { checkConfig, loadConfig } from '../../src/config/load.ts'
 import { restartKeys } from '../../src/config/restart.ts'
 
@@ -15,7 +15,7 @@ interface Node {
 
 const schema = jsonSchema() as Node
 
-/** Every key that the schema names, with its path; `*` is any name. */
+/** Every key that the schema names, with its path; NAME is any name. */
 function keysOf(node: Node, path = ''): { readonly path: string; readonly node: Node }[] {
   const named = Object.entries(node.properties ?? {})
   const free = typeof node.additionalProperties === 'object' ? node.additionalProperties : undefined
@@ -24,7 +24,7 @@ function keysOf(node: Node, path = ''): { readonly path: string; readonly node: 
       { path: path + key, node: inner },
       ...keysOf(inner, `${path + key}.`),
     ]),
-    ...(free ? keysOf(free, `${path}*.`) : []),
+    ...(free ? keysOf(free, `${path}NAME.`) : []),
   ]
 }
 
@@ -35,8 +35,8 @@ function isTree(value: unknown): value is Record<string, unknown> {
 /** The path of every key in a document; upstreams have any name. */
 function pathsOf(tree: Record<string, unknown>, path = ''): string[] {
   return Object.entries(tree).flatMap(([key, value]) => {
-    const name = path === 'upstreams.' ? '*' : key
-    const own = name === '*' ? [] : [path + name]
+    const name = path === 'upstreams.' ? 'NAME' : key
+    const own = name === 'NAME' ? [] : [path + name]
     return [...own, ...(isTree(value) ? pathsOf(value, `${path}${name}.`) : [])]
   })
 }
@@ -51,8 +51,7 @@ describe('config/governor.yaml', () => {
   })
 
   it('has every key there is and no other, those that are commented out included', () => {
-    // A commented key is a comment sign, one space and YAML that would fit if both were gone.
-    const active = text.replace(/^( *)# ((?: {2})*[a-z_]+:(?: (?:\$\{\w+\}|false|true))?)$/gm, '$1$2')
+    const active = text.replace(/^( *)# ([a-z_]+: \$\{\w+\})$/gm, '$1$2')
     const document = parseDocument(active)
     expect(document.errors).toEqual([])
     const known = keysOf(schema).map(({ path }) => path)
@@ -64,11 +63,32 @@ describe('config/governor.yaml', () => {
   })
 })
 
-describe('config/schema.json', () => {
-  it('is what the configuration schema says: npm run schema writes it', () => {
-    expect(JSON.parse(readFileSync('config/schema.json', 'utf8'))).toEqual(jsonSchema())
-  })
+/** The keys that the first cell of a row names: `.b` beside `a.c` is `a.b`. */
+function keysOfRow([, cell = '']: readonly string[]): string[] {
+  const names = [...cell.matchAll(/`(.+?)`/g)].map(([, name = '']) => name)
+  const section = names[0]?.replace(/\.[^.]*$/, '') ?? ''
+  return names.map((name) => (name.startsWith('.') ? section + name : name))
+}
 
+describe('the configuration table of the README', () => {
+  it('has a row for every key that holds a value', () => {
+    const rows = [...configurationTable().matchAll(/^\| (`.*?`) \|/gm)]
+    const values = keysOf(schema).filter(({ node }) => keysOf(node).length === 0)
+    expect(rows.flatMap(keysOfRow)).toEqual(values.map(({ path }) => path))
+  })
+})
+
+describe('npm run schema', () => {
+  it.each([
+    ['config/schema.json', `${JSON.stringify(schema, null, 2)}\n`],
+    ['config/governor.yaml', commentedFile()],
+    ['README.md', configurationTable()],
+  ])('has written %s since the configuration last changed', (file, written) => {
+    expect(readFileSync(file, 'utf8')).toContain(written)
+  })
+})
+
+describe('the configuration', () => {
   it('describes every key', () => {
     const silent = keysOf(schema).filter(({ node }) => !node.description)
     expect(silent.map(({ path }) => path)).toEqual([])

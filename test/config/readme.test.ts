@@ -4,7 +4,6 @@ import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
-import { jsonSchema } from '../../src/config/json-schema.ts'
 import { checkConfig } from '../../src/config/load.ts'
 import { createMetrics } from '../../src/telemetry/metrics.ts'
 import { captureTerminal } from '../support/terminal.ts'
@@ -19,54 +18,6 @@ function found(pattern: RegExp, texts = pages): { file: string; what: string }[]
     [...text.matchAll(pattern)].map(([, what = '']) => ({ file, what })),
   )
 }
-
-interface Node {
-  readonly default?: unknown
-  readonly properties?: Readonly<Record<string, Node>>
-  readonly additionalProperties?: Node | boolean
-}
-
-/** Every key that holds a value, with its default; NAME is any name. */
-function leavesOf(node: Node, path: readonly string[] = []): { key: string; value: unknown }[] {
-  const { properties, additionalProperties: free } = node
-  const inner = properties ?? (typeof free === 'object' && free.properties ? { NAME: free } : undefined)
-  if (!inner) return [{ key: path.join('.'), value: node.default }]
-  return Object.entries(inner).flatMap(([key, child]) => leavesOf(child, [...path, key]))
-}
-
-const quoted = (cell: string) => [...cell.matchAll(/`([^`]+)`/g)].map(([, what = '']) => what)
-
-/** The keys of the README's table, `.b` beside `a.c` being `a.b`, each with the default that it shows, if any. */
-function rowsOf(text: string): Map<string, string | undefined> {
-  const [, table = ''] = /^\| key \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)/m.exec(text) ?? []
-  const rows = table.matchAll(/^\| (.*?) \| (.*?) \|/gm)
-  const entries = [...rows].flatMap(([, names = '', defaults = '']) => {
-    const [first = '', ...others] = quoted(names)
-    const section = first.slice(0, first.lastIndexOf('.'))
-    const values = quoted(defaults)
-    return [first, ...others.map((name) => (name.startsWith('.') ? section + name : name))].map(
-      (key, at): [string, string | undefined] => [key, values.length === 1 ? values[0] : values[at]],
-    )
-  })
-  return new Map(entries)
-}
-
-function shown(value: unknown): string {
-  return Array.isArray(value) ? `[${value.join(', ')}]` : String(value)
-}
-
-describe('the README', () => {
-  it('lists every key of the configuration with its default', () => {
-    const rows = rowsOf(readFileSync('README.md', 'utf8'))
-    for (const { key, value } of leavesOf(jsonSchema())) {
-      // One row may stand for a section.
-      const row = rows.has(key) ? key : key.slice(0, key.lastIndexOf('.'))
-      expect([key, rows.has(row)]).toEqual([key, true])
-      const given = rows.get(row)
-      if (given !== undefined && value !== undefined) expect([key, given]).toEqual([key, shown(value)])
-    }
-  })
-})
 
 describe('the documents', () => {
   it('show no setting that would be refused', () => {

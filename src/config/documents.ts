@@ -1,0 +1,261 @@
+/** The documents about the configuration that `npm run schema` writes from the schema, which is the only source. */
+import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
+import * as z from 'zod'
+import { configSchema } from './schema.ts'
+
+type Properties = Readonly<Record<string, Node>>
+
+/** What these documents use of a JSON Schema. */
+interface Node {
+  readonly description?: string
+  readonly default?: unknown
+  readonly examples?: readonly unknown[]
+  readonly enum?: readonly unknown[]
+  readonly deprecated?: boolean
+  readonly properties?: Properties
+  /** Of a record: its values. */
+  readonly additionalProperties?: Node | boolean
+  readonly items?: Node
+}
+
+/** The JSON Schema (draft 7) of a configuration file, for editors: `config/schema.json`. */
+export function jsonSchema(): object {
+  return z.toJSONSchema(configSchema, {
+    io: 'input',
+    target: 'draft-7',
+    // zod leaves the examples out where a value is transformed; these are written as a file has them.
+    override: ({ zodSchema, jsonSchema }) => {
+      const examples = z.globalRegistry.get(zodSchema)?.['examples']
+      if (Array.isArray(examples)) jsonSchema.examples = examples
+    },
+  })
+}
+
+const HEAD = `yaml-language-server: $schema=./schema.json
+
+Governor's configuration. Every key is here, with its default: leave out what you don't change.
+This file is written by \`npm run schema\` from src/config.
+
+Governor reads config/governor.yaml in the directory it is started in, or the file that --config or GOVERNOR_CONFIG
+names. A flag wins over the environment, the environment over this file, this file over the defaults.
+  HOST PORT                                  server.host, server.port
+  LOG_LEVEL                                  log.level
+  OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL upstreams.openai.url, upstreams.anthropic.url
+
+Governor replaces \${VAR} and \${VAR:-default} in values; an empty variable counts as one that is not set.
+$\${ is a plain \${.
+Lengths of time: 500ms, 30s, 15m, 1h, 2d. Sizes: 512kb, 64mb, 1gb.
+
+\`npm start -- check-config\` (where it is installed: \`npx agent-governor check-config\`) says what is wrong with this file.
+SIGHUP reloads the sections that say so, from the next request on; a file with a mistake changes nothing. Everything else
+takes a restart, and the log names what has changed of it.`
+
+/** Characters in a line of the file. */
+const WIDTH = 120
+/** Characters from which a value takes several lines. */
+const LONG = 80
+
+/** Breaks a text into lines of at most `width` characters; all but the first begin with `indent` spaces. */
+function wrapped(text: string, width: number, indent = 0): string {
+  const lines: string[] = []
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1)
+    if (line !== undefined && line.length + 1 + word.length <= width)
+      lines[lines.length - 1] = `${line} ${word}`
+    else lines.push(line === undefined ? word : ' '.repeat(indent) + word)
+  }
+  return lines.join('\n')
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** The keys of each value of a record; `undefined` for other nodes, and for records of texts. */
+function recordOf({ additionalProperties: values }: Node): Properties | undefined {
+  return typeof values === 'object' ? values.properties : undefined
+}
+
+function rootKeys(): Properties {
+  return (jsonSchema() as Node).properties ?? {}
+}
+
+/** The keys that an entry of a list of objects may have; none for other nodes, and for deprecated lists. */
+function entryKeys({ items, deprecated }: Node): [key: string, node: Node][] {
+  if (deprecated) return []
+  return Object.entries(items?.properties ?? {}).filter(([, node]) => !node.deprecated)
+}
+
+const FLOW = { lineWidth: 0, singleQuote: true, collectionStyle: 'flow' } as const
+
+/** An example of a list of objects: an entry stands on one line, or with one key per line where that is too long. */
+function exampleLines(example: readonly unknown[]): string[] {
+  return example.flatMap((entry) => {
+    const line = stringify(entry, FLOW).trimEnd()
+    const isLong = line.length > WIDTH - 6
+    const lines = isLong
+      ? stringify(entry, { ...FLOW, collectionStyle: 'block' })
+          .trimEnd()
+          .split('\n')
+      : [line]
+    return lines.map((text, at) => (at === 0 ? `  - ${text}` : `    ${text}`))
+  })
+}
+
+/** The comment of a key, as lines. `column`: where the key begins. */
+function commentOf(node: Node, column: number): string[] {
+  const [example] = node.examples ?? []
+  const keys = entryKeys(node)
+  const width = WIDTH - column - 2
+  const lines = [wrapped(node.description ?? '', width)]
+  if (keys.length > 0) {
+    const widest = Math.max(...keys.map(([key]) => key.length)) + 2
+    lines.push('Keys of an entry:')
+    for (const [key, { description }] of keys)
+      lines.push(wrapped(`  ${key.padEnd(widest)}${description}`, width, widest + 2))
+  }
+  if (Array.isArray(example)) {
+    if (keys.length > 0) lines.push('For example:', ...exampleLines(example))
+    else lines.push(`For example: ${stringify(example, { ...FLOW, flowCollectionPadding: false }).trimEnd()}`)
+  }
+  return lines
+}
+
+/** Lines as the text of a YAML comment; a blank line stays part of it. */
+function comment(lines: readonly string[]): string {
+  return lines.join('\n').replace(/^/gm, ' ')
+}
+
+/** Where in the file the writer is. */
+interface Place {
+  /** Spaces before the keys. */
+  readonly column: number
+  /** Keys get comments; those of the second upstream do not repeat the comments of the first. */
+  readonly isExplained: boolean
+  /** Name of the upstream, for its examples. */
+  readonly name?: string
+}
+
+function valueNode(value: unknown): Scalar | YAMLMap | YAMLSeq {
+  if (Array.isArray(value)) {
+    const list = new YAMLSeq()
+    for (const item of value) list.add(item)
+    list.flow = value.join(', ').length < LONG
+    return list
+  }
+  if (isObject(value)) {
+    const map = new YAMLMap()
+    for (const [key, inner] of Object.entries(value)) map.set(key, inner)
+    map.flow = true
+    return map
+  }
+  const scalar = new Scalar(value)
+  if (typeof value === 'string' && value.length > LONG) scalar.type = 'BLOCK_FOLDED'
+  return scalar
+}
+
+/** A map of all keys of a section. `given`: values that win over the defaults. */
+function sectionNode(properties: Properties, given: unknown, place: Place): YAMLMap {
+  const map = new YAMLMap()
+  let before: string[] = []
+  for (const [key, node] of Object.entries(properties)) {
+    const lines = [...before, ...(place.isExplained ? commentOf(node, place.column) : [])]
+    const value = isObject(given) && Object.hasOwn(given, key) ? given[key] : node.default
+    before = []
+    if (value === undefined) {
+      // A key without a default is shown in a comment, which YAML has before the next key.
+      const [example = ''] = node.examples ?? []
+      before = [...lines, `${key}: ${example}`.replace('NAME', (place.name ?? '').toUpperCase()).trimEnd()]
+      continue
+    }
+    const name = new Scalar(key)
+    if (lines.length > 0) name.commentBefore = comment(lines)
+    name.spaceBefore = place.column === 0 && map.items.length > 0
+    map.add(new Pair(name, nodeOf(node, value, place)))
+  }
+  return map
+}
+
+function nodeOf(node: Node, value: unknown, place: Place): Scalar | YAMLMap | YAMLSeq {
+  const inside = { ...place, column: place.column + 2 }
+  if (node.properties) return sectionNode(node.properties, value, inside)
+  const values = recordOf(node)
+  if (!values || !isObject(value)) return valueNode(value)
+  const map = new YAMLMap()
+  for (const [at, [name, entry]] of Object.entries(value).entries()) {
+    const one = { column: inside.column + 2, isExplained: at === 0, name }
+    map.add(new Pair(new Scalar(name), sectionNode(values, entry, one)))
+  }
+  return map
+}
+
+/** `config/governor.yaml`: every key of the configuration with its default, and a comment that says what it does. */
+export function commentedFile(): string {
+  const document = new Document()
+  document.commentBefore = comment(HEAD.split('\n'))
+  document.contents = sectionNode(rootKeys(), {}, { column: 0, isExplained: true })
+  return document.toString({ lineWidth: 100, singleQuote: true, flowCollectionPadding: false })
+}
+
+function firstSentence(text: string): string {
+  const [sentence = ''] = /^.*?(?=\.(?: |$)|$)/.exec(text) ?? []
+  return sentence
+}
+
+const code = (text: string) => `\`${text}\``
+
+/** A default as it stands in a table. */
+function shown(value: unknown): string {
+  if (value === undefined) return 'none'
+  if (typeof value === 'string' && value.includes(' ')) return 'see the file'
+  return code(Array.isArray(value) ? `[${value.join(', ')}]` : isObject(value) ? '{}' : String(value))
+}
+
+interface Row {
+  readonly keys: readonly string[]
+  readonly defaults: readonly unknown[]
+  readonly node: Node
+}
+
+/** The rows of the table: one per key, and one for a section within a section that has several keys. */
+function rowsOf(properties: Properties, path: readonly string[] = []): Row[] {
+  return Object.entries(properties).flatMap(([key, child]): Row[] => {
+    const at = [...path, key]
+    const values = recordOf(child)
+    if (values) {
+      const entries = Object.values(child.default ?? {}).filter(isObject)
+      return rowsOf(values, [...at, 'NAME']).map((row) => {
+        const last = row.keys[0]?.split('.').at(-1) ?? ''
+        const given = entries.flatMap((entry) => (Object.hasOwn(entry, last) ? [entry[last]] : []))
+        return given.length === 0 ? row : { ...row, defaults: given }
+      })
+    }
+    if (!child.properties) return [{ keys: [at.join('.')], defaults: [child.default], node: child }]
+    const inner = rowsOf(child.properties, at)
+    if (path.length === 0 || inner.length === 1) return inner
+    return [
+      {
+        keys: inner.flatMap(({ keys }) => keys),
+        defaults: inner.flatMap(({ defaults }) => defaults),
+        node: child,
+      },
+    ]
+  })
+}
+
+function rowText({ keys: [first = '', ...others], defaults, node }: Row): string {
+  const names = [first, ...others.map((key) => key.slice(key.lastIndexOf('.')))]
+  const cells = new Set(defaults.map(shown))
+  const options = node.enum && node.enum.length > 1 ? node.enum.map(String) : []
+  const keys = entryKeys(node).map(([key]) => key)
+  const more = keys.length > 0 ? [`{${keys.join(', ')}}`] : options
+  const effect =
+    firstSentence(node.description ?? '') + (more.length === 0 ? '' : `: ${more.map(code).join(', ')}`)
+  return `| ${names.map(code).join(', ')} | ${[...cells].join(', ')} | ${effect} |\n`
+}
+
+/** The README's table of the configuration: every key, its default, and the first sentence of its description. */
+export function configurationTable(): string {
+  const rows = rowsOf(rootKeys()).map(rowText)
+  return `| key | default | what it does |\n|---|---|---|\n${rows.join('')}`
+}
