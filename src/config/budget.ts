@@ -1,5 +1,6 @@
 /** The budget: limits, what a model is told of them and how, and for whom they are different. */
 import * as z from 'zod'
+import { LIMITS, type LimitSetting, METERS } from '../core/meters.ts'
 import { DEFAULT_TEXTS } from '../core/notice.ts'
 import { overrideShape } from './override.ts'
 import { template } from './texts.ts'
@@ -22,6 +23,11 @@ const limits = {
     .default(0)
     .describe('US dollars, for models whose price is known (see models).'),
   max_seconds: z.number().min(0).default(0).describe('Seconds since the first request.'),
+} satisfies Record<Exclude<LimitSetting, 'max_iterations'>, z.ZodType>
+
+/** What the meters are called, or what they count, each once. */
+function words(key: 'word' | 'unit'): string {
+  return [...new Set(LIMITS.map((name) => METERS[name][key]))].filter((word) => word !== '').join(', ')
 }
 
 const text = (fallback: string, what: string) => template.default(fallback).describe(what)
@@ -134,7 +140,7 @@ const keys = {
     .strictObject(texts)
     .prefault({})
     .describe(
-      'What Governor says to the model. Placeholders: {meter}, {unit}, {used} or {N}, {max} or {M}, {left} or {M-N}.',
+      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; nothing where the numbers say it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of \`stop\` take the same ones.`,
     ),
 }
 

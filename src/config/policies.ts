@@ -1,7 +1,7 @@
 /** Turns settings into what the core works with. */
 import type { ModelSettings } from '../catalogue/catalogue.ts'
-import type { Amounts } from '../core/budget.ts'
 import type { LoopPolicy } from '../core/loop-guard.ts'
+import { type Amounts, amountsBy, type LimitSetting, METERS } from '../core/meters.ts'
 import type { BudgetSettings, ByRule, Rule } from '../core/policy.ts'
 import { buildRegistry, type ScaffoldRegistry } from '../core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../core/scaffolds.ts'
@@ -66,21 +66,8 @@ export function modelSettingsOf({ models }: Config): ModelSettings[] {
   }))
 }
 
-interface Limits {
-  readonly max_tool_calls: number
-  readonly max_tokens: number
-  readonly max_cost_usd: number
-  readonly max_seconds: number
-}
-
-function amountsOf(iterations: number, limits: Limits): Amounts {
-  return {
-    iterations,
-    tool_calls: limits.max_tool_calls,
-    tokens: limits.max_tokens,
-    cost: limits.max_cost_usd,
-    seconds: limits.max_seconds,
-  }
+function amountsOf(limits: Readonly<Record<LimitSetting, number>>): Amounts {
+  return amountsBy((name) => limits[METERS[name].limit.setting])
 }
 
 type Budget = Omit<BudgetConfig, 'overrides'>
@@ -92,8 +79,8 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
     clientOverride: budget.client_override,
     policy: {
       enabled: budget.enabled,
-      run: amountsOf(budget.max_iterations, budget.run),
-      session: amountsOf(budget.session.max_iterations, budget.session),
+      run: amountsOf({ ...budget.run, max_iterations: budget.max_iterations }),
+      session: amountsOf(budget.session),
       thresholds: {
         style: budget.style,
         caution: budget.caution_threshold,

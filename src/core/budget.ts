@@ -1,24 +1,6 @@
 /** How much of its budget a run has used, and how hard the model is told so. */
 
-/** What a limit can be set on, in the order in which they are looked at. */
-export const LIMITS = ['iterations', 'tool_calls', 'tokens', 'cost', 'seconds'] as const
-
-export type LimitName = (typeof LIMITS)[number]
-
-/** What is counted. Each meter has its own words in notices, and each limit its own reason when it stops a run. */
-export type MeterName = LimitName | 'context'
-
-/** How much of each there was, or may be at most (0: no limit): tokens of prompts and answers, US dollars, seconds. */
-export type Amounts = Readonly<Record<LimitName, number>>
-
-export const NO_LIMITS: Amounts = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
-
-/** `used` of `max`, in the meter's unit. For iterations the current one is included. */
-export interface Meter<Name extends MeterName = MeterName> {
-  readonly name: Name
-  readonly used: number
-  readonly max: number
-}
+import { type Amounts, LIMITS, type LimitName, METERS, type Meter } from './meters.ts'
 
 export type Tier = 'none' | 'caution' | 'warning'
 
@@ -59,22 +41,15 @@ const COUNTDOWN = { caution: 3, warning: 1 } as const
 /** Below this many iterations or tool calls left, a tracker states them before each call. */
 const TRACKER_NEAR_END = 20
 
-/** Shares of the context window: what is told here is not the user's budget but the model's own limit. */
-const CONTEXT = { caution: 0.8, warning: 0.92 } as const
-
 const TIERS: readonly Tier[] = ['none', 'caution', 'warning']
-
-/** Steps can be counted on; of tokens, money and time a single one more is nothing. */
-function isCounted(name: MeterName): boolean {
-  return name === 'iterations' || name === 'tool_calls'
-}
 
 /** Is tier `name` reached? Compares shares, not products: 42/60 and 0.7 are the same double. */
 function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Thresholds): boolean {
   const { used, max } = meter
-  if (meter.name === 'context') return used / max >= CONTEXT[name]
+  const { tiers, isCounted } = METERS[meter.name]
+  if (tiers) return used / max >= tiers[name].share
   const left = max - used
-  if (isCounted(meter.name)) {
+  if (isCounted) {
     if (thresholds.style === 'countdown') return left <= COUNTDOWN[name]
     const floor = FLOORS[name]
     if (thresholds.adaptive && left <= floor.least) return true
@@ -85,12 +60,13 @@ function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Threshol
 
 /** Does a tracker state this meter at this iteration? `every`: iterations between two statements, from 1. */
 export function isStatementDue({ name, used, max }: Meter, iteration: number, every: number): boolean {
-  return (isCounted(name) && max - used < TRACKER_NEAR_END) || iteration % every === 0
+  return (METERS[name].isCounted && max - used < TRACKER_NEAR_END) || iteration % every === 0
 }
 
 /** Is this surely the last call before the run is stopped? Of tokens, cost and time it is not known beforehand. */
 export function isLastCall({ name, used, max }: Meter): boolean {
-  return name === 'iterations' ? used >= max : name === 'tool_calls' && max - used <= 1
+  const { isCounted, includesCurrent } = METERS[name]
+  return isCounted && max - used <= (includesCurrent ? 0 : 1)
 }
 
 /** The tier of one meter. A meter that nothing was used of yet presses nobody. */
@@ -119,8 +95,9 @@ function ranksAbove(a: Pressure, b: Pressure): boolean {
 /** Is it used up? The context window is no budget: what does not fit is the provider's to refuse. */
 export function isExhausted(meter: Meter): meter is Meter<LimitName> {
   const { name, used, max } = meter
-  if (max <= 0 || name === 'context') return false
-  return name === 'iterations' ? used > max : used >= max
+  const { limit, includesCurrent } = METERS[name]
+  if (max <= 0 || !limit) return false
+  return includesCurrent ? used > max : used >= max
 }
 
 /**
@@ -131,26 +108,10 @@ export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefine
   return meters.find(isExhausted)
 }
 
-/** One of the amounts. Each is loaded by its own name, which costs a fraction of looking one up by a name in hand. */
-function amountOf(amounts: Amounts, name: LimitName): number {
-  switch (name) {
-    case 'iterations':
-      return amounts.iterations
-    case 'tool_calls':
-      return amounts.tool_calls
-    case 'tokens':
-      return amounts.tokens
-    case 'cost':
-      return amounts.cost
-    case 'seconds':
-      return amounts.seconds
-  }
-}
-
 /** Adds the limits that are set to `meters`, and how much of each is used. */
 export function addMeters(meters: Meter[], used: Amounts, limits: Amounts): void {
   for (const name of LIMITS) {
-    const max = amountOf(limits, name)
-    if (max > 0) meters.push({ name, used: amountOf(used, name), max })
+    const max = limits[name]
+    if (max > 0) meters.push({ name, used: used[name], max })
   }
 }

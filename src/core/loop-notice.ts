@@ -1,5 +1,6 @@
 /** What Governor says to a model that repeats itself, and how it knows its own words again. */
 import type { Loop } from './loop.ts'
+import { LIMITS, type LimitName, METERS } from './meters.ts'
 
 /** Seconds to wait before polling again, from the first back-off to the fourth and all after it. */
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
@@ -11,15 +12,17 @@ const REFUSAL = '[LOOP GUARD] Blocked: '
 
 const BACK_OFF = 'Before you call it again, check whether its precondition is met'
 
+/** What stands before a meter's numbers, such as `$`. */
+function signOf(name: LimitName): string {
+  return METERS[name].format(0, 1).used.replace(/\d.*/, '')
+}
+
 /** What notices begin and end with, this file's and the budget's. */
 export const NOTICES: readonly { readonly text: string; readonly end: string }[] = [
   { text: REPEATING, end: "'.)" },
   { text: BACK_OFF, end: 'before polling again.' },
   { text: REFUSAL, end: 'or give your final answer.' },
-  ...['Iteration ', 'Tool call ', 'Tokens ', 'Cost $', 'Time '].map((meter) => ({
-    text: `[BUDGET: ${meter}`,
-    end: ']',
-  })),
+  ...LIMITS.map((name) => ({ text: `[BUDGET: ${METERS[name].word} ${signOf(name)}`, end: ']' })),
   { text: '[budget: ', end: ']' },
   { text: '[CONTEXT: ', end: ']' },
   { text: 'This is the last call: give your answer,', end: 'and say what is unfinished.' },

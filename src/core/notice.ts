@@ -2,8 +2,9 @@
  * Every sentence Governor says to a model. The texts are templates. `{meter}` and `{unit}` name what is counted;
  * `{used}`, `{max}` and `{left}` are its numbers, which may also be written `{N}`, `{M}` and `{M-N}`.
  */
-import { type Amounts, amountsOf, wordsOf } from './amount.ts'
-import type { Meter, Style, Tier } from './budget.ts'
+import type { FormattedAmounts } from './amount.ts'
+import type { Style, Tier } from './budget.ts'
+import { METERS, type Meter } from './meters.ts'
 
 export interface NoticeTexts {
   readonly caution: string
@@ -83,16 +84,12 @@ function piecesOf(template: string): Piece[] {
   return pieces
 }
 
-function wordFor(
-  key: string,
-  { meter, unit }: ReturnType<typeof wordsOf>,
-  { used, max, left }: Amounts,
-): string {
+function wordFor(key: string, name: Meter['name'], { used, max, left }: FormattedAmounts): string {
   switch (key) {
     case 'meter':
-      return meter
+      return METERS[name].word
     case 'unit':
-      return unit
+      return METERS[name].unit
     case 'used':
     case 'N':
       return used
@@ -120,20 +117,20 @@ function knownPiecesOf(template: string): readonly Piece[] {
 
 /** Fills a template in with one meter's numbers. Where a meter has no word for what it counts, its space goes too. */
 export function fill(template: string, { name, used, max }: Meter): string {
-  const words = wordsOf(name)
-  const amounts = amountsOf(name, used, max)
+  const amounts = METERS[name].format(used, max)
   let filled = ''
   for (const { text, space, key } of knownPiecesOf(template)) {
     filled += text
-    const value = key === undefined ? '' : wordFor(key, words, amounts)
+    const value = key === undefined ? '' : wordFor(key, name, amounts)
     if (value !== '') filled += space + value
   }
   return filled
 }
 
 function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {
+  const { tiers } = METERS[name]
+  if (tiers) return texts[tiers[tier].text]
   const isLast = tier === 'warning'
-  if (name === 'context') return isLast ? texts.contextWarning : texts.contextCaution
   if (style === 'countdown') return isLast ? texts.countdownLast : texts.countdown
   return isLast ? texts.warning : texts.caution
 }

@@ -1,6 +1,7 @@
 /** Which budget holds for a request: the first rule that matches it, and what its client may change of that. */
-import { type Amounts, LIMITS, type LimitName } from './budget.ts'
+
 import { globMatches } from './glob.ts'
+import { type Amounts, LIMITS, type LimitName } from './meters.ts'
 import type { BudgetPolicy } from './verdict.ts'
 
 /** Whether the budget is stated in the system text; `auto`: where the client declared it. */

@@ -7,12 +7,12 @@
  */
 
 import type { Bound } from './bound.ts'
-import type { Amounts } from './budget.ts'
 import type { Reduction, SessionContexts } from './context.ts'
 import type { Demand } from './demands.ts'
 import type { Guarded } from './guard.ts'
 import type { Hash } from './hash.ts'
 import type { LoopFinding } from './loop-guard.ts'
+import type { Amounts } from './meters.ts'
 import type { StopTries } from './stop-tries.ts'
 import type { ErrorStreak, StormReply } from './storm.ts'
 import type { FinalAnswer } from './terminal.ts'

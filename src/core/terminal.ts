@@ -1,14 +1,8 @@
 /** How a run ended. */
-import type { LimitName, Meter } from './budget.ts'
+import { type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './meters.ts'
 
-export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected'
-export type TerminalReason =
-  | 'max_iterations'
-  | 'max_tool_calls'
-  | 'max_tokens'
-  | 'max_cost'
-  | 'max_seconds'
-  | 'loop_guard'
+export type TerminalState = LimitState | 'loop_detected'
+export type TerminalReason = LimitReason | 'loop_guard'
 
 /** The object that a final response carries as `governor`; keys are part of the public contract. */
 export interface Terminal {
@@ -42,32 +36,9 @@ export interface Limit {
   readonly reason?: 'loop_guard'
 }
 
-const REASONS: Readonly<Record<LimitName, TerminalReason>> = {
-  iterations: 'max_iterations',
-  tool_calls: 'max_tool_calls',
-  tokens: 'max_tokens',
-  cost: 'max_cost',
-  seconds: 'max_seconds',
-}
-
-const STATES: Readonly<Record<TerminalReason, TerminalState>> = {
-  max_iterations: 'tool_limit_reached',
-  max_tool_calls: 'tool_limit_reached',
-  max_tokens: 'budget_exceeded',
-  max_cost: 'budget_exceeded',
-  max_seconds: 'budget_exceeded',
-  loop_guard: 'loop_detected',
-}
-
-/** Millionths of a dollar are the smallest prices there are; of seconds nobody needs fractions. */
-function rounded({ name, used }: Meter): number {
-  if (name === 'seconds') return Math.floor(used)
-  return Math.round(used * 1_000_000) / 1_000_000
-}
-
 /** Why a run ends when a meter is used up. */
 export function reasonOf(meter: LimitName): TerminalReason {
-  return REASONS[meter]
+  return METERS[meter].limit.reason
 }
 
 /** Completes a limit into what the client is told. A budget is never said to be used beyond its maximum. */
@@ -78,11 +49,11 @@ export function terminalOf(
   isTruncated = false,
 ): Terminal {
   const { meter } = limit
-  const reason = limit.reason ?? reasonOf(meter.name)
-  const used = rounded(meter)
+  const { state, reason, rounded } = METERS[meter.name].limit
+  const used = rounded(meter.used)
   return {
-    terminal_state: STATES[reason],
-    terminal_reason: reason,
+    terminal_state: limit.reason === 'loop_guard' ? 'loop_detected' : state,
+    terminal_reason: limit.reason ?? reason,
     has_final_answer: hasFinalAnswer,
     ...(isTruncated ? { truncated: true } : {}),
     budget_used: meter.max > 0 ? Math.min(used, meter.max) : used,

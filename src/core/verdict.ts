@@ -1,19 +1,16 @@
 /** The one decision: what becomes of a request. */
 import {
-  type Amounts,
   addMeters,
   exhausted,
   isExhausted,
   isLastCall,
   isStatementDue,
-  type LimitName,
-  type Meter,
-  type MeterName,
   pressureOf,
   type Thresholds,
   type Tier,
 } from './budget.ts'
 import type { LoopFinding } from './loop-guard.ts'
+import type { Amounts, LimitName, Meter, MeterName } from './meters.ts'
 import { fill, type NoticeTexts, noticeFor } from './notice.ts'
 import type { Position } from './session.ts'
 import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'

@@ -2,8 +2,9 @@
  * Everything that happens to a request, as one union. Metrics and logs are folds over it: nobody calls them.
  * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
  */
-import type { MeterName, Tier } from '../core/budget.ts'
+import type { Tier } from '../core/budget.ts'
 import type { Pattern } from '../core/loop.ts'
+import type { MeterName } from '../core/meters.ts'
 import type { Recovery } from '../core/overflow.ts'
 import type { Heed } from '../core/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'

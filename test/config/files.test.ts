@@ -3,7 +3,9 @@ import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
 import { commentedFile, configurationTable, jsonSchema } from '../../src/config/documents.ts'
 import { checkConfig, loadConfig } from '../../src/config/load.ts'
+import { budgetOf } from '../../src/config/policies.ts'
 import { restartKeys } from '../../src/config/restart.ts'
+import { LIMITS, METERS } from '../../src/core/meters.ts'
 
 const EXAMPLE = 'config/governor.yaml'
 
@@ -93,6 +95,15 @@ describe('the configuration', () => {
     const silent = keysOf(schema).filter(({ node }) => !node.description)
     expect(silent.map(({ path }) => path)).toEqual([])
     expect(keysOf(schema).length).toBeGreaterThan(40)
+  })
+})
+
+describe('the budget of the configuration', () => {
+  it.each(LIMITS)('limits %s of a run and of a session by the key that the table of meters names', (name) => {
+    const limits = { [METERS[name].limit.setting]: 5 }
+    const run = name === 'iterations' ? limits : { run: limits }
+    const { policy } = budgetOf(checkConfig({ budget: { ...run, session: limits } }, 'test')).settings
+    expect([policy.run[name], policy.session[name]]).toEqual([5, 5])
   })
 })
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { exhausted, type Meter, pressureOf, type Thresholds, tierOf } from '../../src/core/budget.ts'
+import { exhausted, pressureOf, type Thresholds, tierOf } from '../../src/core/budget.ts'
+import type { Meter } from '../../src/core/meters.ts'
 
 const ADAPTIVE: Thresholds = { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true }
 const FIXED: Thresholds = { ...ADAPTIVE, adaptive: false }

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { Meter } from '../../src/core/budget.ts'
+import type { Meter } from '../../src/core/meters.ts'
 import { DEFAULT_TEXTS, fill, noticeFor, PLACEHOLDERS, unknownPlaceholders } from '../../src/core/notice.ts'
 
 const iterations = (used: number, max: number): Meter => ({ name: 'iterations', used, max })

@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { amountsOf } from '../../src/core/amount.ts'
-import { LIMITS, type MeterName, NO_LIMITS } from '../../src/core/budget.ts'
 import { answered } from '../../src/core/counted.ts'
+import { LIMITS, METERS, type MeterName, NO_LIMITS } from '../../src/core/meters.ts'
 import { DEFAULT_TEXTS } from '../../src/core/notice.ts'
 import { observe } from '../../src/core/observe.ts'
 import { type BudgetSettings, policyFor } from '../../src/core/policy.ts'
@@ -132,7 +131,7 @@ describe('an amount', () => {
     ['context', 105_000, 128_000, '105k', '128k', '23k'],
     ['iterations', 14, 20, '14', '20', '6'],
   ] as const)('of %s: %d of %d is %s of %s with %s left', (name, used, max, saidUsed, saidMax, left) => {
-    expect(amountsOf(name, used, max)).toEqual({ used: saidUsed, max: saidMax, left })
+    expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
   })
 
   it('is never said to be more than it is, and never to be used up before it is', () => {
@@ -145,7 +144,7 @@ describe('an amount', () => {
         fc.nat({ max: 3_000_000 }),
         fc.integer({ min: 1, max: 3_000_000 }),
         (name, used, max) => {
-          const said = amountsOf(name, used, max)
+          const said = METERS[name].format(used, max)
           expect(value(said.used)).toBeLessThanOrEqual(used + 1e-6)
           expect(value(said.left)).toBeGreaterThanOrEqual(0)
         },

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { LIMITS } from '../../src/core/budget.ts'
 import { loopNotice, refusalText } from '../../src/core/loop-notice.ts'
+import { LIMITS } from '../../src/core/meters.ts'
 import { DEFAULT_TEXTS, fill } from '../../src/core/notice.ts'
 import { buildRegistry, humanText, isSummaryRequest, type Scaffold } from '../../src/core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { NO_LIMITS } from '../../src/core/budget.ts'
+import { NO_LIMITS } from '../../src/core/meters.ts'
 import { DEFAULT_TEXTS } from '../../src/core/notice.ts'
 import type { Position } from '../../src/core/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
