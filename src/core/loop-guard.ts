@@ -9,19 +9,10 @@ import { changes, isTerse, saysWorkGoesOn, waits } from './call-words.ts'
 import type { ToolCall } from './conversation.ts'
 import { globMatches } from './glob.ts'
 import { type Hash, hashOf } from './hash.ts'
-import {
-  EMPTY_TRAIL,
-  findLoop,
-  follow,
-  type Loop,
-  type LoopLimits,
-  type Pattern,
-  type Strike,
-  spend,
-  type Trail,
-} from './loop.ts'
+import { EMPTY_TRAIL, follow, type LoopLimits, type Strike, spend, type Trail } from './loop.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notice.ts'
 import { withNewest } from './newest.ts'
+import { findLoop, type Loop, PATTERNS, type Pattern } from './patterns.ts'
 import { outcomeHash, type Volatile } from './volatile.ts'
 import type { Work } from './work.ts'
 
@@ -193,14 +184,14 @@ function timesMade({ ladder }: LoopMemory, loop: Loop): number {
 
 /** Is the loop one that is refused rather than warned about once more? */
 function isRefused(memory: LoopMemory, loop: Loop, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
-  // Of calls whose results differ it is not known that they are made in vain, and with something new in between they are not.
-  if (mode !== 'enforce' || loop.pattern === 'same_call' || loop.hasNews || loop.isWaiting) return false
+  // With something new in between the calls are not made in vain.
+  if (mode !== 'enforce' || !PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
   return warningsGiven(memory, loop) >= maxWarningsBeforeBlock * (loop.isTerse ? TERSE_WARNINGS : 1)
 }
 
 /** What the model is told of a loop that it is told about for the `warnings`th time. */
 function findingOf(loop: Loop, id: string, warnings: number): LoopFinding {
-  const advised = loop.isWaiting || loop.pattern === 'same_call' ? warnings : warnings - 1
+  const advised = loop.isWaiting || !PATTERNS[loop.pattern].mayBlock ? warnings : warnings - 1
   const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
   return { ...loop, id, warnings, notice: loopNotice(loop, backOff) }
 }
@@ -210,7 +201,7 @@ type Told = readonly [memory: LoopMemory, finding: LoopFinding | undefined]
 /** A loop with something new in between is work, more often than not: the model is told once. */
 function toldOnce(memory: LoopMemory, loop: Loop, id: string): Told {
   if (memory.told.includes(nameOf(loop))) return [memory, undefined]
-  const trail = spend(memory.trail, loop.pattern)
+  const trail = spend(memory.trail, PATTERNS[loop.pattern].mayBlock)
   return [{ ...memory, trail, told: withTold(memory, loop), hasMovedOn: false }, findingOf(loop, id, 1)]
 }
 
@@ -229,7 +220,7 @@ function toldToWait(memory: LoopMemory, loop: Loop, id: string): Told {
   const wait: Wait = { loop: name, count, told: isDue ? count : before.told, warnings }
   const span = loop.span + before.count * loop.calls.length
   const finding = isDue ? findingOf({ ...loop, count, span }, id, warnings) : undefined
-  return [{ ...memory, trail: spend(memory.trail, loop.pattern), wait }, finding]
+  return [{ ...memory, trail: spend(memory.trail, PATTERNS[loop.pattern].mayBlock), wait }, finding]
 }
 
 /** Notes that the model is warned about a loop, which begins to count anew. */
@@ -240,7 +231,7 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
   const count = timesMade(memory, loop)
   const next: LoopMemory = {
     ...memory,
-    trail: spend(memory.trail, loop.pattern),
+    trail: spend(memory.trail, PATTERNS[loop.pattern].mayBlock),
     ladder: { ...memory.ladder, [loop.pattern]: { loop: nameOf(loop), warnings, count } },
     told: withTold(memory, loop),
     hasMovedOn: false,
@@ -338,13 +329,13 @@ function isAskedTooOften({ answers }: LoopMemory, call: Hash, now: number): bool
   return now - first <= ANSWERS_WITHIN
 }
 
-/** How often a call of a loop was made: those of a cycle each as often as they like. */
+/** How often a call of a loop was made: what counts responses says nothing of single calls. */
 function countOf(
   { trail }: LoopMemory,
   { pattern, count }: Pick<Loop, 'pattern' | 'count'>,
   call: Hash,
 ): number {
-  return pattern === 'cycle' ? trail.window.filter((trace) => trace.call === call).length : count
+  return PATTERNS[pattern].isOfResponses ? trail.window.filter((trace) => trace.call === call).length : count
 }
 
 /**

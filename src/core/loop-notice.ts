@@ -1,12 +1,10 @@
 /** What Governor says to a model that repeats itself, and how it knows its own words again. */
-import type { Loop } from './loop.ts'
 import { LIMITS, type LimitName, METERS } from './meters.ts'
+import { type Loop, PATTERNS, REPEATING } from './patterns.ts'
 
 /** Seconds to wait before polling again, from the first back-off to the fourth and all after it. */
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
 
-/** What every notice about a loop begins with. */
-const REPEATING = 'You appear to be repeating the same action'
 /** What the results of calls begin with that were not executed. */
 const REFUSAL = '[LOOP GUARD] Blocked: '
 
@@ -39,25 +37,9 @@ function quoted(tools: readonly string[]): string {
 /** What a notice says of a loop. */
 type Repeated = Pick<Loop, 'pattern' | 'tools' | 'count' | 'span'>
 
-function whatIsRepeated({ pattern, tools, count, span }: Repeated): string {
-  const names = quoted(tools)
-  switch (pattern) {
-    case 'repetition':
-      return span === count
-        ? `${REPEATING}. The last ${count} tool calls were identical. Try a different approach. (Repeated: ${names}.)`
-        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. Try a different approach. (Repeated: ${names}.)`
-    case 'ping_pong':
-      return `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. Try a different approach. (Repeated: ${names}.)`
-    case 'cycle':
-      return `${REPEATING}s. The last ${count} responses made only tool calls that were made before, with the same results. Try a different approach. (Repeated: ${names}.)`
-    case 'same_call':
-      return `${REPEATING}. The last ${count} tool calls were identical, though their results may differ. (Repeated: ${names}.)`
-  }
-}
-
 /** The notice about a loop. `backOff`: the seconds to wait before polling again, where the model has been told before. */
 export function loopNotice(loop: Repeated, backOff: number | undefined): string {
-  const what = whatIsRepeated(loop)
+  const what = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${quoted(loop.tools)}.)`
   if (backOff === undefined) return what
   return `${what} ${BACK_OFF} and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
 }

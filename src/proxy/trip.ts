@@ -1,7 +1,7 @@
 /** One request's way through Governor: where its client is, what is under way for it, what will be told about it. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Tier } from '../core/budget.ts'
-import type { Pattern } from '../core/loop.ts'
+import type { Pattern } from '../core/patterns.ts'
 import type { Outcome, VerdictName } from '../telemetry/event.ts'
 import type { ProxyContext } from './context.ts'
 import type { Judgement } from './judge.ts'

@@ -3,9 +3,9 @@
  * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
  */
 import type { Tier } from '../core/budget.ts'
-import type { Pattern } from '../core/loop.ts'
 import type { MeterName } from '../core/meters.ts'
 import type { Recovery } from '../core/overflow.ts'
+import type { Pattern } from '../core/patterns.ts'
 import type { Heed } from '../core/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
 import { checkConfig } from '../../src/config/load.ts'
+import { PATTERNS } from '../../src/core/patterns.ts'
 import { createMetrics } from '../../src/telemetry/metrics.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
@@ -57,6 +58,13 @@ describe('the documents', () => {
     const rows = found(/`(governor_\w+)/g, table).map(({ what }) => what)
     expect(new Set(rows)).toEqual(metrics)
     expect(found(/`(governor_\w+_\w+)/g).filter(({ what }) => !metrics.has(what))).toEqual([])
+  })
+
+  it('explain every pattern of a loop', () => {
+    const rows = found(/^\| `(\w+)` \| /gm, [
+      { file: 'docs/loops.md', text: readFileSync('docs/loops.md', 'utf8') },
+    ])
+    expect(rows.map(({ what }) => what)).toEqual(Object.keys(PATTERNS))
   })
 
   it('link to files that there are', () => {

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { loopNotice, refusalText } from '../../src/core/loop-notice.ts'
 import { LIMITS } from '../../src/core/meters.ts'
 import { DEFAULT_TEXTS, fill } from '../../src/core/notice.ts'
+import { PATTERNS, type Pattern } from '../../src/core/patterns.ts'
 import { buildRegistry, humanText, isSummaryRequest, type Scaffold } from '../../src/core/scaffolding.ts'
 import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'
 
@@ -24,11 +25,9 @@ const WRITTEN: readonly string[] = [
   ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'max_steps')),
 ]
 
-const LOOPS: readonly Parameters<typeof loopNotice>[0][] = (
-  ['repetition', 'ping_pong', 'cycle', 'same_call'] as const
-).map((pattern) => ({
+const LOOPS = (Object.keys(PATTERNS) as Pattern[]).map((pattern) => ({
   pattern,
-  tools: ['a', 'b'],
+  tools: ['a', 'b'] as const,
   count: 3,
   span: 5,
 }))
