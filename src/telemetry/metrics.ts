@@ -1,7 +1,6 @@
 /** Prometheus metrics, folded from events. Every label has a closed set of values or comes from the configuration. */
-import { collectDefaultMetrics, Gauge, Registry } from 'prom-client'
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { ProxyEvent } from './event.ts'
-import { Spreads, Tally } from './tally.ts'
 
 /** Seconds; from a tenth of a millisecond, as Governor's own share is small. */
 const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
@@ -39,196 +38,233 @@ export interface Levels {
   readonly open: () => number
 }
 
-export function createMetrics(levels: Levels): Metrics {
-  const registry = new Registry()
+function counterIn(registry: Registry) {
+  return <Label extends string>(name: string, help: string, labelNames: readonly Label[]) =>
+    new Counter({ name, help, labelNames, registers: [registry] })
+}
+
+/** The counters of what Governor decided and did. */
+function decisionCounters(registry: Registry) {
+  const counter = counterIn(registry)
+  return {
+    verdicts: counter('governor_verdicts_total', 'Judged requests by verdict.', ['verdict']),
+    notices: counter(
+      'governor_notices_total',
+      'Notices that reached a model, by tier (loop: about a loop alone; none: neutral), channel, and the limit they are about.',
+      ['tier', 'channel', 'meter'],
+    ),
+    loops: counter(
+      'governor_loops_total',
+      'Loops by pattern, tool and action: warned (the model was told), observed (it was not told), blocked (a call was refused).',
+      ['pattern', 'tool', 'action'],
+    ),
+    asked: counter(
+      'governor_reasks_total',
+      'Models asked again because all calls of a response were refused, by outcome (failed: the refused calls went through).',
+      ['outcome'],
+    ),
+    stops: counter('governor_stops_total', 'Ended runs by reason, and by whose answer ended them.', [
+      'reason',
+      'by',
+    ]),
+    warnings: counter(
+      'governor_warnings_answered_total',
+      'Budget warnings by what the model made of them: acknowledged (it said something, or called nothing) or ignored.',
+      ['heed'],
+    ),
+    repeats: counter(
+      'governor_answers_repeated_total',
+      'Requests of a stopped run that got its recorded answer again.',
+      [],
+    ),
+    retries: counter('governor_retries_total', 'Requests that repeated one already counted.', []),
+    countedRepeats: counter(
+      'governor_repeats_counted_total',
+      'Repeated requests that counted as an iteration, because the same bytes had been answered 32 times in their run.',
+      [],
+    ),
+  }
+}
+
+/** The counters of requests and of what upstreams said. */
+function trafficCounters(registry: Registry) {
+  const counter = counterIn(registry)
+  return {
+    requests: counter(
+      'governor_requests_total',
+      'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
+      ['upstream', 'dialect', 'method', 'status', 'outcome'],
+    ),
+    overflows: counter(
+      'governor_overflow_total',
+      'Errors that say that something is too large, by what to do about it and by the rule that recognised it.',
+      ['recovery', 'quirk'],
+    ),
+    recoveries: counter(
+      'governor_overflow_recoveries_total',
+      'Requests that were too large and were asked again in a form that fits, by outcome.',
+      ['recovery', 'outcome'],
+    ),
+    silentOverflows: counter(
+      'governor_silent_overflow_total',
+      'Answers of a provider that had read far less of the prompt than was sent.',
+      ['upstream'],
+    ),
+    storms: counter(
+      'governor_storm_replies_total',
+      'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
+      ['upstream', 'status'],
+    ),
+    tokens: counter(
+      'governor_tokens_total',
+      'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
+      ['upstream', 'kind', 'source'],
+    ),
+    cost: counter(
+      'governor_cost_usd_total',
+      'US dollars that guarded answers cost, where the price is known, by upstream.',
+      ['upstream'],
+    ),
+    failedOpen: counter(
+      'governor_failed_open_total',
+      'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
+      ['reason', 'guard'],
+    ),
+    refused: counter(
+      'governor_alterations_refused_total',
+      'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
+      ['upstream', 'alteration'],
+    ),
+  }
+}
+
+function durationsIn(registry: Registry) {
   const registers = [registry]
-  collectDefaultMetrics({ register: registry })
-  const counter = (name: string, help: string, ...labelNames: string[]) =>
-    new Tally(registry, name, help, labelNames)
+  return {
+    overhead: new Histogram({
+      name: 'governor_overhead_seconds',
+      help: 'Time from the last byte of a guarded request to the call upstream.',
+      buckets: OVERHEAD_BUCKETS,
+      registers,
+    }),
+    upstream: new Histogram({
+      name: 'governor_upstream_seconds',
+      help: 'Time from the call upstream to its response headers.',
+      buckets: UPSTREAM_BUCKETS,
+      labelNames: ['upstream'],
+      registers,
+    }),
+  }
+}
+
+function addGauges(registry: Registry, levels: Levels): void {
   const gauge = (name: string, help: string, level: () => number) =>
     new Gauge({
       name,
       help,
-      registers,
+      registers: [registry],
       collect() {
         this.set(level())
       },
     })
-  const requests = counter(
-    'governor_requests_total',
-    'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
-    'upstream',
-    'dialect',
-    'method',
-    'status',
-    'outcome',
-  )
-  const verdicts = counter('governor_verdicts_total', 'Judged requests by verdict.', 'verdict')
-  const notices = counter(
-    'governor_notices_total',
-    'Notices that reached a model, by tier (loop: about a loop alone; none: neutral), channel, and the limit they are about.',
-    'tier',
-    'channel',
-    'meter',
-  )
-  const loops = counter(
-    'governor_loops_total',
-    'Loops by pattern, tool and action: warned (the model was told), observed (it was not told), blocked (a call was refused).',
-    'pattern',
-    'tool',
-    'action',
-  )
-  const toolLabel = createLabels(MAX_TOOLS)
-  const asked = counter(
-    'governor_reasks_total',
-    'Models asked again because all calls of a response were refused, by outcome (failed: the refused calls went through).',
-    'outcome',
-  )
-  const stops = counter(
-    'governor_stops_total',
-    'Ended runs by reason, and by whose answer ended them.',
-    'reason',
-    'by',
-  )
-  const overflows = counter(
-    'governor_overflow_total',
-    'Errors that say that something is too large, by what to do about it and by the rule that recognised it.',
-    'recovery',
-    'quirk',
-  )
-  const quirkLabel = createLabels(MAX_QUIRKS)
-  const recoveries = counter(
-    'governor_overflow_recoveries_total',
-    'Requests that were too large and were asked again in a form that fits, by outcome.',
-    'recovery',
-    'outcome',
-  )
-  const silentOverflows = counter(
-    'governor_silent_overflow_total',
-    'Answers of a provider that had read far less of the prompt than was sent.',
-    'upstream',
-  )
-  const repeats = counter(
-    'governor_answers_repeated_total',
-    'Requests of a stopped run that got its recorded answer again.',
-  )
-  const storms = counter(
-    'governor_storm_replies_total',
-    'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
-    'upstream',
-    'status',
-  )
-  const countedRepeats = counter(
-    'governor_repeats_counted_total',
-    'Repeated requests that counted as an iteration, because the same bytes had been answered 32 times in their run.',
-  )
-  const tokens = counter(
-    'governor_tokens_total',
-    'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
-    'upstream',
-    'kind',
-    'source',
-  )
-  const cost = counter(
-    'governor_cost_usd_total',
-    'US dollars that guarded answers cost, where the price is known, by upstream.',
-    'upstream',
-  )
-  const warnings = counter(
-    'governor_warnings_answered_total',
-    'Budget warnings by what the model made of them: acknowledged (it said something, or called nothing) or ignored.',
-    'heed',
-  )
-  const failedOpen = counter(
-    'governor_failed_open_total',
-    'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
-    'reason',
-    'guard',
-  )
-  const refused = counter(
-    'governor_alterations_refused_total',
-    'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
-    'upstream',
-    'alteration',
-  )
-  const retries = counter('governor_retries_total', 'Requests that repeated one already counted.')
-  const overhead = new Spreads(
-    registry,
-    'governor_overhead_seconds',
-    'Time from the last byte of a guarded request to the call upstream.',
-    OVERHEAD_BUCKETS,
-    [],
-  )
-  const upstream = new Spreads(
-    registry,
-    'governor_upstream_seconds',
-    'Time from the call upstream to its response headers.',
-    UPSTREAM_BUCKETS,
-    ['upstream'],
-  )
   gauge('governor_open_requests', 'Requests under way.', levels.open)
   gauge('governor_sessions', 'Sessions remembered.', levels.sessions)
+}
 
-  const recordRequest = (event: Extract<ProxyEvent, { kind: 'request_ended' }>): void => {
-    const method = METHODS.has(event.method) ? event.method : 'other'
-    const { upstream: name, dialect, outcome, status } = event
-    requests.add(1, name, dialect, method, String(status), outcome)
-    if (event.verdict) verdicts.add(1, event.verdict)
-    if (event.isRetry) retries.add(1)
-    if (event.overheadMs !== undefined) overhead.add(event.overheadMs / 1000)
-    if (event.upstreamMs !== undefined) upstream.add(event.upstreamMs / 1000, name)
-  }
+type Traffic = ReturnType<typeof trafficCounters>
+type Decisions = ReturnType<typeof decisionCounters>
+type Durations = ReturnType<typeof durationsIn>
 
-  const recordUsage = ({ upstream: name, usage }: Extract<ProxyEvent, { kind: 'answered' }>): void => {
-    const source = usage.estimated ? 'estimated' : 'provider'
-    tokens.add(usage.input, name, 'input', source)
-    tokens.add(usage.output, name, 'output', source)
-    if (usage.cost) cost.add(usage.cost, name)
-    if (usage.cachedInput) tokens.add(usage.cachedInput, name, 'cached_input', source)
-  }
+function recordRequest(
+  event: Extract<ProxyEvent, { kind: 'request_ended' }>,
+  { requests }: Traffic,
+  { verdicts, retries }: Decisions,
+  durations: Durations,
+): void {
+  const method = METHODS.has(event.method) ? event.method : 'other'
+  const { upstream, dialect, outcome, verdict } = event
+  requests.inc({ upstream, dialect, method, status: String(event.status), outcome })
+  if (verdict) verdicts.inc({ verdict })
+  if (event.isRetry) retries.inc()
+  if (event.overheadMs !== undefined) durations.overhead.observe(event.overheadMs / 1000)
+  if (event.upstreamMs !== undefined) durations.upstream.observe({ upstream }, event.upstreamMs / 1000)
+}
 
-  return {
-    record(event) {
-      switch (event.kind) {
-        case 'request_began':
-          return
-        case 'request_ended':
-          return recordRequest(event)
-        case 'loop':
-          return loops.add(1, event.pattern, toolLabel(event.tool), event.isTold ? 'warned' : 'observed')
-        case 'refused_call':
-          return loops.add(1, event.pattern, toolLabel(event.tool), 'blocked')
-        case 'asked_again':
-          return asked.add(1, event.outcome)
-        case 'notice':
-          return notices.add(1, event.tier, event.channel, event.meter ?? 'none')
-        case 'stopped':
-          return stops.add(1, event.reason, event.by)
-        case 'overflow':
-          return overflows.add(1, event.recovery, quirkLabel(event.quirk))
-        case 'recovered':
-          return recoveries.add(1, event.recovery, event.outcome)
-        case 'silent_overflow':
-          return silentOverflows.add(1, event.upstream)
-        case 'answer_repeated':
-          return repeats.add(1)
-        case 'storm_answered':
-          return storms.add(1, event.upstream, String(event.status))
-        case 'repeat_counted':
-          return countedRepeats.add(1)
-        case 'warning_answered':
-          return warnings.add(1, event.heed)
-        case 'priceless':
-        case 'tunnel_failed':
-          return
-        case 'answered':
-          return recordUsage(event)
-        case 'failed_open':
-          return failedOpen.add(1, event.reason, event.guard ?? 'none')
-        case 'alteration_refused':
-          return refused.add(1, event.upstream, event.alteration)
+function recordUsage(
+  { upstream, usage }: Extract<ProxyEvent, { kind: 'answered' }>,
+  { tokens, cost }: Traffic,
+): void {
+  const source = usage.estimated ? 'estimated' : 'provider'
+  tokens.inc({ upstream, kind: 'input', source }, usage.input)
+  tokens.inc({ upstream, kind: 'output', source }, usage.output)
+  if (usage.cost) cost.inc({ upstream }, usage.cost)
+  if (usage.cachedInput) tokens.inc({ upstream, kind: 'cached_input', source }, usage.cachedInput)
+}
+
+function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations): Metrics['record'] {
+  const toolLabel = createLabels(MAX_TOOLS)
+  const quirkLabel = createLabels(MAX_QUIRKS)
+  return (event) => {
+    switch (event.kind) {
+      case 'request_began':
+      case 'priceless':
+      case 'tunnel_failed':
+        return
+      case 'request_ended':
+        return recordRequest(event, traffic, decisions, durations)
+      case 'answered':
+        return recordUsage(event, traffic)
+      case 'loop': {
+        const { pattern, tool, isTold } = event
+        return decisions.loops.inc({
+          pattern,
+          tool: toolLabel(tool),
+          action: isTold ? 'warned' : 'observed',
+        })
       }
-    },
+      case 'refused_call':
+        return decisions.loops.inc({
+          pattern: event.pattern,
+          tool: toolLabel(event.tool),
+          action: 'blocked',
+        })
+      case 'asked_again':
+        return decisions.asked.inc({ outcome: event.outcome })
+      case 'notice': {
+        const { tier, channel, meter = 'none' } = event
+        return decisions.notices.inc({ tier, channel, meter })
+      }
+      case 'stopped':
+        return decisions.stops.inc({ reason: event.reason, by: event.by })
+      case 'warning_answered':
+        return decisions.warnings.inc({ heed: event.heed })
+      case 'answer_repeated':
+        return decisions.repeats.inc()
+      case 'repeat_counted':
+        return decisions.countedRepeats.inc()
+      case 'overflow':
+        return traffic.overflows.inc({ recovery: event.recovery, quirk: quirkLabel(event.quirk) })
+      case 'recovered':
+        return traffic.recoveries.inc({ recovery: event.recovery, outcome: event.outcome })
+      case 'silent_overflow':
+        return traffic.silentOverflows.inc({ upstream: event.upstream })
+      case 'storm_answered':
+        return traffic.storms.inc({ upstream: event.upstream, status: String(event.status) })
+      case 'failed_open':
+        return traffic.failedOpen.inc({ reason: event.reason, guard: event.guard ?? 'none' })
+      case 'alteration_refused':
+        return traffic.refused.inc({ upstream: event.upstream, alteration: event.alteration })
+    }
+  }
+}
+
+/** Creates the metrics of one Governor. `levels` are read whenever the metrics are rendered. */
+export function createMetrics(levels: Levels): Metrics {
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry })
+  addGauges(registry, levels)
+  return {
+    record: recorderOf(trafficCounters(registry), decisionCounters(registry), durationsIn(registry)),
     async render() {
       return { contentType: registry.contentType, text: await registry.metrics() }
     },
