@@ -1,82 +1,60 @@
-/** Where log lines go: many at once, as a write of its own for every line costs more than the line. */
-import { openSync, writeSync } from 'node:fs'
-import type { DestinationStream } from 'pino'
+/** Where log lines go: pino's destination, which writes in the background, so that no reader and no disk holds a request up. */
+import { type DestinationStream, pino } from 'pino'
 
-/** Milliseconds a line may wait for others, and until what was not taken is tried again. */
-const WAIT = 20
-/** Characters that are written without waiting for more. */
-const FULL = 16_384
-/** Characters that wait while nothing is taken; lines beyond are dropped. */
-const MOST = 1_048_576
-
-const NOTHING = Buffer.alloc(0)
+/** Bytes of lines that wait while nothing is written; further lines are dropped. */
+const MAX_WAITING = 1_048_576
+/** Milliseconds that a reader has at the end to take what is left. */
+const LAST_WAIT = 1_000
 
 export interface LogOutput extends DestinationStream {
-  /** Writes what is waiting. To be called before the process ends. */
-  flush(): void
-}
-
-/** How many bytes a descriptor takes now; none while nobody reads or the disk is full, `undefined` once the reader is gone. */
-function taken(descriptor: number, bytes: Buffer): number | undefined {
-  try {
-    return writeSync(descriptor, bytes)
-  } catch (error) {
-    return Reflect.get(error as Error, 'code') === 'EPIPE' ? undefined : 0
-  }
+  /** Writes what is left and closes, in the background: the process ends after that. Later lines are dropped. */
+  close(): void
 }
 
 /**
- * `target`: a file descriptor or a file name; its writes are done when they return. What is not taken is tried again
- * later, and lines that come meanwhile are dropped in the end: neither a full disk nor a reader that has stopped to read
- * may cost a request. (A pipe that Node has opened does not block, and pino's own destination sleeps until it is read.)
+ * Opens `target`, a file descriptor or a file name, for log lines. What can't be written (a full disk, a pipe that nobody
+ * reads) is tried again with the next line or a moment later, and lost at the end. `onExit` registers what runs when the
+ * process ends without `close`.
  */
-export function createLogOutput(target: number | string): LogOutput {
-  const descriptor = typeof target === 'number' ? target : openSync(target, 'a')
-  let waiting = ''
-  let unwritten: Buffer = NOTHING
-  let timer: NodeJS.Timeout | undefined
-  let isStuck = false
-  let isGone = false
-  const flush = () => {
-    clearTimeout(timer)
-    timer = undefined
-    isStuck = false
-    while (!isGone && (unwritten.length > 0 || waiting !== '')) {
-      if (unwritten.length === 0) {
-        unwritten = Buffer.from(waiting)
-        waiting = ''
-      }
-      const count = taken(descriptor, unwritten)
-      if (count === 0) {
-        isStuck = true
-        timer = setTimeout(flush, WAIT).unref()
-        return
-      }
-      isGone = count === undefined
-      unwritten = unwritten.subarray(count ?? unwritten.length)
+export function createLogOutput(
+  target: number | string,
+  onExit: (handle: () => void) => void = () => {},
+): LogOutput {
+  let isClosed = false
+  let isFailing = false
+  let lastRetry = Number.POSITIVE_INFINITY
+  // Before pino registers its own handler: that one flushes as well, and on a full disk never returns.
+  onExit(() => {
+    isClosed = true
+    lastRetry = 0
+    try {
+      if (!isFailing) stream.flushSync()
+    } catch {
+      // Nobody reads, or all is written and closed.
     }
-  }
+    stream.destroy()
+  })
+  const stream = pino.destination({
+    dest: target,
+    sync: false,
+    maxLength: MAX_WAITING,
+    retryEAGAIN: () => performance.now() < lastRetry,
+  })
+  stream.on('error', () => {
+    isFailing = true
+    if (isClosed) stream.destroy()
+  })
+  stream.on('write', () => {
+    isFailing = false
+  })
   return {
     write(line) {
-      if (isGone || waiting.length >= MOST) return
-      waiting += line
-      if (waiting.length < FULL || isStuck) timer ??= setTimeout(flush, WAIT)
-      else flush()
+      if (!isClosed) stream.write(line)
     },
-    flush,
-  }
-}
-
-/** The time of a line as pino's `isoTime` writes it. Lines of one millisecond share its text. `now`: milliseconds since the epoch. */
-export function createTimestamp(now: () => number = Date.now): () => string {
-  let at = Number.NaN
-  let text = ''
-  return () => {
-    const time = now()
-    if (time !== at) {
-      at = time
-      text = `,"time":"${new Date(time).toISOString()}"`
-    }
-    return text
+    close() {
+      isClosed = true
+      lastRetry = performance.now() + LAST_WAIT
+      stream.end()
+    },
   }
 }

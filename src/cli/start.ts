@@ -1,14 +1,14 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
-import { ConfigError, loadConfig } from '../config/load.ts'
+import { ConfigError, type Loaded, loadConfig } from '../config/load.ts'
 import { restartKeys } from '../config/restart.ts'
 import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../core/loopback.ts'
 import { holdsKey } from '../proxy/route.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Flags, Terminal } from './cli.ts'
-import { createLogOutput, createTimestamp } from './log-output.ts'
+import { createLogOutput } from './log-output.ts'
 import { proxiesIn } from './proxies.ts'
 
 const STDOUT = 1
@@ -32,11 +32,24 @@ function listenProblem(error: Error, { server: { host, port } }: Config): string
 }
 
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
-  const { config, file, warnings } = loadConfig(flags, terminal.env)
+  const loaded = loadConfig(flags, terminal.env)
+  const output = createLogOutput(STDOUT, terminal.onExit)
+  const { level } = loaded.config.log
+  const log = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, output)
+  try {
+    return await serve(loaded, flags, terminal, log)
+  } finally {
+    output.close()
+  }
+}
+
+async function serve(
+  { config, file, warnings }: Loaded,
+  flags: Flags,
+  terminal: Terminal,
+  log: Logger,
+): Promise<ExitCode> {
   const proxies = proxiesIn(terminal.env)
-  const output = createLogOutput(STDOUT)
-  terminal.onExit(() => output.flush())
-  const log: Logger = pino({ level: config.log.level, base: null, timestamp: createTimestamp() }, output)
   for (const warning of warnings) log.warn({}, warning)
   const governor = buildGovernor(config, { log, proxies, memory: terminal.memory })
   let address: string

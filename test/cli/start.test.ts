@@ -1,13 +1,14 @@
 /** The built program, started and signalled as a supervisor would. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
 import { gzipSync } from 'node:zlib'
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
 import { PLACES } from '../support/foreign.ts'
 import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
@@ -259,4 +260,53 @@ describe('a started Governor', () => {
       expect(await get(`${address}/health`)).toBe(200)
     },
   )
+})
+
+/** A port that nothing listens on: whoever asks can't read it from a log that goes nowhere. */
+async function unusedPort(): Promise<number> {
+  const other = await serve((_request, response) => response.end())
+  await other.close()
+  return Number(new URL(other.url).port)
+}
+
+describe('a started Governor whose log can not be written', () => {
+  it.skipIf(!existsSync('/dev/full'))(
+    'serves and ends on SIGTERM as ever when the disk is full',
+    async () => {
+      const full = openSync('/dev/full', 'w')
+      const port = await unusedPort()
+      const child = spawn(process.execPath, [main, 'start', '--port', String(port)], {
+        cwd: folder,
+        env: {},
+        stdio: ['ignore', full, 'pipe'],
+      })
+      closeSync(full)
+      onTestFinished(() => {
+        child.kill('SIGKILL')
+      })
+      const ended = once(child, 'exit')
+      await vi.waitFor(async () => expect(await get(`http://127.0.0.1:${port}/health`)).toBe(200), 10_000)
+      child.kill('SIGTERM')
+      expect(await ended).toEqual([0, null])
+    },
+  )
+
+  it.each([
+    ['reads no more', (log: Readable) => log.removeAllListeners('data').pause()],
+    ['is gone', (log: Readable) => log.destroy()],
+  ])('serves and ends on SIGTERM as ever when the reader %s', async (_, leave) => {
+    const provider = await serve((_request, response) => response.end())
+    onTestFinished(() => provider.close())
+    const { child, line, exitCode } = launch(['--port', '0', '--upstream', provider.url])
+    const { address } = await line('listening')
+    const ended = once(child, 'exit')
+    if (!child.stdout) throw new Error('no output')
+    leave(child.stdout)
+    // More than the pipe and what may wait take.
+    for (let at = 0; at < 150; at++) expect(await get(`${address}/v1/${'x'.repeat(10_000)}`)).toBe(200)
+    child.kill('SIGTERM')
+    expect(await ended).toEqual([0, null])
+    child.stdout.resume()
+    await exitCode
+  })
 })
