@@ -67,14 +67,6 @@ function bundlerOf() {
 const REQUIRE = `import { createRequire as requireFrom } from 'node:module'
 const require = requireFrom(import.meta.url)`
 
-/** Of undici what is needed, for those who ask for all of it. */
-const CONNECTIONS_ALONE = {
-  name: 'undici',
-  setup({ onResolve }) {
-    onResolve({ filter: /^undici$/ }, () => ({ path: join(root, 'scripts', 'undici.mjs') }))
-  },
-}
-
 /** The files of the bundle, as `{ path, contents }`. */
 async function bundle(esbuild) {
   const { outputFiles } = await esbuild.build({
@@ -87,7 +79,6 @@ async function bundle(esbuild) {
     platform: 'node',
     target: 'node20.18',
     external: LATE,
-    plugins: [CONNECTIONS_ALONE],
     banner: { js: REQUIRE },
     sourcemap: 'linked',
     // Names stay as they are, for stack traces and profiles: nothing is minified, as files are read from a disk.
