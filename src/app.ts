@@ -85,10 +85,18 @@ function answerForServer(response: ServerResponse): void {
   response.end()
 }
 
-/** Has a response begun on a connection? Where Node keeps it is not documented; its own answer to errors looks there. */
-function isAnswering(socket: Duplex): boolean {
-  const response: unknown = Reflect.get(socket, '_httpMessage')
-  return response instanceof http.ServerResponse && response.headersSent
+/** The responses of each connection that have not ended: several where a client sends requests without waiting. */
+type OpenResponses = WeakMap<Duplex, Set<ServerResponse>>
+
+function noteResponse(open: OpenResponses, { socket }: IncomingMessage, response: ServerResponse): void {
+  const responses = open.get(socket) ?? new Set()
+  open.set(socket, responses.add(response))
+  response.once('close', () => responses.delete(response))
+}
+
+/** Has a response begun on a connection? */
+function isAnswering(open: OpenResponses, socket: Duplex): boolean {
+  return [...(open.get(socket) ?? [])].some(({ headersSent }) => headersSent)
 }
 
 function refuseWhileDraining(request: IncomingMessage, response: ServerResponse): void {
@@ -185,9 +193,11 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   }
 
   let isDraining = false
+  const openResponses: OpenResponses = new WeakMap()
   const take =
     (own: (request: IncomingMessage, response: ServerResponse) => void) =>
     (request: IncomingMessage, response: ServerResponse): void => {
+      noteResponse(openResponses, request, response)
       const target = request.url ?? '/'
       if (isOwnPath(target)) return own(request, response)
       if (target === '*') return answerForServer(response)
@@ -212,7 +222,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   server.maxHeadersCount = 0
   // Comes before Fastify's, which answers whatever was sent: into the middle of a response that is on its way, too.
   server.on('clientError', (_, socket) => {
-    if (isAnswering(socket)) socket.destroy()
+    if (isAnswering(openResponses, socket)) socket.destroy()
   })
   handleUpgrades(server, {
     upstreams,

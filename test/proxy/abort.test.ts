@@ -232,18 +232,27 @@ it('requests in one go whose turn comes are told of once each, when they are ans
   expect(ended).toEqual(Array(12).fill('completed'))
 })
 
-it('what is no request ends the connection, and never stands in the response that is on its way', async () => {
+it.each([
+  ['what is no request', ''],
+  ['what is no request, after a request that waits for its turn,', GET],
+])('%s ends the connection, and never stands in the response that is on its way', async (_, waiting) => {
   const { client, wire } = await ask(POST)
   wire.write(SSE)
   await client.until('data: 1\n\n')
+  client.write(waiting)
+  const other = waiting === '' ? undefined : await upstream.accept()
   client.write('no request at all\r\n\r\n')
   expect((await client.rest()).toString().trim()).toBe('')
   expect(await wire.rest()).toHaveLength(0)
   wire.socket.destroy()
-  const other = connect(governor.url)
-  other.write('no request at all\r\n\r\n')
-  expect((await other.message()).line).toBe('HTTP/1.1 400 Bad Request')
-  other.socket.destroy()
+  other?.socket.destroy()
+})
+
+it('what is no request is a 400 where no response is on its way', async () => {
+  const client = connect(governor.url)
+  client.write('no request at all\r\n\r\n')
+  expect((await client.message()).line).toBe('HTTP/1.1 400 Bad Request')
+  client.socket.destroy()
 })
 
 it('what still runs when the time to drain is over is told as drained, and not as a fault of the upstream', async () => {
