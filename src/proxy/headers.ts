@@ -24,128 +24,50 @@ const SET_BY_TRANSPORT = new Set(['host', 'expect'])
 /** Governor's own headers, which go to clients and never upstream; from there none is believed. */
 const OWN_PREFIX = 'x-governor-'
 
-/** What a field name means to a proxy. */
-type Kind = 'plain' | 'hop' | 'te' | 'transport' | 'own'
-
-function kindOf(lower: string): Kind {
-  if (lower === 'te') return 'te'
-  if (HOP_BY_HOP.has(lower)) return 'hop'
-  if (SET_BY_TRANSPORT.has(lower)) return 'transport'
-  return lower.startsWith(OWN_PREFIX) ? 'own' : 'plain'
-}
-
-/**
- * The names of a header list and what they mean. A client sends the same names in the same order with every request,
- * and comparing them with those of before costs a fraction of what it takes to look each of them up.
- */
-class Layout {
-  /** As they came, two places a field as in the list itself. */
-  readonly names: readonly string[]
-  readonly lowers: readonly string[]
-  readonly kinds: readonly Kind[]
-  /** Is one of the fields Governor's own? */
-  readonly hasOwn: boolean
-  readonly #places = new Map<string, number>()
-
-  constructor(headers: RawHeaders) {
-    const names: string[] = []
-    for (let at = 0; at + 1 < headers.length; at += 2) names.push(headers[at] ?? '')
-    this.names = names
-    this.lowers = names.map((name) => name.toLowerCase())
-    this.kinds = this.lowers.map(kindOf)
-    this.hasOwn = this.kinds.includes('own')
-    for (const [at, lower] of this.lowers.entries()) {
-      if (!this.#places.has(lower)) this.#places.set(lower, at * 2 + 1)
-    }
-  }
-
-  fits(headers: RawHeaders): boolean {
-    const { names } = this
-    if (headers.length >> 1 !== names.length) return false
-    for (let at = 0; at < names.length; at++) if (headers[at * 2] !== names[at]) return false
-    return true
-  }
-
-  /** Where the first value of a field is in the list; `undefined` where there is none. */
-  placeOf(lower: string): number | undefined {
-    return this.#places.get(lower)
+/** Calls `visit` for each field with its name in lower case, its value, and its name as it came. */
+function eachField(headers: RawHeaders, visit: (lower: string, value: string, name: string) => void): void {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const name = headers[at] ?? ''
+    visit(name.toLowerCase(), headers[at + 1] ?? '', name)
   }
 }
 
-/** Names are the sender's to choose: so many lists of them are kept, of so many characters each. */
-const MAX_LAYOUTS = 16
-const MAX_NAMES = 2_048
-
-const layouts: Layout[] = []
-let nextLayout = 0
-let newestHeaders: RawHeaders = []
-let newestLayout = new Layout([])
-
-function makeLayout(headers: RawHeaders): Layout {
-  const layout = new Layout(headers)
-  const characters = layout.names.reduce((sum, name) => sum + name.length, 0)
-  if (characters <= MAX_NAMES) {
-    layouts[nextLayout] = layout
-    nextLayout = (nextLayout + 1) % MAX_LAYOUTS
-  }
-  return layout
-}
-
-function layoutOf(headers: RawHeaders): Layout {
-  if (headers === newestHeaders) return newestLayout
-  newestLayout = layouts.find((known) => known.fits(headers)) ?? makeLayout(headers)
-  newestHeaders = headers
-  return newestLayout
-}
-
-/** The fields that Connection fields name: they end here too (RFC 9110, section 7.6.1); `undefined` for none. */
-function nominated(headers: RawHeaders, layout: Layout): ReadonlySet<string> | undefined {
-  const first = layout.placeOf('connection')
-  if (first === undefined) return undefined
-  // What nearly all clients send names a field that ends here anyway.
-  if (headers[first] === 'keep-alive' && layout.lowers.lastIndexOf('connection') === first >> 1)
-    return undefined
+/** The fields that Connection fields name: they end here too (RFC 9110, section 7.6.1). */
+function nominated(headers: RawHeaders): ReadonlySet<string> {
   const names = new Set<string>()
-  for (const [at, lower] of layout.lowers.entries()) {
-    if (lower !== 'connection') continue
-    for (const token of (headers[at * 2 + 1] ?? '').split(',')) names.add(token.trim().toLowerCase())
-  }
+  eachField(headers, (lower, value) => {
+    if (lower !== 'connection') return
+    for (const token of value.split(',')) names.add(token.trim().toLowerCase())
+  })
   return names
 }
 
-/** The first value of a field; `name` in lower case. The list must not be changed once it was asked. */
+/** The first value of a field; `name` in lower case. */
 export function headerOf(headers: RawHeaders, name: string): string | undefined {
-  const place = layoutOf(headers).placeOf(name)
-  return place === undefined ? undefined : headers[place]
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const field = headers[at] ?? ''
+    if (field.length === name.length && field.toLowerCase() === name) return headers[at + 1]
+  }
+  return undefined
 }
 
 /** The list without the fields for which `drop` says so. */
 export function withoutFields(headers: RawHeaders, drop: (lower: string) => boolean): string[] {
-  const { names, lowers } = layoutOf(headers)
   const kept: string[] = []
-  for (let at = 0; at < names.length; at++) {
-    if (!drop(lowers[at] ?? '')) kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
-  }
+  eachField(headers, (lower, value, name) => {
+    if (!drop(lower)) kept.push(name, value)
+  })
   return kept
 }
 
 /** Returns the headers or trailers of an upstream without fields that are Governor's own to send. */
 export function withoutOwn(headers: RawHeaders): RawHeaders {
-  return headers.length > 0 && layoutOf(headers).hasOwn
-    ? withoutFields(headers, (lower) => lower.startsWith(OWN_PREFIX))
-    : headers
+  return withoutFields(headers, (lower) => lower.startsWith(OWN_PREFIX))
 }
 
 /** The list without what tells how long a body is, and how it is coded. */
 export function withoutLength(headers: RawHeaders): string[] {
-  const { names, lowers } = layoutOf(headers)
-  const kept: string[] = []
-  for (let at = 0; at < names.length; at++) {
-    const lower = lowers[at]
-    if (lower === 'content-length' || lower === 'content-encoding') continue
-    kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
-  }
-  return kept
+  return withoutFields(headers, (lower) => lower === 'content-length' || lower === 'content-encoding')
 }
 
 /** A message head as it stands on the wire, in Latin-1. */
@@ -160,31 +82,21 @@ export function headText(line: string, headers: RawHeaders): string {
  * `TE: trailers` is kept, as the one transfer coding that asks for something this proxy passes on.
  */
 export function requestHeaders(headers: RawHeaders): string[] {
-  const layout = layoutOf(headers)
-  const { names, lowers, kinds } = layout
-  const named = nominated(headers, layout)
+  const named = nominated(headers)
   const kept: string[] = []
-  for (let at = 0; at < names.length; at++) {
-    const value = headers[at * 2 + 1] ?? ''
-    const kind = kinds[at]
-    if (kind === 'te' && /(^|[\s,])trailers($|[\s,;])/i.test(value)) kept.push(names[at] ?? '', 'trailers')
-    else if (kind === 'plain' && !named?.has(lowers[at] ?? '')) kept.push(names[at] ?? '', value)
-  }
+  eachField(headers, (lower, value, name) => {
+    if (lower === 'te' && /(^|[\s,])trailers($|[\s,;])/i.test(value)) kept.push(name, 'trailers')
+    else if (!HOP_BY_HOP.has(lower) && !SET_BY_TRANSPORT.has(lower) && !lower.startsWith(OWN_PREFIX)) {
+      if (!named.has(lower)) kept.push(name, value)
+    }
+  })
   return kept
 }
 
 /** The headers of a response on its way to the client. */
 export function responseHeaders(headers: RawHeaders): string[] {
-  const layout = layoutOf(headers)
-  const { names, lowers, kinds } = layout
-  const named = nominated(headers, layout)
-  const kept: string[] = []
-  for (let at = 0; at < names.length; at++) {
-    const kind = kinds[at]
-    if (kind === 'hop' || kind === 'te' || named?.has(lowers[at] ?? '')) continue
-    kept.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
-  }
-  return kept
+  const named = nominated(headers)
+  return withoutFields(headers, (lower) => HOP_BY_HOP.has(lower) || named.has(lower))
 }
 
 /** Fields that tell who the client is to the provider. */
@@ -259,12 +171,7 @@ export function replyHeaders(
   set: Readonly<Record<string, string | undefined>>,
   hasTrailers: boolean,
 ): string[] {
-  const { names, lowers } = layoutOf(headers)
-  const all: string[] = []
-  for (let at = 0; at < names.length; at++) {
-    if (lowers[at] === 'trailer' && !hasTrailers) continue
-    all.push(names[at] ?? '', headers[at * 2 + 1] ?? '')
-  }
+  const all = withoutFields(headers, (lower) => lower === 'trailer' && !hasTrailers)
   for (const name in set) {
     const value = set[name]
     if (value !== undefined) all.push(name, value)

@@ -22,11 +22,8 @@ describe('fields that a connection names', () => {
       'gzip, trailers',
     ]
     const through = ['a', '1', 'constructor', '3', '__proto__', '4']
-    // The same names again are a layout that is known, whatever the values say.
-    for (let turn = 0; turn < 2; turn++) {
-      expect(requestHeaders([...fields])).toEqual([...through, 'TE', 'trailers'])
-      expect(responseHeaders([...fields])).toEqual(through)
-    }
+    expect(requestHeaders(fields)).toEqual([...through, 'TE', 'trailers'])
+    expect(responseHeaders(fields)).toEqual(through)
     const harmless = fields.map((value) => (connection.includes(value) ? 'keep-alive' : value))
     expect(responseHeaders(harmless)).toEqual(['a', '1', 'X-Foo', '2', ...through.slice(2)])
   })
