@@ -63,27 +63,6 @@ export function unknownPlaceholders(template: string): string[] {
   return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (isPlaceholder(name) ? [] : [name]))
 }
 
-/** A placeholder of a template and the text before it; without one, the text at the end. */
-interface Piece {
-  readonly text: string
-  /** The space before the placeholder. */
-  readonly space: string
-  readonly key: string | undefined
-}
-
-function piecesOf(template: string): Piece[] {
-  const pieces: Piece[] = []
-  let at = 0
-  for (const found of template.matchAll(SPACED_PLACEHOLDER)) {
-    const [whole, space = '', key = ''] = found
-    if (!isPlaceholder(key)) continue
-    pieces.push({ text: template.slice(at, found.index), space, key })
-    at = found.index + whole.length
-  }
-  pieces.push({ text: template.slice(at), space: '', key: undefined })
-  return pieces
-}
-
 function wordFor(key: string, name: Meter['name'], { used, max, left }: FormattedAmounts): string {
   switch (key) {
     case 'meter':
@@ -101,30 +80,14 @@ function wordFor(key: string, name: Meter['name'], { used, max, left }: Formatte
   }
 }
 
-/** Templates come from the configuration; a reload may bring others. */
-const MAX_TEMPLATES = 64
-
-const templates = new Map<string, readonly Piece[]>()
-
-function knownPiecesOf(template: string): readonly Piece[] {
-  const known = templates.get(template)
-  if (known) return known
-  if (templates.size >= MAX_TEMPLATES) templates.clear()
-  const pieces = piecesOf(template)
-  templates.set(template, pieces)
-  return pieces
-}
-
 /** Fills a template in with one meter's numbers. Where a meter has no word for what it counts, its space goes too. */
 export function fill(template: string, { name, used, max }: Meter): string {
   const amounts = METERS[name].format(used, max)
-  let filled = ''
-  for (const { text, space, key } of knownPiecesOf(template)) {
-    filled += text
-    const value = key === undefined ? '' : wordFor(key, name, amounts)
-    if (value !== '') filled += space + value
-  }
-  return filled
+  return template.replace(SPACED_PLACEHOLDER, (found, space: string, key: string) => {
+    if (!isPlaceholder(key)) return found
+    const word = wordFor(key, name, amounts)
+    return word === '' ? '' : space + word
+  })
 }
 
 function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {

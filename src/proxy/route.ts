@@ -126,47 +126,6 @@ function dialectOf(method: string, path: string): Dialect | undefined {
   return DIALECTS.find((dialect) => dialect.claims(segments))
 }
 
-/** What a path without its query says of where it goes. */
-interface Place {
-  readonly named: Upstream | undefined
-  /** Without the name of an upstream, unless that keeps it. */
-  readonly own: string
-  readonly isMessages: boolean
-  /** Of a POST to it. */
-  readonly dialect: Dialect | undefined
-}
-
-function placeOf(bare: string, upstreams: ReadonlyMap<string, Upstream>): Place {
-  const [, first = ''] = bare.split('/', 2)
-  const named = upstreams.get(first)
-  const rest = named ? bare.slice(first.length + 1) : bare
-  const path = rest.startsWith('/') ? rest : `/${rest}`
-  return {
-    named,
-    own: named?.keepsName ? bare : path,
-    isMessages: isMessagesPath(path),
-    dialect: dialectOf('POST', path),
-  }
-}
-
-/** Paths are the clients' to choose: so many are remembered, of so many characters each. */
-const MAX_PLACES = 256
-const MAX_PATH = 128
-
-const places = new WeakMap<ReadonlyMap<string, Upstream>, Map<string, Place>>()
-
-/** A client asks for the same few paths all the time. */
-function knownPlaceOf(bare: string, upstreams: ReadonlyMap<string, Upstream>): Place {
-  const known = places.get(upstreams) ?? new Map<string, Place>()
-  const found = known.get(bare)
-  if (found) return found
-  const place = placeOf(bare, upstreams)
-  if (known.size >= MAX_PLACES) known.clear()
-  if (bare.length <= MAX_PATH) known.set(bare, place)
-  places.set(upstreams, known)
-  return place
-}
-
 /** `upstreams` holds `openai` and `anthropic` at least. */
 export function routeOf(
   method: string,
@@ -176,18 +135,21 @@ export function routeOf(
 ): Route {
   const whole = pathOf(target)
   const asked = withoutQuery(whole)
-  const { named, own, isMessages, dialect } = knownPlaceOf(asked, upstreams)
-  const speaksAnthropic = isMessages || headerOf(headers, 'anthropic-version') !== undefined
+  const [, first = ''] = asked.split('/', 2)
+  const named = upstreams.get(first)
+  const unnamed = named ? asked.slice(first.length + 1) : asked
+  const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
+  const speaksAnthropic = isMessagesPath(path) || headerOf(headers, 'anthropic-version') !== undefined
   const upstream = named ?? upstreams.get(speaksAnthropic ? 'anthropic' : 'openai')
   if (!upstream) throw new Error('no upstream: openai and anthropic are always there')
   const { prefix } = upstream
-  const rest = restAfter(prefix, own)
+  const rest = restAfter(prefix, named?.keepsName ? asked : path)
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
     leavesPrefix: prefix !== '' && mayClimbOut(rest.replace(/%(?:25)*2e/gi, '.')),
     asked,
-    dialect: method === 'POST' ? dialect : undefined,
+    dialect: dialectOf(method, path),
     speaksAnthropic,
   }
 }
