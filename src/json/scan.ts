@@ -210,7 +210,7 @@ export function isKey(json: Buffer, start: number, end: number, name: string): b
   // Up to the first byte that differs; an escape can be that byte only.
   for (let at = start + 1; at < end - 1; at++) {
     if (json[at] === name.charCodeAt(at - start - 1)) continue
-    return json[at] === BACKSLASH && readKey(json, start, end) === name
+    return json[at] === BACKSLASH && decodeKey(json, start, end) === name
   }
   return end - start - 2 === name.length
 }
@@ -224,21 +224,8 @@ export function isPlainly(json: Buffer, start: number, end: number, text: string
   return true
 }
 
-/** Short keys that were read: the same few stand in every request, and looking is cheaper than making a string. */
-const KEYS: string[] = Array.from({ length: 256 }, () => '')
-const MAX_KNOWN_KEY = 32
-
 /** The key between two offsets, quotes included. @throws {JsonScanError} */
 export function decodeKey(json: Buffer, start: number, end: number): string {
-  const slot = ((end - start) * 31 + (json[start + 1] ?? 0) * 7 + (json[end - 2] ?? 0)) & 255
-  const known = KEYS[slot] ?? ''
-  if (known !== '' && isPlainly(json, start, end, known)) return known
-  const key = readKey(json, start, end)
-  if (key.length <= MAX_KNOWN_KEY && isPlainly(json, start, end, key)) KEYS[slot] = key
-  return key
-}
-
-function readKey(json: Buffer, start: number, end: number): string {
   const plain = json.toString('latin1', start + 1, end - 1)
   if (/^[ !#-[\]-~]*$/.test(plain)) return plain
   try {
