@@ -18,7 +18,6 @@ import { type Clock, createBufferBudget } from './proxy/buffer-budget.ts'
 import { watchUpload } from './proxy/client-idle.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange } from './proxy/exchange.ts'
-import { createRecall } from './proxy/recall.ts'
 import { createRefusals } from './proxy/refusals.ts'
 import { errorBody, reply } from './proxy/reply.ts'
 import { pathOf, upstreamOf } from './proxy/route.ts'
@@ -67,9 +66,6 @@ function policiesOf(config: Config): Policies {
     storm: config.storm,
   }
 }
-
-/** What is kept of conversations to read the next request faster; a busy day's worth on a laptop. */
-const RECALL_BYTES = 64 * 1024 * 1024
 
 /** How often it is looked for clients that do not send their headers, at least, in milliseconds: as often as Node does. */
 const HEADERS_CHECK = 30_000
@@ -170,7 +166,6 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       now: options.now ?? Date.now,
     }),
     registry,
-    recall: createRecall(registry, RECALL_BYTES),
     identity: {
       headers: ['x-governor-session', ...config.sessions.headers.map((name) => name.toLowerCase())],
       threadHeaders: config.sessions.thread_headers.map((name) => name.toLowerCase()),

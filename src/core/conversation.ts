@@ -4,7 +4,6 @@
  * An index over the raw bytes stands behind it, so asking for message 3 costs message 3 and not the whole
  * body. Provider vocabulary ends here: a dialect maps its own shapes onto these.
  */
-import type { Hash } from './hash.ts'
 import type { Work } from './work.ts'
 
 /**
@@ -47,8 +46,6 @@ export interface Conversation {
   readonly isUpkeep?: boolean
   /** The text that stands before the conversation; empty where there is none. */
   systemText(): string
-  /** Names it, where that takes less than decoding it: `hashOfText` of it. */
-  systemHash?(): Hash
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
   /**

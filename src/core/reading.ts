@@ -96,15 +96,11 @@ function kept(assistants: readonly Step[]): readonly Step[] {
     : [...assistants.slice(0, 1), ...assistants.slice(-ANCESTRY)]
 }
 
-export function systemHashOf(conversation: Conversation): Hash {
-  return conversation.systemHash?.() ?? hashOfText(conversation.systemText())
-}
-
 /** A reading of no message yet. */
 export function nothingRead(conversation: Conversation): Reading {
   return {
     length: 0,
-    system: systemHashOf(conversation),
+    system: hashOfText(conversation.systemText()),
     humans: [],
     asked: undefined,
     beginning: undefined,

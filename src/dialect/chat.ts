@@ -1,8 +1,6 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
 
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../core/conversation.ts'
-import type { Hash } from '../core/hash.ts'
-import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { Work } from '../core/work.ts'
 import { decodeAtToCompare, decodeStringToCompare, decodeToCompare } from '../json/compare.ts'
@@ -27,7 +25,7 @@ import { type ChatMessage, ChatResult, callsOf, listedCalls } from './chat-calls
 import { chatCallsNothing, chatFacts } from './chat-facts.ts'
 import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
 import { openChatStream } from './chat-stream.ts'
-import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
+import type { Dialect, DialectRequest, RefusedRound, ToolBan } from './dialect.ts'
 import {
   addText,
   fieldOf,
@@ -39,7 +37,6 @@ import {
   type NamedRole,
   roleOf,
   stringAt,
-  systemItems,
 } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { likenessesOf, resultText, textsOfParts } from './parts.ts'
@@ -125,9 +122,6 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-/** By the messages that a list begins with. */
-const SYSTEM_TEXTS = new KnownTexts()
-
 class ChatConversation implements Conversation {
   readonly model: string
   readonly streams: boolean
@@ -155,10 +149,6 @@ class ChatConversation implements Conversation {
     const texts: string[] = []
     for (let at = 0; at < this.length && this.role(at) === 'system'; at++) texts.push(...this.texts(at))
     return texts.join('\n')
-  }
-
-  systemHash(): Hash {
-    return SYSTEM_TEXTS.hashOf(systemItems(this.#json, this.#items), () => this.systemText())
   }
 
   role(at: number): Role {
@@ -334,8 +324,8 @@ class ChatRequest implements DialectRequest {
   }
 }
 
-function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexRequest(body, 'messages', readItem, recall)
+function read(body: Buffer): DialectRequest | undefined {
+  const list = indexRequest(body, 'messages', readItem)
   return list && new ChatRequest(list)
 }
 

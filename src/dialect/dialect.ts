@@ -4,7 +4,7 @@ import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { Edit } from '../json/edit.ts'
-import type { KnownItems, ListIndex } from '../json/list.ts'
+import type { ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
 import type { Frame } from '../sse/frames.ts'
 
@@ -13,17 +13,6 @@ export type ToolBan = 'choice_none' | 'no_tools'
 
 /** The conversation in a body, by its bytes. */
 export type IndexedList = ListIndex<Span>
-
-/** What earlier bodies had as well, and this dialect read. */
-export interface Recall {
-  /**
-   * Recognises a conversation by its head, the bytes from the start of its list to the end of the first answer: the items
-   * it begins with.
-   */
-  items(body: Buffer, head: Span): KnownItems<Span> | undefined
-  /** The offset after a top-level field's value that starts `at`, an object or an array. @throws {JsonScanError} */
-  skip(body: Buffer, key: string, at: number): number
-}
 
 /** What one response calls, and the response itself as this dialect's input shows it: opaque to everybody else. */
 export interface HeldCalls {
@@ -46,8 +35,6 @@ export interface RefusedRound {
 export interface DialectRequest {
   readonly conversation: Conversation
   readonly list: IndexedList
-  /** The system text where it stands outside of the list. */
-  readonly preface?: Span | undefined
   /** The id of an earlier response, or of a conversation, that this request goes on from without sending it. */
   readonly previous?: string
   /** It is a conversation's: responses are added to it one after the other. */
@@ -219,7 +206,7 @@ export interface Dialect {
   /** Does a POST to this path, given as its segments, speak this dialect? */
   claims(segments: readonly string[]): boolean
   /** Reads a request body; `undefined` when it is not one of this dialect. */
-  read(body: Buffer, recall?: Recall): DialectRequest | undefined
+  read(body: Buffer): DialectRequest | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */
   facts(tapped: Tapped): Facts
   /** Unset where reasoning is bound to nothing. */

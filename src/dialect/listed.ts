@@ -4,14 +4,7 @@ import { MAX_LENGTH } from '../core/foreign-json.ts'
 import { TooMuchToRead, type Work } from '../core/work.ts'
 import { decodeToCompare } from '../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../json/edit.ts'
-import {
-  indexList,
-  indexWithoutList,
-  type KnownItems,
-  type ListIndex,
-  type ListReader,
-  type OpenList,
-} from '../json/list.ts'
+import { indexList, indexWithoutList, type ListIndex, type ReadItem } from '../json/list.ts'
 import {
   decode,
   decodeStringIn,
@@ -25,7 +18,6 @@ import {
   skipSpace,
   skipString,
 } from '../json/scan.ts'
-import type { Recall } from './dialect.ts'
 
 const QUOTE = 0x22
 const LETTER_N = 0x6e
@@ -60,51 +52,13 @@ export function roleOf(json: Buffer, start: number, end: number, roles: readonly
   return roleNamed(stringAt(json, start), roles) ?? 'system'
 }
 
-export const NOTHING = Buffer.alloc(0)
-
-/** The bytes of the items of role `system` that a list begins with. */
-export function systemItems(json: Buffer, items: readonly ListedItem[]): Buffer {
-  let count = 0
-  while (items[count]?.role === 'system') count++
-  const first = items[0]
-  const last = items[count - 1]
-  return first && last ? json.subarray(first.start, last.end) : NOTHING
-}
-
-/** The bytes from the list's start to the end of the first assistant message: what tells conversations apart. */
-function headOf(list: OpenList<ListedItem>): Span | undefined {
-  for (let item = list.next(); item; item = list.next()) {
-    if (item.role === 'assistant') return { start: list.start, end: item.end }
-  }
-  return undefined
-}
-
-/** How a request's list is read where something may be known of it; what is remembered under a dialect's name was read by it. */
-function listReader<Item extends ListedItem>(
-  key: string,
-  readItem: ListReader<Item>['readItem'],
-  recall: Recall | undefined,
-): ListReader<Item> {
-  if (!recall) return { key, readItem }
-  return {
-    key,
-    readItem,
-    recall(list) {
-      const head = headOf(list)
-      return head && (recall.items(list.json, head) as KnownItems<Item> | undefined)
-    },
-    skip: (json, name, at) => recall.skip(json, name, at),
-  }
-}
-
 /** Indexes a request by its list under `key`, which may be missing. @throws {JsonScanError} @throws {TooMuchToRead} */
 export function indexRequest<Item extends ListedItem>(
   body: Buffer,
   key: string,
-  readItem: ListReader<Item>['readItem'],
-  recall: Recall | undefined,
+  readItem: ReadItem<Item>,
 ): ListIndex<Item> | undefined {
-  return indexList(body, listReader(key, readItem, recall)) ?? indexWithoutList(body, key)
+  return indexList(body, key, readItem) ?? indexWithoutList(body, key)
 }
 
 /** Remembers what `compute` gave for each index. */

@@ -1,8 +1,6 @@
 /** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
 
 import type { Conversation, Role, ToolCall, ToolResult } from '../core/conversation.ts'
-import type { Hash } from '../core/hash.ts'
-import { KnownTexts } from '../core/known-texts.ts'
 import type { Channel } from '../core/verdict.ts'
 import type { Work } from '../core/work.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../json/edit.ts'
@@ -18,7 +16,7 @@ import {
   skipValue,
   valueAfter,
 } from '../json/scan.ts'
-import type { Dialect, DialectRequest, Recall, RefusedRound, ToolBan } from './dialect.ts'
+import type { Dialect, DialectRequest, RefusedRound, ToolBan } from './dialect.ts'
 import {
   addText,
   fieldOf,
@@ -27,7 +25,6 @@ import {
   isTrue,
   type ListedItem,
   type NamedRole,
-  NOTHING,
   roleOf,
   stringAt,
 } from './listed.ts'
@@ -110,9 +107,6 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-/** By the field that holds them. */
-const SYSTEM_TEXTS = new KnownTexts()
-
 class MessagesConversation implements Conversation {
   readonly work: Work
   readonly model: string
@@ -136,14 +130,6 @@ class MessagesConversation implements Conversation {
 
   systemText(): string {
     return systemTextOf(fieldOf(this.#index, 'system'))
-  }
-
-  systemHash(): Hash {
-    const { json, fields } = this.#index
-    const system = member(fields, 'system')?.value
-    return SYSTEM_TEXTS.hashOf(system ? json.subarray(system.start, system.end) : NOTHING, () =>
-      this.systemText(),
-    )
   }
 
   role(at: number): Role {
@@ -322,8 +308,8 @@ function unsentIn({ json, items }: Index, conversation: MessagesConversation, as
   return { id: `msg_${unique}`, owed, as }
 }
 
-function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const list = indexRequest(body, 'messages', readItem, recall)
+function read(body: Buffer): DialectRequest | undefined {
+  const list = indexRequest(body, 'messages', readItem)
   if (!list) return undefined
   const field = (name: string): unknown => fieldOf(list, name)
   const previous = previousIn(field)
@@ -334,7 +320,6 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
     isKept,
     bindsReasoning: () => bindsReasoning(list, conversation),
     list,
-    preface: member(list.fields, 'system')?.value,
     conversation,
     field,
     notice: (text, channel) => noticeIn(list, conversation, text, channel),

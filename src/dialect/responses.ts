@@ -27,7 +27,7 @@ import {
   skipValue,
   valueAfter,
 } from '../json/scan.ts'
-import type { Dialect, DialectRequest, Recall, ToolBan } from './dialect.ts'
+import type { Dialect, DialectRequest, ToolBan } from './dialect.ts'
 import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { likenessesOf } from './parts.ts'
@@ -275,8 +275,8 @@ function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | '
   return { isKept: true, ...(id ? { firstItem: stringAt(json, id.start) } : {}) }
 }
 
-function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
-  const index = indexRequest(body, 'input', readItem, recall) ?? indexText(body)
+function read(body: Buffer): DialectRequest | undefined {
+  const index = indexRequest(body, 'input', readItem) ?? indexText(body)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
   const field = (name: string): unknown => fieldOf(index, name)
@@ -286,7 +286,6 @@ function read(body: Buffer, recall?: Recall): DialectRequest | undefined {
   const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
   return {
     list: index,
-    preface: member(fields, 'instructions')?.value,
     conversation,
     ...previous,
     isKept: isKept(index, field),

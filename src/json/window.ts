@@ -1,16 +1,15 @@
 /**
  * A window on a body that is read from its beginning to its end: compiled code finds the ends of strings in it, 32 bytes
- * at a time, and checksums.
+ * at a time.
  *
  * What agents send is full of escaped quotes, and to search for the quote that ends a text is one call for each of them.
  * The code works on a memory of its own, to which the bytes are copied, window by window: a copy takes a tenth of what it
  * saves. Where a processor or a flag of Node's does not allow it, nothing of this is used.
  */
-import { crc32 } from 'node:zlib'
 
 /** The binary of window.wat. */
 const CODE =
-  'AGFzbQEAAAABDgJgAn9/AX9gA39/fwF/AwQDAAEABQMBAAMGCwJ/AUEAC38BQQALBzQGBm1lbW9yeQIABnN0cmluZwAABWRlcHRoAwAEcmVzdAMBCWNvbnRhaW5lcgABA3N1bQACCsEFA5sCAgJ7BX8CQANAIAAgAU8NASAA/QAAACECIAD9AAAQIQMgAv0MIiIiIiIiIiIiIiIiIiIiIv0j/WQgA/0MIiIiIiIiIiIiIiIiIiIiIv0j/WRBEHRyIQQgAv0MXFxcXFxcXFxcXFxcXFxcXP0j/WQgA/0MXFxcXFxcXFxcXFxcXFxcXP0j/WRBEHRyIQUgBEF/IAVBAXQgBkEfdnJzIAVBAnQgBkEednJycSEEAkADQCAERQ0BIAAgBGhqIQcgByEIAkADQCAIRQ0BIAhBAWstAABB3ABHDQEgCEEBayEIDAALCyAHIAhrQQFxRQRAIAcgAU8NBCAHQQFqDwsgBCAEQQFrcSEEDAALCyAFIQYgAEEgaiEADAALC0F/C3UBAn8gAiEEAkADQCAAJAEgACABTw0BIAAtAAAhAyAAQQFqIQAgA0EiRgRAIAAgARAAIQAgAEF/Rg0CDAELIANBIHIhAyADQfsARgRAIARBAWohBAwBCyADQf0ARw0AIARBAWshBCAEDQAgAA8LCyAEJABBfwurAgICfwR+AkADQCACIAFPDQEgAkGACGohAyADIAFLBEAgASEDC0KHla+vmLbem55/IQRCz9bTvtLHq9lCIQVC+fPd8Zn2masWIQZCxc/ZsvHluuonIQcDQCAEIAIpAACFQoeVr6+Ytt6bnn9+Qh2JIQQgBSACKQAIhUKHla+vmLbem55/fkIdiSEFIAYgAikAEIVCh5Wvr5i23puef35CHYkhBiAHIAIpABiFQoeVr6+Ytt6bnn9+Qh2JIQcgAkEgaiECIAIgA0kNAAsgBCAFQhGJhUKHla+vmLbem55/fiEEIAQgBkIfiYVCh5Wvr5i23puef34hBCAEIAdCL4mFQoeVr6+Ytt6bnn9+IQQgAEENdyAEIARCIIiFp3NBsfPd8XlsIQAMAAsLIAAL'
+  'AGFzbQEAAAABDgJgAn9/AX9gA39/fwF/AwMCAAEFAwEAAwYLAn8BQQALfwFBAAsHLgUGbWVtb3J5AgAGc3RyaW5nAAAFZGVwdGgDAARyZXN0AwEJY29udGFpbmVyAAEKlAMCmwICAnsFfwJAA0AgACABTw0BIAD9AAAAIQIgAP0AABAhAyAC/QwiIiIiIiIiIiIiIiIiIiIi/SP9ZCAD/QwiIiIiIiIiIiIiIiIiIiIi/SP9ZEEQdHIhBCAC/QxcXFxcXFxcXFxcXFxcXFxc/SP9ZCAD/QxcXFxcXFxcXFxcXFxcXFxc/SP9ZEEQdHIhBSAEQX8gBUEBdCAGQR92cnMgBUECdCAGQR52cnJxIQQCQANAIARFDQEgACAEaGohByAHIQgCQANAIAhFDQEgCEEBay0AAEHcAEcNASAIQQFrIQgMAAsLIAcgCGtBAXFFBEAgByABTw0EIAdBAWoPCyAEIARBAWtxIQQMAAsLIAUhBiAAQSBqIQAMAAsLQX8LdQECfyACIQQCQANAIAAkASAAIAFPDQEgAC0AACEDIABBAWohACADQSJGBEAgACABEAAhACAAQX9GDQIMAQsgA0EgciEDIANB+wBGBEAgBEEBaiEEDAELIANB/QBHDQAgBEEBayEEIAQNACAADwsLIAQkAEF/Cw=='
 
 /** All offsets are in the memory. -1: not before `end`. */
 interface Compiled {
@@ -22,8 +21,6 @@ interface Compiled {
   /** How many were open where it broke off, and where that was: at a string that does not end before `end`, or there. */
   readonly depth: { readonly value: number }
   readonly rest: { readonly value: number }
-  /** Goes on with a checksum, over the bytes up to `end`, a multiple of {@link LINE}. */
-  sum(sum: number, end: number): number
 }
 
 /** What is used of Node's WebAssembly, whose types come with those of browsers only. */
@@ -48,9 +45,6 @@ const memory = compiled && new Uint8Array(compiled.memory.buffer)
 /** Bytes of the first window, and at most: each is twice as large as the one before, as mostly little is read. */
 const FIRST = 8_192
 const MOST = 131_072
-
-/** What a checksum takes at a time, in bytes; the last of them are filled up. */
-const LINE = 32
 
 const BACKSLASH = 0x5c
 
@@ -122,26 +116,4 @@ export function endOfContainer(json: Buffer, at: number): number | NoEnd {
     if (from === -1) return { quote }
   }
   return { quote: undefined }
-}
-
-/** A checksum can be gone on with after a multiple of so many bytes. */
-export const SUM_BLOCK = 1024
-
-/**
- * Goes on with a checksum, 0 at first, over the bytes between two offsets. Processes with and without the compiled code make
- * different ones: what is sent again to one of the other kind is not known there to be the same.
- */
-export function checksum(json: Buffer, from: number, to: number, sum: number): number {
-  if (!compiled || !memory) return crc32(json.subarray(from, to), sum)
-  let sumSoFar = sum
-  for (let at = from; at < to; at += MOST) {
-    const length = Math.min(MOST, to - at)
-    const filled = Math.ceil(length / LINE) * LINE
-    memory.set(json.subarray(at, at + length))
-    memory.fill(0, length, filled)
-    sumSoFar = compiled.sum(sumSoFar, filled)
-  }
-  // The window has gone.
-  end = start
-  return sumSoFar >>> 0
 }

@@ -74,35 +74,4 @@
         (return (local.get $at))))
     (global.set $depth (local.get $depth))
     (i32.const -1))
-
-  ;; Goes on with a checksum over the bytes, of which there is a multiple of 32: those of each kilobyte are summed in four
-  ;; lanes, as one multiplication would else wait for the other.
-  (func (export "sum") (param $sum i32) (param $end i32) (result i32)
-    (local $at i32) (local $stop i32) (local $a i64) (local $b i64) (local $c i64) (local $d i64)
-    (block $done
-      (loop $block
-        (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
-        (local.set $stop (i32.add (local.get $at) (i32.const 1024)))
-        (if (i32.gt_u (local.get $stop) (local.get $end)) (then (local.set $stop (local.get $end))))
-        (local.set $a (i64.const 0x9e3779b185ebca87))
-        (local.set $b (i64.const 0xc2b2ae3d27d4eb4f))
-        (local.set $c (i64.const 0x165667b19e3779f9))
-        (local.set $d (i64.const 0x27d4eb2f165667c5))
-        (loop $lanes
-          (local.set $a (i64.rotl (i64.mul (i64.xor (local.get $a) (i64.load align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
-          (local.set $b (i64.rotl (i64.mul (i64.xor (local.get $b) (i64.load offset=8 align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
-          (local.set $c (i64.rotl (i64.mul (i64.xor (local.get $c) (i64.load offset=16 align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
-          (local.set $d (i64.rotl (i64.mul (i64.xor (local.get $d) (i64.load offset=24 align=1 (local.get $at))) (i64.const 0x9e3779b185ebca87)) (i64.const 29)))
-          (local.set $at (i32.add (local.get $at) (i32.const 32)))
-          (br_if $lanes (i32.lt_u (local.get $at) (local.get $stop))))
-        (local.set $a (i64.mul (i64.xor (local.get $a) (i64.rotl (local.get $b) (i64.const 17))) (i64.const 0x9e3779b185ebca87)))
-        (local.set $a (i64.mul (i64.xor (local.get $a) (i64.rotl (local.get $c) (i64.const 31))) (i64.const 0x9e3779b185ebca87)))
-        (local.set $a (i64.mul (i64.xor (local.get $a) (i64.rotl (local.get $d) (i64.const 47))) (i64.const 0x9e3779b185ebca87)))
-        (local.set $sum (i32.mul
-          (i32.xor
-            (i32.rotl (local.get $sum) (i32.const 13))
-            (i32.wrap_i64 (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 32)))))
-          (i32.const 0x9e3779b1)))
-        (br $block)))
-    (local.get $sum))
 )

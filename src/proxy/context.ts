@@ -11,7 +11,6 @@ import type { AccessSettings } from './access.ts'
 import type { NotePriceless } from './bill.ts'
 import type { BufferBudget } from './buffer-budget.ts'
 import type { IdentitySettings } from './identity.ts'
-import type { Recall } from './recall.ts'
 import type { Refusals } from './refusals.ts'
 import type { Upstream } from './route.ts'
 import type { Transport } from './transport.ts'
@@ -49,7 +48,6 @@ export interface ProxyContext extends AccessSettings {
   readonly windows: Windows
   readonly notePriceless: NotePriceless
   readonly registry: ScaffoldRegistry
-  readonly recall: Recall
   readonly identity: IdentitySettings
   readonly refusals: Refusals
   /** Bytes. */

@@ -1,10 +1,10 @@
 /** Reads a guarded request and decides what becomes of it. */
-import { lastMessage } from '../core/conversation.ts'
+import { boundary, lastMessage } from '../core/conversation.ts'
 import { type Guarded, guard, made, skip } from '../core/guard.ts'
-import { hashOf } from '../core/hash.ts'
+import { hashOf, hashOfBytes } from '../core/hash.ts'
 import { type LoopFinding, type LoopPolicy, mayRefuse } from '../core/loop-guard.ts'
 import { type Declared, policyFor, settingsFor } from '../core/policy.ts'
-import { type Reading, readOn } from '../core/reading.ts'
+import { nothingRead, type Reading, readOn } from '../core/reading.ts'
 import type { Position } from '../core/session.ts'
 import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/sighting.ts'
 import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
@@ -16,7 +16,7 @@ import type { ProxyContext } from './context.ts'
 import { isolated } from './fault.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
-import type { ReadConversation } from './recall.ts'
+import { readInTurns } from './read-in-turns.ts'
 import { type Remembered, remember } from './remembered.ts'
 import type { Upstream } from './route.ts'
 import type { ModelAt } from './windows.ts'
@@ -125,25 +125,23 @@ export function judge(
   body: Buffer,
 ): Soon<Judgement | 'unreadable' | 'uncounted'> {
   const tenant = tenantOf(headers)
-  const recollection = context.recall.begin(`${tenant}:${dialect.name}`, body.length)
-  const request = dialect.read(body, recollection.recall)
+  const request = dialect.read(body)
   if (!request) return 'unreadable'
-  if (!isAgentic(request.conversation)) return 'uncounted'
-  return after(recollection.read(request), (read) =>
-    judgeRead(context, { upstream, dialect, headers, body, tenant, request }, read),
+  const { conversation } = request
+  if (!isAgentic(conversation)) return 'uncounted'
+  const end = boundary(conversation, conversation.length - 1)
+  const reading = readInTurns(nothingRead(conversation), conversation, end, context.registry)
+  return after(reading, (settled) =>
+    judgeRead(context, { upstream, dialect, headers, body, tenant, request }, settled),
   )
 }
 
 /** Judges a request whose conversation was read. */
-function judgeRead(
-  context: ProxyContext,
-  received: Received,
-  { reading, fingerprint }: ReadConversation,
-): Soon<Judgement> {
+function judgeRead(context: ProxyContext, received: Received, reading: Reading): Soon<Judgement> {
   const { body, tenant, request } = received
   const { conversation, firstItem } = request
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
-  const shown = sight(reading, conversation, fingerprint, context.registry, body.length)
+  const shown = sight(reading, conversation, hashOfBytes(body), context.registry, body.length)
   const sighting =
     previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
   const asked: Asked = { ...received, reading, sighting, previous }

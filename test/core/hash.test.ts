@@ -1,8 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import xxhash from 'xxhash-wasm'
 import { hashOf, hashOfBytes, hashOfText, nameOf } from '../../src/core/hash.ts'
 
-/** Around the length from which on another hash is taken. */
+/** What is longer is hashed piece by piece. */
 const LONG = 131_072
 
 describe('names of texts', () => {
@@ -47,6 +48,29 @@ describe('names of texts', () => {
     expect(hashOfText('')).toBe('ef46db3751d8e999')
     expect(hashOfText('abc')).toBe('44bc2cf5ad770999')
     expect(hashOfBytes(Buffer.from('abc'))).toBe(0x44bc2cf5ad770999n.toString(36))
+  })
+
+  it('are those of the whole where they are made piece by piece', async () => {
+    const { h64Raw, h64ToString } = await xxhash()
+    for (const length of [LONG - 1, LONG, LONG + 1, 3 * LONG, 3 * LONG + 7]) {
+      const bytes = Buffer.from(Array.from({ length }, (_, at) => (at * 31 + (at >> 7)) % 251))
+      expect(hashOfBytes(bytes)).toBe(h64Raw(bytes).toString(36))
+      const text = bytes.toString('latin1')
+      expect(hashOfText(text)).toBe(h64ToString(text))
+    }
+  })
+
+  it('are different where one bit of a body is', () => {
+    const body = Buffer.alloc(2 * LONG, '{"a":1}')
+    const names = new Set([hashOfBytes(body)])
+    for (let bit = 0; bit < 8; bit++) {
+      for (const at of [0, LONG - 1, LONG, body.length - 1]) {
+        const changed = Buffer.from(body)
+        changed.writeUInt8((body[at] ?? 0) ^ (1 << bit), at)
+        names.add(hashOfBytes(changed))
+      }
+    }
+    expect(names.size).toBe(33)
   })
 })
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { indexList, type KnownItems } from '../../src/json/list.ts'
+import { indexList } from '../../src/json/list.ts'
 import {
   decode,
   decodeKey,
@@ -64,7 +64,7 @@ describe('the index of a list', () => {
     fc.assert(
       fc.property(fc.oneof(withList, jsonText), (text) => {
         const json = Buffer.from(text)
-        const index = indexList(json, { key: 'a', readItem })
+        const index = indexList(json, 'a', readItem)
         const value: unknown = JSON.parse(text)
         const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
         const list = isObject && Object.hasOwn(value, 'a') ? Reflect.get(value, 'a') : undefined
@@ -81,51 +81,9 @@ describe('the index of a list', () => {
     )
   })
 
-  it('is the same where the first items are taken over, wherever they stood', () => {
-    const items = fc.array(objectText, { maxLength: 6 })
-    fc.assert(
-      fc.property(items, items, fc.nat(), space, space, (before, added, dice, gap, otherGap) => {
-        const text = (lead: string, all: readonly string[]) =>
-          Buffer.from(`${lead}{"n":${lead.length},"a":[${all.join(',')}],"b":1}`)
-        const earlier = indexList(text(gap, before), { key: 'a', readItem })
-        const json = text(otherGap, [...before, ...added])
-        const count = before.length === 0 ? 0 : dice % (before.length + 1)
-        const known = earlier && { items: earlier.items, count, start: earlier.list.start }
-        const fresh = indexList(json, { key: 'a', readItem })
-        expect(fresh).toBeDefined()
-        expect(indexList(json, { key: 'a', readItem, recall: () => known })).toEqual(fresh)
-        const readsFirst: KnownItems<Span> | undefined = known
-        const recall = (list: { next(): Span | undefined }) => {
-          list.next()
-          list.next()
-          return readsFirst
-        }
-        expect(indexList(json, { key: 'a', readItem, recall })).toEqual(fresh)
-      }),
-      { numRuns: 200 },
-    )
-  })
-
-  it('does not read again what is taken over', () => {
-    const earlier = indexList(Buffer.from('{"a":[{"n":1},{"n":2}]}'), { key: 'a', readItem })
-    const read: number[] = []
-    const json = Buffer.from('{"a":[{"n":1},{"n":2},{"n":3}]}')
-    indexList(json, {
-      key: 'a',
-      readItem(body, at) {
-        read.push(at)
-        return readItem(body, at)
-      },
-      recall: () => earlier && { items: earlier.items, count: 2, start: earlier.list.start },
-    })
-    expect(read).toEqual([json.lastIndexOf('{')])
-  })
-
   it('jumps over a hundred thousand nested brackets without running out of stack', () => {
     const deep = '['.repeat(100_000) + ']'.repeat(100_000)
-    expect(
-      indexList(Buffer.from(`{"x":${deep},"a":[{"y":${deep}}]}`), { key: 'a', readItem })?.items,
-    ).toHaveLength(1)
+    expect(indexList(Buffer.from(`{"x":${deep},"a":[{"y":${deep}}]}`), 'a', readItem)?.items).toHaveLength(1)
   })
 })
 

@@ -1,8 +1,10 @@
 /** What reading one request takes: counted, as a time says more of the machine than of the program. */
 import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
+import { boundary } from '../../src/core/conversation.ts'
 import { guard, UNGUARDED } from '../../src/core/guard.ts'
-import { readOn } from '../../src/core/reading.ts'
+import { hashOfBytes } from '../../src/core/hash.ts'
+import { nothingRead, readOn } from '../../src/core/reading.ts'
 import { sight } from '../../src/core/sighting.ts'
 import { TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat.ts'
@@ -11,7 +13,7 @@ import { messages } from '../../src/dialect/messages.ts'
 import { responses } from '../../src/dialect/responses.ts'
 import { JsonScanError } from '../../src/json/scan.ts'
 import { explicitSessionId } from '../../src/proxy/identity.ts'
-import { createRecall } from '../../src/proxy/recall.ts'
+import { readInTurns } from '../../src/proxy/read-in-turns.ts'
 import { POLICY } from '../core/loop-story.ts'
 import { registry } from '../core/transcript.ts'
 import { PLACES, SHAPES } from '../support/foreign.ts'
@@ -46,15 +48,15 @@ function countBuilt(): () => number {
 
 /** Reads a request as far as its judgement does; returns the steps that were counted. */
 async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<number> {
-  const recollection = createRecall(registry, 0).begin('me', body.length)
   let steps = 0
   try {
-    const request = DIALECTS[dialect].read(body, recollection.recall)
+    const request = DIALECTS[dialect].read(body)
     if (!request) return 0
     const { conversation, list } = request
     try {
-      const { reading, fingerprint } = await recollection.read(request)
-      const sighting = sight(reading, conversation, fingerprint, registry, body.length)
+      const end = boundary(conversation, conversation.length - 1)
+      const reading = await readInTurns(nothingRead(conversation), conversation, end, registry)
+      const sighting = sight(reading, conversation, hashOfBytes(body), registry, body.length)
       explicitSessionId([], request, IDENTITY)
       demandsIn(list)
       const settled = readOn(reading, conversation, conversation.length - 1, registry)
