@@ -104,11 +104,9 @@ export interface SessionContexts {
   readonly reductions: readonly Reduction[]
   /** How many requests were refused as too large. */
   readonly overflows: number
-  /** How many prompts a provider cut short without saying so. */
-  readonly silent: number
 }
 
-export const NO_CONTEXTS: SessionContexts = { reductions: [], overflows: 0, silent: 0 }
+export const NO_CONTEXTS: SessionContexts = { reductions: [], overflows: 0 }
 
 /** A window of the standard tier, where long context is refused for the plan. */
 export const STANDARD_TIER = 200_000

@@ -52,7 +52,6 @@ class Bill implements TapTarget {
   readonly #context: ProxyContext
   readonly #upstream: Upstream
   readonly #judgement: Judgement
-  readonly #call: UpstreamCall
 
   constructor(
     context: ProxyContext,
@@ -71,7 +70,6 @@ class Bill implements TapTarget {
     this.#context = context
     this.#upstream = upstream
     this.#judgement = judgement
-    this.#call = call
   }
 
   settle(answer: Answered): void {
@@ -82,8 +80,7 @@ class Bill implements TapTarget {
     const usage = priced(answer.usage, catalogue, model, upstream)
     emit({ kind: 'answered', upstream: upstream.name, usage })
     remembered.answered(usage, answer)
-    if (!usage.estimated)
-      noteSuccess(this.#context, this.#judgement, { upstream, model }, usage.input, this.#call)
+    if (!usage.estimated) noteSuccess(this.#context, this.#judgement, { upstream, model }, usage.input)
     if (answer.callsNothing && remembered.wasWarned()) {
       emit({ kind: 'warning_answered', heed: 'acknowledged' })
       remembered.acknowledged().catch(() => emit({ kind: 'failed_open', reason: 'store' }))

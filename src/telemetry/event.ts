@@ -105,8 +105,6 @@ export type ProxyEvent =
     }
   /** What was too large was asked for again; `refused`: in vain. */
   | { readonly kind: 'recovered'; readonly recovery: Recovery; readonly outcome: 'answered' | 'refused' }
-  /** A provider answered a prompt of which it had read far less than was sent. */
-  | { readonly kind: 'silent_overflow'; readonly upstream: string }
   | { readonly kind: 'answer_repeated' }
   /** A request got the newest of many errors in a row, without the provider being asked. */
   | { readonly kind: 'storm_answered'; readonly upstream: string; readonly status: number }

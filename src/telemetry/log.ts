@@ -46,7 +46,6 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'notice':
     case 'refused_call':
     case 'asked_again':
-    case 'silent_overflow':
     case 'answer_repeated':
     case 'storm_answered':
     case 'repeat_counted':

@@ -105,11 +105,6 @@ function trafficCounters(registry: Registry) {
       'Requests that were too large and were asked again in a form that fits, by outcome.',
       ['recovery', 'outcome'],
     ),
-    silentOverflows: counter(
-      'governor_silent_overflow_total',
-      'Answers of a provider that had read far less of the prompt than was sent.',
-      ['upstream'],
-    ),
     storms: counter(
       'governor_storm_replies_total',
       'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
@@ -246,8 +241,6 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
         return traffic.overflows.inc({ recovery: event.recovery, quirk: quirkLabel(event.quirk) })
       case 'recovered':
         return traffic.recoveries.inc({ recovery: event.recovery, outcome: event.outcome })
-      case 'silent_overflow':
-        return traffic.silentOverflows.inc({ upstream: event.upstream })
       case 'storm_answered':
         return traffic.storms.inc({ upstream: event.upstream, status: String(event.status) })
       case 'failed_open':

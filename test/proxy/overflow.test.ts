@@ -431,27 +431,4 @@ describe('what is known of contexts', () => {
       source: 'unknown',
     })
   })
-
-  it('notices a prompt that was cut short in silence, and alters nothing', async () => {
-    const words = Array.from({ length: 30_000 }, (_, at) => `word${at}`).join(' ')
-    const { url, until, provider } = await startBoth(() => fine(4_096))
-    const response = await ask(url, { messages: [{ role: 'user', content: words }] })
-    expect(await response.json()).toMatchObject({ usage: usage(4_096) })
-    await until(({ kind }) => kind === 'silent_overflow')
-    expect(provider.requests.length).toBe(1)
-  })
-
-  it('takes no prompt for cut short that is mostly pictures', async () => {
-    const picture = Buffer.from(Array.from({ length: 90_000 }, (_, at) => (at * 7919) % 256)).toString(
-      'base64',
-    )
-    const { url, until, events } = await startBoth(() => fine(1_000))
-    const content = [
-      { type: 'text', text: 'What is this? '.repeat(400) },
-      { type: 'image_url', image_url: { url: `data:image/png;base64,${picture}` } },
-    ]
-    await (await ask(url, { messages: [{ role: 'user', content }] })).text()
-    await until(({ kind }) => kind === 'answered')
-    expect(events.map(({ kind }) => kind)).not.toContain('silent_overflow')
-  })
 })
