@@ -5,7 +5,9 @@ import xxhash from 'xxhash-wasm'
 export type Hash = string & { readonly __brand: 'Hash' }
 
 /** xxh64, in a fifth of the time of sha256. The same in every process, as several may share what is remembered. */
-const xxh = await xxhash()
+const xxh = await xxhash().catch((cause: unknown) => {
+  throw new Error('Governor needs WebAssembly: start Node without --jitless.', { cause })
+})
 
 /** Bytes hashed at a time: xxhash-wasm keeps the memory that it once took, three bytes a character of a text. */
 const PIECE = 131_072

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import xxhash from 'xxhash-wasm'
 import { hashOf, hashOfBytes, hashOfText, nameOf } from '../../src/core/hash.ts'
 
@@ -71,6 +71,15 @@ describe('names of texts', () => {
       }
     }
     expect(names.size).toBe(33)
+  })
+})
+
+describe('an engine without WebAssembly', () => {
+  it('is refused, as it would name texts in another way than other machines do', async () => {
+    vi.stubGlobal('WebAssembly', undefined)
+    vi.resetModules()
+    await expect(import('../../src/core/hash.ts')).rejects.toThrow('Governor needs WebAssembly')
+    vi.unstubAllGlobals()
   })
 })
 

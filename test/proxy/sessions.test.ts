@@ -116,6 +116,21 @@ describe('iterations', () => {
     expect(provider.requests).toHaveLength(3)
   })
 
+  it('takes a long body for a retry only where all of its bytes are the same', async () => {
+    const { url } = await startBoth(runaway())
+    const withMiddle = (middle: string): ChatMessage[] => {
+      const long = 'x'.repeat(200_000)
+      return worked(4).map((message, at) =>
+        message.role === 'tool' && at < 6 ? { ...message, content: `${long}${middle}${long}` } : message,
+      )
+    }
+    const iterations: unknown[] = []
+    for (const middle of ['a', 'a', 'b', 'b', 'a']) {
+      iterations.push(iteration(await callModel(url, withMiddle(middle), named('s'))))
+    }
+    expect(iterations).toEqual(['5/300', '5/300', '6/300', '6/300', '5/300'])
+  })
+
   const summary =
     'This session is being continued from a previous conversation that ran out of context. Summary: …'
   it.each<[string, (whole: ChatMessage[]) => ChatMessage[]]>([
