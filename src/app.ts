@@ -18,12 +18,13 @@ import { type Clock, createBufferBudget } from './proxy/buffer-budget.ts'
 import { watchUpload } from './proxy/client-idle.ts'
 import type { Policies, ProxyContext } from './proxy/context.ts'
 import { exchange } from './proxy/exchange.ts'
-import { createRefusals } from './proxy/refusals.ts'
+import { createRefusals, UNSUPPORTED_EDITS } from './proxy/refusals.ts'
 import { errorBody, reply } from './proxy/reply.ts'
 import { pathOf, upstreamOf } from './proxy/route.ts'
+import { createSharedValues } from './proxy/shared-values.ts'
 import { createTransport, type Proxies } from './proxy/transport.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
-import { createWindows } from './proxy/windows.ts'
+import { createWindows, KNOWN_WINDOW } from './proxy/windows.ts'
 import { createMemoryStore } from './store/memory.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
@@ -124,7 +125,8 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     })
   let open = 0
   let allDone: (() => void) | undefined
-  const metrics = createMetrics({ sessions: () => store.size, open: () => open })
+  let sessions = 0
+  const metrics = createMetrics({ sessions: () => sessions, open: () => open })
   const emit: Emit = (event) => {
     if (event.kind === 'request_began') open++
     if (event.kind === 'request_ended') {
@@ -135,6 +137,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     logEvent(log, event)
     options.onEvent?.(event)
   }
+  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   const transport = createTransport({
     connect: config.timeouts.connect,
     firstByte: config.timeouts.first_byte,
@@ -160,7 +163,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     policies: () => policies,
     catalogue,
     notePriceless: createPriceless(emit),
-    windows: createWindows({
+    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), {
       configured: ({ model, upstream }) => configuredWindow(models, model, upstream.name),
       catalogued: ({ model, upstream }) => catalogue.contextWindowOf(model, upstream),
       now: options.now ?? Date.now,
@@ -171,7 +174,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       threadHeaders: config.sessions.thread_headers.map((name) => name.toLowerCase()),
       bodyFields: config.sessions.body_fields.map((path) => path.split('.')),
     },
-    refusals: createRefusals(),
+    refusals: createRefusals(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
     accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
     allowedOrigins: config.server.allowed_origins.map((origin) => origin.toLowerCase()),
     allowedHosts: config.server.allowed_hosts.map((host) => host.toLowerCase()),
@@ -237,7 +240,13 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
   })
-  app.register(ops, { version: VERSION, isReady: () => !isDraining, metrics: () => metrics.render() })
+  const renderMetrics = async () => {
+    // A store that can't be reached leaves the number as it was.
+    const health = await store.health().catch(() => undefined)
+    sessions = health?.sessions ?? sessions
+    return metrics.render()
+  }
+  app.register(ops, { version: VERSION, isReady: () => !isDraining, metrics: renderMetrics })
 
   /** A limit on cost can't wait until the first answer asks for its price. */
   const knowPrices = async (): Promise<void> => {

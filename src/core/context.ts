@@ -22,6 +22,9 @@ export interface KnownWindow {
   readonly learned?: number
 }
 
+/** Of a model that no provider has said anything about. */
+export const NO_WINDOW: KnownWindow = {}
+
 /** A window smaller than this is no window but a mistake in reading. */
 const SMALLEST = 16
 /** And larger than any. */
@@ -40,19 +43,19 @@ function confirmed({ declared, learned }: KnownWindow): number | undefined {
 /** The configuration's word, else the provider's, else the catalogue's. */
 export function baseContext(
   configured: number | undefined,
-  known: KnownWindow | undefined,
+  known: KnownWindow,
   catalogued: number | undefined,
 ): BaseContext {
   if (configured !== undefined) return { tokens: configured, source: 'config' }
-  const stated = known && confirmed(known)
+  const stated = confirmed(known)
   if (stated !== undefined) return { tokens: stated, source: 'provider' }
   if (catalogued !== undefined) return { tokens: catalogued, source: 'catalogue' }
   return { tokens: undefined, source: 'unknown' }
 }
 
 /** The provider lists the model with this window. */
-export function declare(known: KnownWindow | undefined, window: number): KnownWindow {
-  return isWindow(window) ? { ...known, declared: window } : (known ?? {})
+export function declare(known: KnownWindow, window: number): KnownWindow {
+  return isWindow(window) ? { ...known, declared: window } : known
 }
 
 /** The limit that an overflow states, whatever it is to be recovered by. */
@@ -62,16 +65,15 @@ export function statedLimit(overflow: Overflow): number | undefined {
 }
 
 /** Only a stated limit changes what is known, and only downwards. */
-export function learn(known: KnownWindow | undefined, overflow: Overflow): KnownWindow | undefined {
+export function learn(known: KnownWindow, overflow: Overflow): KnownWindow {
   const limit = statedLimit(overflow)
   if (limit === undefined) return known
-  const before = known && confirmed(known)
+  const before = confirmed(known)
   return before !== undefined && before <= limit ? known : { ...known, learned: limit }
 }
 
 /** A prompt of this size was taken: what was said to be less was wrong, or is no longer so. */
-export function succeed(known: KnownWindow | undefined, promptTokens: number): KnownWindow | undefined {
-  if (!known) return known
+export function succeed(known: KnownWindow, promptTokens: number): KnownWindow {
   const { declared, learned } = known
   const keepsDeclared = declared !== undefined && declared >= promptTokens
   const keepsLearned = learned !== undefined && learned >= promptTokens

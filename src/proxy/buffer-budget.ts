@@ -2,15 +2,13 @@
  * Bounds what all bodies together take that are in hand: being read, being unpacked, or held back until it is known what becomes of
  * them. Where there is no room one waits for some, in order, and not for long.
  */
-import type { Soon } from '../store/store.ts'
-
 /** Milliseconds that are waited for room, for one body in all. */
 export const MAX_WAIT = 2_000
 
 /** What one body takes. */
 export interface Lease {
   /** Takes so many bytes more; false where there is no room for them in time, or the lease was released. */
-  grow(bytes: number): Soon<boolean>
+  grow(bytes: number): boolean | Promise<boolean>
   /** Gives all of it back, and ends any wait. May be called again. */
   release(): void
 }
@@ -98,7 +96,7 @@ class BudgetLease implements Lease {
     this.#budget = budget
   }
 
-  grow(bytes: number): Soon<boolean> {
+  grow(bytes: number): boolean | Promise<boolean> {
     const budget = this.#budget
     if (this.#isReleased || this.held + bytes > budget.max) return false
     if (budget.hasRoom(bytes, this.held > 0)) {

@@ -2,7 +2,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import type { Dialect } from '../dialect/dialect.ts'
-import { after, type Soon } from '../store/store.ts'
 import { type AccessRefusal, accessRefusal, isAccessKey, refusalBody } from './access.ts'
 import { guardCalls } from './blocking.ts'
 import { ClientGone, hasBody, readBody, streamOf, type Unread, unpacked } from './body.ts'
@@ -48,9 +47,7 @@ export async function exchange(
       return await relayUnread(context, trip, route.dialect, body.stream, body.why)
     }
     trip.bodyRead()
-    const judging = judgeSafely(context, trip, route.dialect, body.bytes, lease)
-    // Mostly there is nothing to wait for.
-    const judged = judging instanceof Promise ? await judging : judging
+    const judged = await judgeSafely(context, trip, route.dialect, body.bytes, lease)
     // What was unpacked stays beside what came until the response is over, and is as large as the client pleases.
     const isUnpacked = typeof judged === 'object' && judged.bytes !== body.bytes
     if (!isUnpacked) lease.release()
@@ -60,8 +57,7 @@ export async function exchange(
     if (kind === 'allow' || kind === 'warn') own = judged.call
     overflow?.judged(judged.judgement)
     const { bound } = route.dialect
-    const underWay = act(context, bound ? watchBound(context, trip, bound, judged) : trip, judged)
-    if (underWay) await underWay
+    await act(context, bound ? watchBound(context, trip, bound, judged) : trip, judged)
   } catch (error) {
     if (error instanceof ClientGone) return
     giveUp(context, trip, error as Error, own)
@@ -112,59 +108,39 @@ function tellOfLoop(context: ProxyContext, { position, verdict }: Judgement): vo
 }
 
 /** Law 2: a fault of Governor's own never costs a request. */
-function judgeSafely(
+async function judgeSafely(
   context: ProxyContext,
   trip: Trip,
   dialect: Dialect,
   body: Buffer,
   lease: Lease,
-): Soon<Sent | Unread | undefined> {
-  const failOpen = (error: unknown) => {
+): Promise<Sent | Unread | undefined> {
+  try {
+    const coding = headerOf(trip.request.rawHeaders, 'content-encoding')
+    const bytes = coding === undefined ? body : await unpacked(body, coding, context.maxGuardedBody, lease)
+    return Buffer.isBuffer(bytes) ? await judgeBytes(context, trip, dialect, body, bytes) : bytes
+  } catch (error) {
     countFault(context.emit, error as Error)
     return undefined
   }
-  try {
-    const coding = headerOf(trip.request.rawHeaders, 'content-encoding')
-    const judging =
-      coding === undefined
-        ? judgeBytes(context, trip, dialect, body, body)
-        : judgeCoded(context, trip, dialect, body, coding, lease)
-    return judging instanceof Promise ? judging.catch(failOpen) : judging
-  } catch (error) {
-    return failOpen(error)
-  }
-}
-
-async function judgeCoded(
-  context: ProxyContext,
-  trip: Trip,
-  dialect: Dialect,
-  body: Buffer,
-  coding: string,
-  lease: Lease,
-): Promise<Sent | Unread | undefined> {
-  const bytes = await unpacked(body, coding, context.maxGuardedBody, lease)
-  return Buffer.isBuffer(bytes) ? judgeBytes(context, trip, dialect, body, bytes) : bytes
 }
 
 /** `bytes`: the body without its content coding. */
-function judgeBytes(
+async function judgeBytes(
   context: ProxyContext,
   trip: Trip,
   dialect: Dialect,
   body: Buffer,
   bytes: Buffer,
-): Soon<Sent | undefined> {
-  const judging = judge(context, trip.route.upstream, dialect, trip.request.rawHeaders, bytes)
-  return after(judging, (judgement) => {
-    if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
-    if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
-    const call = callFor(context, trip, body)
-    // What goes with the client's own is plain JSON, like what it goes with.
-    if (judgement.bytes)
-      return { judgement, call: withEdits(call, judgement.bytes, []), bytes: judgement.bytes }
-    return { judgement, call, bytes }
-  })
+): Promise<Sent | undefined> {
+  const judgement = await judge(context, trip.route.upstream, dialect, trip.request.rawHeaders, bytes)
+  if (judgement === 'unreadable') context.emit({ kind: 'failed_open', reason: 'unreadable_body' })
+  if (judgement === 'unreadable' || judgement === 'uncounted') return undefined
+  const call = callFor(context, trip, body)
+  // What goes with the client's own is plain JSON, like what it goes with.
+  if (judgement.bytes)
+    return { judgement, call: withEdits(call, judgement.bytes, []), bytes: judgement.bytes }
+  return { judgement, call, bytes }
 }
 
 /** The request as it goes upstream when nothing is changed. */

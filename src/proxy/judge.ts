@@ -11,7 +11,7 @@ import { type BudgetPolicy, decide, type Verdict } from '../core/verdict.ts'
 import { demandsIn } from '../dialect/demand.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { applyEdits } from '../json/edit.ts'
-import { after, type Link, type Soon } from '../store/store.ts'
+import type { Link } from '../store/store.ts'
 import type { ProxyContext } from './context.ts'
 import { isolated } from './fault.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
@@ -66,16 +66,12 @@ function followed(loop: LoopPolicy, { cautionWhen, enabled }: BudgetPolicy): Loo
 }
 
 /** The session that a response belongs to; a store that fails knows none. */
-function linkOf(context: ProxyContext, tenant: string, response: string): Soon<Link | undefined> {
-  const failed = () => {
+async function linkOf(context: ProxyContext, tenant: string, response: string): Promise<Link | undefined> {
+  try {
+    return await context.store.linked(tenant, response)
+  } catch {
     context.emit({ kind: 'failed_open', reason: 'store' })
     return undefined
-  }
-  try {
-    const found = context.store.linked(tenant, response)
-    return found instanceof Promise ? found.catch(failed) : found
-  } catch {
-    return failed()
   }
 }
 
@@ -117,27 +113,25 @@ interface Asked extends Received {
  * Judges a request body. `'unreadable'`: not a conversation; `'uncounted'`: one without tools (a title, a summary), which
  * is relayed and not counted.
  */
-export function judge(
+export async function judge(
   context: ProxyContext,
   upstream: Upstream,
   dialect: Dialect,
   headers: RawHeaders,
   body: Buffer,
-): Soon<Judgement | 'unreadable' | 'uncounted'> {
+): Promise<Judgement | 'unreadable' | 'uncounted'> {
   const tenant = tenantOf(headers)
   const request = dialect.read(body)
   if (!request) return 'unreadable'
   const { conversation } = request
   if (!isAgentic(conversation)) return 'uncounted'
   const end = boundary(conversation, conversation.length - 1)
-  const reading = readInTurns(nothingRead(conversation), conversation, end, context.registry)
-  return after(reading, (settled) =>
-    judgeRead(context, { upstream, dialect, headers, body, tenant, request }, settled),
-  )
+  const reading = await readInTurns(nothingRead(conversation), conversation, end, context.registry)
+  return judgeRead(context, { upstream, dialect, headers, body, tenant, request }, reading)
 }
 
 /** Judges a request whose conversation was read. */
-function judgeRead(context: ProxyContext, received: Received, reading: Reading): Soon<Judgement> {
+async function judgeRead(context: ProxyContext, received: Received, reading: Reading): Promise<Judgement> {
   const { body, tenant, request } = received
   const { conversation, firstItem } = request
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
@@ -146,8 +140,8 @@ function judgeRead(context: ProxyContext, received: Received, reading: Reading):
     previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
   const asked: Asked = { ...received, reading, sighting, previous }
   const linked = previous ?? (firstItem === undefined ? undefined : presentable(firstItem))
-  if (linked === undefined) return count(context, asked, undefined)
-  return after(linkOf(context, tenant, linked), (found) => count(context, asked, found))
+  const found = linked === undefined ? undefined : await linkOf(context, tenant, linked)
+  return count(context, asked, found)
 }
 
 /** Does a statement that no later request shows leave the provider's prompt cache and the model's reasoning as they are? */
@@ -177,8 +171,8 @@ function verdictOn(
 }
 
 /** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
-function count(context: ProxyContext, asked: Asked, found: Link | undefined): Soon<Judgement> {
-  const { registry, identity, emit } = context
+async function count(context: ProxyContext, asked: Asked, found: Link | undefined): Promise<Judgement> {
+  const { registry, identity, emit, windows, refusals } = context
   const { upstream, headers, tenant, request, reading, sighting } = asked
   const { conversation } = request
   const explicit = explicitSessionId(headers, request, identity)
@@ -198,7 +192,9 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
   const settled = readOn(reading, conversation, lastMessage(conversation), registry)
   const now = context.now()
   const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
-  const counted = remember(context, {
+  await windows.refresh({ upstream, model })
+  await refusals.refresh(upstream.name, model)
+  const remembered = await remember(context, {
     tenant,
     id,
     sessionId,
@@ -213,31 +209,30 @@ function count(context: ProxyContext, asked: Asked, found: Link | undefined): So
     target: { upstream: upstream.name, model },
     follow:
       following &&
-      ((guarded: Guarded) =>
-        isolated(emit, 'loop_guard', () => guard(guarded, transcript, following, now)) ??
+      ((guarded: Guarded, tell) =>
+        isolated(tell, 'loop_guard', () => guard(guarded, transcript, following, now)) ??
         skip(guarded, transcript)),
     note:
       following &&
-      ((guarded, calls) => isolated(emit, 'loop_guard', () => made(guarded, calls, following)) ?? guarded),
+      ((guarded, calls, tell) =>
+        isolated(tell, 'loop_guard', () => made(guarded, calls, following)) ?? guarded),
   })
-  return after(counted, (remembered) => {
-    const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
-    const { guarded } = position
-    const told = loop.mode === 'observe' ? undefined : position.loop
-    return {
-      remembered,
-      position,
-      request: sent.request,
-      bytes: sent.bytes,
-      sessionId,
-      policy,
-      verdict: verdictOn(context, { upstream, model }, position, policy, told, sent.request),
-      endsItself: sighting.asksForSummary,
-      mayRefuse:
-        loop.enabled &&
-        !position.isLate &&
-        guarded !== undefined &&
-        isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop, now)) === true,
-    }
-  })
+  const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
+  const { guarded } = position
+  const told = loop.mode === 'observe' ? undefined : position.loop
+  return {
+    remembered,
+    position,
+    request: sent.request,
+    bytes: sent.bytes,
+    sessionId,
+    policy,
+    verdict: verdictOn(context, { upstream, model }, position, policy, told, sent.request),
+    endsItself: sighting.asksForSummary,
+    mayRefuse:
+      loop.enabled &&
+      !position.isLate &&
+      guarded !== undefined &&
+      isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop, now)) === true,
+  }
 }

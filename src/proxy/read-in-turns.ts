@@ -3,7 +3,6 @@ import { setImmediate } from 'node:timers/promises'
 import type { Conversation } from '../core/conversation.ts'
 import { type Reading, readOn } from '../core/reading.ts'
 import type { ScaffoldRegistry } from '../core/scaffolding.ts'
-import type { Soon } from '../store/store.ts'
 
 /** Reads on, and lets others have a turn wherever that is due. */
 export function readInTurns(
@@ -11,7 +10,7 @@ export function readInTurns(
   conversation: Conversation,
   length: number,
   registry: ScaffoldRegistry,
-): Soon<Reading> {
+): Reading | Promise<Reading> {
   const reading = readOn(from, conversation, length, registry, true)
   if (reading.length >= length) return reading
   return setImmediate().then(() => {

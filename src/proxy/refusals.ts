@@ -1,32 +1,35 @@
 /** Remembers which of Governor's alterations an upstream's model has refused, so that they are not tried again. */
-import { LRUCache } from 'lru-cache'
 import type { Channel } from '../core/verdict.ts'
+import type { ValueKind } from '../store/store.ts'
+import type { SharedValues } from './shared-values.ts'
 
 /** Something Governor changes in a request. */
 export type Alteration = Channel | 'announce' | 'tool_choice' | 'drop_tools'
 
+/** By upstream and model, for an hour: a 500 may have been a bad moment, and servers are updated. */
+export const UNSUPPORTED_EDITS: ValueKind<readonly Alteration[]> = {
+  name: 'unsupported_edits',
+  ttl: 3_600_000,
+  empty: [],
+}
+
+/** A model name is the client's to choose. */
+const MAX_NAME = 200
+
 export interface Refusals {
+  /** Asks for what other processes found, where that was not done for a while. */
+  refresh(upstream: string, model: string): Promise<void>
   isRefused(upstream: string, model: string, alteration: Alteration): boolean
   remember(upstream: string, model: string, alteration: Alteration): void
 }
 
-/** Upstream and model pairs; a model name is the client's to choose, so both their number and length are bounded. */
-const MAX_PAIRS = 1_000
-const MAX_NAME = 200
-
-/** Milliseconds until an alteration is tried again: a 500 may have been a bad moment, and servers are updated. */
-const TTL = 3_600_000
-
-export function createRefusals(): Refusals {
-  const refused = new LRUCache<string, ReadonlySet<Alteration>>({ max: MAX_PAIRS, ttl: TTL })
+export function createRefusals(refused: SharedValues<readonly Alteration[]>): Refusals {
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
   return {
-    isRefused: (upstream, model, alteration) =>
-      refused.size > 0 && (refused.get(keyOf(upstream, model))?.has(alteration) ?? false),
-    remember(upstream, model, alteration) {
-      const key = keyOf(upstream, model)
-      refused.set(key, new Set([...(refused.get(key) ?? []), alteration]))
-    },
+    refresh: (upstream, model) => refused.refresh(keyOf(upstream, model)),
+    isRefused: (upstream, model, alteration) => refused.copyOf(keyOf(upstream, model)).includes(alteration),
+    remember: (upstream, model, alteration) =>
+      refused.change(keyOf(upstream, model), (known) => [...new Set([...known, alteration])]),
   }
 }
 

@@ -36,11 +36,13 @@ import {
 } from '../core/storm.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
-import { after, type Link, type SessionKey, type Soon, sessionKey } from '../store/store.ts'
+import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
+import type { Emit, ProxyEvent } from '../telemetry/event.ts'
 import type { ProxyContext } from './context.ts'
 import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
 import type { Answered } from './tap.ts'
+import { keepUnclaimed, takeUnclaimed } from './unclaimed-usage.ts'
 
 /** A request that is to be counted. */
 export interface Counting {
@@ -61,12 +63,12 @@ export interface Counting {
   readonly storm: StormPolicy
   /** What is asked: errors in a row count for each upstream and model apart. */
   readonly target: { readonly upstream: string; readonly model: string }
-  /** Takes the request in for the loop guard. */
-  readonly follow: ((guarded: Guarded) => Guarded) | undefined
+  /** Takes the request in for the loop guard; faults in that go to `emit`. */
+  readonly follow: ((guarded: Guarded, emit: Emit) => Guarded) | undefined
   /** What it wants besides plain text. */
   readonly demands: readonly Hash[]
   /** Takes in for the loop guard what a response called. */
-  readonly note: ((guarded: Guarded, calls: readonly ToolCall[]) => Guarded) | undefined
+  readonly note: ((guarded: Guarded, calls: readonly ToolCall[], emit: Emit) => Guarded) | undefined
 }
 
 /** What an answer says of itself besides what it took. */
@@ -79,37 +81,56 @@ function firstKey({ tenant, sighting }: Counting): SessionKey {
   return sessionKey(tenant, `${sighting.system} ${sighting.humans[0] ?? ''}`)
 }
 
+/**
+ * Changes a session. What happens in the change is told once, after it: a store may run it several times, and what comes
+ * of the last time holds.
+ */
+async function updateSession<Result>(
+  { store, emit }: Pick<ProxyContext, 'store' | 'emit'>,
+  key: SessionKey,
+  change: (
+    session: Session | undefined,
+    emit: Emit,
+  ) => { readonly session: Session; readonly result: Result },
+): Promise<Result> {
+  const { result, events } = await store.update(key, (before) => {
+    const events: ProxyEvent[] = []
+    const { session, result } = change(before, (event) => events.push(event))
+    return { session, result: { result, events } }
+  })
+  for (const event of events) emit(event)
+  return result
+}
+
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
-export function remember(context: ProxyContext, counting: Counting): Soon<Remembered> {
-  const { store } = context
+export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
+  const { emit } = context
   const { tenant, id, sighting, thread } = counting
   const request: CountedRequest = { fingerprint: sighting.fingerprint, thread }
   const askedAt = context.now()
   // Without a name there is nothing to remember it by.
-  const byTranscript = () => count(counting, undefined, askedAt).position
+  const byTranscript = () => count(counting, undefined, askedAt, emit).position
   if (id === undefined) return new Remembered(context, counting, request, askedAt, undefined, byTranscript())
   const key = sessionKey(tenant, id)
-  const at = (position: Position) => new Remembered(context, counting, request, askedAt, key, position)
-  const forgotten = () => {
-    context.emit({ kind: 'failed_open', reason: 'store' })
-    return at(byTranscript())
-  }
+  let position: Position
   try {
-    const counted = store.update(key, (session) => {
-      const next = count(counting, session, askedAt)
+    const counted = await updateSession(context, key, (session, tell) => {
+      const next = count(counting, session, askedAt, tell)
       return { session: next.session, result: next.position }
     })
-    const placed = after(counted, (position) => withFirst(context, counting, key, request, position))
-    return placed instanceof Promise ? placed.then(at, forgotten) : at(placed)
+    position = await withFirst(context, counting, key, request, counted)
   } catch {
-    return forgotten()
+    emit({ kind: 'failed_open', reason: 'store' })
+    position = byTranscript()
   }
+  return new Remembered(context, counting, request, askedAt, key, position)
 }
 
 function count(
   counting: Counting,
   session: Session | undefined,
   askedAt: number,
+  emit: Emit,
 ): ReturnType<typeof observe> {
   const { sighting, thread, isDerived, begun, follow, storm, demands } = counting
   const enter: EnterStorm = (errors) => enterStorm(errors, targetOf(counting), storm, askedAt)
@@ -119,7 +140,7 @@ function count(
     thread,
     askedAt,
     isDerived,
-    follow,
+    follow && ((guarded) => follow(guarded, emit)),
     enter,
     demands,
   )
@@ -131,21 +152,20 @@ function targetOf({ target }: Counting): string {
 }
 
 /** A session that has just been named by its first answer gets what that took, which was kept apart. */
-function withFirst(
+async function withFirst(
   context: ProxyContext,
   counting: Counting,
   key: SessionKey,
   request: CountedRequest,
   position: Position,
-): Soon<Position> {
+): Promise<Position> {
   if (!counting.isDerived || !position.isNew || position.iteration !== 2) return position
   const { store } = context
-  return after(store.takeFirst(firstKey(counting)), (first) => {
-    if (!first) return position
-    return store.update(key, (session) => {
-      const adopted = adoptFirst(session ?? NEW_SESSION, request, position, first, context.now())
-      return { session: adopted.session, result: adopted.position }
-    })
+  const first = await takeUnclaimed(store, firstKey(counting))
+  if (!first) return position
+  return store.update(key, (session) => {
+    const adopted = adoptFirst(session ?? NEW_SESSION, request, position, first, context.now())
+    return { session: adopted.session, result: adopted.position }
   })
 }
 
@@ -183,12 +203,7 @@ export class Remembered {
 
   /** The provider gave an answer, which took something and may be gone on from. A store that fails loses it. */
   answered(usage: CallUsage, told: Told = {}): void {
-    try {
-      const taken = this.#takeIn(usage, told)
-      if (taken instanceof Promise) this.#settled = taken.catch(() => this.#lose())
-    } catch {
-      this.#lose()
-    }
+    this.#settled = this.#takeIn(usage, told).catch(() => this.#lose())
   }
 
   /** Remembers what is to be sent along when the client goes on from a response. */
@@ -206,18 +221,17 @@ export class Remembered {
   async refuse(calls: readonly ToolCall[]): Promise<Refused> {
     if (!this.#key) return NOTHING_REFUSED
     const request = this.#request
-    const { emit, store } = this.#context
     const { loop } = this.#counting
     const isAgain = this.#wasJudged
     this.#wasJudged = true
     const now = this.#context.now()
     try {
-      return await store.update(this.#key, (session) => {
+      return await updateSession(this.#context, this.#key, (session, tell) => {
         const judged = refuseIn(
           session ?? NEW_SESSION,
           request,
           (guarded) =>
-            isolated(emit, 'loop_guard', () =>
+            isolated(tell, 'loop_guard', () =>
               refuse(guarded, calls, loop, request.fingerprint, isAgain, now),
             ) ?? { guarded, refused: NOTHING_REFUSED },
         )
@@ -326,55 +340,59 @@ export class Remembered {
     this.#context.emit({ kind: 'failed_open', reason: 'store' })
   }
 
-  #change(by: (session: Session) => Session): Soon<void> {
+  async #change(by: (session: Session, emit: Emit) => Session): Promise<void> {
     if (!this.#key) return
-    return this.#context.store.update(this.#key, (session) => ({
-      session: by(session ?? NEW_SESSION),
+    await updateSession(this.#context, this.#key, (session, tell) => ({
+      session: by(session ?? NEW_SESSION, tell),
       result: undefined,
     }))
   }
 
-  #takeIn(usage: CallUsage, told: Told): Soon<void> {
+  async #takeIn(usage: CallUsage, told: Told): Promise<void> {
     const { id, sessionId } = this.#counting
-    const facts = this.#factsOf(usage, told)
-    if (id === undefined) return this.#takeFirst(facts, told)
-    const kept = this.#change((session) => answered(session, this.#request, facts))
-    if (facts.ids.length === 0) return kept
-    return after(kept, () => this.#link(facts.ids, { id, session: sessionId ?? '' }))
+    if (id === undefined) return this.#takeFirst(usage, told)
+    const ids = this.#idsIn(told)
+    await this.#change((session, tell) =>
+      answered(session, this.#request, this.#factsOf(usage, told, ids, tell)),
+    )
+    await this.#link(ids, { id, session: sessionId ?? '' })
   }
 
-  #factsOf(usage: CallUsage, { id: response, conversation, calls, callsNothing }: Told): AnswerFacts {
-    const { within, note, sighting } = this.#counting
-    const place = conversation ?? within
-    const ids: string[] = []
-    if (response !== undefined) ids.push(presentable(response))
-    if (place !== undefined) ids.push(presentable(place))
+  /** Ids by which the client may go on from an answer. */
+  #idsIn({ id: response, conversation }: Told): readonly string[] {
+    const place = conversation ?? this.#counting.within
+    return [response, place].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
+  }
+
+  #factsOf(usage: CallUsage, { calls, callsNothing }: Told, ids: readonly string[], emit: Emit): AnswerFacts {
+    const { note, sighting } = this.#counting
     return {
       usage,
       ids,
       requestBytes: sighting.bytes ?? 0,
       callsNothing,
-      follow: note && calls && calls.length > 0 ? (guarded) => note(guarded, calls) : undefined,
+      follow: note && calls && calls.length > 0 ? (guarded) => note(guarded, calls, emit) : undefined,
     }
   }
 
   /** Puts the answer away of a session that has no name yet. */
-  #takeFirst(facts: AnswerFacts, { id: response, item }: Told): Soon<void> {
-    const { usage } = facts
+  async #takeFirst(usage: CallUsage, told: Told): Promise<void> {
+    const { id: response, item } = told
     // What an answer cost may come after it; one that nobody owns yet has been put away.
     if (response === undefined && usage.input + usage.output === 0) return
-    const { store } = this.#context
+    const { emit, store } = this.#context
     // Whether the client goes on by its id or sends it again, the second request shows.
-    const kept = store.keepFirst(firstKey(this.#counting), { askedAt: this.#askedAt, usage })
-    const [first] = facts.ids
-    if (first === undefined) return kept
+    await keepUnclaimed(store, firstKey(this.#counting), { askedAt: this.#askedAt, usage })
+    const ids = this.#idsIn(told)
+    const [first] = ids
+    if (first === undefined) return
     // A session that has no name yet is known by its first response, and begins when a client goes on from that.
     const began = nameOf('response', first)
-    const { session } = count(this.#counting, undefined, this.#askedAt)
-    const begun = answered(session, this.#request, facts)
+    const { session } = count(this.#counting, undefined, this.#askedAt, emit)
+    const begun = answered(session, this.#request, this.#factsOf(usage, told, ids, emit))
     // Clients that refer to what was said before begin with the first item of the first response.
-    const names = item === undefined ? facts.ids : [...facts.ids, presentable(item)]
-    return after(kept, () => this.#link(names, { id: began, session: began, begun }))
+    const names = item === undefined ? ids : [...ids, presentable(item)]
+    await this.#link(names, { id: began, session: began, begun })
   }
 
   async #link(names: readonly string[], link: Link): Promise<void> {

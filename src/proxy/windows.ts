@@ -1,5 +1,4 @@
 /** What is known of the context windows of models, by upstream and model: shared by all sessions, bounded. */
-import { LRUCache } from 'lru-cache'
 import {
   type BaseContext,
   baseContext,
@@ -9,11 +8,14 @@ import {
   isWindow,
   type KnownWindow,
   learn,
+  NO_WINDOW,
   type Reduction,
   succeed,
 } from '../core/context.ts'
 import type { Overflow } from '../core/overflow.ts'
+import type { ValueKind } from '../store/store.ts'
 import type { Upstream } from './route.ts'
+import type { SharedValues } from './shared-values.ts'
 
 /** A model at an upstream. */
 export interface ModelAt {
@@ -22,6 +24,8 @@ export interface ModelAt {
 }
 
 export interface Windows {
+  /** Asks for what other processes learned, where that was not done for a while. */
+  refresh(of: ModelAt): Promise<void>
   base(of: ModelAt): BaseContext
   /** What one session may count on now. */
   effective(of: ModelAt, reductions: readonly Reduction[]): EffectiveContext
@@ -41,8 +45,13 @@ export interface WindowSources {
   readonly now: () => number
 }
 
-/** Upstream and model pairs; a model name is the client's to choose, so both their number and length are bounded. */
-const MAX_PAIRS = 2_000
+/** What a provider has said of a model, by upstream and model; a month without a word of it is long enough to ask again. */
+export const KNOWN_WINDOW: ValueKind<KnownWindow> = {
+  name: 'window',
+  ttl: 30 * 24 * 3_600_000,
+  empty: NO_WINDOW,
+}
+
 const MAX_NAME = 200
 
 /** A model as it is remembered in sessions: its name is the client's to choose. */
@@ -50,25 +59,21 @@ export function keptName(model: string): string {
   return model.slice(0, MAX_NAME)
 }
 
-export function createWindows({ configured, catalogued, now }: WindowSources): Windows {
-  const known = new LRUCache<string, KnownWindow>({ max: MAX_PAIRS })
+export function createWindows(
+  known: SharedValues<KnownWindow>,
+  { configured, catalogued, now }: WindowSources,
+): Windows {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
-  // Most of the time nobody has said anything of any model.
-  const knownOf = (of: ModelAt) => (known.size === 0 ? undefined : known.get(keyOf(of)))
   const base = (of: ModelAt): BaseContext => {
     const own = configured(of)
-    const stated = knownOf(of)
+    const stated = known.copyOf(keyOf(of))
     // The catalogue takes a while to load: it is asked only where nobody knows better.
-    const isStated = own !== undefined || stated?.declared !== undefined || stated?.learned !== undefined
+    const isStated = own !== undefined || stated.declared !== undefined || stated.learned !== undefined
     const listed = isStated ? undefined : catalogued(of)
     return baseContext(own, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
   }
-  const change = (of: ModelAt, by: (known: KnownWindow | undefined) => KnownWindow | undefined): void => {
-    const before = knownOf(of)
-    const after = by(before)
-    if (after && after !== before) known.set(keyOf(of), after)
-  }
   return {
+    refresh: (of) => known.refresh(keyOf(of)),
     base,
     effective: (of, reductions) => {
       const { upstream, model } = of
@@ -79,11 +84,8 @@ export function createWindows({ configured, catalogued, now }: WindowSources): W
         now(),
       )
     },
-    learn: (of, overflow) => change(of, (window) => learn(window, overflow)),
-    declare: (of, window) => change(of, (before) => declare(before, window)),
-    succeed: (of, promptTokens) => {
-      // Every answer comes by here, and of most models nothing is known.
-      if (known.size > 0) change(of, (window) => succeed(window, promptTokens))
-    },
+    learn: (of, overflow) => known.change(keyOf(of), (window) => learn(window, overflow)),
+    declare: (of, window) => known.change(keyOf(of), (before) => declare(before, window)),
+    succeed: (of, promptTokens) => known.change(keyOf(of), (window) => succeed(window, promptTokens)),
   }
 }

@@ -1,7 +1,15 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
-import type { FirstAnswer, Session, Thread } from '../core/session.ts'
+import type { Session, Thread } from '../core/session.ts'
 import { Shelf } from './shelf.ts'
-import { type Link, type Store, sessionKey } from './store.ts'
+import {
+  type Link,
+  type SessionKey,
+  SNAPSHOT_MS,
+  type Store,
+  sessionKey,
+  type ValueChange,
+  type ValueKind,
+} from './store.ts'
 
 export interface MemoryLimits {
   readonly maxSessions: number
@@ -11,8 +19,8 @@ export interface MemoryLimits {
   readonly maxBytes: number
 }
 
-/** How many conversations that began alike may wait for their second request. */
-const MAX_FIRSTS = 64
+/** So many small values are kept however few sessions there may be. */
+const LEAST_VALUES = 2_000
 
 /** What a hash and its place in an array take, roughly, in bytes. */
 const BYTES_PER_HASH = 96
@@ -49,7 +57,60 @@ function sizeOfLink({ owed = [], begun }: Link): number {
   return owed.reduce((sum, text) => sum + text.length * 2, own)
 }
 
-/** `now` gives milliseconds that only grow, from any point on but 0. All that it is asked for is there at once. */
+/** The pages of a list: which sessions there are, as of some moment. */
+interface Snapshot {
+  readonly id: number
+  readonly takenAt: number
+  readonly keys: readonly SessionKey[]
+}
+
+/** Lists what is on a shelf. The newest two snapshots are kept: a page of the one before may be asked for as the next is taken. */
+function createList(sessions: Shelf<Session>, now: () => number): Store['list'] {
+  let snapshots: readonly Snapshot[] = []
+  const isYounger = ({ takenAt }: Snapshot, age: number) => now() - takenAt < age
+  const currentSnapshot = (): Snapshot => {
+    const [newest] = snapshots
+    if (newest && isYounger(newest, SNAPSHOT_MS)) return newest
+    const next = { id: (newest?.id ?? 0) + 1, takenAt: now(), keys: sessions.keys() }
+    snapshots = newest ? [next, newest] : [next]
+    return next
+  }
+  return async (limit, cursor) => {
+    const [id, start = 0] = cursor === undefined ? [] : cursor.split('-').map(Number)
+    const snapshot =
+      cursor === undefined
+        ? currentSnapshot()
+        : snapshots.find((one) => one.id === id && isYounger(one, 2 * SNAPSHOT_MS))
+    if (!snapshot) return undefined
+    const listed = snapshot.keys.slice(start, start + limit).flatMap((key) => {
+      const session = sessions.peek(key)
+      return session ? [{ key, session }] : []
+    })
+    const next = start + limit
+    return { sessions: listed, cursor: next < snapshot.keys.length ? `${snapshot.id}-${next}` : undefined }
+  }
+}
+
+function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
+  const channels = new Map<string, Set<(message: string) => void>>()
+  return {
+    async publish(channel, message) {
+      for (const listener of channels.get(channel) ?? []) listener(message)
+    },
+    async subscribe(channel, listener) {
+      // One function may subscribe twice, and ends one of the two.
+      const own = (message: string) => listener(message)
+      const listeners = channels.get(channel) ?? new Set()
+      channels.set(channel, listeners.add(own))
+      return async () => {
+        listeners.delete(own)
+        if (listeners.size === 0 && channels.get(channel) === listeners) channels.delete(channel)
+      }
+    },
+  }
+}
+
+/** `now` gives milliseconds that only grow, from any point on but 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
   const sessions = new Shelf<Session>({ max, ttl, maxBytes, sizeOf, now })
@@ -60,37 +121,39 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     sizeOf: sizeOfLink,
     now,
   })
-  const firsts = new Shelf<FirstAnswer[]>({ max, ttl, maxBytes: max, sizeOf: () => 1, now })
+  const maxValues = Math.max(max, LEAST_VALUES)
+  // Each of them is small, and bounded by whoever writes it.
+  const values = new Shelf<unknown>({ max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now })
+  const nameOf = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
   return {
-    update(key, change) {
+    async update(key, change) {
       const known = sessions.get(key)
       const { session, result } = change(known?.value)
       sessions.put(key, session, known)
       return result
     },
-    get: (key) => sessions.get(key)?.value,
-    link(tenant, response, link) {
+    get: async (key) => sessions.get(key)?.value,
+    list: createList(sessions, now),
+    async link(tenant, response, link) {
       const name = sessionKey(tenant, response)
       links.put(name, link, links.get(name))
     },
-    linked: (tenant, response) => links.get(sessionKey(tenant, response))?.value,
-    keepFirst(key, first) {
-      const known = firsts.get(key)
-      if (!known) {
-        firsts.put(key, [first], undefined)
-        return
-      }
-      known.value.push(first)
-      if (known.value.length > MAX_FIRSTS) known.value.shift()
+    linked: async (tenant, response) => links.get(sessionKey(tenant, response))?.value,
+    value: async <Value>({ name, empty }: ValueKind<Value>, key: SessionKey) =>
+      (values.peek(nameOf(name, key)) ?? empty) as Value,
+    async updateValue<Value, Result>(
+      kind: ValueKind<Value>,
+      key: SessionKey,
+      change: ValueChange<Value, Result>,
+    ) {
+      const name = nameOf(kind.name, key)
+      const known = values.get(name)
+      const { value, result } = change((known?.value ?? kind.empty) as Value)
+      if (value === undefined) values.delete(name)
+      else values.put(name, value, known, kind.ttl)
+      return result
     },
-    takeFirst(key) {
-      const known = firsts.get(key)?.value
-      const first = known?.pop()
-      if (known?.length === 0) firsts.delete(key)
-      return first
-    },
-    get size() {
-      return sessions.size
-    },
+    ...createChannels(),
+    health: async () => ({ sessions: sessions.size }),
   }
 }

@@ -69,8 +69,18 @@ export class Shelf<V> {
     return kept
   }
 
-  /** `known`: what is there under this name. */
-  put(name: SessionKey, value: V, known: Kept<V> | undefined): void {
+  /** What is there, without a use of it. */
+  peek(name: SessionKey): V | undefined {
+    return this.#kept.peek(name, FRESH)?.value
+  }
+
+  /** All names, the most recently used first; what has expired may be among them. */
+  keys(): SessionKey[] {
+    return [...this.#kept.keys()]
+  }
+
+  /** `known`: what is there under this name. `ttl`: milliseconds, where it is another than that of the shelf. */
+  put(name: SessionKey, value: V, known: Kept<V> | undefined, ttl?: number): void {
     const bytes = this.#sizeOf(value)
     if (known && Math.abs(bytes - known.bytes) <= SLACK) {
       known.value = value
@@ -81,7 +91,7 @@ export class Shelf<V> {
       return
     }
     const holder = known?.holder ?? this.#holders.holderOf(tenantOfKey(name))
-    this.#kept.set(name, { value, bytes, holder })
+    this.#kept.set(name, { value, bytes, holder }, ttl === undefined ? undefined : { ttl })
     this.#holders.put(holder, name, bytes - (known?.bytes ?? 0))
     this.#makeRoom()
   }

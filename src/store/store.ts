@@ -1,5 +1,9 @@
-/** Where sessions are remembered between requests. */
-import type { FirstAnswer, Session } from '../core/session.ts'
+/**
+ * Where sessions are remembered between requests, and what several processes share. Every method may take a round trip and
+ * rejects where it can't be done. A store in memory makes each change before the call returns, so that whoever calls
+ * next sees it.
+ */
+import type { Session } from '../core/session.ts'
 
 /** The name that something is kept under for one tenant: made once, as a name that was looked up is found faster again. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }
@@ -11,6 +15,9 @@ export type SessionKey = string & { readonly __brand: 'SessionKey' }
 export function sessionKey(tenant: string, id: string): SessionKey {
   return `${tenant}:${id}` as SessionKey
 }
+
+/** The tenant of values that all tenants share. */
+export const SHARED = ''
 
 /** The tenant in a key: a hash, in which no colon stands. */
 export function tenantOfKey(key: SessionKey): string {
@@ -31,34 +38,75 @@ export interface Link {
   readonly as?: string
 }
 
-/** What is there at once where it can be: memory has nothing to wait for, and a promise would have everybody wait. */
-export type Soon<T> = T | Promise<T>
-
-/** Goes on with something as soon as it is there. */
-export function after<T, U>(value: Soon<T>, next: (value: T) => Soon<U>): Soon<U> {
-  return value instanceof Promise ? value.then(next) : next(value)
+/** A kind of small values, a few kilobytes of plain JSON at most: whoever writes one bounds it. */
+export interface ValueKind<Value> {
+  /** One word, different from those of all other kinds. */
+  readonly name: string
+  /** Milliseconds from the last change until a value is forgotten; unset: as long as an unused session is kept. */
+  readonly ttl?: number
+  /** Stands for a value that was never written, or was forgotten. */
+  readonly empty: Value
 }
 
-/** What can't be done is thrown, or rejects. */
-export interface Store {
-  /**
-   * Replaces a session by what `change` makes of it and returns what `change` adds. `change` is pure: a store that
-   * several processes share may run it again after losing a race.
-   */
-  update<T>(
-    key: SessionKey,
-    change: (session: Session | undefined) => { session: Session; result: T },
-  ): Soon<T>
-  /** A session as it is; `undefined` where none is known under that key, or not any more. */
-  get(key: SessionKey): Soon<Session | undefined>
-  /** Remembers which session a response belongs to. */
-  link(tenant: string, response: string, link: Link): Soon<void>
-  /** The session that a response belongs to; `undefined` where that is not known, or not any more. */
-  linked(tenant: string, response: string): Soon<Link | undefined>
-  /** Keeps the first answer of a conversation that has no name yet, under a key made of what was asked. */
-  keepFirst(key: SessionKey, first: FirstAnswer): Soon<void>
-  /** Takes the newest one out that was kept there: of several conversations that began alike, any will do. */
-  takeFirst(key: SessionKey): Soon<FirstAnswer | undefined>
+/** Makes a session out of the one that is known. Pure: a store runs it again where another process was faster. */
+export type SessionChange<Result> = (session: Session | undefined) => {
+  readonly session: Session
+  readonly result: Result
+}
+
+/** Makes a value out of the one that is known; `undefined` removes it. Pure: a store may run it again. */
+export type ValueChange<Value, Result> = (value: Value) => {
+  readonly value: Value | undefined
+  readonly result: Result
+}
+
+/** A session in a list. */
+export interface ListedSession {
+  readonly key: SessionKey
+  readonly session: Session
+}
+
+export interface SessionPage {
+  readonly sessions: readonly ListedSession[]
+  /** Asks for the next page; `undefined` on the last one. */
+  readonly cursor: string | undefined
+}
+
+export interface StoreHealth {
   /** Sessions held now. */
-  readonly size: number
+  readonly sessions: number
+}
+
+/** Milliseconds for which the pages of one list belong together. */
+export const SNAPSHOT_MS = 30_000
+
+export interface Store {
+  /** Replaces a session by what `change` makes of it; returns what `change` adds. A change that throws changes nothing. */
+  update<Result>(key: SessionKey, change: SessionChange<Result>): Promise<Result>
+  /** A session as it is; `undefined` where none is known under that key, or not any more. */
+  get(key: SessionKey): Promise<Session | undefined>
+  /**
+   * A page of at most `limit` sessions, in no particular order. All pages come from one snapshot of which sessions there
+   * are, each of them once, as it is now; one that is gone since is left out. A cursor is good for SNAPSHOT_MS at least;
+   * `undefined`: it is not good any more.
+   */
+  list(limit: number, cursor?: string): Promise<SessionPage | undefined>
+  /** Remembers which session a response belongs to. */
+  link(tenant: string, response: string, link: Link): Promise<void>
+  /** The session that a response belongs to; `undefined` where that is not known, or not any more. */
+  linked(tenant: string, response: string): Promise<Link | undefined>
+  /** A small value; `kind.empty` where there is none. */
+  value<Value>(kind: ValueKind<Value>, key: SessionKey): Promise<Value>
+  /** Replaces a small value by what `change` makes of it; returns what `change` adds. */
+  updateValue<Value, Result>(
+    kind: ValueKind<Value>,
+    key: SessionKey,
+    change: ValueChange<Value, Result>,
+  ): Promise<Result>
+  /** Gives a message to all that subscribe to the channel now, in whichever process; nobody gets it later. */
+  publish(channel: string, message: string): Promise<void>
+  /** Calls `listener`, which must not throw, with every message of the channel; returns the way to end that. */
+  subscribe(channel: string, listener: (message: string) => void): Promise<() => Promise<void>>
+  /** What the store says of itself. Rejects where it can't be reached. */
+  health(): Promise<StoreHealth>
 }

@@ -6,6 +6,7 @@ import {
   effectiveContext,
   type KnownWindow,
   learn,
+  NO_WINDOW,
   type Reduction,
   reduce,
   STANDARD_TIER,
@@ -23,9 +24,9 @@ const overflow: fc.Arbitrary<Overflow> = fc.oneof(
   fc.constant<Overflow>({ recovery: 'tier_downgrade' }),
   fc.constant<Overflow>({ recovery: 'unknown_overflow' }),
 )
-const known: fc.Arbitrary<KnownWindow | undefined> = fc.option(
-  fc.record({ declared: tokens, learned: tokens }, { requiredKeys: [] }),
-  { nil: undefined },
+const known: fc.Arbitrary<KnownWindow> = fc.record(
+  { declared: tokens, learned: tokens },
+  { requiredKeys: [] },
 )
 const of = { upstream: 'openai', model: 'm' }
 const other = { upstream: 'openai', model: 'other' }
@@ -38,7 +39,7 @@ describe('the base context', () => {
       source: 'provider',
     })
     expect(baseContext(undefined, {}, 2_000)).toEqual({ tokens: 2_000, source: 'catalogue' })
-    expect(baseContext(undefined, undefined, undefined)).toEqual({ tokens: undefined, source: 'unknown' })
+    expect(baseContext(undefined, NO_WINDOW, undefined)).toEqual({ tokens: undefined, source: 'unknown' })
   })
 
   it('changes by no overflow that states no limit', () => {
@@ -70,16 +71,16 @@ describe('the base context', () => {
   it('forgets a learned limit by any larger success, and by no smaller one', () => {
     fc.assert(
       fc.property(tokens, tokens, (limit, prompt) => {
-        const learned = learn(undefined, { recovery: 'shrink_context', limit })
-        expect(succeed(learned, prompt)?.learned).toBe(prompt > limit ? undefined : limit)
+        const learned = learn(NO_WINDOW, { recovery: 'shrink_context', limit })
+        expect(succeed(learned, prompt).learned).toBe(prompt > limit ? undefined : limit)
       }),
     )
   })
 
   it('takes no absurd window from anybody', () => {
     for (const limit of [0, 1, -5, 1.5, Number.NaN, 1e12]) {
-      expect(learn(undefined, { recovery: 'shrink_context', limit })).toBeUndefined()
-      expect(declare(undefined, limit)).toEqual({})
+      expect(learn(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)
+      expect(declare(NO_WINDOW, limit)).toBe(NO_WINDOW)
     }
   })
 })
@@ -106,7 +107,7 @@ describe('the effective context', () => {
       tokens: STANDARD_TIER,
       reason: 'tier',
     })
-    expect(learn(undefined, { recovery: 'tier_downgrade' })).toBeUndefined()
+    expect(learn(NO_WINDOW, { recovery: 'tier_downgrade' })).toBe(NO_WINDOW)
   })
 
   it('is never more than the base, whatever is refused', () => {

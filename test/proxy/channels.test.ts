@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { createMemoryStore } from '../../src/store/memory.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { type ChatBody, runaway, type Script } from '../support/provider.ts'
@@ -104,6 +105,18 @@ describe.each([false, true])('a provider with rules of its own, streamed: %s', (
     expect(refusedSoFar()).toBe(1)
     await runAgent(url, START, { stream, body: { model: 'another' } })
     expect(refusedSoFar()).toBe(2)
+  })
+
+  it('is not asked by a refused channel by another process with the same store', async () => {
+    const rule = RULES['mistral'] as Rule
+    const config = { budget: { ...budget, channel: 'user' } }
+    const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
+    const first = await startBoth(ruled(rule), config, { store })
+    await runAgent(first.url, START, { stream })
+    const second = await startBoth(ruled(rule), config, { store })
+    await runAgent(second.url, [...START, { role: 'user', content: 'Again.' }], { stream })
+    const refused = second.provider.requests.filter(({ json }) => rule(json) !== undefined)
+    expect(refused).toEqual([])
   })
 
   it('is stopped through the first channel it takes when the limit is the first thing that is said', async () => {

@@ -2,25 +2,12 @@
 import { describe, expect, it } from 'vitest'
 import { NO_CONTEXTS } from '../../src/core/context.ts'
 import type { Session, Thread } from '../../src/core/session.ts'
-import { createMemoryStore } from '../../src/store/memory.ts'
-import type { Store } from '../../src/store/store.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import type { ChatMessage } from '../support/provider.ts'
+import { racing, spoilingStore } from '../support/stores.ts'
 
 const SESSION = { headers: { 'x-governor-session': 'one' } }
-
-/** A store whose sessions come back with something in them that no guard can read. */
-function spoiling(spoil: (session: Session) => Session): Store {
-  const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
-  return {
-    ...store,
-    update: (key, change) => store.update(key, (session) => change(session && spoil(session))),
-    get size() {
-      return store.size
-    },
-  }
-}
 
 const faults = (guard: string) => expect.objectContaining({ kind: 'failed_open', reason: 'fault', guard })
 
@@ -35,7 +22,7 @@ describe('a fault in the loop guard', () => {
     const { url, events, logs } = await startBoth(
       ({ json }) => (json.tool_choice === 'none' ? { text: 'All I know.' } : sameCall()),
       { budget: { max_iterations: 4 } },
-      { store: spoiling(spoil) },
+      { store: spoilingStore(spoil) },
     )
     const { messages } = await runAgent(url, START, { ...SESSION, max: 2 })
     const compacted = [...START, ...messages.slice(-2)]
@@ -60,7 +47,7 @@ describe('a fault in the loop guard', () => {
         return sameCall()
       },
       {},
-      { store: spoiling((session) => (requests === 2 ? spoil(session) : session)) },
+      { store: spoilingStore((session) => (requests === 2 ? spoil(session) : session)) },
     )
     const { steps } = await runAgent(url, START, { ...SESSION, max: 5 })
     expect(steps.map(({ headers }) => headers.get('x-governor-loop')).at(-1)).toBe('repetition;count=3')
@@ -68,10 +55,22 @@ describe('a fault in the loop guard', () => {
   })
 })
 
+it('a fault in the loop guard counts once for each request, though the store makes every change again after a lost race', async () => {
+  const spoil = (session: Session) => ({
+    ...session,
+    threads: session.threads.map((thread) =>
+      thread.guarded ? { ...thread, guarded: Object.assign({}, thread.guarded, { known: null }) } : thread,
+    ),
+  })
+  const { url, events } = await startBoth(sameCall, {}, { store: racing(spoilingStore(spoil)) })
+  await runAgent(url, START, { ...SESSION, max: 2 })
+  expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([faults('loop_guard')])
+})
+
 describe('a fault in the budget', () => {
   it('leaves the loop guard judging, and is counted as that guard’s', async () => {
     const reductions = Object.assign([], { find: null })
-    const store = spoiling((session) => ({ ...session, contexts: { ...NO_CONTEXTS, reductions } }))
+    const store = spoilingStore((session) => ({ ...session, contexts: { ...NO_CONTEXTS, reductions } }))
     const { url, events } = await startBoth(sameCall, {}, { store })
     const { steps } = await runAgent(url, START, { ...SESSION, max: 4 })
     expect(steps.map(({ headers }) => headers.get('x-governor-loop')).at(-1)).toBe('repetition;count=3')

@@ -3,6 +3,7 @@ import Anthropic from '@anthropic-ai/sdk'
 import OpenAI, { APIError, BadRequestError } from 'openai'
 import { describe, expect, it } from 'vitest'
 import { checkConfig } from '../../src/config/load.ts'
+import { createMemoryStore } from '../../src/store/memory.ts'
 import { TOOLS } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Answer, serve } from '../support/provider.ts'
@@ -417,6 +418,14 @@ describe('what is known of contexts', () => {
     expect(await (await fetch(`${url}/v1/models`)).text()).toBe(list)
     expect(await contextOf(await ask(url))).toEqual({ base: 16_384, effective: 16_384, source: 'provider' })
     await provider.close()
+  })
+
+  it('is known to another process with the same store as soon as one has learned it', async () => {
+    const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
+    const learns = await startBoth(() => ({ status: 400, body: TOO_LONG }), {}, { store })
+    expect(await contextOf(await ask(learns.url))).toMatchObject({ base: 8192, source: 'provider' })
+    const knows = await startBoth(() => COMPRESS, {}, { store })
+    expect(await contextOf(await ask(knows.url))).toMatchObject({ base: 8192, source: 'provider' })
   })
 
   it('forgets a learned limit when a larger prompt is taken', async () => {

@@ -1,33 +1,14 @@
 import { describe, expect, it } from 'vitest'
-import { createMemoryStore } from '../../src/store/memory.ts'
-import type { Store } from '../../src/store/store.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
-
-/** A store that fails as often as `fails` says. */
-function failing(fails: (call: number) => boolean): Store {
-  const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
-  let calls = 0
-  const lose = () => Promise.reject(new Error('the store is down'))
-  return {
-    update: (key, change) => (fails(++calls) ? lose() : store.update(key, change)),
-    get: (key) => (fails(++calls) ? lose() : store.get(key)),
-    link: (...link) => (fails(++calls) ? lose() : store.link(...link)),
-    keepFirst: (...first) => (fails(++calls) ? lose() : store.keepFirst(...first)),
-    takeFirst: (...name) => (fails(++calls) ? lose() : store.takeFirst(...name)),
-    linked: (...name) => (fails(++calls) ? lose() : store.linked(...name)),
-    get size() {
-      return store.size
-    },
-  }
-}
+import { failingStore } from '../support/stores.ts'
 
 const config = { budget: { max_iterations: 4 } }
 
 describe.each([false, true])('a store that fails, streamed: %s', (stream) => {
   it('costs no request, and the transcript goes on telling: the run is stopped all the same', async () => {
-    const { url, events } = await startBoth(runaway(), config, { store: failing(() => true) })
+    const { url, events } = await startBoth(runaway(), config, { store: failingStore(() => true) })
     const { steps, messages } = await runAgent(url, START, { stream })
     expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
       '1/4',
@@ -47,7 +28,9 @@ describe.each([false, true])('a store that fails, streamed: %s', (stream) => {
 
   it('now and then loses nothing that the transcript shows', async () => {
     for (const every of [2, 3]) {
-      const { url } = await startBoth(runaway(), config, { store: failing((call) => call % every === 0) })
+      const { url } = await startBoth(runaway(), config, {
+        store: failingStore((call) => call % every === 0),
+      })
       const { steps } = await runAgent(url, START, { stream })
       expect(steps).toHaveLength(5)
       expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations' })

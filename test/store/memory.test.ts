@@ -4,7 +4,8 @@ import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Run, type Session } from '../../src/core/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { createMemoryStore, type MemoryLimits } from '../../src/store/memory.ts'
-import { type SessionKey, type Store, sessionKey } from '../../src/store/store.ts'
+import { type SessionKey, type Store, sessionKey, type ValueKind } from '../../src/store/store.ts'
+import { CONTRACT_TTL, describeStore } from './contract.ts'
 
 const LIMITS: MemoryLimits = { maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 }
 const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
@@ -24,6 +25,8 @@ function sessionAt(iteration: number, text = ''): Session {
   return { threads: [{ name: '', system: hashOf(''), humans: [], humanCount: 0, ancestry: [], run }] }
 }
 
+const sizeOf = async (store: Store) => (await store.health()).sessions
+
 const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
 
 /** Counts one more; returns the new count, so 1 where the session was unknown. */
@@ -33,54 +36,31 @@ const count = (store: Store, name: SessionKey, text = '') =>
     return { session: next, result: iterationOf(next) }
   })
 
-describe('an update', () => {
-  it('is given what the last one left and returns what it says', async () => {
-    const store = createMemoryStore(LIMITS)
-    const before: (Session | undefined)[] = []
-    for (const iteration of [1, 2]) {
-      const result = await store.update(key('a'), (session) => {
-        before.push(session)
-        return { session: sessionAt(iteration), result: `result ${iteration}` }
-      })
-      expect(result).toBe(`result ${iteration}`)
-    }
-    expect(before).toEqual([undefined, sessionAt(1)])
-    expect(store.size).toBe(1)
-  })
-
-  it('loses no other one of the same session, however many run at once', async () => {
-    const store = createMemoryStore(LIMITS)
-    const results = await Promise.all(Array.from({ length: 50 }, () => count(store, key('a'))))
-    expect(results.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 50 }, (_, at) => at + 1))
-  })
-
-  it('of one tenant or session is not seen by another', async () => {
-    const store = createMemoryStore(LIMITS)
-    await count(store, key('a', 'me'))
-    expect(await count(store, key('a', 'you'))).toBe(1)
-    expect(await count(store, key('b', 'me'))).toBe(1)
-    expect(await count(store, key('a', 'me'))).toBe(2)
-    expect(store.size).toBe(3)
-  })
-
-  it('that throws leaves the session as it was', async () => {
-    const store = createMemoryStore(LIMITS)
-    await count(store, key('a'))
-    const fault = new Error('fault')
-    const fails = async () =>
-      store.update(key('a'), () => {
-        throw fault
-      })
-    await expect(fails()).rejects.toBe(fault)
-    expect(await count(store, key('a'))).toBe(2)
-  })
+describeStore('the memory store', () => {
+  let now = 1
+  const store = createMemoryStore({ ...LIMITS, ttl: CONTRACT_TTL }, () => now)
+  return {
+    store,
+    pass: (ms) => {
+      now += ms
+    },
+  }
 })
 
 describe('the memory', () => {
+  it('makes each change before the call returns, so that whoever calls next sees it', async () => {
+    const store = createMemoryStore(LIMITS)
+    const link = { id: 's1', session: 'mine' }
+    const changes = [count(store, key('a')), store.link('me', 'resp_1', link)]
+    expect(iterationOf(await store.get(key('a')))).toBe(1)
+    expect(await store.linked('me', 'resp_1')).toEqual(link)
+    await Promise.all(changes)
+  })
+
   it('holds so many sessions and forgets the least recently used first', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 3 })
     for (const id of ['a', 'b', 'c', 'a', 'd']) await count(store, key(id))
-    expect(store.size).toBe(3)
+    expect(await sizeOf(store)).toBe(3)
     expect(await count(store, key('a'))).toBe(3)
     expect(await count(store, key('b'))).toBe(1)
   })
@@ -89,7 +69,7 @@ describe('the memory', () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 50_000 })
     const text = 'x'.repeat(10_000)
     for (let at = 0; at < 10; at++) await count(store, key(`session ${at}`), text)
-    expect(store.size).toBe(2)
+    expect(await sizeOf(store)).toBe(2)
     expect(await count(store, key('session 9'))).toBe(2)
     expect(await count(store, key('session 0'))).toBe(1)
   })
@@ -97,7 +77,7 @@ describe('the memory', () => {
   it('does not keep a session that alone is larger than all may be', async () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 10_000 })
     expect(await count(store, key('a'), 'x'.repeat(10_000))).toBe(1)
-    expect(store.size).toBe(0)
+    expect(await sizeOf(store)).toBe(0)
   })
 
   it('can hold an empty session', async () => {
@@ -128,7 +108,7 @@ describe('a full memory', () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 10 })
     await count(store, key('small', 'a'))
     for (let at = 0; at < 30; at++) await count(store, key(`s${at}`, 'b'))
-    expect(store.size).toBe(10)
+    expect(await sizeOf(store)).toBe(10)
     expect(await remembers(store, key('small', 'a'))).toBe(true)
     expect(await remembers(store, key('s29', 'b'))).toBe(true)
     expect(await remembers(store, key('s20', 'b'))).toBe(false)
@@ -160,7 +140,7 @@ describe('a full memory', () => {
       fc.asyncProperty(fc.array(use, { maxLength: 120 }), async (uses) => {
         const store = createMemoryStore({ ...LIMITS, maxSessions: 8 })
         for (const { tenant, id } of uses) await count(store, key(String(id), tenant))
-        expect(store.size).toBeLessThanOrEqual(8)
+        expect(await sizeOf(store)).toBeLessThanOrEqual(8)
         for (const tenant of ['a', 'b', 'c', 'd']) {
           const used = uses.filter((one) => one.tenant === tenant).map(({ id }) => id)
           const newest = [...new Set(used.toReversed())].slice(0, 2)
@@ -174,14 +154,6 @@ describe('a full memory', () => {
 
 describe('a link', () => {
   const link = { id: 's1', session: 'mine' }
-
-  it('leads from a response to its session, for its own tenant alone', async () => {
-    const store = createMemoryStore(LIMITS)
-    await store.link('me', 'resp_1', link)
-    expect(await store.linked('me', 'resp_1')).toEqual(link)
-    expect(await store.linked('you', 'resp_1')).toBeUndefined()
-    expect(await store.linked('me', 'resp_2')).toBeUndefined()
-  })
 
   it('is forgotten when there are too many', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 2 })
@@ -199,23 +171,12 @@ describe('a link', () => {
   })
 })
 
-describe('a first answer', () => {
-  const first = (askedAt: number) => ({ askedAt, usage: { input: 1, output: 1, estimated: false } })
-
-  it('is kept until it is taken, the newest first, and is no session', async () => {
-    const store = createMemoryStore(LIMITS)
-    for (const at of [1, 2, 3]) await store.keepFirst(key('asked'), first(at))
-    expect(store.size).toBe(0)
-    const taken = await Promise.all([1, 2, 3, 4].map(() => store.takeFirst(key('asked'))))
-    expect(taken.map((one) => one?.askedAt)).toEqual([3, 2, 1, undefined])
-    expect(await store.takeFirst(key('asked', 'you'))).toBeUndefined()
-  })
-
-  it('is one of so many that began alike', async () => {
-    const store = createMemoryStore(LIMITS)
-    for (let at = 0; at < 1_000; at++) await store.keepFirst(key('asked'), first(at))
-    let count = 0
-    while (await store.takeFirst(key('asked'))) count++
-    expect(count).toBe(64)
-  })
+it('keeps the small values that were changed last', async () => {
+  const store = createMemoryStore({ ...LIMITS, maxSessions: 1 })
+  const kind: ValueKind<{ readonly at?: number }> = { name: 'at', empty: {} }
+  const write = (at: number) =>
+    store.updateValue(kind, key(String(at)), () => ({ value: { at }, result: undefined }))
+  for (let at = 0; at < 3_000; at++) await write(at)
+  expect(await store.value(kind, key('0'))).toBe(kind.empty)
+  expect(await store.value(kind, key('2999'))).toEqual({ at: 2_999 })
 })

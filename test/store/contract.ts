@@ -1,0 +1,276 @@
+/** What every store must do, whatever it keeps things in. */
+import { describe, expect, it } from 'vitest'
+import { hashOf } from '../../src/core/hash.ts'
+import { NEW_SESSION, type Session } from '../../src/core/session.ts'
+import {
+  type ListedSession,
+  SHARED,
+  SNAPSHOT_MS,
+  type Store,
+  sessionKey,
+  type ValueKind,
+} from '../../src/store/store.ts'
+
+/** A store under test, and its clock. */
+export interface StoreUnderTest {
+  readonly store: Store
+  /** Lets so many milliseconds pass for the store. */
+  readonly pass: (ms: number) => void | Promise<void>
+}
+
+/** Milliseconds for which a store under test keeps a session that is not used. */
+export const CONTRACT_TTL = 3_600_000
+
+const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
+
+/** A session that has begun so many threads. */
+function sessionOf(threads: number): Session {
+  return { ...NEW_SESSION, forgotten: Array.from({ length: threads }, (_, at) => hashOf(String(at))) }
+}
+
+const countOf = (session: Session | undefined) => session?.forgotten?.length ?? 0
+
+/** Counts one more in a session; returns how many there were before. */
+const count = (store: Store, id: string, tenant = 'me') =>
+  store.update(key(id, tenant), (session) => ({
+    session: sessionOf(countOf(session) + 1),
+    result: countOf(session),
+  }))
+
+const NUMBERS: ValueKind<readonly number[]> = { name: 'numbers', ttl: 1_000, empty: [] }
+const LASTING: ValueKind<readonly number[]> = { name: 'lasting', empty: [] }
+
+const add = (store: Store, kind: ValueKind<readonly number[]>, name: string, number: number) =>
+  store.updateValue(kind, key(name, SHARED), (known) => ({
+    value: [...known, number],
+    result: known.length,
+  }))
+
+async function listAll(store: Store, limit: number): Promise<ListedSession[]> {
+  const all: ListedSession[] = []
+  let cursor: string | undefined
+  do {
+    const page = await store.list(limit, cursor)
+    expect(page?.sessions.length).toBeLessThanOrEqual(limit)
+    all.push(...(page?.sessions ?? []))
+    cursor = page?.cursor
+  } while (cursor !== undefined)
+  return all
+}
+
+/** Defines the tests of one store. `open` gives an empty one that keeps unused sessions for CONTRACT_TTL. */
+export function describeStore(name: string, open: () => StoreUnderTest | Promise<StoreUnderTest>): void {
+  describe(`${name} keeps sessions`, () => {
+    it('gives an update what the last one left, and returns what the change adds', async () => {
+      const { store } = await open()
+      const known: (Session | undefined)[] = []
+      for (const number of [1, 2]) {
+        const result = await store.update(key('a'), (session) => {
+          known.push(session)
+          return { session: sessionOf(number), result: `result ${number}` }
+        })
+        expect(result).toBe(`result ${number}`)
+      }
+      expect(known).toEqual([undefined, sessionOf(1)])
+      expect(await store.get(key('a'))).toEqual(sessionOf(2))
+    })
+
+    it('loses no update of a session, however many run at once', async () => {
+      const { store } = await open()
+      const before = await Promise.all(Array.from({ length: 50 }, () => count(store, 'a')))
+      expect(before.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 50 }, (_, at) => at))
+    })
+
+    it('shows no tenant the sessions of another', async () => {
+      const { store } = await open()
+      await count(store, 'a', 'me')
+      expect(await store.get(key('a', 'you'))).toBeUndefined()
+      expect(await count(store, 'a', 'you')).toBe(0)
+      expect(await count(store, 'b', 'me')).toBe(0)
+      expect(await count(store, 'a', 'me')).toBe(1)
+    })
+
+    it('leaves a session as it was where the change throws, and rejects with the same error', async () => {
+      const { store } = await open()
+      await count(store, 'a')
+      const fault = new Error('fault')
+      const update = store.update(key('a'), () => {
+        throw fault
+      })
+      await expect(update).rejects.toBe(fault)
+      expect(await count(store, 'a')).toBe(1)
+    })
+
+    it('forgets a session that is not used for its time to live, and not before', async () => {
+      const { store, pass } = await open()
+      await count(store, 'a')
+      await pass(CONTRACT_TTL - 1_000)
+      expect(await count(store, 'a')).toBe(1)
+      await pass(CONTRACT_TTL - 1_000)
+      expect(countOf(await store.get(key('a')))).toBe(2)
+      await pass(CONTRACT_TTL + 1_000)
+      expect(await store.get(key('a'))).toBeUndefined()
+      expect(await count(store, 'a')).toBe(0)
+    })
+
+    it('says how many sessions there are', async () => {
+      const { store } = await open()
+      for (const id of ['a', 'b', 'a']) await count(store, id)
+      expect(await store.health()).toEqual({ sessions: 2 })
+    })
+  })
+
+  describe(`${name} lists sessions`, () => {
+    it('in pages that hold each session once, as it is now', async () => {
+      const { store } = await open()
+      const ids = Array.from({ length: 7 }, (_, at) => `session-${at}`)
+      for (const id of ids) await count(store, id)
+      for (const limit of [1, 3, 7, 100]) {
+        const all = await listAll(store, limit)
+        expect(all.map((one) => one.key).toSorted()).toEqual(ids.map((id) => key(id)))
+      }
+      await count(store, 'session-3')
+      const changed = (await listAll(store, 3)).find((one) => one.key === key('session-3'))
+      expect(countOf(changed?.session)).toBe(2)
+    })
+
+    it('as of one moment: sessions that begin or are used between two pages change no page', async () => {
+      const { store } = await open()
+      for (const id of ['a', 'b', 'c', 'd']) await count(store, id)
+      const first = await store.list(2)
+      for (const id of ['new', 'a', 'd', 'b']) await count(store, id)
+      const second = await store.list(2, first?.cursor)
+      const listed = [...(first?.sessions ?? []), ...(second?.sessions ?? [])].map((one) => one.key)
+      expect(listed.toSorted()).toEqual(['a', 'b', 'c', 'd'].map((id) => key(id)))
+      expect(second?.cursor).toBeUndefined()
+    })
+
+    it('anew after half a minute, and knows an old or foreign cursor no more', async () => {
+      const { store, pass } = await open()
+      for (const id of ['a', 'b']) await count(store, id)
+      const first = await store.list(1)
+      await count(store, 'c')
+      await pass(SNAPSHOT_MS + 1)
+      expect(await listAll(store, 10)).toHaveLength(3)
+      await pass(10 * SNAPSHOT_MS)
+      for (const cursor of [first?.cursor ?? '', 'x', '', '7-0'])
+        expect(await store.list(1, cursor)).toBeUndefined()
+    })
+
+    it('where there are none, in one empty page', async () => {
+      const { store } = await open()
+      expect(await store.list(10)).toEqual({ sessions: [], cursor: undefined })
+    })
+  })
+
+  describe(`${name} links responses to sessions`, () => {
+    const link = { id: 's1', session: 'mine', owed: ['{}'], begun: sessionOf(1) }
+
+    it('for their own tenant alone', async () => {
+      const { store } = await open()
+      await store.link('me', 'resp_1', link)
+      expect(await store.linked('me', 'resp_1')).toEqual(link)
+      expect(await store.linked('you', 'resp_1')).toBeUndefined()
+      expect(await store.linked('me', 'resp_2')).toBeUndefined()
+    })
+
+    it('so that a later link of a response takes the place of the one before', async () => {
+      const { store } = await open()
+      await store.link('me', 'resp_1', link)
+      await store.link('me', 'resp_1', { id: 's1', session: 'mine', as: 'resp_2' })
+      expect(await store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine', as: 'resp_2' })
+    })
+  })
+
+  describe(`${name} keeps small values`, () => {
+    it('by kind and name, and gives the empty one where there is none', async () => {
+      const { store } = await open()
+      expect(await store.value(NUMBERS, key('a', SHARED))).toBe(NUMBERS.empty)
+      expect(await add(store, NUMBERS, 'a', 1)).toBe(0)
+      expect(await add(store, NUMBERS, 'a', 2)).toBe(1)
+      expect(await store.value(NUMBERS, key('a', SHARED))).toEqual([1, 2])
+      expect(await store.value(LASTING, key('a', SHARED))).toEqual([])
+      expect(await store.value(NUMBERS, key('b', SHARED))).toEqual([])
+      expect(await store.value(NUMBERS, key('a', 'me'))).toEqual([])
+      expect(await store.health()).toEqual({ sessions: 0 })
+    })
+
+    it('and loses no update of one, however many run at once', async () => {
+      const { store } = await open()
+      await Promise.all(Array.from({ length: 50 }, (_, at) => add(store, NUMBERS, 'a', at)))
+      expect(await store.value(NUMBERS, key('a', SHARED))).toHaveLength(50)
+    })
+
+    it('until a change removes one', async () => {
+      const { store } = await open()
+      await add(store, NUMBERS, 'a', 1)
+      const taken = await store.updateValue(NUMBERS, key('a', SHARED), (known) => ({
+        value: undefined,
+        result: known,
+      }))
+      expect(taken).toEqual([1])
+      expect(await store.value(NUMBERS, key('a', SHARED))).toBe(NUMBERS.empty)
+    })
+
+    it('for the time of their kind since they were changed last, however often they are read', async () => {
+      const { store, pass } = await open()
+      await add(store, NUMBERS, 'a', 1)
+      await add(store, LASTING, 'a', 1)
+      await pass(900)
+      await add(store, NUMBERS, 'a', 2)
+      await pass(900)
+      expect(await store.value(NUMBERS, key('a', SHARED))).toEqual([1, 2])
+      await pass(200)
+      expect(await store.value(NUMBERS, key('a', SHARED))).toBe(NUMBERS.empty)
+      expect(await store.value(LASTING, key('a', SHARED))).toEqual([1])
+      await pass(CONTRACT_TTL)
+      expect(await store.value(LASTING, key('a', SHARED))).toBe(LASTING.empty)
+    })
+  })
+
+  describe(`${name} passes messages on`, () => {
+    /** Subscribes, and gives what came once so many messages came. */
+    const listenTo = async (store: Store, channel: string) => {
+      const messages: string[] = []
+      let look = () => {}
+      const end = await store.subscribe(channel, (message) => {
+        messages.push(message)
+        look()
+      })
+      const until = (length: number) =>
+        new Promise<readonly string[]>((resolve) => {
+          look = () => (messages.length >= length ? resolve(messages) : undefined)
+          look()
+        })
+      return { until, end }
+    }
+
+    it('to all that subscribe to a channel, in order, and to nobody else', async () => {
+      const { store } = await open()
+      const [one, two, other] = await Promise.all(
+        ['news', 'news', 'else'].map((name) => listenTo(store, name)),
+      )
+      for (const message of ['first', 'second']) await store.publish('news', message)
+      await store.publish('else', 'last')
+      expect(await one?.until(2)).toEqual(['first', 'second'])
+      expect(await two?.until(2)).toEqual(['first', 'second'])
+      expect(await other?.until(1)).toEqual(['last'])
+    })
+
+    it('no more to a subscription that was ended, and not to one that begins later', async () => {
+      const { store } = await open()
+      const ended = await listenTo(store, 'news')
+      const still = await listenTo(store, 'news')
+      await store.publish('news', 'first')
+      expect(await ended.until(1)).toEqual(['first'])
+      await ended.end()
+      await ended.end()
+      await store.publish('news', 'second')
+      const late = await listenTo(store, 'news')
+      await store.publish('news', 'third')
+      expect(await still.until(3)).toEqual(['first', 'second', 'third'])
+      expect(await late.until(1)).toEqual(['third'])
+      expect(await ended.until(1)).toEqual(['first'])
+    })
+  })
+}

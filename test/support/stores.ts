@@ -1,0 +1,54 @@
+/** Stores in memory that do what a store of several processes may do. */
+import type { Session } from '../../src/core/session.ts'
+import { createMemoryStore } from '../../src/store/memory.ts'
+import type { Store } from '../../src/store/store.ts'
+
+const createStore = () => createMemoryStore({ maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 })
+
+/** A store in which each call fails of which `fails` says so; calls are counted from 1. */
+export function failingStore(fails: (call: number) => boolean): Store {
+  const store = createStore()
+  let calls = 0
+  const attempt = async <Result>(call: () => Promise<Result>): Promise<Result> => {
+    if (fails(++calls)) throw new Error('the store is down')
+    return call()
+  }
+  return {
+    update: (key, change) => attempt(() => store.update(key, change)),
+    get: (key) => attempt(() => store.get(key)),
+    list: (...page) => attempt(() => store.list(...page)),
+    link: (...link) => attempt(() => store.link(...link)),
+    linked: (...name) => attempt(() => store.linked(...name)),
+    value: (kind, key) => attempt(() => store.value(kind, key)),
+    updateValue: (kind, key, change) => attempt(() => store.updateValue(kind, key, change)),
+    publish: (...message) => attempt(() => store.publish(...message)),
+    subscribe: (...subscription) => attempt(() => store.subscribe(...subscription)),
+    health: () => attempt(() => store.health()),
+  }
+}
+
+/** A store whose sessions come back as `spoil` makes them. */
+export function spoilingStore(spoil: (session: Session) => Session): Store {
+  const store = createStore()
+  return {
+    ...store,
+    update: (key, change) => store.update(key, (session) => change(session && spoil(session))),
+  }
+}
+
+/** The same store, in which every change loses a race first: it is made twice, and what comes of the first time is lost. */
+export function racing(store: Store = createStore()): Store {
+  return {
+    ...store,
+    update: (key, change) =>
+      store.update(key, (session) => {
+        change(session)
+        return change(session)
+      }),
+    updateValue: (kind, key, change) =>
+      store.updateValue(kind, key, (value) => {
+        change(value)
+        return change(value)
+      }),
+  }
+}
