@@ -137,6 +137,14 @@ export function answered(session: Session, request: CountedRequest, facts: Answe
   }
 }
 
+/** The answer has begun and is known by these ids: a client may go on from it before it is over. */
+export function begun(session: Session, request: CountedRequest, ids: readonly string[]): Session {
+  return changeThread(session, request, (thread) => ({
+    ...thread,
+    responses: withNames(thread.responses, ids),
+  }))
+}
+
 /** A sending of a request's bytes was answered to the end; where not `isWhole`, the first one was not. */
 export function delivered(session: Session, request: CountedRequest, isWhole: boolean): Session {
   return changeRun(session, request, (run) => ({

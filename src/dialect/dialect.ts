@@ -207,6 +207,8 @@ export interface Dialect {
   claims(segments: readonly string[]): boolean
   /** Reads a request body; `undefined` when it is not one of this dialect. */
   read(body: Buffer): DialectRequest | undefined
+  /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */
+  responseId?(head: Buffer): string | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */
   facts(tapped: Tapped): Facts
   /** Unset where reasoning is bound to nothing. */

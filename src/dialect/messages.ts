@@ -49,6 +49,7 @@ import { previousIn } from './messages-shape.ts'
 import { openMessagesStream } from './messages-stream.ts'
 import { anthropicOverflow } from './overflow-error.ts'
 import { isObject } from './shape.ts'
+import { firstText } from './usage-text.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
@@ -342,6 +343,7 @@ export const messages: Dialect = {
   // `v1/messages/count_tokens` and `v1/messages/batches` make no answer; `threads/ID/messages` is another API.
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
+  responseId: (head) => firstText(head, 'id'),
   facts: messagesFacts,
   bound: messagesBound,
   callsNothing: messagesCallsNothing,

@@ -45,6 +45,7 @@ import {
 } from './responses-shape.ts'
 import { openResponsesStream } from './responses-stream.ts'
 import { isObject, type Json, textOf } from './shape.ts'
+import { firstText } from './usage-text.ts'
 
 const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
@@ -328,6 +329,7 @@ export const responses: Dialect = {
   name: 'responses',
   claims: (segments) => segments.at(-1) === 'responses',
   read,
+  responseId: (head) => firstText(head, 'id'),
   facts: responsesFacts,
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,

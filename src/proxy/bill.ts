@@ -49,6 +49,7 @@ class Bill implements TapTarget {
   readonly requestBytes: number
   readonly withCalls: boolean
   readonly withEnd: boolean
+  readonly withId: boolean
   readonly #context: ProxyContext
   readonly #upstream: Upstream
   readonly #judgement: Judgement
@@ -66,10 +67,15 @@ class Bill implements TapTarget {
     this.head = head
     this.requestBytes = lengthOf(call.body)
     this.withCalls = request.isKept === true
+    this.withId = request.isKept === true
     this.withEnd = remembered.hasName() || (verdict.kind === 'warn' && verdict.tier === 'warning')
     this.#context = context
     this.#upstream = upstream
     this.#judgement = judgement
+  }
+
+  begin(id: string): void {
+    this.#judgement.remembered.began(id)
   }
 
   settle(answer: Answered): void {

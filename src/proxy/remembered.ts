@@ -6,6 +6,7 @@ import {
   acknowledged,
   adoptFirst,
   answered,
+  begun,
   type CountedRequest,
   changeErrors,
   delivered,
@@ -182,6 +183,8 @@ export class Remembered {
   #isWarned = false
   /** The calls of a response to this request were judged. */
   #wasJudged = false
+  /** What was linked as the heads of responses came. */
+  #linked: readonly string[] = []
   /** Settles when the answer is remembered. */
   #settled: Promise<void> | undefined
 
@@ -204,6 +207,33 @@ export class Remembered {
   /** The provider gave an answer, which took something and may be gone on from. A store that fails loses it. */
   answered(usage: CallUsage, told: Told = {}): void {
     this.#settled = this.#takeIn(usage, told).catch(() => this.#lose())
+  }
+
+  /** The head of a response names it: from here on a client may go on from it. A store that fails does not know it. */
+  began(response: string): void {
+    const ids = this.#idsIn({ id: response })
+    this.#linked = [...this.#linked, ...ids]
+    this.#linkHead(ids).catch(() => this.#lose())
+  }
+
+  async #linkHead(ids: readonly string[]): Promise<void> {
+    const { id, sessionId } = this.#counting
+    if (id === undefined) {
+      const { emit } = this.#context
+      const { session } = count(this.#counting, undefined, this.#askedAt, emit)
+      return this.#linkUnnamed(ids, begun(session, this.#request, ids))
+    }
+    const linked = this.#link(ids, { id, session: sessionId ?? '' })
+    await this.#change((session) => begun(session, this.#request, ids))
+    await linked
+  }
+
+  /** A session that has no name yet is known by its first response, and begins when a client goes on from that. */
+  async #linkUnnamed(ids: readonly string[], session: Session, items: readonly string[] = []): Promise<void> {
+    const [first] = ids
+    if (first === undefined) return
+    const name = nameOf('response', first)
+    await this.#link([...ids, ...items], { id: name, session: name, begun: session })
   }
 
   /** Remembers what is to be sent along when the client goes on from a response. */
@@ -355,7 +385,8 @@ export class Remembered {
     await this.#change((session, tell) =>
       answered(session, this.#request, this.#factsOf(usage, told, ids, tell)),
     )
-    await this.#link(ids, { id, session: sessionId ?? '' })
+    const unlinked = ids.filter((one) => !this.#linked.includes(one))
+    await this.#link(unlinked, { id, session: sessionId ?? '' })
   }
 
   /** Ids by which the client may go on from an answer. */
@@ -384,15 +415,10 @@ export class Remembered {
     // Whether the client goes on by its id or sends it again, the second request shows.
     await keepUnclaimed(store, firstKey(this.#counting), { askedAt: this.#askedAt, usage })
     const ids = this.#idsIn(told)
-    const [first] = ids
-    if (first === undefined) return
-    // A session that has no name yet is known by its first response, and begins when a client goes on from that.
-    const began = nameOf('response', first)
     const { session } = count(this.#counting, undefined, this.#askedAt, emit)
-    const begun = answered(session, this.#request, this.#factsOf(usage, told, ids, emit))
+    const after = answered(session, this.#request, this.#factsOf(usage, told, ids, emit))
     // Clients that refer to what was said before begin with the first item of the first response.
-    const names = item === undefined ? ids : [...ids, presentable(item)]
-    await this.#link(names, { id: began, session: began, begun })
+    await this.#linkUnnamed(ids, after, item === undefined ? [] : [presentable(item)])
   }
 
   async #link(names: readonly string[], link: Link): Promise<void> {

@@ -163,6 +163,10 @@ export interface TapTarget {
   readonly withCalls?: boolean
   /** Whether it calls anything is to be told as well. */
   readonly withEnd?: boolean
+  /** Its id is to be told as soon as it is known. */
+  readonly withId?: boolean
+  /** Told the id at most once, before the client gets the bytes that state it; not for a body in a content coding. */
+  begin?(id: string): void
   /** Told once, after `end`: synchronously, but for large bodies in a content coding. */
   settle(answered: Answered): void
   /** A fault of Governor's own in reading the response, which is estimated then. */
@@ -183,6 +187,8 @@ class ResponseTap implements Tap {
   #first: Buffer | undefined
   #more: KeptChunks | undefined
   #isOver = false
+  /** Of how many bytes the id is looked for next; 0: not any more. */
+  #idWithin: number
 
   constructor(target: TapTarget) {
     const { headers } = target.head
@@ -190,6 +196,7 @@ class ResponseTap implements Tap {
     this.#coding = codingOf(headers)
     this.#streams = isEventStream(headers)
     this.#withCalls = target.withCalls === true
+    this.#idWithin = target.withId === true && this.#coding === 'identity' ? 1 : 0
   }
 
   get #tailBytes(): number {
@@ -205,6 +212,23 @@ class ResponseTap implements Tap {
       this.#more.take(chunk)
     } else {
       this.#first = chunk
+    }
+    if (this.#idWithin > 0) this.#lookForId()
+  }
+
+  /** The id stands at the beginning; where it comes in small pieces, it is looked for each time there is twice as much. */
+  #lookForId(): void {
+    const { dialect } = this.#target
+    const head = this.#more ? this.#more.head : (this.#first ?? NOTHING)
+    if (head.length < this.#idWithin) return
+    try {
+      const id = dialect.responseId?.(head)
+      const isKnown = id !== undefined || head.length >= HEAD_BYTES || !dialect.responseId
+      this.#idWithin = isKnown ? 0 : head.length * 2
+      if (id !== undefined) this.#target.begin?.(id)
+    } catch (error) {
+      this.#idWithin = 0
+      this.#target.fault(error as Error)
     }
   }
 

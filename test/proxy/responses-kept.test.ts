@@ -1,7 +1,14 @@
-import { describe, expect, it } from 'vitest'
-import { startBoth } from '../support/governor.ts'
-import type { Script } from '../support/provider.ts'
-import { callResponses, type Item, type ResponseStep, runResponses } from '../support/responses-agent.ts'
+import type { ServerResponse } from 'node:http'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { type Script, serve } from '../support/provider.ts'
+import {
+  callResponses,
+  type Item,
+  type ResponseStep,
+  runResponses,
+  TOOL,
+} from '../support/responses-agent.ts'
 
 const search = { name: 'search', arguments: { query: 'it' } }
 const iteration = ({ headers }: ResponseStep) => headers.get('x-governor-iteration')
@@ -181,6 +188,41 @@ describe.each([{ stream: false }, { stream: true }])(
 )
 
 describe('a response that could be gone on from', () => {
+  it('can be as soon as its head has come, whatever follows', async () => {
+    let first: ServerResponse | undefined
+    const provider = await serve((request, response) => {
+      request.resume()
+      const id = first ? 'resp_2' : 'resp_1'
+      const created = { type: 'response.created', response: { id, object: 'response', output: [] } }
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.write(`event: response.created\ndata: ${JSON.stringify(created)}\n\n`)
+      if (first) response.end()
+      first ??= response
+    })
+    onTestFinished(() => provider.close())
+    const { url } = await startGovernor(provider.url)
+    const ask = (body: Item) =>
+      fetch(`${url}/v1/responses`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ model: 'm', tools: [TOOL], stream: true, ...body }),
+      })
+    const begun = await ask({ input: [user('Go.')] })
+    const reader = begun.body?.getReader()
+    await reader?.read()
+    const next = await ask({ input: [user('And now?')], previous_response_id: 'resp_1' })
+    await next.text()
+    const third = await ask({
+      input: [{ type: 'function_call_output', call_id: 'c', output: '' }],
+      previous_response_id: 'resp_2',
+    })
+    await third.text()
+    expect(next.headers.get('x-governor-session')).toMatch(/^[0-9a-f]{32}$/)
+    expect(third.headers.get('x-governor-session')).toBe(next.headers.get('x-governor-session'))
+    first?.end()
+    while (!(await reader?.read())?.done);
+  })
+
   it('makes no session before somebody does', async () => {
     const { url } = await startBoth(always(search))
     const sessions = async () =>
