@@ -47,6 +47,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   'overflow/reader': ['core/overflow.ts', 'overflow/reader/'],
   catalogue: ['core/', 'catalogue/', '@pydantic/genai-prices', 'lru-cache'],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],
+  'dialect/shared': ['core/', 'json/', 'sse/', 'dialect/'],
   store: ['core/', 'store/', 'lru-cache'],
   telemetry: ['core/', 'telemetry/', 'prom-client'],
   proxy: [

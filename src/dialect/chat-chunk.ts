@@ -4,12 +4,11 @@ import { isObject, type Json } from './shape.ts'
 
 export const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
 
-/** The chunk with other deltas. */
+/** The chunk with other deltas; the very same object when it has no choice. */
 export function withDeltas(chunk: Json, change: (delta: Json) => Json): Json {
-  return {
-    ...chunk,
-    choices: choicesOf(chunk).map((choice) => ({ ...choice, delta: change(deltaOf(choice)) })),
-  }
+  const choices = choicesOf(chunk)
+  if (choices.length === 0) return chunk
+  return { ...chunk, choices: choices.map((choice) => ({ ...choice, delta: change(deltaOf(choice)) })) }
 }
 
 export function withoutRole({ role: _role, ...delta }: Json): Json {
@@ -39,7 +38,7 @@ const isNothing = (value: unknown): boolean =>
 
 /** Does a chunk that something was taken out of still say anything? */
 export function saysNothing(chunk: Json): boolean {
-  if (isObject(chunk['usage']) || finishes(chunk)) return false
+  if (chunk['error'] || isObject(chunk['usage']) || finishes(chunk)) return false
   return choicesOf(chunk).every(({ delta }) => Object.values(isObject(delta) ? delta : {}).every(isNothing))
 }
 

@@ -1,8 +1,9 @@
-/** Streamed Chat Completions responses as the last of a run: tool calls out, terminal state in. */
-import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
-import { dataFrame, dataOf, type Frame, isWhole, terminated, withData } from '../sse/frames.ts'
+/** Streamed Chat Completions responses for the stream engine. A chunk can hold text, calls and an end at the same time. */
+import { dataFrame, dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
+import { callPieces, callsIn, createAssembly } from './chat-assembly.ts'
 import {
   addedText,
+  deltaOf,
   envelopeOf,
   finishes,
   saysNothing,
@@ -10,202 +11,226 @@ import {
   withDeltas,
   withoutRole,
 } from './chat-chunk.ts'
+import { heldOf } from './chat-held.ts'
 import { choicesOf, DONE, finishWithoutCalls, isCutOff, saysFailure, withoutCalls } from './chat-shape.ts'
-import type { AnswerStream } from './dialect.ts'
-import { addUsage, isObject, type Json, parseObject } from './shape.ts'
+import { isObject, type Json, parseObject } from './shape.ts'
+import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from './shared/stream-engine.ts'
+
+interface ChatPart extends Part {
+  readonly chunk: Json
+  readonly isChanged: boolean
+  /** It is what ends a stream, and holds no chunk. */
+  readonly isDone: boolean
+  /** Where among the calls of the response the pieces in this chunk belong. */
+  readonly places: readonly number[]
+}
+
+/** What is remembered of one client's stream. */
+interface ChatStream {
+  /** What all chunks of the client's stream share. */
+  envelope: Json | undefined
+  /** The client was told whose message it is. */
+  hasRole: boolean
+  /** The message of the current response; only where its calls are held. */
+  assembly: ReturnType<typeof createAssembly> | undefined
+  /** The current response has said something. */
+  hasChoices: boolean
+  /** The first response has several choices side by side, whose calls are not held. */
+  hasSeveral: boolean
+}
+
+const start = (mode: StreamMode): ChatStream => ({
+  envelope: undefined,
+  hasRole: false,
+  assembly: mode === 'filter' ? createAssembly() : undefined,
+  hasChoices: false,
+  hasSeveral: false,
+})
+
+function nextResponse(own: ChatStream, mode: StreamMode): void {
+  own.assembly = mode === 'filter' ? createAssembly() : undefined
+  own.hasChoices = false
+}
+
+/** A chunk that only calls, ends or says whose message it is shows the user nothing; nor does usage beside a choice. */
+function isEmptyChunk({ usage, ...chunk }: Json): boolean {
+  const rest = choicesOf(chunk).length > 0 ? chunk : { ...chunk, usage }
+  return saysNothing(withDeltas(rest, withoutRole))
+}
+
+function kindOf(chunk: Json, deltas: readonly Json[], text: string): Part['kind'] {
+  if (saysFailure(chunk)) return 'failed'
+  if (finishes(chunk)) return 'end'
+  if (deltas.some(callsIn)) return 'call'
+  return text === '' ? 'other' : 'text'
+}
+
+function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
+  const data = dataOf(frame)
+  const isDone = data?.trim() === DONE
+  const chunk = data === undefined || isDone ? undefined : parseObject(data)
+  const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
+  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: isDone, isOver: isDone }
+  const choices = choicesOf(chunk)
+  // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
+  if (choices.length > 0) own.envelope ??= envelopeOf(chunk)
+  own.hasChoices ||= choices.length > 0
+  own.hasSeveral ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
+  const deltas = choices.map(deltaOf)
+  const text = addedText(chunk)
+  return {
+    ...base,
+    chunk,
+    kind: kindOf(chunk, deltas, text),
+    text,
+    isEmpty: isEmptyChunk(chunk),
+    isOver: finishes(chunk),
+    usage: isObject(chunk['usage']) ? chunk['usage'] : undefined,
+    places: deltas.flatMap((delta) => own.assembly?.add(delta) ?? []),
+  }
+}
+
+/** The part with another chunk, which shows something. */
+function changed(part: ChatPart, chunk: Json): ChatPart {
+  return chunk === part.chunk
+    ? part
+    : { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
+}
+
+/** A chunk of a later response as one of the first: under its name, and with the role told once. */
+function renamed({ frame, chunk }: ChatPart, own: ChatStream): Buffer {
+  const role = own.hasRole ? {} : { role: 'assistant' }
+  own.hasRole ||= choicesOf(chunk).length > 0
+  const told = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
+  return withData(frame, JSON.stringify({ ...told, ...own.envelope }))
+}
+
+function render(part: ChatPart, own: ChatStream): Buffer[] {
+  const { frame, chunk, isLater, isChanged, kind } = part
+  if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, own)]
+  own.hasRole ||= saysRole(chunk)
+  return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
+}
 
 /** The chunk without what it calls; the very same object when it calls nothing. */
 function withoutChunkCalls(chunk: Json): Json {
-  let changed = false
+  let isCalling = false
   const choices = choicesOf(chunk).map((choice) => {
-    const delta = isObject(choice['delta']) ? choice['delta'] : {}
+    const delta = deltaOf(choice)
     const reason = finishWithoutCalls(choice['finish_reason'])
     const calls = 'tool_calls' in delta || 'function_call' in delta
     if (!calls && reason === choice['finish_reason']) return choice
-    changed = true
+    isCalling = true
     return { ...choice, delta: withoutCalls(delta), finish_reason: reason }
   })
-  return changed ? { ...chunk, choices } : chunk
+  return isCalling ? { ...chunk, choices } : chunk
 }
 
-/** What a client has got already of a response whose end is still to come. */
-export interface Begun {
-  readonly envelope: Json | undefined
-  /** Of the upstream responses it came from. */
-  readonly usage: unknown
-  readonly text: string
-  /** The client was told whose message it is. */
-  readonly hasRole: boolean
+function withoutPartCalls(part: ChatPart): ChatPart | undefined {
+  const chunk = withoutChunkCalls(part.chunk)
+  if (chunk === part.chunk) return part
+  if (saysNothing(chunk)) return undefined
+  return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isEmptyChunk(chunk) }
 }
 
-/**
- * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
- * reasoning or a written-out tool call, and the end (everything from the first finish reason on) is held until it
- * is known whether there was an answer. What a provider says of a failure goes as it came, and so does all after it.
- * Without `dropCalls` no text is held and nothing is taken out.
- */
-export function openChatStream(dropCalls: boolean, isJson: boolean, begun?: Begun): AnswerStream {
-  let envelope = begun?.envelope
-  /** Upstream responses that are over, and the number of the one whose frames came last. */
-  let tries = begun ? 1 : 0
-  let current = tries
-  let showing = !dropCalls
-  let hasRole = begun?.hasRole === true
-  let shown = ''
-  let held: Buffer[] = []
-  let heldText = ''
-  let ending: { readonly frame: Frame; readonly chunk: Json }[] = []
-  /** Of the tries that are over, and of the current one: providers may repeat it, growing, in every chunk. */
-  let spent = begun?.usage
-  let usage: unknown
-  let done: Buffer | undefined
-  let hasSaid = false
-  let hasFailed = false
+/** What a chunk says besides calling something; neither its end or failure nor its usage is in it. */
+function besideCalls(part: ChatPart): ChatPart | undefined {
+  const { usage: _usage, error: _error, ...chunk } = part.chunk
+  const choices = choicesOf(chunk).map((choice) => ({
+    ...choice,
+    delta: withoutRole(withoutCalls(deltaOf(choice))),
+    finish_reason: null,
+  }))
+  const rest = { ...chunk, choices }
+  return choices.length === 0 || saysNothing(rest) ? undefined : { ...changed(part, rest), isLater: true }
+}
 
-  const bytesOf = (frame: Frame, original: Json, chunk: Json): Buffer => {
-    const isRenamed = current > 0 && Array.isArray(chunk['choices'])
-    const said = isRenamed && hasRole ? withDeltas(chunk, withoutRole) : chunk
-    hasRole ||= saysRole(chunk)
-    if (!isRenamed && chunk === original) return terminated(frame)
-    return withData(frame, JSON.stringify(isRenamed ? { ...said, ...envelope } : chunk))
-  }
+/** The chunk with only what it calls, and its end. */
+function onlyCalls(chunk: Json): Json {
+  return withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
+    ...(calls === undefined ? {} : { tool_calls: calls }),
+    ...(call === undefined ? {} : { function_call: call }),
+  }))
+}
 
-  const dropHeld = () => {
-    held = []
-    heldText = ''
-  }
-
-  /** Stands before the first text where there was some before: a paragraph of its own. */
-  const separator = (): Buffer[] =>
-    begun?.text && shown === ''
-      ? [own({ choices: [{ index: 0, delta: { content: '\n\n' }, finish_reason: null }] })]
-      : []
-
-  const release = (): Buffer[] => {
-    const bytes = heldText === '' ? held : [...separator(), ...held]
-    shown += heldText
-    hasSaid ||= bytes.length > 0
-    dropHeld()
-    return bytes
-  }
-
-  const show = (frame: Frame, original: Json): Buffer[] => {
-    const chunk = dropCalls ? withoutChunkCalls(original) : original
-    if (chunk !== original && saysNothing(chunk)) return []
-    const text = addedText(chunk)
-    const bytes = bytesOf(frame, original, chunk)
-    if (showing || text === '') {
-      const before = text === '' ? [] : separator()
-      shown += text
-      hasSaid ||= !saysNothing(withDeltas(chunk, withoutRole))
-      return [...before, bytes]
-    }
-    held.push(bytes)
-    heldText += text
-    showing = !mayStillBeMarkup(heldText, isJson)
-    return showing ? release() : []
-  }
-
-  const own = (fields: Json): Buffer =>
-    dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
-
-  const ownFinish = (metadata: unknown): Buffer =>
-    own({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor: metadata })
-
-  /** The end of a response that gave no answer: `fallback`, a finish reason of the API's own, usage where it was asked for. */
-  const ownEnding = (fallback: string, metadata: unknown): Buffer[] => [
-    own({ choices: [{ index: 0, delta: { role: 'assistant', content: fallback }, finish_reason: null }] }),
-    ownFinish(metadata),
-    ...(isObject(spent) ? [own({ choices: [], usage: spent })] : []),
-  ]
-
-  const providersEnding = (metadata: unknown): Buffer[] => {
-    const last = ending.findLast(({ chunk }) => finishes(chunk))
-    // Some providers end without a reason. The client is owed one, and what it says about the run.
-    if (!last) return dropCalls ? [ownFinish(metadata)] : []
-    return ending.map((entry) => {
-      const kept = dropCalls ? withoutChunkCalls(entry.chunk) : entry.chunk
-      const summed = tries > 1 && isObject(kept['usage']) ? { ...kept, usage: spent } : kept
-      return bytesOf(entry.frame, entry.chunk, entry === last ? { ...summed, governor: metadata } : summed)
+/** The chunk without the calls in `refused`; those that are left are numbered from 0. */
+function withoutRefused(chunk: Json, places: readonly number[], refused: ReadonlySet<number>): Json {
+  return withDeltas(chunk, (delta) => {
+    if (!Array.isArray(delta['tool_calls'])) return delta
+    const { tool_calls: _calls, ...rest } = delta
+    const kept = callPieces(delta).flatMap((piece, at) => {
+      const place = places[at] ?? 0
+      if (refused.has(place)) return []
+      return [{ ...piece, index: place - [...refused].filter((other) => other < place).length }]
     })
-  }
+    return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
+  })
+}
 
-  /** All that is held of a response that failed. */
-  const flush = (): Buffer[] => {
-    const rest = ending.map(({ frame }) => terminated(frame))
-    ending = []
-    return [...release(), ...rest]
-  }
+function keepCalls(part: ChatPart, { refused, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
+  if (part.isDone) return part
+  const rest = hasShownRest ? onlyCalls(part.chunk) : part.chunk
+  const kept = refused.size > 0 ? withoutRefused(rest, part.places, refused) : rest
+  if (kept !== part.chunk && saysNothing(kept)) return undefined
+  const isSummed = usage !== undefined && isObject(kept['usage'])
+  return { ...changed(part, isSummed ? { ...kept, usage } : kept), isEmpty: false }
+}
 
-  return {
-    get hasBegun() {
-      return envelope !== undefined
-    },
-    get hasFailed() {
-      return hasFailed
-    },
-    get hasSaid() {
-      return hasSaid
-    },
-    abandon: flush,
-    get text() {
-      return begun?.text ? [begun.text, shown].filter((text) => text !== '').join('\n\n') : shown
-    },
-    push(frame) {
-      current = tries
-      const data = dataOf(frame)
-      if (data?.trim() === DONE) {
-        done = terminated(frame)
-        return hasFailed ? [done] : []
-      }
-      const chunk = data === undefined ? undefined : parseObject(data)
-      // What broke off says nothing, and would spoil what comes after it.
-      if (!chunk && dropCalls && !isWhole(frame)) return []
-      if (!chunk) {
-        hasSaid = true
-        return [frame.raw]
-      }
-      // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
-      if (choicesOf(chunk).length > 0) envelope ??= envelopeOf(chunk)
-      if (isObject(chunk['usage'])) usage = chunk['usage']
-      hasFailed ||= saysFailure(chunk)
-      if (hasFailed) return [...flush(), terminated(frame)]
-      if (ending.length === 0 && !finishes(chunk)) return show(frame, chunk)
-      ending.push({ frame, chunk })
-      return []
-    },
-    endTry() {
-      const answered = isRealAnswer(
-        shown + heldText + ending.map(({ chunk }) => addedText(chunk)).join(''),
-        isJson,
-      )
-      tries++
-      spent = addUsage(spent, usage)
-      usage = undefined
-      if (hasFailed || !(done || ending.some(({ chunk }) => finishes(chunk)))) return 'broken'
-      if (!answered && dropCalls) {
-        dropHeld()
-        ending = []
-        done = undefined
-      }
-      return answered ? 'answered' : 'silent'
-    },
-    finish(terminalFor, fallback) {
-      const endText = ending.map(({ chunk }) => addedText(chunk)).join('')
-      const out = release()
-      const answered = isRealAnswer(shown + endText, isJson)
-      const metadata = terminalFor(
-        answered,
-        ending.some(({ chunk }) => isCutOff(chunk)),
-      )
-      if (endText !== '' || (!answered && fallback !== undefined)) out.push(...separator())
-      shown += endText
-      if (answered || fallback === undefined) out.push(...providersEnding(metadata))
-      else out.push(...ownEnding(fallback, metadata))
-      if (!answered && fallback !== undefined) shown = fallback
-      if (done) out.push(done)
-      else if (dropCalls) out.push(dataFrame(DONE))
-      return out
-    },
-  }
+function ownChunk({ envelope }: ChatStream, fields: Json): Buffer {
+  return dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
+}
+
+function textChunk(own: ChatStream, delta: Json): Buffer {
+  return ownChunk(own, { choices: [{ index: 0, delta, finish_reason: null }] })
+}
+
+function finishChunk(own: ChatStream, governor: unknown): Buffer {
+  return ownChunk(own, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
+}
+
+/** The end of the provider's, with the terminal state at its last finish reason and the usage of all responses. */
+function providersEnding(ending: StreamEnding<ChatPart>, own: ChatStream): Buffer[] {
+  const { mode, metadata, usage, responses } = ending
+  const parts = ending.parts.filter(({ isDone }) => !isDone)
+  const last = parts.findLast(({ chunk }) => finishes(chunk))
+  const bytes = parts.flatMap((part) => {
+    const kept = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
+    const summed = responses > 1 && isObject(kept['usage']) ? { ...kept, usage } : kept
+    const chunk = part === last ? { ...summed, governor: metadata } : summed
+    return render(changed(part, chunk), own)
+  })
+  // Some providers end without a reason. The client needs one, and what it says about the run.
+  return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(own, metadata)]
+}
+
+function ending(of: StreamEnding<ChatPart>, own: ChatStream): Buffer[] {
+  const { parts, mode, metadata, fallback, usage } = of
+  const out =
+    fallback === undefined
+      ? providersEnding(of, own)
+      : [
+          textChunk(own, { role: 'assistant', content: fallback }),
+          finishChunk(own, metadata),
+          ...(isObject(usage) ? [ownChunk(own, { choices: [], usage })] : []),
+        ]
+  const done = parts.find(({ isDone }) => isDone)
+  if (done) return [...out, terminated(done.frame)]
+  return mode === 'answer' ? [...out, dataFrame(DONE)] : out
+}
+
+export const chatStream: StreamDialect<ChatPart, ChatStream> = {
+  start,
+  nextResponse,
+  parse,
+  render,
+  withoutCalls: withoutPartCalls,
+  keepCalls,
+  besideCalls,
+  separator: (own) => [textChunk(own, { content: '\n\n' })],
+  assemble: ({ assembly }) => assembly && heldOf(assembly.message),
+  isUnfilterable: ({ hasSeveral }) => hasSeveral,
+  mayFollow: ({ hasChoices }) => hasChoices,
+  hasBegun: ({ envelope }) => envelope !== undefined,
+  isTruncated: (parts) => parts.some(({ chunk }) => isCutOff(chunk)),
+  ending,
 }

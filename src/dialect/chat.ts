@@ -23,8 +23,8 @@ import {
 import { readChatAnswer, replyInChat, writeChatAnswer } from './chat-answer.ts'
 import { type ChatMessage, ChatResult, callsOf, listedCalls } from './chat-calls.ts'
 import { chatCallsNothing, chatFacts } from './chat-facts.ts'
-import { openChatGate, readChatCalls, roundMessages, withoutChatCalls } from './chat-gate.ts'
-import { openChatStream } from './chat-stream.ts'
+import { readChatCalls, roundMessages, withoutChatCalls } from './chat-held.ts'
+import { chatStream } from './chat-stream.ts'
 import type { Dialect, DialectRequest, RefusedRound, ToolBan } from './dialect.ts'
 import {
   addText,
@@ -41,6 +41,7 @@ import {
 import { openaiOverflow } from './overflow-error.ts'
 import { likenessesOf, resultText, textsOfParts } from './parts.ts'
 import { isObject } from './shape.ts'
+import { openAnswer, openFilter } from './shared/stream-engine.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['tool', 'tool'],
@@ -337,11 +338,11 @@ export const chat: Dialect = {
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
-  openStream: (dropCalls, isJson) => openChatStream(dropCalls, isJson),
+  openStream: (dropCalls, isJson) => openAnswer(chatStream, dropCalls, isJson),
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
   overflowError: openaiOverflow,
   errorReply: (error) => ({ error }),
-  openGate: openChatGate,
+  openGate: () => openFilter(chatStream),
   reply: replyInChat,
 }

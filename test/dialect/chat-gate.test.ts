@@ -150,6 +150,15 @@ describe('a stream whose calls are held', () => {
     expect(json(all).at(-1)?.usage).toEqual({ prompt_tokens: 200, completion_tokens: 20, total_tokens: 220 })
   })
 
+  it('passes on a failure that comes after a refused call', () => {
+    const gate = chat.openGate()
+    const error = 'data: {"error":{"message":"overloaded","n":1.0}}\n\n'
+    const called = { choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: 'a', function: {} }] } }] }
+    feed(gate, Buffer.from(`data: ${JSON.stringify(called)}\n\n${error}`))
+    gate.endTry()
+    expect(Buffer.concat(gate.release(new Set([0]))).toString()).toBe(error)
+  })
+
   it('passes several choices side by side untouched', () => {
     const bytes = Buffer.from(
       [0, 1]

@@ -1,0 +1,393 @@
+/** Rewrites streamed responses, in any dialect: holds calls or the end of a response until it is known what becomes of them. */
+import { isRealAnswer, mayStillBeMarkup } from '../../core/answer.ts'
+import type { Terminal } from '../../core/terminal.ts'
+import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
+import type { AnswerStream, CallGate, HeldCalls, TerminalFor } from '../dialect.ts'
+import { addUsage } from '../shape.ts'
+
+/**
+ * `filter`: calls are held until they are judged. `answer`: the stream is the last of a run; calls are taken out, and text
+ * is held while it may still turn out to be no answer. `observe`: only the terminal state is added.
+ */
+export type StreamMode = 'filter' | 'answer' | 'observe'
+
+/** One frame of a response as its dialect reads it. */
+export interface Part {
+  readonly frame: Frame
+  /** `comment`: not an event of the API. `end`: the first of these, and all that follows it, is the end of the response. */
+  readonly kind: 'comment' | 'text' | 'call' | 'other' | 'end' | 'failed'
+  /** Text that it adds to what clients read. */
+  readonly text: string
+  /** It shows the user nothing, as the beginning of a response does. */
+  readonly isEmpty: boolean
+  /** With it the response is whole. */
+  readonly isOver: boolean
+  /** The usage of the response so far, where it states one. */
+  readonly usage: unknown
+  /** It belongs to a response after the first: the client sees both as one. */
+  readonly isLater: boolean
+}
+
+/** How the client's stream ends. */
+export interface StreamEnding<P extends Part> {
+  /** The end of the last response, as far as it came. */
+  readonly parts: readonly P[]
+  readonly mode: StreamMode
+  readonly metadata: Terminal
+  /** The text to give in place of an answer; `undefined` where the response has its own end. */
+  readonly fallback: string | undefined
+  /** Of all responses together. */
+  readonly usage: unknown
+  readonly responses: number
+}
+
+/** What is left of the last response when its calls are judged. */
+export interface KeptCalls {
+  /** By their place among the calls of the response. */
+  readonly refused: ReadonlySet<number>
+  /** What it says beside its calls has been shown. */
+  readonly hasShownRest: boolean
+  /** Of all responses together; `undefined` where there is only one. */
+  readonly usage: unknown
+}
+
+/** What a dialect knows of its streams. `S` is what it remembers of one, changed in place by the functions that take it. */
+export interface StreamDialect<P extends Part, S> {
+  start(mode: StreamMode): S
+  /** Another response begins, of which nothing is known. */
+  nextResponse(own: S, mode: StreamMode): void
+  parse(frame: Frame, own: S, isLater: boolean): P
+  /** The part for the client: its own bytes, terminated, where nothing in it has to change. */
+  render(part: P, own: S): Buffer[]
+  /** The part without its calls; `undefined` where nothing is left. */
+  withoutCalls(part: P): P | undefined
+  /** A held part without the calls that are refused; `undefined` where nothing is left. */
+  keepCalls(part: P, kept: KeptCalls): P | undefined
+  /** What a held part says beside calls and the end of its response, which the client gets if another response follows. */
+  besideCalls?(part: P): P | undefined
+  /** Stands between the texts of two responses. */
+  separator?(own: S): Buffer[]
+  /** The calls of the current response; `undefined` where they can't be told. */
+  assemble(own: S): HeldCalls | undefined
+  /** Calls can't be held in this stream. */
+  isUnfilterable?(own: S): boolean
+  /** May the current response take the place of the one before it? */
+  mayFollow(own: S): boolean
+  /** The client has got, or is about to get, the beginning of a response. */
+  hasBegun(own: S): boolean
+  isTruncated(parts: readonly P[]): boolean
+  ending(ending: StreamEnding<P>, own: S): Buffer[]
+}
+
+/** One upstream response. */
+interface StreamedResponse<P> {
+  /** From its first call or its end on. */
+  held: P[]
+  usage: unknown
+  isOver: boolean
+  hasFailed: boolean
+  /** Whether its text beside its calls was shown; `undefined` until another response follows. */
+  hasShownRest: boolean | undefined
+}
+
+/** Everything that is known of one client's stream. */
+interface StreamState<P extends Part, S> {
+  readonly dialect: StreamDialect<P, S>
+  readonly own: S
+  mode: StreamMode
+  /** The client asked for an object in JSON, which is not a call that the model wrote out. */
+  isJson: boolean
+  /** How many responses are over. */
+  responses: number
+  current: StreamedResponse<P>
+  /** In `filter`: the response that ended last. */
+  last: StreamedResponse<P> | undefined
+  /** Usage of the responses that are over; in `filter`, of those before the last. */
+  spent: unknown
+  /** In `filter`: what the first response begins with before it shows anything. */
+  opening: Buffer[]
+  hasOpened: boolean
+  /** Text that the client got of earlier responses, and of what is now an answer. */
+  textBefore: string
+  text: string
+  /** What may turn out to be no answer, and its text. */
+  heldParts: P[]
+  heldText: string
+  /** The text is surely an answer. */
+  isAnswer: boolean
+  hasSaid: boolean
+  hasFailed: boolean
+}
+
+function newResponse<P>(): StreamedResponse<P> {
+  return { held: [], usage: undefined, isOver: false, hasFailed: false, hasShownRest: undefined }
+}
+
+function newState<P extends Part, S>(
+  dialect: StreamDialect<P, S>,
+  mode: StreamMode,
+  isJson: boolean,
+): StreamState<P, S> {
+  return {
+    dialect,
+    own: dialect.start(mode),
+    mode,
+    isJson,
+    responses: 0,
+    current: newResponse(),
+    last: undefined,
+    spent: undefined,
+    opening: [],
+    hasOpened: false,
+    textBefore: '',
+    text: '',
+    heldParts: [],
+    heldText: '',
+    isAnswer: mode === 'observe',
+    hasSaid: false,
+    hasFailed: false,
+  }
+}
+
+const rawOf = ({ frame }: Part): Buffer => frame.raw
+
+function textIn(parts: readonly Part[]): string {
+  return parts.map(({ text }) => text).join('')
+}
+
+function allText({ textBefore, text }: { readonly textBefore: string; readonly text: string }): string {
+  return [textBefore, text].filter((one) => one !== '').join('\n\n')
+}
+
+function read<P extends Part, S>(state: StreamState<P, S>, frame: Frame): P {
+  const { dialect, own, current, responses } = state
+  const part = dialect.parse(frame, own, responses > 0)
+  if (part.usage !== undefined) current.usage = part.usage
+  current.isOver ||= part.isOver
+  return part
+}
+
+/** What has to stand before a text that begins after that of an earlier response. */
+function separatorBefore<P extends Part, S>(state: StreamState<P, S>, text: string): Buffer[] {
+  const isSecond = text !== '' && state.text === '' && state.textBefore !== ''
+  return isSecond ? (state.dialect.separator?.(state.own) ?? []) : []
+}
+
+function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
+  return parts.flatMap((part) => {
+    const separator = separatorBefore(state, part.text)
+    state.text += part.text
+    state.hasSaid ||= !part.isEmpty
+    return [...separator, ...state.dialect.render(part, state.own)]
+  })
+}
+
+function openingOf<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const { opening } = state
+  state.opening = []
+  state.hasOpened = true
+  return opening
+}
+
+function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
+  const { dialect, current, own } = state
+  if (dialect.isUnfilterable?.(own)) {
+    const held = current.held.map(rawOf)
+    current.held = []
+    return [...openingOf(state), ...held, part.frame.raw]
+  }
+  const isLater = state.responses > 0
+  current.hasFailed ||= part.kind === 'failed'
+  // The response before it is what the client gets.
+  if (isLater && current.hasFailed) return []
+  const mustWait = part.kind === 'call' || part.kind === 'end' || part.kind === 'failed'
+  if (mustWait || current.held.length > 0) {
+    current.held.push(part)
+    return []
+  }
+  if (part.kind === 'comment') return [...openingOf(state), part.frame.raw]
+  // What a later response begins with goes without saying.
+  if (isLater && part.isEmpty) return []
+  const bytes = show(state, [part])
+  if (isLater) return [...openingOf(state), ...bytes]
+  // A first response keeps its last bytes as well: it may be all there is.
+  state.opening.push(part.frame.raw)
+  return part.isEmpty && !state.hasOpened ? [] : openingOf(state)
+}
+
+function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
+  state.textBefore = allText(state)
+  state.text = ''
+}
+
+/** What the last response says beside its calls is shown as soon as another follows, whose text is a new section. */
+function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const { last, dialect, own } = state
+  if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(own)) return []
+  const rest = last.held.flatMap((part) => dialect.besideCalls?.(part) ?? [])
+  last.hasShownRest = rest.length > 0
+  const bytes = show(state, rest)
+  beginSection(state)
+  return bytes.length > 0 ? [...openingOf(state), ...bytes] : []
+}
+
+function endFiltered<P extends Part, S>(state: StreamState<P, S>): HeldCalls | undefined {
+  const { dialect, own, current } = state
+  const calls = dialect.isUnfilterable?.(own) ? undefined : dialect.assemble(own)
+  const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(own))
+  state.current = newResponse()
+  dialect.nextResponse(own, state.mode)
+  if (!isUsable) return undefined
+  state.spent = addUsage(state.spent, state.last?.usage)
+  state.last = current
+  state.responses++
+  return calls
+}
+
+function release<P extends Part, S>(state: StreamState<P, S>, refused: ReadonlySet<number>): Buffer[] {
+  const { dialect, own, last, responses, spent } = state
+  if (!last) return []
+  const hasShownRest = last.hasShownRest === true
+  const isUnchanged = responses === 1 && refused.size === 0 && !hasShownRest
+  if (isUnchanged) return [...openingOf(state), ...last.held.map(rawOf)]
+  const usage = responses > 1 ? addUsage(spent, last.usage) : undefined
+  const bytes = last.held.flatMap((part) => {
+    if (part.kind === 'comment') return [terminated(part.frame)]
+    const kept = dialect.keepCalls(part, { refused, hasShownRest, usage })
+    return kept ? dialect.render(kept, own) : []
+  })
+  return [...openingOf(state), ...bytes]
+}
+
+/** The filter becomes the answer: the calls of the last response are dropped, and what comes now ends the run. */
+function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boolean): Buffer[] {
+  const rest = showRest(state)
+  state.spent = addUsage(state.spent, state.last?.usage)
+  state.last = undefined
+  state.mode = 'answer'
+  state.isJson = isJson
+  state.current = newResponse()
+  state.hasSaid = false
+  beginSection(state)
+  state.dialect.nextResponse(state.own, state.mode)
+  return [...openingOf(state), ...rest]
+}
+
+function dropHeldText<P extends Part, S>(state: StreamState<P, S>): void {
+  state.heldParts = []
+  state.heldText = ''
+}
+
+function showHeldText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const parts = state.heldParts
+  dropHeldText(state)
+  return show(state, parts)
+}
+
+/** All that is held of a response that failed or broke off. */
+function abandon<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const { held } = state.current
+  state.current.held = []
+  return [...showHeldText(state), ...held.map(({ frame }) => terminated(frame))]
+}
+
+function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
+  const { dialect, current, mode } = state
+  const { frame, kind } = part
+  if (kind === 'comment') {
+    // What broke off says nothing, and would spoil what comes after it.
+    if (mode === 'answer' && !isWhole(frame)) return []
+    state.hasSaid = true
+    return [frame.raw]
+  }
+  if (kind === 'failed') {
+    state.hasFailed = true
+    return [...abandon(state), ...dialect.render(part, state.own)]
+  }
+  if (kind === 'end' || current.held.length > 0) {
+    current.held.push(part)
+    return []
+  }
+  const kept = mode === 'answer' ? dialect.withoutCalls(part) : part
+  if (!kept) return []
+  if (state.isAnswer || kept.kind !== 'text') return show(state, [kept])
+  state.heldParts.push(kept)
+  state.heldText += kept.text
+  state.isAnswer = !mayStillBeMarkup(state.heldText, state.isJson)
+  return state.isAnswer ? showHeldText(state) : []
+}
+
+function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<AnswerStream['endTry']> {
+  const { dialect, own, current, mode } = state
+  const text = state.text + state.heldText + textIn(current.held)
+  const isAnswered = isRealAnswer(text, state.isJson)
+  state.responses++
+  state.spent = addUsage(state.spent, current.usage)
+  current.usage = undefined
+  dialect.nextResponse(own, mode)
+  if (state.hasFailed || !current.isOver) return 'broken'
+  if (!isAnswered && mode === 'answer') {
+    dropHeldText(state)
+    state.current = newResponse()
+  }
+  return isAnswered ? 'answered' : 'silent'
+}
+
+function finish<P extends Part, S>(
+  state: StreamState<P, S>,
+  terminalFor: TerminalFor,
+  fallback: string | undefined,
+): Buffer[] {
+  const { dialect, own, mode, responses, spent } = state
+  const parts = state.current.held
+  const held = showHeldText(state)
+  const endText = textIn(parts)
+  const isAnswered = isRealAnswer(state.text + endText, state.isJson)
+  const metadata = terminalFor(isAnswered, dialect.isTruncated(parts))
+  const stated = isAnswered ? undefined : fallback
+  const separator = separatorBefore(state, stated ?? endText)
+  state.text = stated ?? state.text + endText
+  const ending = { parts, mode, metadata, fallback: stated, usage: spent, responses }
+  return [...held, ...separator, ...dialect.ending(ending, own)]
+}
+
+function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
+  return {
+    get hasBegun() {
+      return state.dialect.hasBegun(state.own)
+    },
+    get hasFailed() {
+      return state.hasFailed
+    },
+    get hasSaid() {
+      return state.hasSaid
+    },
+    get text() {
+      return allText(state)
+    },
+    push: (frame) => (state.hasFailed ? [frame.raw] : answering(state, read(state, frame))),
+    endTry: () => endAnswering(state),
+    finish: (terminalFor, fallback) => finish(state, terminalFor, fallback),
+    abandon: () => abandon(state),
+  }
+}
+
+/** Opens a stream that is the last of a run. `dropCalls`: Governor ends the run; otherwise the agent does so itself. */
+export function openAnswer<P extends Part, S>(
+  dialect: StreamDialect<P, S>,
+  dropCalls: boolean,
+  isJson: boolean,
+): AnswerStream {
+  return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson))
+}
+
+/** Opens a stream whose calls are held until they are judged. */
+export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): CallGate {
+  const state = newState(dialect, 'filter', false)
+  return {
+    push: (frame) => [...showRest(state), ...filtered(state, read(state, frame))],
+    endTry: () => endFiltered(state),
+    release: (refused) => release(state, refused),
+    toAnswer: (isJson) => [becomeAnswer(state, isJson), answerOf(state)],
+  }
+}
