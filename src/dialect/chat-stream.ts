@@ -70,7 +70,7 @@ function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
   const isDone = data?.trim() === DONE
   const chunk = data === undefined || isDone ? undefined : parseObject(data)
   const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
-  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: isDone, isOver: isDone }
+  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone }
   const choices = choicesOf(chunk)
   // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
   if (choices.length > 0) own.envelope ??= envelopeOf(chunk)
@@ -106,7 +106,9 @@ function renamed({ frame, chunk }: ChatPart, own: ChatStream): Buffer {
 }
 
 function render(part: ChatPart, own: ChatStream): Buffer[] {
-  const { frame, chunk, isLater, isChanged, kind } = part
+  const { frame, chunk, isLater, isChanged, isEmpty, kind } = part
+  // What a response after the first begins with goes without saying.
+  if (isLater && isEmpty && own.assembly) return []
   if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, own)]
   own.hasRole ||= saysRole(chunk)
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]

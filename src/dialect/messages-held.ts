@@ -3,9 +3,9 @@ import { parseForeign } from '../core/foreign-json.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import type { HeldCalls, RefusedRound } from './dialect.ts'
 import { callsOf, contentAt } from './messages-content.ts'
-import { eventOf } from './messages-events.ts'
-import { answerText, contentOf, memberText, withMembers } from './messages-shape.ts'
-import { isObject, type Json, parseObject, textOf } from './shape.ts'
+import { eventIn } from './messages-events.ts'
+import { answerText, contentOf, isCall, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
+import { isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from './shape.ts'
 
 /** A response as the input shows it: its id, and its content as JSON text, every digit as it was. */
 interface Said {
@@ -24,6 +24,30 @@ export function readMessageCalls(body: Buffer): HeldCalls | undefined {
   const message = parseObject(body.toString('utf8'))
   if (!message || !Array.isArray(message['content'])) return undefined
   return heldOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
+}
+
+/** Content without the calls in `refused`, by their place among the calls. */
+function keptContent(content: readonly Json[], refused: ReadonlySet<number>): Json[] {
+  let call = 0
+  return content.filter((block) => !isCall(block) || !refused.has(call++))
+}
+
+export function withoutMessageCalls(
+  body: Buffer,
+  refused: ReadonlySet<number>,
+  earlier: readonly Buffer[],
+): Buffer {
+  const [answer = {}, ...before] = objectsIn([body, ...earlier])
+  const kept = keptContent(contentOf(answer), refused)
+  const content = [...before.flatMap((one) => contentOf(one).filter((block) => !isCall(block))), ...kept]
+  return Buffer.from(
+    JSON.stringify({
+      ...answer,
+      content,
+      stop_reason: kept.some(isCall) ? answer['stop_reason'] : stopWithoutCalls(answer['stop_reason']),
+      ...summedUsage(before, answer),
+    }),
+  )
 }
 
 /** The results of a refused round, as a user message holds them. */
@@ -123,7 +147,7 @@ export function streamedMessage(body: Buffer): HeldCalls | undefined {
   let hasEnd = false
   const reader = createFrameReader()
   for (const frame of [...reader.push(body), ...reader.end()]) {
-    const data = eventOf(frame)?.data ?? {}
+    const data = eventIn(frame) ?? {}
     assembly.add(data)
     if (data['type'] === 'message_start' && isObject(data['message'])) id = textOf(data['message']['id'])
     if (data['type'] === 'message_delta') hasEnd = true

@@ -1,11 +1,99 @@
-/** Streamed Messages responses as the last of a run: tool calls out, terminal state in. */
-import { isRealAnswer, mayStillBeMarkup } from '../core/answer.ts'
-import { isWhole, terminated } from '../sse/frames.ts'
-import type { AnswerStream } from './dialect.ts'
-import { type Blocks, changed, createBlocks, event, eventOf, type MessagesEvent } from './messages-events.ts'
+/** Streamed Messages responses for the stream engine: content blocks, which the client gets numbered without gaps. */
+import { dataOf, type Frame, terminated, withData } from '../sse/frames.ts'
+import type { HeldCalls } from './dialect.ts'
+import { event, eventIn, textEvents } from './messages-events.ts'
 import { assembled, createAssembly } from './messages-held.ts'
 import { isCall, isCutOff, laterUsage, memberText, stopWithoutCalls, withMembers } from './messages-shape.ts'
-import { addUsage, isObject, type Json, textOf } from './shape.ts'
+import { isObject, type Json, textOf } from './shape.ts'
+import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from './shared/stream-engine.ts'
+
+interface MessagesPart extends Part {
+  readonly data: Json
+  /** Values (JSON texts) that some members of the event get. */
+  readonly changes: Readonly<Record<string, string>>
+  /** How many calls its response has up to here; the last of them is its own, if it is part of one. */
+  readonly calls: number
+}
+
+/** What is remembered of one client's stream. */
+interface MessagesStream {
+  /** The client has got the beginning of a message. */
+  hasBegun: boolean
+  /** The number that the client's next block gets, and that of the block which is open. */
+  next: number
+  open: number | undefined
+  /** The client's numbers of the current response's blocks, by the numbers that they came with. */
+  readonly numbers: Map<unknown, number>
+  /** Of the current response: its calls by the numbers of their blocks, and how many there are. */
+  readonly callBlocks: Map<unknown, number>
+  calls: number
+  id: string | undefined
+  assembly: ReturnType<typeof createAssembly>
+  usage: unknown
+  hasEnd: boolean
+}
+
+const start = (): MessagesStream => ({
+  hasBegun: false,
+  next: 0,
+  open: undefined,
+  numbers: new Map(),
+  callBlocks: new Map(),
+  calls: 0,
+  id: undefined,
+  assembly: createAssembly(),
+  usage: undefined,
+  hasEnd: false,
+})
+
+/** What the last response of a run called is still asked for when it is over. */
+function nextResponse(own: MessagesStream, mode: StreamMode): void {
+  if (mode === 'filter') beginMessage(own, undefined)
+  own.callBlocks.clear()
+  own.calls = 0
+  own.usage = undefined
+  own.hasEnd = false
+}
+
+function beginMessage(own: MessagesStream, id: string | undefined): void {
+  own.id = id
+  own.assembly = createAssembly()
+}
+
+function addToMessage(data: Json, own: MessagesStream): void {
+  const { type, index, content_block: block } = data
+  if (type === 'message_start') {
+    const message = isObject(data['message']) ? data['message'] : {}
+    beginMessage(own, textOf(message['id']))
+    own.usage = message['usage']
+  }
+  if (type === 'message_delta') own.usage = laterUsage(own.usage, data['usage'])
+  own.hasEnd ||= type === 'message_delta' || type === 'message_stop'
+  if (type === 'content_block_start') {
+    own.callBlocks.delete(index)
+    if (isCall(block)) own.callBlocks.set(index, own.calls++)
+  }
+  own.assembly.add(data)
+}
+
+function kindOf({ type, index, content_block: block }: Json, own: MessagesStream): Part['kind'] {
+  switch (type) {
+    case 'content_block_start':
+    case 'content_block_delta':
+    case 'content_block_stop':
+      if (own.callBlocks.has(index)) return 'call'
+      return type === 'content_block_start' && isObject(block) && block['type'] === 'text' ? 'text' : 'other'
+    case 'message_start':
+      return 'other'
+    case 'message_delta':
+    case 'message_stop':
+      return 'end'
+    case 'error':
+      return 'failed'
+    default:
+      return 'comment'
+  }
+}
 
 /** The text that an event adds to a block. */
 function addedText({ type, content_block: block, delta }: Json): string {
@@ -17,205 +105,142 @@ function addedText({ type, content_block: block, delta }: Json): string {
     : ''
 }
 
-/** What a client has got already of a response whose end is still to come. */
-export interface Begun {
-  readonly blocks: Blocks
-  /** Of the upstream responses it came from. */
-  readonly usage: unknown
+function parse(frame: Frame, own: MessagesStream, isLater: boolean): MessagesPart {
+  const data = eventIn(frame)
+  const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false }
+  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: own.calls }
+  addToMessage(data, own)
+  const { type, index } = data
+  const kind = kindOf(data, own)
+  return {
+    ...base,
+    data,
+    kind,
+    text: addedText(data),
+    isEmpty: type !== 'content_block_delta' && kind !== 'failed',
+    isOver: type === 'message_stop',
+    usage: own.usage,
+    calls: (own.callBlocks.get(index) ?? own.calls - 1) + 1,
+  }
 }
 
-/**
- * A response goes to the client as it comes, with two exceptions: text is held while it may still turn out to be
- * reasoning or a written-out tool call, and the end (from `message_delta` on) is held until it is known whether there was
- * an answer. An error goes as it came, and so does all after it. Without `dropCalls` no text is held and nothing is taken
- * out.
- */
-export function openMessagesStream(dropCalls: boolean, isJson: boolean, begun?: Begun): AnswerStream {
-  const blocks = begun?.blocks ?? createBlocks()
-  let hasBegun = begun !== undefined
-  let tries = begun ? 1 : 0
-  let showing = !dropCalls
-  let shown = ''
-  let held: MessagesEvent[] = []
-  let heldText = ''
-  let ending: MessagesEvent[] = []
-  /** Calls of the current response, by their numbers in it. */
-  const dropped = new Set<unknown>()
-  /** The newest response, with its calls. */
-  let newest: { readonly id: string; readonly assembly: ReturnType<typeof createAssembly> } | undefined
-  /** Of the tries that are over, and of the current one. */
-  let spent = begun?.usage
-  let usage: unknown
-  let hasSaid = false
-  let hasFailed = false
-
-  const dropHeld = () => {
-    held = []
-    heldText = ''
+/** The event of a block under the client's number; a message begins once. */
+function render(part: MessagesPart, own: MessagesStream): Buffer[] {
+  const { type, index } = part.data
+  if (type === 'message_start') {
+    if (own.hasBegun) return []
+    own.hasBegun = true
   }
-
-  const release = (): Buffer[] => {
-    const bytes = held.map((entry) => blocks.place(entry))
-    shown += heldText
-    hasSaid ||= bytes.length > 0
-    dropHeld()
-    return bytes
+  if (type === 'content_block_start') {
+    own.open = own.next
+    own.numbers.set(index, own.next++)
   }
+  const number = index === undefined ? undefined : own.numbers.get(index)
+  if (type === 'content_block_stop' && number === own.open) own.open = undefined
+  const changes =
+    number === undefined || number === index ? part.changes : { ...part.changes, index: String(number) }
+  if (Object.keys(changes).length === 0) return [terminated(part.frame)]
+  const json = Buffer.from(dataOf(part.frame) ?? '')
+  return [withData(part.frame, withMembers(json, changes).toString('utf8'))]
+}
 
-  const show = (entry: MessagesEvent): Buffer[] => {
-    const text = addedText(entry.data)
-    const { type, content_block: block } = entry.data
-    const opensText = type === 'content_block_start' && isObject(block) && block['type'] === 'text'
-    if (showing || (held.length === 0 && !opensText)) {
-      shown += text
-      hasSaid = true
-      return [blocks.place(entry)]
-    }
-    held.push(entry)
-    heldText += text
-    showing = !mayStillBeMarkup(heldText, isJson)
-    return showing ? release() : []
-  }
+/** The numbers of the next response are its own. */
+function closeOpen(own: MessagesStream): Buffer[] {
+  own.numbers.clear()
+  if (own.open === undefined) return []
+  const index = own.open
+  own.open = undefined
+  return [event({ type: 'content_block_stop', index })]
+}
 
-  const isDropped = ({ type, index, content_block: block }: Json): boolean => {
-    if (!dropCalls) return false
-    if (type === 'content_block_start') {
-      if (isCall(block)) dropped.add(index)
-      else dropped.delete(index)
-    }
-    return dropped.has(index)
-  }
+/** The changes to a `message_delta` after which its response has no calls. */
+function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
+  const { delta } = data
+  const reason = isObject(delta) ? delta['stop_reason'] : undefined
+  const kept = stopWithoutCalls(reason)
+  const before = memberText(Buffer.from(dataOf(frame) ?? ''), 'delta')
+  if (kept === reason || before === undefined) return {}
+  return { delta: withMembers(Buffer.from(before), { stop_reason: JSON.stringify(kept) }).toString() }
+}
 
-  const take = (entry: MessagesEvent): Buffer[] => {
-    const { data, frame } = entry
-    newest?.assembly.add(data)
-    switch (data['type']) {
-      case 'message_start': {
-        const message = isObject(data['message']) ? data['message'] : {}
-        usage = message['usage']
-        newest = { id: textOf(message['id']), assembly: createAssembly() }
-        if (hasBegun) return blocks.close()
-        hasBegun = true
-        return [terminated(frame)]
-      }
-      case 'content_block_start':
-      case 'content_block_delta':
-      case 'content_block_stop':
-        return isDropped(data) ? [] : show(entry)
-      case 'message_delta':
-        usage = laterUsage(usage, data['usage'])
-        ending.push(entry)
-        return []
-      case 'message_stop':
-        ending.push(entry)
-        return []
-      case 'error':
-        hasFailed = true
-        return [...flush(), terminated(frame)]
-      default:
-        return [frame.raw]
-    }
-  }
+const usageChange = (usage: unknown): Record<string, string> =>
+  isObject(usage) ? { usage: JSON.stringify(usage) } : {}
 
-  /** All that is held of a response that failed. */
-  const flush = (): Buffer[] => {
-    const rest = ending.map(({ frame }) => terminated(frame))
-    ending = []
-    return [...release(), ...rest]
-  }
+function keepCalls(part: MessagesPart, { refused, usage }: KeptCalls): MessagesPart | undefined {
+  if (part.kind === 'call') return refused.has(part.calls - 1) ? undefined : part
+  const isOwn = refused.size === 0 && usage === undefined
+  if (part.data['type'] !== 'message_delta' || isOwn) return part
+  const hasCalls = part.calls > refused.size
+  return { ...part, changes: { ...(hasCalls ? {} : stopChanges(part)), ...usageChange(usage) } }
+}
 
-  const ownEnding = (metadata: unknown): Buffer[] => [
+const lastDelta = (parts: readonly MessagesPart[]): MessagesPart | undefined =>
+  parts.findLast(({ data }) => data['type'] === 'message_delta')
+
+function isTruncated(parts: readonly MessagesPart[]): boolean {
+  const delta = lastDelta(parts)?.data['delta']
+  return isObject(delta) && isCutOff(delta['stop_reason'])
+}
+
+function ownStart(): Buffer {
+  const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
+  const rest = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
+  return event({ type: 'message_start', message: { ...message, ...rest } })
+}
+
+function ownEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
+  return [
     event({
       type: 'message_delta',
       delta: { stop_reason: 'end_turn', stop_sequence: null },
-      usage: isObject(spent) ? spent : { output_tokens: 0 },
+      usage: isObject(usage) ? usage : { output_tokens: 0 },
       governor: metadata,
     }),
     event({ type: 'message_stop' }),
   ]
+}
 
-  const ownStart = (): Buffer => {
-    const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
-    const rest = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
-    return event({ type: 'message_start', message: { ...message, ...rest } })
-  }
-
-  const finalDelta = (entry: MessagesEvent, metadata: unknown): Buffer => {
-    const { delta } = entry.data
-    const reason = isObject(delta) ? delta['stop_reason'] : undefined
-    const kept = dropCalls ? stopWithoutCalls(reason) : reason
-    const before = memberText(Buffer.from(entry.text), 'delta')
-    return changed(entry, {
-      ...(kept === reason || before === undefined
-        ? {}
-        : { delta: withMembers(Buffer.from(before), { stop_reason: JSON.stringify(kept) }).toString() }),
-      ...(tries > 1 && isObject(spent) ? { usage: JSON.stringify(spent) } : {}),
+/** The end of the provider's, with the terminal state and the usage of all responses in its `message_delta`. */
+function providersEnd(ending: StreamEnding<MessagesPart>, own: MessagesStream): Buffer[] {
+  const { parts, mode, usage, responses, metadata } = ending
+  const last = lastDelta(parts)
+  if (!last && mode === 'answer') return ownEnd(ending)
+  return parts.flatMap((part) => {
+    if (part !== last) return [terminated(part.frame)]
+    const changes = {
+      ...(mode === 'answer' ? stopChanges(part) : {}),
+      ...(responses > 1 ? usageChange(usage) : {}),
       governor: JSON.stringify(metadata),
-    })
-  }
+    }
+    return render({ ...part, changes }, own)
+  })
+}
 
-  const lastDelta = (): MessagesEvent | undefined =>
-    ending.findLast(({ data }) => data['type'] === 'message_delta')
+function ending(of: StreamEnding<MessagesPart>, own: MessagesStream): Buffer[] {
+  const { mode, fallback } = of
+  const isAnswer = mode === 'answer'
+  const before = [...(isAnswer && !own.hasBegun ? [ownStart()] : []), ...(isAnswer ? closeOpen(own) : [])]
+  if (fallback === undefined) return [...before, ...providersEnd(of, own)]
+  return [...before, ...textEvents(own.next++, fallback), ...ownEnd(of)]
+}
 
-  const providersEnding = (metadata: unknown): Buffer[] => {
-    const last = lastDelta()
-    if (!last && dropCalls) return ownEnding(metadata)
-    return ending.map((entry) => (entry === last ? finalDelta(entry, metadata) : terminated(entry.frame)))
-  }
+function assemble({ id, assembly }: MessagesStream): HeldCalls | undefined {
+  return assembled(id, assembly)
+}
 
-  const isTruncated = (): boolean => {
-    const delta = lastDelta()?.data['delta']
-    return isObject(delta) && isCutOff(delta['stop_reason'])
-  }
-
-  return {
-    get hasBegun() {
-      return hasBegun
-    },
-    get hasFailed() {
-      return hasFailed
-    },
-    get hasSaid() {
-      return hasSaid
-    },
-    abandon: flush,
-    get text() {
-      return shown
-    },
-    get held() {
-      return newest && assembled(newest.id, newest.assembly)
-    },
-    push(frame) {
-      if (hasFailed) return [frame.raw]
-      const entry = eventOf(frame)
-      if (entry) return take(entry)
-      // What broke off says nothing, and would spoil what comes after it.
-      if (dropCalls && !isWhole(frame)) return []
-      hasSaid = true
-      return [frame.raw]
-    },
-    endTry() {
-      const answered = isRealAnswer(shown + heldText, isJson)
-      tries++
-      spent = addUsage(spent, usage)
-      usage = undefined
-      dropped.clear()
-      if (hasFailed || ending.at(-1)?.data['type'] !== 'message_stop') return 'broken'
-      if (!answered && dropCalls) {
-        dropHeld()
-        ending = []
-      }
-      return answered ? 'answered' : 'silent'
-    },
-    finish(terminalFor, fallback) {
-      const out = release()
-      const answered = isRealAnswer(shown, isJson)
-      const metadata = terminalFor(answered, isTruncated())
-      if (dropCalls) out.push(...blocks.close())
-      if (!hasBegun && dropCalls) out.unshift(ownStart())
-      if (answered || fallback === undefined) return [...out, ...providersEnding(metadata)]
-      shown = fallback
-      return [...out, ...blocks.text(fallback), ...ownEnding(metadata)]
-    },
-  }
+export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
+  keepsOrder: true,
+  start,
+  nextResponse,
+  parse,
+  render,
+  withoutCalls: (part) => (part.kind === 'call' ? undefined : part),
+  keepCalls,
+  closeOpen,
+  assemble,
+  newest: assemble,
+  mayFollow: ({ hasEnd }) => hasEnd,
+  hasBegun: ({ hasBegun }) => hasBegun,
+  isTruncated,
+  ending,
 }

@@ -43,12 +43,18 @@ import {
   textsOf,
 } from './messages-content.ts'
 import { messagesCallsNothing, messagesFacts } from './messages-facts.ts'
-import { openMessagesGate, withoutMessageCalls } from './messages-gate.ts'
-import { readMessageCalls, refusedResults, roundAfter, roundMessages } from './messages-held.ts'
+import {
+  readMessageCalls,
+  refusedResults,
+  roundAfter,
+  roundMessages,
+  withoutMessageCalls,
+} from './messages-held.ts'
 import { previousIn } from './messages-shape.ts'
-import { openMessagesStream } from './messages-stream.ts'
+import { messagesStream } from './messages-stream.ts'
 import { anthropicOverflow } from './overflow-error.ts'
 import { isObject } from './shape.ts'
+import { openAnswer, openFilter } from './shared/stream-engine.ts'
 import { firstText } from './usage-text.ts'
 
 const ROLES: readonly NamedRole[] = [
@@ -349,11 +355,11 @@ export const messages: Dialect = {
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
-  openStream: (dropCalls, isJson) => openMessagesStream(dropCalls, isJson),
+  openStream: (dropCalls, isJson) => openAnswer(messagesStream, dropCalls, isJson),
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
   overflowError: anthropicOverflow,
   errorReply: (error) => ({ type: 'error', error }),
-  openGate: openMessagesGate,
+  openGate: () => openFilter(messagesStream),
   reply: replyInMessages,
 }

@@ -14,7 +14,10 @@ export type StreamMode = 'filter' | 'answer' | 'observe'
 /** One frame of a response as its dialect reads it. */
 export interface Part {
   readonly frame: Frame
-  /** `comment`: not an event of the API. `end`: the first of these, and all that follows it, is the end of the response. */
+  /**
+   * `comment`: it keeps its place, whatever is held. `text`: the beginning of a text. `end`: the first of these, and all
+   * that follows it, is the end of the response.
+   */
   readonly kind: 'comment' | 'text' | 'call' | 'other' | 'end' | 'failed'
   /** Text that it adds to what clients read. */
   readonly text: string
@@ -53,6 +56,8 @@ export interface KeptCalls {
 
 /** What a dialect knows of its streams. `S` is what it remembers of one, changed in place by the functions that take it. */
 export interface StreamDialect<P extends Part, S> {
+  /** All that follows held text is held as well: parts belong together by their order. */
+  readonly keepsOrder?: boolean
   start(mode: StreamMode): S
   /** Another response begins, of which nothing is known. */
   nextResponse(own: S, mode: StreamMode): void
@@ -67,8 +72,12 @@ export interface StreamDialect<P extends Part, S> {
   besideCalls?(part: P): P | undefined
   /** Stands between the texts of two responses. */
   separator?(own: S): Buffer[]
+  /** Ends what a response that broke off has left open. */
+  closeOpen?(own: S): Buffer[]
   /** The calls of the current response; `undefined` where they can't be told. */
   assemble(own: S): HeldCalls | undefined
+  /** The newest response with the calls that were taken out; unset where a provider keeps nothing. */
+  newest?(own: S): HeldCalls | undefined
   /** Calls can't be held in this stream. */
   isUnfilterable?(own: S): boolean
   /** May the current response take the place of the one before it? */
@@ -81,6 +90,7 @@ export interface StreamDialect<P extends Part, S> {
 
 /** One upstream response. */
 interface StreamedResponse<P> {
+  hasBegun: boolean
   /** From its first call or its end on. */
   held: P[]
   usage: unknown
@@ -97,7 +107,8 @@ interface StreamState<P extends Part, S> {
   mode: StreamMode
   /** The client asked for an object in JSON, which is not a call that the model wrote out. */
   isJson: boolean
-  /** How many responses are over. */
+  /** How many responses have begun, and how many are over and were taken. */
+  begun: number
   responses: number
   current: StreamedResponse<P>
   /** In `filter`: the response that ended last. */
@@ -120,7 +131,14 @@ interface StreamState<P extends Part, S> {
 }
 
 function newResponse<P>(): StreamedResponse<P> {
-  return { held: [], usage: undefined, isOver: false, hasFailed: false, hasShownRest: undefined }
+  return {
+    hasBegun: false,
+    held: [],
+    usage: undefined,
+    isOver: false,
+    hasFailed: false,
+    hasShownRest: undefined,
+  }
 }
 
 function newState<P extends Part, S>(
@@ -133,6 +151,7 @@ function newState<P extends Part, S>(
     own: dialect.start(mode),
     mode,
     isJson,
+    begun: 0,
     responses: 0,
     current: newResponse(),
     last: undefined,
@@ -189,6 +208,12 @@ function openingOf<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   return opening
 }
 
+/** Does a part call something, or end the response? A failure may do so as well. */
+function mustWait<P extends Part, S>({ withoutCalls }: StreamDialect<P, S>, part: P): boolean {
+  if (part.kind === 'failed') return part.isOver || withoutCalls(part) !== part
+  return part.kind === 'call' || part.kind === 'end'
+}
+
 function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
   const { dialect, current, own } = state
   if (dialect.isUnfilterable?.(own)) {
@@ -200,18 +225,13 @@ function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[
   current.hasFailed ||= part.kind === 'failed'
   // The response before it is what the client gets.
   if (isLater && current.hasFailed) return []
-  const mustWait = part.kind === 'call' || part.kind === 'end' || part.kind === 'failed'
-  if (mustWait || current.held.length > 0) {
+  if (current.held.length > 0 || mustWait(dialect, part)) {
     current.held.push(part)
     return []
   }
-  if (part.kind === 'comment') return [...openingOf(state), part.frame.raw]
-  // What a later response begins with goes without saying.
-  if (isLater && part.isEmpty) return []
-  const bytes = show(state, [part])
-  if (isLater) return [...openingOf(state), ...bytes]
+  const bytes = part.kind === 'comment' ? [part.frame.raw] : show(state, [part])
   // A first response keeps its last bytes as well: it may be all there is.
-  state.opening.push(part.frame.raw)
+  state.opening.push(...(isLater ? bytes : [part.frame.raw]))
   return part.isEmpty && !state.hasOpened ? [] : openingOf(state)
 }
 
@@ -228,6 +248,16 @@ function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   last.hasShownRest = rest.length > 0
   const bytes = show(state, rest)
   beginSection(state)
+  return bytes
+}
+
+function beginResponse<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const { current, dialect, own, responses } = state
+  if (current.hasBegun) return []
+  current.hasBegun = true
+  state.begun++
+  if (responses === 0) return []
+  const bytes = [...showRest(state), ...(dialect.closeOpen?.(own) ?? [])]
   return bytes.length > 0 ? [...openingOf(state), ...bytes] : []
 }
 
@@ -245,18 +275,20 @@ function endFiltered<P extends Part, S>(state: StreamState<P, S>): HeldCalls | u
 }
 
 function release<P extends Part, S>(state: StreamState<P, S>, refused: ReadonlySet<number>): Buffer[] {
-  const { dialect, own, last, responses, spent } = state
+  const { dialect, own, last, begun, responses, spent } = state
   if (!last) return []
   const hasShownRest = last.hasShownRest === true
-  const isUnchanged = responses === 1 && refused.size === 0 && !hasShownRest
+  const isUnchanged = begun <= 1 && refused.size === 0
   if (isUnchanged) return [...openingOf(state), ...last.held.map(rawOf)]
+  // A response after the last one may have broken off in the middle of something.
+  const closing = begun > responses ? (dialect.closeOpen?.(own) ?? []) : []
   const usage = responses > 1 ? addUsage(spent, last.usage) : undefined
   const bytes = last.held.flatMap((part) => {
     if (part.kind === 'comment') return [terminated(part.frame)]
     const kept = dialect.keepCalls(part, { refused, hasShownRest, usage })
     return kept ? dialect.render(kept, own) : []
   })
-  return [...openingOf(state), ...bytes]
+  return [...openingOf(state), ...closing, ...bytes]
 }
 
 /** The filter becomes the answer: the calls of the last response are dropped, and what comes now ends the run. */
@@ -297,7 +329,7 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   if (kind === 'comment') {
     // What broke off says nothing, and would spoil what comes after it.
     if (mode === 'answer' && !isWhole(frame)) return []
-    state.hasSaid = true
+    state.hasSaid ||= !part.isEmpty
     return [frame.raw]
   }
   if (kind === 'failed') {
@@ -310,7 +342,8 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   }
   const kept = mode === 'answer' ? dialect.withoutCalls(part) : part
   if (!kept) return []
-  if (state.isAnswer || kept.kind !== 'text') return show(state, [kept])
+  const isBehindText = dialect.keepsOrder === true && state.heldParts.length > 0
+  if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return show(state, [kept])
   state.heldParts.push(kept)
   state.heldText += kept.text
   state.isAnswer = !mayStillBeMarkup(state.heldText, state.isJson)
@@ -323,7 +356,6 @@ function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<A
   const isAnswered = isRealAnswer(text, state.isJson)
   state.responses++
   state.spent = addUsage(state.spent, current.usage)
-  current.usage = undefined
   dialect.nextResponse(own, mode)
   if (state.hasFailed || !current.isOver) return 'broken'
   if (!isAnswered && mode === 'answer') {
@@ -365,7 +397,11 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
     get text() {
       return allText(state)
     },
-    push: (frame) => (state.hasFailed ? [frame.raw] : answering(state, read(state, frame))),
+    get held() {
+      return state.dialect.newest?.(state.own)
+    },
+    push: (frame) =>
+      state.hasFailed ? [frame.raw] : [...beginResponse(state), ...answering(state, read(state, frame))],
     endTry: () => endAnswering(state),
     finish: (terminalFor, fallback) => finish(state, terminalFor, fallback),
     abandon: () => abandon(state),
@@ -385,7 +421,7 @@ export function openAnswer<P extends Part, S>(
 export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): CallGate {
   const state = newState(dialect, 'filter', false)
   return {
-    push: (frame) => [...showRest(state), ...filtered(state, read(state, frame))],
+    push: (frame) => [...beginResponse(state), ...filtered(state, read(state, frame))],
     endTry: () => endFiltered(state),
     release: (refused) => release(state, refused),
     toAnswer: (isJson) => [becomeAnswer(state, isJson), answerOf(state)],
