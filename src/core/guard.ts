@@ -129,6 +129,11 @@ function firstNew({ known, at }: Guarded, { conversation, reading }: Transcript,
   return newest ? newest.index + 1 : oldest
 }
 
+/** Is it a loop of equal calls, rather than of several in turn? */
+function isRow(finding: LoopFinding | undefined): boolean {
+  return finding?.pattern === 'repetition' || finding?.pattern === 'same_call'
+}
+
 /** What a message changes: a person's words begin anew, a response's calls are taken in with their results. */
 export function followMessage(
   guarded: Guarded,
@@ -141,8 +146,11 @@ export function followMessage(
   const words = humanWords(conversation, index, registry)
   if (words !== undefined) {
     const human = hashOfText(words)
-    const memory = humanSpoke(guarded.memory, words !== '' && human === guarded.human)
-    return { ...guarded, memory, human, finding: undefined, untold: undefined, told: undefined }
+    const isRepeated = words !== '' && human === guarded.human
+    const memory = humanSpoke(guarded.memory, isRepeated)
+    // What a harness says after each step comes between the calls of a row and what the model is to be told about them.
+    const finding = isRepeated && isRow(guarded.finding) ? guarded.finding : undefined
+    return { ...guarded, memory, human, finding, untold: undefined, told: undefined }
   }
   if (conversation.role(index) !== 'assistant') return guarded
   const { memory, finding } = observeAt(guarded, looking, index, followed)

@@ -139,6 +139,20 @@ describe('a loop is found', () => {
     const { steps } = await runAgent(url, compacted, { max: 2, ...session })
     expect(headersOf(steps)).toEqual([null, 'repetition;count=3'])
   })
+
+  it('where a harness says the same after each step, and none of its calls is refused', async () => {
+    const { url } = await startBoth(always)
+    let messages = START
+    const steps: Step[] = []
+    while (steps.length < 12) {
+      const step = await callModel(url, messages)
+      steps.push(step)
+      messages = [...afterStep(messages, step), { role: 'user', content: 'Continue.' }]
+    }
+    expect(headersOf(steps).slice(0, 5)).toEqual([null, null, null, null, 'repetition;count=3'])
+    const verdicts = steps.map(({ headers }) => headers.get('x-governor-verdict'))
+    expect(new Set(verdicts)).toEqual(new Set(['allow', 'warn']))
+  })
 })
 
 describe('no loop is found', () => {
