@@ -33,6 +33,8 @@ interface ChatStream {
   hasRole: boolean
   /** The message of the current response; only where its calls are held. */
   assembly: ReturnType<typeof createAssembly> | undefined
+  /** The current response holds more than its end. */
+  hasChunk: boolean
   /** The current response has said something. */
   hasChoices: boolean
   /** The first response has several choices side by side, whose calls are not held. */
@@ -43,12 +45,14 @@ const start = (mode: StreamMode): ChatStream => ({
   envelope: undefined,
   hasRole: false,
   assembly: mode === 'filter' ? createAssembly() : undefined,
+  hasChunk: false,
   hasChoices: false,
   hasSeveral: false,
 })
 
 function nextResponse(own: ChatStream, mode: StreamMode): void {
   own.assembly = mode === 'filter' ? createAssembly() : undefined
+  own.hasChunk = false
   own.hasChoices = false
 }
 
@@ -70,7 +74,8 @@ function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
   const isDone = data?.trim() === DONE
   const chunk = data === undefined || isDone ? undefined : parseObject(data)
   const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
-  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone }
+  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && own.hasChunk }
+  own.hasChunk = true
   const choices = choicesOf(chunk)
   // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
   if (choices.length > 0) own.envelope ??= envelopeOf(chunk)

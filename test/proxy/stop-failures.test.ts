@@ -372,6 +372,14 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
   )
 })
 
+it('passes on a stream that holds nothing but its end, and asks again', async () => {
+  const nothing = streamed(['data: [DONE]\n\n'])
+  const script: Script = (_, number) => (number === 1 ? nothing : { text: TEXT })
+  const { url } = await startBoth(script, { budget })
+  expect((await send(url, chat, chat.request, true)).text).toBe('data: [DONE]\n\n')
+  expect((await send(url, chat, chat.request, true)).text).toContain('"has_final_answer":true')
+})
+
 it('breaks off a stream of which something was shown, where the next form gets a 503', async () => {
   const chunk = (delta: object, finish: string | null = null) =>
     data({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })
