@@ -74,7 +74,8 @@ function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
   const isDone = data?.trim() === DONE
   const chunk = data === undefined || isDone ? undefined : parseObject(data)
   const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
-  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && own.hasChunk }
+  if (!chunk)
+    return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && own.hasChunk }
   own.hasChunk = true
   const choices = choicesOf(chunk)
   // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.

@@ -2,13 +2,14 @@
 import type { FinalAnswer } from '../core/terminal.ts'
 import { applyEdits, setMember } from '../json/edit.ts'
 import { members, root } from '../json/scan.ts'
-import type { AnswerChange, AnswerEnd, OwnReply, ReadAnswer } from './dialect.ts'
+import type { AnswerChange, AnswerEnd, HeldCalls, OwnReply, ReadAnswer } from './dialect.ts'
 import { eventFrame, messageEvents } from './responses-events.ts'
 import {
   COMPLETED,
   heldOf,
   isClientCall,
   messageItem,
+  placesLeft,
   textOfOutputItems,
   withoutCallItems,
 } from './responses-shape.ts'
@@ -51,6 +52,32 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
       ...('output_text' in response ? { output_text: change.text ?? textOfOutputItems(kept) } : {}),
       ...summedUsage(objectsIn(change.earlier), response),
       governor: change.terminal,
+    }),
+  )
+}
+
+export function readResponseCalls(body: Buffer): HeldCalls | undefined {
+  const response = parseObject(body.toString('utf8'))
+  if (!response || !Array.isArray(response['output'])) return undefined
+  return heldOf(response['id'], objectsOf(response['output']))
+}
+
+export function withoutResponseCalls(
+  body: Buffer,
+  refused: ReadonlySet<number>,
+  earlier: readonly Buffer[],
+): Buffer {
+  const [response = {}, ...before] = objectsIn([body, ...earlier])
+  const output = objectsOf(response['output'])
+  const said = before.flatMap((one) => objectsOf(one['output']).filter(({ type }) => type === 'message'))
+  const left = placesLeft(output, refused).map((at) => output[at])
+  const kept = [...said, ...left.filter(isObject)]
+  return Buffer.from(
+    JSON.stringify({
+      ...response,
+      output: kept,
+      ...('output_text' in response ? { output_text: textOfOutputItems(kept) } : {}),
+      ...summedUsage(before, response),
     }),
   )
 }

@@ -142,6 +142,12 @@ export function keptPlaces(items: readonly Json[], isOut: (item: Json, at: numbe
   return isLost ? kept : [...kept, ...reasoning]
 }
 
+/** The places of the items that are left when the calls in `refused`, by their place among the calls, are gone. */
+export function placesLeft(output: readonly Json[], refused: ReadonlySet<number>): number[] {
+  const calls = output.flatMap((item, at) => (isClientCall(item) ? [at] : []))
+  return keptPlaces(output, (_, at) => refused.has(calls.indexOf(at)))
+}
+
 /** What is left when all calls are gone. */
 export function withoutCallItems(output: readonly Json[]): Json[] {
   return keptPlaces(output, isClientCall)

@@ -31,9 +31,14 @@ import type { Dialect, DialectRequest, ToolBan } from './dialect.ts'
 import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from './listed.ts'
 import { openaiOverflow } from './overflow-error.ts'
 import { likenessesOf } from './parts.ts'
-import { readResponse, replyInResponses, writeResponse } from './responses-answer.ts'
+import {
+  readResponse,
+  readResponseCalls,
+  replyInResponses,
+  withoutResponseCalls,
+  writeResponse,
+} from './responses-answer.ts'
 import { responsesCallsNothing, responsesFacts } from './responses-facts.ts'
-import { openResponsesGate, readResponseCalls, withoutResponseCalls } from './responses-gate.ts'
 import { goOn, owedResults, repay, resultsIn } from './responses-goon.ts'
 import {
   callOfItem,
@@ -43,8 +48,9 @@ import {
   textOfOutput,
   textsOfContent,
 } from './responses-shape.ts'
-import { openResponsesStream } from './responses-stream.ts'
+import { responsesStream } from './responses-stream.ts'
 import { isObject, type Json, textOf } from './shape.ts'
+import { openAnswer, openFilter } from './shared/stream-engine.ts'
 import { firstText } from './usage-text.ts'
 
 const QUOTE = 0x22
@@ -334,10 +340,10 @@ export const responses: Dialect = {
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
-  openStream: (dropCalls, isJson) => openResponsesStream(dropCalls, isJson),
+  openStream: (dropCalls, isJson) => openAnswer(responsesStream, dropCalls, isJson),
   readCalls: readResponseCalls,
   withoutCalls: withoutResponseCalls,
-  openGate: openResponsesGate,
+  openGate: () => openFilter(responsesStream),
   overflowError: openaiOverflow,
   errorReply: (error) => ({ error }),
   reply: replyInResponses,

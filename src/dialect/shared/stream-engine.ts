@@ -15,10 +15,10 @@ export type StreamMode = 'filter' | 'answer' | 'observe'
 export interface Part {
   readonly frame: Frame
   /**
-   * `comment`: it keeps its place, whatever is held. `text`: the beginning of a text. `end`: the first of these, and all
-   * that follows it, is the end of the response.
+   * `comment`: it keeps its place, whatever is held. `lead`: it may lead to a call, and is held until something else is
+   * shown. `text`: the beginning of a text. `end`: the first of these, and all that follows it, is the end of the response.
    */
-  readonly kind: 'comment' | 'text' | 'call' | 'other' | 'end' | 'failed'
+  readonly kind: 'comment' | 'lead' | 'text' | 'call' | 'other' | 'end' | 'failed'
   /** Text that it adds to what clients read. */
   readonly text: string
   /** It shows the user nothing, as the beginning of a response does. */
@@ -58,9 +58,11 @@ export interface KeptCalls {
 export interface StreamDialect<P extends Part, S> {
   /** All that follows held text is held as well: parts belong together by their order. */
   readonly keepsOrder?: boolean
+  /** The client's stream begins as the first response does that shows something; otherwise as the first one does. */
+  readonly isNamedByLast?: boolean
   start(mode: StreamMode): S
-  /** Another response begins, of which nothing is known. */
-  nextResponse(own: S, mode: StreamMode): void
+  /** The current response is over; `isTaken`: the client gets it. Of the next one nothing is known. */
+  nextResponse(own: S, mode: StreamMode, isTaken: boolean): void
   parse(frame: Frame, own: S, isLater: boolean): P
   /** The part for the client: its own bytes, terminated, where nothing in it has to change. */
   render(part: P, own: S): Buffer[]
@@ -91,8 +93,12 @@ export interface StreamDialect<P extends Part, S> {
 /** One upstream response. */
 interface StreamedResponse<P> {
   hasBegun: boolean
+  /** In `filter`: what it begins with before it shows anything. */
+  opening: P[]
   /** From its first call or its end on. */
   held: P[]
+  /** A call or the end has come, so that all that follows is held. */
+  isHolding: boolean
   usage: unknown
   isOver: boolean
   hasFailed: boolean
@@ -115,8 +121,7 @@ interface StreamState<P extends Part, S> {
   last: StreamedResponse<P> | undefined
   /** Usage of the responses that are over; in `filter`, of those before the last. */
   spent: unknown
-  /** In `filter`: what the first response begins with before it shows anything. */
-  opening: Buffer[]
+  /** In `filter`: the client has got the beginning of a response. */
   hasOpened: boolean
   /** Text that the client got of earlier responses, and of what is now an answer. */
   textBefore: string
@@ -133,7 +138,9 @@ interface StreamState<P extends Part, S> {
 function newResponse<P>(): StreamedResponse<P> {
   return {
     hasBegun: false,
+    opening: [],
     held: [],
+    isHolding: false,
     usage: undefined,
     isOver: false,
     hasFailed: false,
@@ -156,7 +163,6 @@ function newState<P extends Part, S>(
     current: newResponse(),
     last: undefined,
     spent: undefined,
-    opening: [],
     hasOpened: false,
     textBefore: '',
     text: '',
@@ -201,11 +207,20 @@ function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
   })
 }
 
-function openingOf<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const { opening } = state
-  state.opening = []
+/** Shows parts while calls are held. A first response keeps its bytes, its last ones as well: it may be all there is. */
+function pass<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
+  return parts.flatMap((part) => {
+    if (part.kind === 'comment') return [part.frame.raw]
+    const bytes = show(state, [part])
+    return part.isLater ? bytes : [part.frame.raw]
+  })
+}
+
+/** What the client's stream begins with, once. */
+function open<P extends Part, S>(state: StreamState<P, S>, opening: readonly P[]): Buffer[] {
+  if (state.hasOpened) return []
   state.hasOpened = true
-  return opening
+  return pass(state, opening)
 }
 
 /** Does a part call something, or end the response? A failure may do so as well. */
@@ -219,20 +234,24 @@ function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[
   if (dialect.isUnfilterable?.(own)) {
     const held = current.held.map(rawOf)
     current.held = []
-    return [...openingOf(state), ...held, part.frame.raw]
+    return [...open(state, current.opening), ...held, part.frame.raw]
   }
-  const isLater = state.responses > 0
   current.hasFailed ||= part.kind === 'failed'
   // The response before it is what the client gets.
-  if (isLater && current.hasFailed) return []
-  if (current.held.length > 0 || mustWait(dialect, part)) {
+  if (part.isLater && current.hasFailed) return []
+  current.isHolding ||= mustWait(dialect, part)
+  const isWaiting = part.kind === 'lead' || (part.kind === 'comment' && current.held.length > 0)
+  if (current.isHolding || isWaiting) {
     current.held.push(part)
     return []
   }
-  const bytes = part.kind === 'comment' ? [part.frame.raw] : show(state, [part])
-  // A first response keeps its last bytes as well: it may be all there is.
-  state.opening.push(...(isLater ? bytes : [part.frame.raw]))
-  return part.isEmpty && !state.hasOpened ? [] : openingOf(state)
+  if (part.isEmpty && !state.hasOpened) {
+    current.opening.push(part)
+    return []
+  }
+  const leading = current.held
+  current.held = []
+  return [...open(state, current.opening), ...pass(state, [...leading, part])]
 }
 
 function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
@@ -246,19 +265,19 @@ function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(own)) return []
   const rest = last.held.flatMap((part) => dialect.besideCalls?.(part) ?? [])
   last.hasShownRest = rest.length > 0
-  const bytes = show(state, rest)
+  const bytes = rest.length > 0 ? [...open(state, last.opening), ...show(state, rest)] : []
   beginSection(state)
   return bytes
 }
 
 function beginResponse<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const { current, dialect, own, responses } = state
+  const { current, dialect, own, last, responses } = state
   if (current.hasBegun) return []
   current.hasBegun = true
   state.begun++
   if (responses === 0) return []
-  const bytes = [...showRest(state), ...(dialect.closeOpen?.(own) ?? [])]
-  return bytes.length > 0 ? [...openingOf(state), ...bytes] : []
+  if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
+  return [...showRest(state), ...(dialect.closeOpen?.(own) ?? [])]
 }
 
 function endFiltered<P extends Part, S>(state: StreamState<P, S>): HeldCalls | undefined {
@@ -266,7 +285,7 @@ function endFiltered<P extends Part, S>(state: StreamState<P, S>): HeldCalls | u
   const calls = dialect.isUnfilterable?.(own) ? undefined : dialect.assemble(own)
   const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(own))
   state.current = newResponse()
-  dialect.nextResponse(own, state.mode)
+  dialect.nextResponse(own, state.mode, Boolean(isUsable))
   if (!isUsable) return undefined
   state.spent = addUsage(state.spent, state.last?.usage)
   state.last = current
@@ -279,7 +298,8 @@ function release<P extends Part, S>(state: StreamState<P, S>, refused: ReadonlyS
   if (!last) return []
   const hasShownRest = last.hasShownRest === true
   const isUnchanged = begun <= 1 && refused.size === 0
-  if (isUnchanged) return [...openingOf(state), ...last.held.map(rawOf)]
+  const opening = open(state, last.opening)
+  if (isUnchanged) return [...opening, ...last.held.map(rawOf)]
   // A response after the last one may have broken off in the middle of something.
   const closing = begun > responses ? (dialect.closeOpen?.(own) ?? []) : []
   const usage = responses > 1 ? addUsage(spent, last.usage) : undefined
@@ -288,21 +308,23 @@ function release<P extends Part, S>(state: StreamState<P, S>, refused: ReadonlyS
     const kept = dialect.keepCalls(part, { refused, hasShownRest, usage })
     return kept ? dialect.render(kept, own) : []
   })
-  return [...openingOf(state), ...closing, ...bytes]
+  return [...opening, ...closing, ...bytes]
 }
 
 /** The filter becomes the answer: the calls of the last response are dropped, and what comes now ends the run. */
 function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boolean): Buffer[] {
+  const { last, dialect, own } = state
+  const opening = dialect.isNamedByLast || !last ? [] : open(state, last.opening)
   const rest = showRest(state)
-  state.spent = addUsage(state.spent, state.last?.usage)
+  state.spent = addUsage(state.spent, last?.usage)
   state.last = undefined
   state.mode = 'answer'
   state.isJson = isJson
   state.current = newResponse()
   state.hasSaid = false
   beginSection(state)
-  state.dialect.nextResponse(state.own, state.mode)
-  return [...openingOf(state), ...rest]
+  dialect.nextResponse(own, state.mode, false)
+  return [...opening, ...rest]
 }
 
 function dropHeldText<P extends Part, S>(state: StreamState<P, S>): void {
@@ -356,7 +378,7 @@ function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<A
   const isAnswered = isRealAnswer(text, state.isJson)
   state.responses++
   state.spent = addUsage(state.spent, current.usage)
-  dialect.nextResponse(own, mode)
+  dialect.nextResponse(own, mode, true)
   if (state.hasFailed || !current.isOver) return 'broken'
   if (!isAnswered && mode === 'answer') {
     dropHeldText(state)
