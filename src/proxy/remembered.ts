@@ -336,7 +336,7 @@ export class Remembered {
   /** The provider answered after errors: `isSuccess` ends them, an error about the request only lets the next one try. */
   async reached(isSuccess: boolean): Promise<void> {
     const end = isSuccess ? withoutErrors : withoutProbe
-    if (this.position.hasErrors) await this.#changeErrors((errors) => end(errors, targetOf(this.#counting)))
+    await this.#changeErrors((errors) => end(errors, targetOf(this.#counting)))
   }
 
   /** The run was stopped, and what it got is not recorded; a store that fails remembers no try. */

@@ -54,7 +54,7 @@ export function noteOutcome(
 ): void {
   const lost = () => context.emit({ kind: 'failed_open', reason: 'store' })
   if (isStormError(status)) remembered.failed(error()).catch(lost)
-  else remembered.reached(status < 400).catch(lost)
+  else if (remembered.position.hasErrors) remembered.reached(status < 400).catch(lost)
 }
 
 /** Gives a request the newest of many errors in a row, without asking the provider. */
