@@ -89,7 +89,9 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
   it('goes on with the model’s next answer when its calls are refused', async () => {
     const { url, provider, events } = await startBoth(
       turns(agent, ({ body }) =>
-        body.includes('[LOOP GUARD] Blocked') ? { text: DONE } : { calls: [agent.call('echo the same words each time')] },
+        body.includes('[LOOP GUARD] Blocked')
+          ? { text: DONE }
+          : { calls: [agent.call('echo the same words each time')] },
       ),
     )
     ended(await drive(url, PROMPT), DONE)
