@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** The only file that touches the process. */
-import type { Terminal } from './cli/cli.ts'
+import type { Terminal } from './cli/command.ts'
 import { tuneEngine } from './cli/engine.ts'
 
 // Before all else: some of it holds for what V8 has not done yet, and it is busy from the first module on.

@@ -1,13 +1,14 @@
 /** What the loop guard would have done to a recorded conversation, by the code that guards live ones. */
-import { callHash } from '../core/call.ts'
-import { lookingAt } from '../core/called.ts'
+
 import type { Conversation } from '../core/conversation.ts'
-import { followMessage, refuse, UNGUARDED } from '../core/guard.ts'
+import type { ScaffoldRegistry } from '../core/harness/match.ts'
 import type { Hash } from '../core/hash.ts'
-import type { LoopPolicy } from '../core/loop-guard.ts'
-import type { Pattern } from '../core/patterns.ts'
-import { humanWords } from '../core/reading.ts'
-import type { ScaffoldRegistry } from '../core/scaffolding.ts'
+import { callHash } from '../core/loop/call-hash.ts'
+import type { LoopPolicy } from '../core/loop/escalation.ts'
+import { followMessage, refuse, UNGUARDED } from '../core/loop/observe.ts'
+import type { Pattern } from '../core/loop/patterns.ts'
+import { lookingAt } from '../core/loop/transcript-calls.ts'
+import { humanWords } from '../core/session/transcript.ts'
 
 /** One thing that the guard would have done. The keys are part of the public contract. */
 export interface Judged {

@@ -1,6 +1,6 @@
 /** The proxies that the environment names for upstreams. */
 import { ConfigError, type Environment } from '../config/load.ts'
-import type { Proxies } from '../proxy/transport.ts'
+import type { Proxies } from '../http/transport.ts'
 
 const SCHEMES: readonly string[] = ['http:', 'https:', 'socks5:', 'socks:']
 

@@ -1,10 +1,10 @@
 /** Recorded conversations: a request body a line, or one message of a conversation a line. */
 import type { Conversation } from '../core/conversation.ts'
-import { chat } from '../dialect/chat.ts'
+import { chat } from '../dialect/chat/index.ts'
 import type { Dialect } from '../dialect/dialect.ts'
-import { messages as anthropic } from '../dialect/messages.ts'
-import { responses } from '../dialect/responses.ts'
-import { isObject, type Json } from '../dialect/shape.ts'
+import { messages as anthropic } from '../dialect/messages/index.ts'
+import { responses } from '../dialect/responses/index.ts'
+import { isObject, type Json } from '../dialect/shared/json-object.ts'
 
 /** One line of a file, counted from 1. */
 export interface Line {

@@ -1,7 +1,7 @@
 /** The budget: limits, what a model is told of them and how, and for whom they are different. */
 import * as z from 'zod'
-import { LIMITS, type LimitSetting, METERS } from '../core/meters.ts'
-import { DEFAULT_TEXTS } from '../core/notice.ts'
+import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
+import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
 import { template } from './texts.ts'
 import { count, headerName } from './units.ts'

@@ -4,8 +4,8 @@
  * description, so that this sentence has to say what the key does.
  */
 import * as z from 'zod'
-import { isLoopback } from '../core/loopback.ts'
-import { DEFAULT_TEXTS } from '../core/notice.ts'
+import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
+import { isLoopback } from '../http/loopback.ts'
 import { budget, budgetOverride, outOfOrder, overrideMatch } from './budget.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'

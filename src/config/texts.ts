@@ -1,6 +1,6 @@
 /** Texts that a model is told. */
 import * as z from 'zod'
-import { PLACEHOLDERS, unknownPlaceholders } from '../core/notice.ts'
+import { PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 
 /** A template; what it may not hold is said at start. */
 export const template = z

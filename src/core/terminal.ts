@@ -1,5 +1,5 @@
 /** How a run ended. */
-import { type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './meters.ts'
+import { type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './budget/meters.ts'
 
 export type TerminalState = LimitState | 'loop_detected'
 export type TerminalReason = LimitReason | 'loop_guard'

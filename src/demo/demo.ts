@@ -2,7 +2,7 @@
 import OpenAI from 'openai'
 import { pino } from 'pino'
 import { buildGovernor } from '../app.ts'
-import type { ExitCode, Terminal } from '../cli/cli.ts'
+import type { ExitCode, Terminal } from '../cli/command.ts'
 import { checkConfig } from '../config/load.ts'
 import { afterStep, callStreaming, callWhole, type Message, runAgent, type Step } from './agent.ts'
 import { type Script, type ScriptedProvider, startScriptedProvider } from './provider.ts'

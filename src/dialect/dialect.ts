@@ -1,8 +1,8 @@
 /** What a provider's way of speaking has to offer for Governor to guard it. One file per dialect implements this. */
 import type { Conversation, ToolCall } from '../core/conversation.ts'
+import type { Channel } from '../core/decide.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { TokenUsage } from '../core/usage.ts'
-import type { Channel } from '../core/verdict.ts'
 import type { Edit } from '../json/edit.ts'
 import type { ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'

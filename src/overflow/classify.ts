@@ -9,11 +9,11 @@ import {
 } from '../core/overflow.ts'
 import { inputTooLarge, withFields } from './fields.ts'
 import { type Groups, groupsIn, type LinearPattern } from './pattern.ts'
-import { withoutQuotes } from './quote.ts'
+import { withoutQuotes } from './quotes.ts'
 import { readOverflow } from './reader/reader.ts'
-import { type RawReply, type Reply, unwrap } from './reply.ts'
 import type { Row } from './rows.ts'
 import { plainNumbers } from './text.ts'
+import { type RawReply, type Reply, unwrap } from './unwrap.ts'
 
 /** An overflow, and the id of the row that recognised it, or `general-reader`. */
 export interface Classified {

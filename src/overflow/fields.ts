@@ -1,7 +1,7 @@
 /** Numbers that stand in fields of an error rather than in its words. */
 import { type Overflow, overInput } from '../core/overflow.ts'
 import { readOverflow } from './reader/reader.ts'
-import type { Reply } from './reply.ts'
+import type { Reply } from './unwrap.ts'
 
 const LIMITS = [
   'n_ctx',

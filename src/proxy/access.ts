@@ -1,9 +1,9 @@
 /** Which requests are never sent upstream: what their clients may not do. */
 import { globMatches } from '../core/glob.ts'
 import { hashOf } from '../core/hash.ts'
-import { isLoopback } from '../core/loopback.ts'
-import { clientKeysOf, headerOf, type RawHeaders } from './headers.ts'
-import { errorBody } from './reply.ts'
+import { clientKeysOf, headerOf, type RawHeaders } from '../http/headers.ts'
+import { isLoopback } from '../http/loopback.ts'
+import { errorBody } from '../http/response.ts'
 import type { Route } from './route.ts'
 
 /** The settings that decide. */

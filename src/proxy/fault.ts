@@ -1,7 +1,12 @@
 /** Faults of Governor's own: each is counted, and none costs a request. */
 import { TooMuchToRead } from '../core/work.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
-import { faultOf } from './trip.ts'
+
+/** The kind of an error and the place it came from, without its message. */
+export function faultOf(error: Error): string {
+  const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
+  return `${error.name} ${place?.trim() ?? ''}`.trim()
+}
 
 /** Counts a fault in reading or judging a request. `guard`: the one that failed, where the others judge all the same. */
 export function countFault(emit: Emit, error: Error, guard?: GuardName): void {

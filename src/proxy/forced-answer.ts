@@ -1,6 +1,7 @@
 /** The streamed response to a stop that leaves a tool forced: one call of that tool is the answer. */
-import { isRealAnswer } from '../core/answer.ts'
+
 import type { ToolCall } from '../core/conversation.ts'
+import { isRealAnswer } from '../core/final-answer.ts'
 import type { AnswerStream, Dialect, HeldCalls } from '../dialect/dialect.ts'
 import { createFrameReader, type Frame } from '../sse/frames.ts'
 

@@ -1,17 +1,19 @@
 /** Sends a request that goes on normally: as it is, or with what Governor has to say to the model. */
+
+import type { Channel, Verdict } from '../core/decide.ts'
 import { globMatches } from '../core/glob.ts'
-import type { Channel, Verdict } from '../core/verdict.ts'
-import { dropTools } from '../dialect/offered.ts'
+import { dropTools } from '../dialect/shared/tools.ts'
+import { withoutLength } from '../http/headers.ts'
+import { type OwnHeaders, relayTo } from '../http/response.ts'
+import { type Head, lengthOf, type Receiver, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
-import { tapFor } from './bill.ts'
-import type { ProxyContext } from './context.ts'
-import { withoutLength } from './headers.ts'
-import type { Judgement } from './judge.ts'
-import { type Alteration, channelsFor } from './refusals.ts'
-import { type OwnHeaders, relayTo } from './reply.ts'
-import type { Tap } from './tap.ts'
-import { faultOf, type Trip } from './trip.ts'
-import { type Head, lengthOf, type Receiver, type UpstreamCall } from './upstream.ts'
+import type { Tap } from '../usage/observe.ts'
+import type { Trip } from './begin-exchange.ts'
+import type { Judgement } from './evaluate.ts'
+import { faultOf } from './fault.ts'
+import { tapFor } from './record-usage.ts'
+import type { ProxyContext } from './services.ts'
+import { type Alteration, channelsFor } from './unsupported-edits.ts'
 
 /**
  * Answers that may mean "not in this form": law 2. One that is too large is so in any form. `forbids`: the tools are not to

@@ -2,7 +2,7 @@
 import { parseForeign } from '../core/foreign-json.ts'
 import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
-import { credentialsOf, headerOf, type RawHeaders } from './headers.ts'
+import { credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'
 
 /** Header names in lower case; body fields as paths of keys. */
 export interface IdentitySettings {

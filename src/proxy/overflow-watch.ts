@@ -4,21 +4,28 @@
  * or says what it means; any other goes on as it came. Answers go on at once; only a JSON body waits for its first
  * byte, and an error event in a stream for its own end.
  */
-import { NO_CONTEXTS, reduce, type SessionContexts } from '../core/context.ts'
+import { NO_CONTEXTS, reduce, type SessionContexts } from '../core/context-window.ts'
 import type { Overflow } from '../core/overflow.ts'
+import { codingOf, type RawHeaders, withHeaders } from '../http/headers.ts'
+import type { Failure, Flow, Head, Receiver, UpstreamCall } from '../http/upstream.ts'
 import { type Classified, classify } from '../overflow/classify.ts'
-import { type Annotation, annotated, canonicalEvent, isInputTooLarge, parsed } from './annotation.ts'
-import type { ProxyContext } from './context.ts'
-import { type ErrorFrames, watchErrorFrames } from './error-frames.ts'
-import { codingOf, type RawHeaders, withHeaders } from './headers.ts'
-import type { Judgement } from './judge.ts'
-import { bodyOf, modelIn, recovered } from './overflow-recovery.ts'
-import { explained, type Held, mayBeError, meaningOf, replay, typeOf } from './refusal.ts'
+import {
+  type Annotation,
+  annotated,
+  canonicalEvent,
+  isInputTooLarge,
+  parsed,
+} from '../overflow/http/annotate.ts'
+import { explained, type Held, mayBeError, meaningOf, replay, typeOf } from '../overflow/http/error-body.ts'
+import { type ErrorFrames, watchErrorFrames } from '../overflow/http/error-frames.ts'
+import { bodyOf, modelIn, recovered } from '../overflow/http/recover.ts'
+import { keptName, type ModelAt } from '../overflow/windows.ts'
+import type { Watch } from './begin-exchange.ts'
+import { errorReplyOf, noteOutcome } from './error-streak.ts'
+import type { Judgement } from './evaluate.ts'
+import { faultOf } from './fault.ts'
 import type { Route } from './route.ts'
-import { errorReplyOf, noteOutcome } from './storm.ts'
-import { faultOf, type Watch } from './trip.ts'
-import type { Failure, Flow, Head, Receiver, UpstreamCall } from './upstream.ts'
-import { keptName, type ModelAt } from './windows.ts'
+import type { ProxyContext } from './services.ts'
 
 export interface OverflowWatch extends Watch {
   /** Tells what the request was judged to be. */

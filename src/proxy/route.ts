@@ -10,22 +10,8 @@ import {
   withCredential,
   withHeaders,
   withoutKeys,
-} from './headers.ts'
-
-/** A place requests go to. */
-export interface Upstream {
-  readonly name: string
-  /** Scheme, host and port. */
-  readonly origin: string
-  /** Path put before every request's own; empty or without a trailing slash. */
-  readonly prefix: string
-  readonly apiKey: string | undefined
-  readonly headers: Readonly<Record<string, string>>
-  /** Does Governor add a key of its own to requests, as `api_key` or in a header? */
-  readonly holdsKey: boolean
-  /** Is the name, in front of a request's path, part of the path as well? */
-  readonly keepsName: boolean
-}
+} from '../http/headers.ts'
+import type { Upstream } from '../http/upstream.ts'
 
 export interface Route {
   readonly upstream: Upstream

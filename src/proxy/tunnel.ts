@@ -2,12 +2,20 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
+import {
+  headerOf,
+  headText,
+  type RawHeaders,
+  withHeaders,
+  withoutFields,
+  withoutOwn,
+} from '../http/headers.ts'
+import { errorBody } from '../http/response.ts'
+import type { Upstream } from '../http/upstream.ts'
+import { failureOf } from '../http/upstream.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
-import { headerOf, headText, type RawHeaders, withHeaders, withoutFields, withoutOwn } from './headers.ts'
-import { errorBody } from './reply.ts'
-import { isGuardedSocket, type Route, routeOf, type Upstream, upstreamHeaders } from './route.ts'
-import { failureOf } from './upstream.ts'
+import { isGuardedSocket, type Route, routeOf, upstreamHeaders } from './route.ts'
 
 export interface TunnelSettings {
   readonly upstreams: ReadonlyMap<string, Upstream>

@@ -1,5 +1,5 @@
 /** What the first answers of conversations took that nothing names before their second request. */
-import type { FirstAnswer } from '../core/session.ts'
+import type { FirstAnswer } from '../core/session/session.ts'
 import type { SessionKey, Store, ValueKind } from '../store/store.ts'
 
 /** How many conversations that began alike may wait for their second request. */

@@ -1,5 +1,5 @@
 /** Sessions in this process's memory: lost with it, bounded in number, age and size. */
-import type { Session, Thread } from '../core/session.ts'
+import type { Session, Thread } from '../core/session/session.ts'
 import { Shelf } from './shelf.ts'
 import {
   type Link,

@@ -3,7 +3,7 @@
  * rejects where it can't be done. A store in memory makes each change before the call returns, so that whoever calls
  * next sees it.
  */
-import type { Session } from '../core/session.ts'
+import type { Session } from '../core/session/session.ts'
 
 /** The name that something is kept under for one tenant: made once, as a name that was looked up is found faster again. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }

@@ -2,14 +2,15 @@
  * Everything that happens to a request, as one union. Metrics and logs are folds over it: nobody calls them.
  * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
  */
-import type { Tier } from '../core/budget.ts'
-import type { MeterName } from '../core/meters.ts'
+
+import type { MeterName } from '../core/budget/meters.ts'
+import type { Tier } from '../core/budget/tiers.ts'
+import type { Channel } from '../core/decide.ts'
+import type { Pattern } from '../core/loop/patterns.ts'
 import type { Recovery } from '../core/overflow.ts'
-import type { Pattern } from '../core/patterns.ts'
-import type { Heed } from '../core/session.ts'
+import type { Heed } from '../core/session/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
-import type { Channel } from '../core/verdict.ts'
 
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
 

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, describe, expect, it } from 'vitest'
-import type { Terminal } from '../../src/cli/cli.ts'
 import { run } from '../../src/cli/cli.ts'
+import type { Terminal } from '../../src/cli/command.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-replay-'))

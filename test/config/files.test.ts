@@ -5,7 +5,7 @@ import { commentedFile, configurationTable, jsonSchema } from '../../src/config/
 import { checkConfig, loadConfig } from '../../src/config/load.ts'
 import { budgetOf } from '../../src/config/policies.ts'
 import { restartKeys } from '../../src/config/restart.ts'
-import { LIMITS, METERS } from '../../src/core/meters.ts'
+import { LIMITS, METERS } from '../../src/core/budget/meters.ts'
 
 const EXAMPLE = 'config/governor.yaml'
 

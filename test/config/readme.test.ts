@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
 import { checkConfig } from '../../src/config/load.ts'
-import { PATTERNS } from '../../src/core/patterns.ts'
+import { PATTERNS } from '../../src/core/loop/patterns.ts'
 import { createMetrics } from '../../src/telemetry/metrics.ts'
 import { captureTerminal } from '../support/terminal.ts'
 

@@ -1,13 +1,13 @@
 /** Conversations as chat clients send them, and a session that sees one request after the other. */
 import type { Conversation } from '../../src/core/conversation.ts'
+import { buildRegistry } from '../../src/core/harness/match.ts'
+import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
 import { hashOf } from '../../src/core/hash.ts'
-import { observe } from '../../src/core/observe.ts'
-import { nothingRead } from '../../src/core/reading.ts'
-import { buildRegistry } from '../../src/core/scaffolding.ts'
-import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/scaffolds.ts'
-import { NEW_SESSION, type Position, type Session } from '../../src/core/session.ts'
-import { type Sighting, sight } from '../../src/core/sighting.ts'
-import { chat } from '../../src/dialect/chat.ts'
+import { observe } from '../../src/core/session/count-request.ts'
+import { type Sighting, sight } from '../../src/core/session/request-facts.ts'
+import { NEW_SESSION, type Position, type Session } from '../../src/core/session/session.ts'
+import { nothingRead } from '../../src/core/session/transcript.ts'
+import { chat } from '../../src/dialect/chat/index.ts'
 
 export type Message = Readonly<Record<string, unknown>>
 

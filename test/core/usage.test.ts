@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { answered } from '../../src/core/counted.ts'
-import { observe } from '../../src/core/observe.ts'
-import { NEW_SESSION, type Session } from '../../src/core/session.ts'
+import { observe } from '../../src/core/session/count-request.ts'
+import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
+import { answered } from '../../src/core/session/transitions.ts'
 import { addCall, estimateTokens, NO_USAGE } from '../../src/core/usage.ts'
 import { type Message, sightingOf, steps, system, user } from './transcript.ts'
 

@@ -3,8 +3,8 @@ import { checkConfig } from '../../src/config/load.ts'
 import { overflowPolicyOf } from '../../src/config/policies.ts'
 import { classify } from '../../src/overflow/classify.ts'
 import { customRow } from '../../src/overflow/custom.ts'
-import { declaredWindows } from '../../src/overflow/listing.ts'
-import type { RawReply } from '../../src/overflow/reply.ts'
+import { declaredWindows } from '../../src/overflow/model-list.ts'
+import type { RawReply } from '../../src/overflow/unwrap.ts'
 
 const refused = (message: string, status = 400, more: object = {}) => ({
   status,

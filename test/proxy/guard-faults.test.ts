@@ -1,7 +1,7 @@
 /** A fault in one guard, and what the other still does. */
 import { describe, expect, it } from 'vitest'
-import { NO_CONTEXTS } from '../../src/core/context.ts'
-import type { Session, Thread } from '../../src/core/session.ts'
+import { NO_CONTEXTS } from '../../src/core/context-window.ts'
+import type { Session, Thread } from '../../src/core/session/session.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import type { ChatMessage } from '../support/provider.ts'

@@ -1,7 +1,7 @@
 /** Bodies for which there is room, and those for which there is none, over real sockets. */
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { Clock } from '../../src/proxy/buffer-budget.ts'
+import type { Clock } from '../../src/http/buffer-budget.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, serve } from '../support/provider.ts'

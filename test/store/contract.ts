@@ -1,7 +1,7 @@
 /** What every store must do, whatever it keeps things in. */
 import { describe, expect, it } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
-import { NEW_SESSION, type Session } from '../../src/core/session.ts'
+import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import {
   type ListedSession,
   SHARED,

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
-import { NEW_SESSION, type Run, type Session } from '../../src/core/session.ts'
+import { NEW_SESSION, type Run, type Session } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { createMemoryStore, type MemoryLimits } from '../../src/store/memory.ts'
 import { type SessionKey, type Store, sessionKey, type ValueKind } from '../../src/store/store.ts'

@@ -1,5 +1,5 @@
 /** Stores in memory that do what a store of several processes may do. */
-import type { Session } from '../../src/core/session.ts'
+import type { Session } from '../../src/core/session/session.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import type { Store } from '../../src/store/store.ts'
 

@@ -1,5 +1,5 @@
 /** A terminal that keeps what is printed. */
-import type { Terminal } from '../../src/cli/cli.ts'
+import type { Terminal } from '../../src/cli/command.ts'
 
 export interface CapturedTerminal extends Terminal {
   readonly printed: string

@@ -1,9 +1,9 @@
 /** Rewrites streamed responses, in any dialect: holds calls or the end of a response until it is known what becomes of them. */
-import { isRealAnswer, mayStillBeMarkup } from '../../core/answer.ts'
+import { isRealAnswer, mayStillBeMarkup } from '../../core/final-answer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, CallGate, HeldCalls, TerminalFor } from '../dialect.ts'
-import { addUsage } from '../shape.ts'
+import { addUsage } from './json-object.ts'
 
 /**
  * `filter`: calls are held until they are judged. `answer`: the stream is the last of a run; calls are taken out, and text

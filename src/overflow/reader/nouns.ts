@@ -2,7 +2,7 @@
 import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf } from './place.ts'
-import type { Role } from './roles.ts'
+import type { Role } from './role.ts'
 import { cueOf, type Noun, nounOf as nounOfWord, wordSet } from './words.ts'
 
 const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')

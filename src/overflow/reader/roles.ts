@@ -13,10 +13,8 @@ import {
   isRoom,
 } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
+import type { Role } from './role.ts'
 import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
-
-/** `room`: what the input leaves for the output. */
-export type Role = 'limit' | 'value' | 'excess' | 'room'
 
 /** A number of tokens, and what it says. */
 export interface Figure {

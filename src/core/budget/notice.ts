@@ -1,0 +1,109 @@
+/**
+ * Every sentence Governor says to a model. The texts are templates. `{meter}` and `{unit}` name what is counted;
+ * `{used}`, `{max}` and `{left}` are its numbers, which may also be written `{N}`, `{M}` and `{M-N}`.
+ */
+import type { FormattedAmounts } from './amount.ts'
+import { METERS, type Meter } from './meters.ts'
+import type { Style, Tier } from './tiers.ts'
+
+export interface NoticeTexts {
+  readonly caution: string
+  readonly warning: string
+  /** The same, of a countdown. */
+  readonly countdown: string
+  readonly countdownLast: string
+  /** Style tracker: stated once, in the system text; then at the end of the input; then in the last call. */
+  readonly trackerBegin: string
+  readonly tracker: string
+  readonly trackerLast: string
+  /** Caution and warning, of a context window that is nearly full. */
+  readonly contextCaution: string
+  readonly contextWarning: string
+  /** The budget stated once, in the system text. */
+  readonly announce: string
+  /** Asks for the final answer when a run is stopped. */
+  readonly stop: string
+  /** Stands in where a stopped model gave no answer. */
+  readonly fallback: string
+}
+
+/** The placeholders a template may use. */
+export const PLACEHOLDERS = ['meter', 'unit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
+
+const PLACEHOLDER = /\{([\w-]+)\}/g
+const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
+
+export const DEFAULT_TEXTS: NoticeTexts = {
+  caution:
+    '[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. Start consolidating your work and prepare to provide a final response.]',
+  warning:
+    '[BUDGET: {meter} {used}/{max}. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+  countdown: '[budget: {left} of {max} {unit} left — wrap up soon]',
+  countdownLast: '[budget: {left} of {max} {unit} left — finalize now]',
+  trackerBegin:
+    'Budget: {max} {unit} for this task. Explore early. From 30% left on, converge on an answer. From 10% left on, verify and write up. The budget need not be used up.',
+  tracker: '[budget: {used} of {max} {unit} used, {left} left]',
+  trackerLast: 'This is the last call: give your answer, and say what is unfinished.',
+  contextCaution:
+    '[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. Start consolidating your work and prepare to provide a final response.]',
+  contextWarning:
+    '[CONTEXT: {used}/{max} tokens used. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+  announce:
+    "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
+  stop: "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
+  fallback: '(Reached max {unit}: {max})',
+}
+
+function isPlaceholder(key: string): boolean {
+  return (PLACEHOLDERS as readonly string[]).includes(key)
+}
+
+/** The placeholders in `template` that do not exist; empty when all do. */
+export function unknownPlaceholders(template: string): string[] {
+  return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (isPlaceholder(name) ? [] : [name]))
+}
+
+function wordFor(key: string, name: Meter['name'], { used, max, left }: FormattedAmounts): string {
+  switch (key) {
+    case 'meter':
+      return METERS[name].word
+    case 'unit':
+      return METERS[name].unit
+    case 'used':
+    case 'N':
+      return used
+    case 'max':
+    case 'M':
+      return max
+    default:
+      return left
+  }
+}
+
+/** Fills a template in with one meter's numbers. Where a meter has no word for what it counts, its space goes too. */
+export function fill(template: string, { name, used, max }: Meter): string {
+  const amounts = METERS[name].format(used, max)
+  return template.replace(SPACED_PLACEHOLDER, (found, space: string, key: string) => {
+    if (!isPlaceholder(key)) return found
+    const word = wordFor(key, name, amounts)
+    return word === '' ? '' : space + word
+  })
+}
+
+function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {
+  const { tiers } = METERS[name]
+  if (tiers) return texts[tiers[tier].text]
+  const isLast = tier === 'warning'
+  if (style === 'countdown') return isLast ? texts.countdownLast : texts.countdown
+  return isLast ? texts.warning : texts.caution
+}
+
+/** What the model is told at a tier; nothing below caution. */
+export function noticeFor(
+  tier: Tier,
+  meter: Meter,
+  texts: NoticeTexts,
+  style: Style = 'tiers',
+): string | undefined {
+  return tier === 'none' ? undefined : fill(templateFor(tier, meter, style, texts), meter)
+}

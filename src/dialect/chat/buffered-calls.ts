@@ -1,0 +1,88 @@
+/** Chat Completions responses as the input shows them, and without some of their calls. */
+
+import type { HeldCalls, RefusedRound } from '../dialect.ts'
+import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
+import { argumentsOf, callsOf } from './calls.ts'
+import { choicesOf, contentText, withoutCalls } from './wire.ts'
+
+export function heldOf(message: Json): HeldCalls {
+  return { calls: callsOf(message), text: contentText(message['content']), message }
+}
+
+export function readChatCalls(body: Buffer): HeldCalls | undefined {
+  const answer = parseObject(body.toString('utf8'))
+  const choices = answer ? choicesOf(answer) : []
+  const message = choices[0]?.['message']
+  return choices.length === 1 && isObject(message) ? heldOf(message) : undefined
+}
+
+/** The texts of responses that the client sees as one. */
+function joined(texts: readonly string[]): string {
+  return texts.filter((text) => text !== '').join('\n\n')
+}
+
+/** What is left of a list of calls, by their place among those that can be read. */
+function keptCalls(calls: unknown, refused: ReadonlySet<number>): unknown[] {
+  let place = 0
+  const isKept = (call: unknown) => callsOf({ tool_calls: [call] }).length === 0 || !refused.has(place++)
+  return Array.isArray(calls) ? calls.filter(isKept) : []
+}
+
+export function withoutChatCalls(
+  body: Buffer,
+  refused: ReadonlySet<number>,
+  earlier: readonly Buffer[],
+): Buffer {
+  const [answer = {}, ...before] = objectsIn([body, ...earlier])
+  const textBefore = joined(
+    before.map((one) => {
+      const message = choicesOf(one)[0]?.['message']
+      return isObject(message) ? contentText(message['content']) : ''
+    }),
+  )
+  const choices = choicesOf(answer).map((choice) => {
+    const message = isObject(choice['message']) ? choice['message'] : {}
+    const calls = keptCalls(message['tool_calls'], refused)
+    const content =
+      textBefore === '' ? {} : { content: joined([textBefore, contentText(message['content'])]) }
+    const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
+    return { ...choice, message: { ...(refused.size > 0 ? kept : message), ...content } }
+  })
+  return Buffer.from(JSON.stringify({ ...answer, choices, ...summedUsage(before, answer) }))
+}
+
+/** A call as providers take it in the input, where its arguments are to be JSON. */
+function sentBack(call: unknown): unknown {
+  if (!isObject(call) || !isObject(call['function'])) return call
+  const { arguments: text } = call['function']
+  return argumentsOf(text).trim() === ''
+    ? { ...call, function: { ...call['function'], arguments: '{}' } }
+    : call
+}
+
+/** What the API takes in an assistant message; providers say more than that, and not all take it back. */
+const OWN_FIELDS = new Set(['role', 'content', 'refusal', 'name', 'audio', 'tool_calls', 'function_call'])
+
+/** A message as it is sent back; `isBare`: without what is not the API's own. */
+function messageOf({ held }: RefusedRound, isBare: boolean): Json {
+  const message = isObject(held.message) ? held.message : {}
+  if (!isBare) return message
+  return Object.fromEntries(Object.entries(message).filter(([key]) => OWN_FIELDS.has(key)))
+}
+
+/** The messages that stand after a refused round: what the model said, and what became of each call. */
+export function roundMessages(round: RefusedRound, isBare: boolean): Json[] {
+  const { held, results } = round
+  const message = messageOf(round, isBare)
+  const { tool_calls: listed, ...others } = message
+  const calls = Array.isArray(listed) ? listed : []
+  const isOldKind = calls.length === 0
+  return [
+    isOldKind ? others : { ...others, tool_calls: calls.map(sentBack) },
+    ...held.calls.map(({ id, name }, at) =>
+      isOldKind
+        ? { role: 'function', name, content: results[at] ?? '' }
+        : { role: 'tool', tool_call_id: id, content: results[at] ?? '' },
+    ),
+  ]
+}

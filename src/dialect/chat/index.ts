@@ -1,0 +1,348 @@
+/** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
+
+import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Channel } from '../../core/decide.ts'
+import type { Work } from '../../core/work.ts'
+import { decodeAtToCompare, decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
+import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
+import type { ListIndex } from '../../json/list.ts'
+import {
+  firstElement,
+  firstKey,
+  isKey,
+  kindAt,
+  member,
+  members,
+  nextElement,
+  nextKey,
+  type Span,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../../json/scan.ts'
+import type { Dialect, DialectRequest, RefusedRound, ToolBan } from '../dialect.ts'
+import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
+import { isObject } from '../shared/json-object.ts'
+import { openaiOverflow } from '../shared/overflow-error.ts'
+import {
+  addText,
+  fieldOf,
+  holdsItems,
+  indexRequest,
+  isNull,
+  isTrue,
+  type ListedItem,
+  type NamedRole,
+  roleOf,
+  stringAt,
+} from '../shared/request-list.ts'
+import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { readChatCalls, roundMessages, withoutChatCalls } from './buffered-calls.ts'
+import { type ChatMessage, ChatResult, callsOf, listedCalls } from './calls.ts'
+import { readChatAnswer, replyInChat, writeChatAnswer } from './reply.ts'
+import { chatStream } from './stream.ts'
+import { chatCallsNothing, chatFacts } from './usage.ts'
+
+const ROLES: readonly NamedRole[] = [
+  ['tool', 'tool'],
+  ['assistant', 'assistant'],
+  ['user', 'user'],
+  ['system', 'system'],
+  ['developer', 'system'],
+  ['function', 'tool'],
+]
+
+const QUOTE = 0x22
+const OPEN_BRACE = 0x7b
+const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
+
+/** A message by its bytes. Offsets are from the message's own start; 0 where it has no such thing. */
+export interface ChatItem extends ListedItem {
+  /** Where its content starts, and where it ends. */
+  readonly content: number
+  readonly contentEnd: number
+  /** Where the list of its tool calls starts. */
+  readonly calls: number
+  /** How many it makes: those listed, or the one of the old kind. */
+  readonly callCount: number
+  /** Where the id starts of the call that it answers, or, of the old kind, the name. */
+  readonly answers: number
+}
+
+type Index = ListIndex<ChatItem>
+
+/** Reads what a message is, its text and calls unread. */
+function readItem(json: Buffer, at: number, work: Work): ChatItem {
+  let role: Role = 'system'
+  let content = 0
+  let contentEnd = 0
+  let calls = 0
+  let listed = 0
+  let hasFunctionCall = false
+  let id = 0
+  let name = 0
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    work.spend(1)
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    let end = -1
+    if (isKey(json, key, keyEnd, 'role')) {
+      end = skipValue(json, value)
+      role = roleOf(json, value, end, ROLES)
+    } else if (isKey(json, key, keyEnd, 'content')) {
+      end = skipValue(json, value)
+      content = value - at
+      contentEnd = end - at
+    } else if (isKey(json, key, keyEnd, 'tool_call_id')) id = value - at
+    else if (isKey(json, key, keyEnd, 'tool_calls')) {
+      calls = 0
+      listed = 0
+      if (json[value] === OPEN_BRACKET) {
+        calls = value - at
+        let call = firstElement(json, value)
+        while (json[call] !== CLOSE_BRACKET) {
+          listed++
+          work.spend(1)
+          call = nextElement(json, skipValue(json, call))
+        }
+        end = call + 1
+      }
+    } else if (isKey(json, key, keyEnd, 'name')) name = value - at
+    else if (isKey(json, key, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
+    key = nextKey(json, end === -1 ? skipValue(json, value) : end)
+  }
+  const callCount = role !== 'assistant' ? 0 : listed > 0 || !hasFunctionCall ? listed : 1
+  const hasId = id > 0 && !isNull(json, at + id)
+  const answers = role !== 'tool' ? 0 : hasId ? id : name
+  return { start: at, end: key + 1, role, content, contentEnd, calls, callCount, answers }
+}
+
+const NO_CALLS: readonly ToolCall[] = []
+const NO_RESULTS: readonly ToolResult[] = []
+const NO_TEXTS: readonly string[] = []
+
+class ChatConversation implements Conversation {
+  readonly model: string
+  readonly streams: boolean
+  readonly offersTools: boolean
+  readonly length: number
+  readonly work: Work
+  readonly #json: Buffer
+  readonly #items: readonly ChatItem[]
+  /** By how far from the end a message is: those at the end are asked for most. */
+  readonly #texts: (readonly string[])[] = []
+  readonly #calls: (readonly ToolCall[])[] = []
+
+  constructor({ json, fields, items, work }: Index) {
+    this.work = work
+    this.model = stringAt(json, member(fields, 'model')?.value.start)
+    this.streams = isTrue(json, member(fields, 'stream')?.value)
+    this.offersTools =
+      holdsItems(json, member(fields, 'tools')?.value) || holdsItems(json, member(fields, 'functions')?.value)
+    this.length = items.length
+    this.#json = json
+    this.#items = items
+  }
+
+  systemText(): string {
+    const texts: string[] = []
+    for (let at = 0; at < this.length && this.role(at) === 'system'; at++) texts.push(...this.texts(at))
+    return texts.join('\n')
+  }
+
+  role(at: number): Role {
+    return this.#items[at]?.role ?? 'system'
+  }
+
+  texts(at: number): readonly string[] {
+    const known = this.#texts[this.length - at]
+    if (known) return known
+    const texts = this.#textsAt(at)
+    this.#texts[this.length - at] = texts
+    return texts
+  }
+
+  #textsAt(at: number): readonly string[] {
+    const item = this.#items[at]
+    if (!item || item.content === 0) return NO_TEXTS
+    const start = item.start + item.content
+    if (this.#json[start] !== QUOTE) return textsOfParts(this.#partsOf(item))
+    return [decodeStringToCompare(this.#json, { start, end: item.start + item.contentEnd }, this.work)]
+  }
+
+  /** A content that is a list, decoded; `undefined` where it is none. */
+  #partsOf(item: ChatItem): unknown {
+    const start = item.start + item.content
+    if (item.content === 0 || this.#json[start] !== OPEN_BRACKET) return undefined
+    return decodeToCompare(this.#json, { start, end: item.start + item.contentEnd }, this.work)
+  }
+
+  pictures(at: number): readonly string[] {
+    const item = this.#items[at]
+    return item ? likenessesOf(this.#partsOf(item)) : NO_TEXTS
+  }
+
+  calls(at: number): readonly ToolCall[] {
+    const item = this.#items[at]
+    if (!item || item.callCount === 0) return NO_CALLS
+    const known = this.#calls[this.length - at]
+    if (known) return known
+    const calls = this.#callsAt(item)
+    this.#calls[this.length - at] = calls
+    return calls
+  }
+
+  #callsAt(item: ChatItem): readonly ToolCall[] {
+    const listed =
+      item.calls > 0
+        ? listedCalls(decodeAtToCompare(this.#json, item.start + item.calls, this.work))
+        : NO_CALLS
+    return listed.length > 0 ? listed : callsOf(decodeToCompare(this.#json, item, this.work) as ChatMessage)
+  }
+
+  results(at: number): readonly ToolResult[] {
+    const item = this.#items[at]
+    if (item?.role !== 'tool') return NO_RESULTS
+    const callId = stringAt(this.#json, item.answers === 0 ? undefined : item.start + item.answers)
+    const parts = this.#partsOf(item)
+    return [{ callId, text: parts === undefined ? (this.texts(at)[0] ?? '') : resultText(parts) }]
+  }
+
+  rawResult(at: number): RawResult | undefined {
+    const item = this.#items[at]
+    if (item?.role !== 'tool' || item.content === 0) return undefined
+    const json = this.#json
+    const start = item.start + item.content
+    if (json[start] !== QUOTE) return undefined
+    const callId = stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
+    return new ChatResult(callId, json.subarray(start, item.start + item.contentEnd))
+  }
+
+  callCount(at: number): number {
+    return this.#items[at]?.callCount ?? 0
+  }
+
+  resultCount(at: number): number {
+    return this.role(at) === 'tool' ? 1 : 0
+  }
+}
+
+function messageJson(role: string, content: string): string {
+  return JSON.stringify({ role, content })
+}
+
+/** Puts a paragraph at the end of a message; `undefined` where its content has no form that could take one. */
+function addParagraph(json: Buffer, message: Span, text: string): Edit | undefined {
+  const fields = members(json, message)
+  const content = member(fields, 'content')?.value
+  if (!content) return setMember(message, fields, 'content', JSON.stringify(text))
+  return addText(json, content, text)
+}
+
+/** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
+function lastInput(index: Index, conversation: Conversation): Span | undefined {
+  return index.items.findLast((_, at) => {
+    const role = conversation.role(at)
+    return role === 'tool' || role === 'user'
+  })
+}
+
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])
+
+/** A run has one last answer: of several choices side by side nobody could say which it is. */
+function askForOne({ json, fields }: Index): Edit[] {
+  const wanted = member(fields, 'n')?.value
+  const isOne = !wanted || !(Number(json.toString('latin1', wanted.start, wanted.end)) > 1)
+  return isOne ? [] : [{ ...wanted, text: '1' }]
+}
+
+function banTools(index: Index, ban: ToolBan): Edit[] {
+  const { object, fields } = index
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...askForOne(index)]
+  // Providers refuse a tool_choice without tools.
+  const edits = askForOne(index)
+  if (member(fields, 'tools')) edits.push(setMember(object, fields, 'tool_choice', '"none"'))
+  if (member(fields, 'functions')) edits.push(setMember(object, fields, 'function_call', '"none"'))
+  return edits
+}
+
+class ChatRequest implements DialectRequest {
+  readonly list: Index
+  readonly conversation: Conversation
+
+  constructor(list: Index) {
+    this.list = list
+    this.conversation = new ChatConversation(list)
+  }
+
+  asksForUsage(): boolean {
+    const options = this.field('stream_options')
+    return isObject(options) && options['include_usage'] === true
+  }
+
+  field(name: string): unknown {
+    return fieldOf(this.list, name)
+  }
+
+  notice(text: string, channel: Channel): Edit[] | undefined {
+    const { json, list, items } = this.list
+    if (items.length === 0) return undefined
+    if (channel === 'system' || channel === 'user') {
+      return [appendElement(json, list, messageJson(channel, text))]
+    }
+    const target = lastInput(this.list, this.conversation)
+    const edit = target && addParagraph(json, target, text)
+    return edit && [edit]
+  }
+
+  announce(text: string): Edit[] {
+    const { json, list, items } = this.list
+    if (kindAt(json, list) !== 'array') return []
+    const first = items[0]
+    const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
+    return [edit ?? prependElement(json, list, messageJson('system', text))]
+  }
+
+  banTools(ban: ToolBan): Edit[] {
+    return banTools(this.list, ban)
+  }
+
+  keepForced(name: string | undefined): Edit[] {
+    const { object, fields } = this.list
+    const edits = askForOne(this.list)
+    const choice = JSON.stringify({ type: 'function', function: { name } })
+    if (name !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
+    return edits
+  }
+
+  goOn(rounds: readonly RefusedRound[], isBare = false): Edit[] {
+    const { json, list } = this.list
+    return rounds
+      .flatMap((round) => roundMessages(round, isBare))
+      .map((message) => appendElement(json, list, JSON.stringify(message)))
+  }
+}
+
+function read(body: Buffer): DialectRequest | undefined {
+  const list = indexRequest(body, 'messages', readItem)
+  return list && new ChatRequest(list)
+}
+
+export const chat: Dialect = {
+  name: 'chat',
+  claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
+  read,
+  facts: chatFacts,
+  callsNothing: chatCallsNothing,
+  readAnswer: readChatAnswer,
+  writeAnswer: writeChatAnswer,
+  openStream: (dropCalls, isJson) => openAnswer(chatStream, dropCalls, isJson),
+  readCalls: readChatCalls,
+  withoutCalls: withoutChatCalls,
+  overflowError: openaiOverflow,
+  errorReply: (error) => ({ error }),
+  openGate: () => openFilter(chatStream),
+  reply: replyInChat,
+}

@@ -1,0 +1,100 @@
+/** Whole Chat Completions responses as the last of a run: tool calls out, terminal state in. */
+import type { FinalAnswer } from '../../core/terminal.ts'
+import { applyEdits, setMember } from '../../json/edit.ts'
+import { members, root } from '../../json/scan.ts'
+import { dataFrame } from '../../sse/frames.ts'
+import type { AnswerChange, OwnReply, ReadAnswer } from '../dialect.ts'
+import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
+import { callsOf } from './calls.ts'
+import {
+  choicesOf,
+  DONE,
+  finishWithoutCalls,
+  hasCalls,
+  isCutOff,
+  saidText,
+  saysFailure,
+  withoutCalls,
+} from './wire.ts'
+
+export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
+  const answer = parseObject(body.toString('utf8'))
+  const message = answer && choicesOf(answer)[0]?.['message']
+  if (!answer || !isObject(message)) return undefined
+  return {
+    text: saidText(message),
+    calls: callsOf(message),
+    end: saysFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
+  }
+}
+
+function rewrittenChoice(choice: Json, change: AnswerChange): Json {
+  const message = isObject(choice['message']) ? choice['message'] : {}
+  const kept = change.dropCalls ? withoutCalls(message) : message
+  return {
+    ...choice,
+    message: change.text === undefined ? kept : { ...kept, content: change.text },
+    finish_reason: change.dropCalls ? finishWithoutCalls(choice['finish_reason']) : choice['finish_reason'],
+  }
+}
+
+export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
+  const answer = parseObject(body.toString('utf8')) ?? {}
+  const choices = choicesOf(answer)
+  const mustDrop =
+    change.dropCalls &&
+    choices.some(
+      (choice) =>
+        (isObject(choice['message']) && hasCalls(choice['message'])) ||
+        finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason'],
+    )
+  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+    // Nothing but the terminal state to add: the provider's bytes stay as they are.
+    const object = root(body)
+    return applyEdits(body, [
+      setMember(object, members(body, object), 'governor', JSON.stringify(change.terminal)),
+    ])
+  }
+  return Buffer.from(
+    JSON.stringify({
+      ...answer,
+      choices: choices.map((choice) => rewrittenChoice(choice, change)),
+      ...summedUsage(objectsIn(change.earlier), answer),
+      governor: change.terminal,
+    }),
+  )
+}
+
+/** The object a reply of Governor's own is made of; `created` in seconds, as this API has it. */
+export function replyInChat(
+  answer: FinalAnswer,
+  streams: boolean,
+  id: string,
+  createdAt: number,
+  statesUsage = false,
+): OwnReply {
+  const finish = answer.terminal.truncated ? 'length' : 'stop'
+  const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model: answer.model }
+  const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+  if (!streams) {
+    const message = { role: 'assistant', content: answer.text, refusal: null }
+    const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }]
+    const body = { ...base, object: 'chat.completion', choices, usage, governor: answer.terminal }
+    return { contentType: 'application/json', body: Buffer.from(JSON.stringify(body)) }
+  }
+  const chunk = (fields: Json) =>
+    dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
+  const delta = { role: 'assistant', content: answer.text }
+  return {
+    contentType: 'text/event-stream; charset=utf-8',
+    body: Buffer.concat([
+      chunk({ choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] }),
+      chunk({
+        choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: finish }],
+        governor: answer.terminal,
+      }),
+      ...(statesUsage ? [chunk({ choices: [], usage })] : []),
+      dataFrame(DONE),
+    ]),
+  }
+}

@@ -1,0 +1,244 @@
+/** Streamed Chat Completions responses for the stream engine. A chunk can hold text, calls and an end at the same time. */
+import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
+import { isObject, type Json, parseObject } from '../shared/json-object.ts'
+import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import { callPieces, callsIn, createAssembly } from './assembly.ts'
+import { heldOf } from './buffered-calls.ts'
+import {
+  addedText,
+  deltaOf,
+  envelopeOf,
+  finishes,
+  saysNothing,
+  saysRole,
+  withDeltas,
+  withoutRole,
+} from './chunk.ts'
+import { choicesOf, DONE, finishWithoutCalls, isCutOff, saysFailure, withoutCalls } from './wire.ts'
+
+interface ChatPart extends Part {
+  readonly chunk: Json
+  readonly isChanged: boolean
+  /** It is what ends a stream, and holds no chunk. */
+  readonly isDone: boolean
+  /** Where among the calls of the response the pieces in this chunk belong. */
+  readonly places: readonly number[]
+}
+
+/** What is remembered of one client's stream. */
+interface ChatStream {
+  /** What all chunks of the client's stream share. */
+  envelope: Json | undefined
+  /** The client was told whose message it is. */
+  hasRole: boolean
+  /** The message of the current response; only where its calls are held. */
+  assembly: ReturnType<typeof createAssembly> | undefined
+  /** The current response holds more than its end. */
+  hasChunk: boolean
+  /** The current response has said something. */
+  hasChoices: boolean
+  /** The first response has several choices side by side, whose calls are not held. */
+  hasSeveral: boolean
+}
+
+const start = (mode: StreamMode): ChatStream => ({
+  envelope: undefined,
+  hasRole: false,
+  assembly: mode === 'filter' ? createAssembly() : undefined,
+  hasChunk: false,
+  hasChoices: false,
+  hasSeveral: false,
+})
+
+function nextResponse(own: ChatStream, mode: StreamMode): void {
+  own.assembly = mode === 'filter' ? createAssembly() : undefined
+  own.hasChunk = false
+  own.hasChoices = false
+}
+
+/** A chunk that only calls, ends or says whose message it is shows the user nothing; nor does usage beside a choice. */
+function isEmptyChunk({ usage, ...chunk }: Json): boolean {
+  const rest = choicesOf(chunk).length > 0 ? chunk : { ...chunk, usage }
+  return saysNothing(withDeltas(rest, withoutRole))
+}
+
+function kindOf(chunk: Json, deltas: readonly Json[], text: string): Part['kind'] {
+  if (saysFailure(chunk)) return 'failed'
+  if (finishes(chunk)) return 'end'
+  if (deltas.some(callsIn)) return 'call'
+  return text === '' ? 'other' : 'text'
+}
+
+function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
+  const data = dataOf(frame)
+  const isDone = data?.trim() === DONE
+  const chunk = data === undefined || isDone ? undefined : parseObject(data)
+  const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
+  if (!chunk)
+    return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && own.hasChunk }
+  own.hasChunk = true
+  const choices = choicesOf(chunk)
+  // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
+  if (choices.length > 0) own.envelope ??= envelopeOf(chunk)
+  own.hasChoices ||= choices.length > 0
+  own.hasSeveral ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
+  const deltas = choices.map(deltaOf)
+  const text = addedText(chunk)
+  return {
+    ...base,
+    chunk,
+    kind: kindOf(chunk, deltas, text),
+    text,
+    isEmpty: isEmptyChunk(chunk),
+    isOver: finishes(chunk),
+    usage: isObject(chunk['usage']) ? chunk['usage'] : undefined,
+    places: deltas.flatMap((delta) => own.assembly?.add(delta) ?? []),
+  }
+}
+
+/** The part with another chunk, which shows something. */
+function changed(part: ChatPart, chunk: Json): ChatPart {
+  return chunk === part.chunk
+    ? part
+    : { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
+}
+
+/** A chunk of a later response as one of the first: under its name, and with the role told once. */
+function renamed({ frame, chunk }: ChatPart, own: ChatStream): Buffer {
+  const role = own.hasRole ? {} : { role: 'assistant' }
+  own.hasRole ||= choicesOf(chunk).length > 0
+  const told = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
+  return withData(frame, JSON.stringify({ ...told, ...own.envelope }))
+}
+
+function render(part: ChatPart, own: ChatStream): Buffer[] {
+  const { frame, chunk, isLater, isChanged, isEmpty, kind } = part
+  // What a response after the first begins with goes without saying.
+  if (isLater && isEmpty && own.assembly) return []
+  if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, own)]
+  own.hasRole ||= saysRole(chunk)
+  return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
+}
+
+/** The chunk without what it calls; the very same object when it calls nothing. */
+function withoutChunkCalls(chunk: Json): Json {
+  let isCalling = false
+  const choices = choicesOf(chunk).map((choice) => {
+    const delta = deltaOf(choice)
+    const reason = finishWithoutCalls(choice['finish_reason'])
+    const calls = 'tool_calls' in delta || 'function_call' in delta
+    if (!calls && reason === choice['finish_reason']) return choice
+    isCalling = true
+    return { ...choice, delta: withoutCalls(delta), finish_reason: reason }
+  })
+  return isCalling ? { ...chunk, choices } : chunk
+}
+
+function withoutPartCalls(part: ChatPart): ChatPart | undefined {
+  const chunk = withoutChunkCalls(part.chunk)
+  if (chunk === part.chunk) return part
+  if (saysNothing(chunk)) return undefined
+  return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isEmptyChunk(chunk) }
+}
+
+/** What a chunk says besides calling something; neither its end or failure nor its usage is in it. */
+function besideCalls(part: ChatPart): ChatPart | undefined {
+  const { usage: _usage, error: _error, ...chunk } = part.chunk
+  const choices = choicesOf(chunk).map((choice) => ({
+    ...choice,
+    delta: withoutRole(withoutCalls(deltaOf(choice))),
+    finish_reason: null,
+  }))
+  const rest = { ...chunk, choices }
+  return choices.length === 0 || saysNothing(rest) ? undefined : { ...changed(part, rest), isLater: true }
+}
+
+/** The chunk with only what it calls, and its end. */
+function onlyCalls(chunk: Json): Json {
+  return withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
+    ...(calls === undefined ? {} : { tool_calls: calls }),
+    ...(call === undefined ? {} : { function_call: call }),
+  }))
+}
+
+/** The chunk without the calls in `refused`; those that are left are numbered from 0. */
+function withoutRefused(chunk: Json, places: readonly number[], refused: ReadonlySet<number>): Json {
+  return withDeltas(chunk, (delta) => {
+    if (!Array.isArray(delta['tool_calls'])) return delta
+    const { tool_calls: _calls, ...rest } = delta
+    const kept = callPieces(delta).flatMap((piece, at) => {
+      const place = places[at] ?? 0
+      if (refused.has(place)) return []
+      return [{ ...piece, index: place - [...refused].filter((other) => other < place).length }]
+    })
+    return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
+  })
+}
+
+function keepCalls(part: ChatPart, { refused, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
+  if (part.isDone) return part
+  const rest = hasShownRest ? onlyCalls(part.chunk) : part.chunk
+  const kept = refused.size > 0 ? withoutRefused(rest, part.places, refused) : rest
+  if (kept !== part.chunk && saysNothing(kept)) return undefined
+  const isSummed = usage !== undefined && isObject(kept['usage'])
+  return { ...changed(part, isSummed ? { ...kept, usage } : kept), isEmpty: false }
+}
+
+function ownChunk({ envelope }: ChatStream, fields: Json): Buffer {
+  return dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
+}
+
+function textChunk(own: ChatStream, delta: Json): Buffer {
+  return ownChunk(own, { choices: [{ index: 0, delta, finish_reason: null }] })
+}
+
+function finishChunk(own: ChatStream, governor: unknown): Buffer {
+  return ownChunk(own, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
+}
+
+/** The end of the provider's, with the terminal state at its last finish reason and the usage of all responses. */
+function providersEnding(ending: StreamEnding<ChatPart>, own: ChatStream): Buffer[] {
+  const { mode, metadata, usage, responses } = ending
+  const parts = ending.parts.filter(({ isDone }) => !isDone)
+  const last = parts.findLast(({ chunk }) => finishes(chunk))
+  const bytes = parts.flatMap((part) => {
+    const kept = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
+    const summed = responses > 1 && isObject(kept['usage']) ? { ...kept, usage } : kept
+    const chunk = part === last ? { ...summed, governor: metadata } : summed
+    return render(changed(part, chunk), own)
+  })
+  // Some providers end without a reason. The client needs one, and what it says about the run.
+  return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(own, metadata)]
+}
+
+function ending(of: StreamEnding<ChatPart>, own: ChatStream): Buffer[] {
+  const { parts, mode, metadata, fallback, usage } = of
+  const out =
+    fallback === undefined
+      ? providersEnding(of, own)
+      : [
+          textChunk(own, { role: 'assistant', content: fallback }),
+          finishChunk(own, metadata),
+          ...(isObject(usage) ? [ownChunk(own, { choices: [], usage })] : []),
+        ]
+  const done = parts.find(({ isDone }) => isDone)
+  if (done) return [...out, terminated(done.frame)]
+  return mode === 'answer' ? [...out, dataFrame(DONE)] : out
+}
+
+export const chatStream: StreamDialect<ChatPart, ChatStream> = {
+  start,
+  nextResponse,
+  parse,
+  render,
+  withoutCalls: withoutPartCalls,
+  keepCalls,
+  besideCalls,
+  separator: (own) => [textChunk(own, { content: '\n\n' })],
+  assemble: ({ assembly }) => assembly && heldOf(assembly.message),
+  isUnfilterable: ({ hasSeveral }) => hasSeveral,
+  mayFollow: ({ hasChoices }) => hasChoices,
+  hasBegun: ({ envelope }) => envelope !== undefined,
+  isTruncated: (parts) => parts.some(({ chunk }) => isCutOff(chunk)),
+  ending,
+}

@@ -1,0 +1,156 @@
+/** Messages responses as their provider may keep them and as the input shows them. */
+import { parseForeign } from '../../core/foreign-json.ts'
+import { createFrameReader } from '../../sse/frames.ts'
+import type { HeldCalls, RefusedRound } from '../dialect.ts'
+import { isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from '../shared/json-object.ts'
+import { callsOf, contentAt } from './content.ts'
+import { eventIn } from './events.ts'
+import { answerText, contentOf, isCall, memberText, stopWithoutCalls, withMembers } from './wire.ts'
+
+/** A response as the input shows it: its id, and its content as JSON text, every digit as it was. */
+interface Said {
+  readonly id: string
+  readonly content: string
+}
+
+export function heldOf(said: Said): HeldCalls {
+  const content = contentAt(Buffer.from(said.content), 0)
+  const text = answerText(contentOf({ content: parseForeign(said.content, said.content.length) }))
+  const { id } = said
+  return { calls: callsOf(content), text, message: said, ...(id === '' ? {} : { id }) }
+}
+
+export function readMessageCalls(body: Buffer): HeldCalls | undefined {
+  const message = parseObject(body.toString('utf8'))
+  if (!message || !Array.isArray(message['content'])) return undefined
+  return heldOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
+}
+
+/** Content without the calls in `refused`, by their place among the calls. */
+function keptContent(content: readonly Json[], refused: ReadonlySet<number>): Json[] {
+  let call = 0
+  return content.filter((block) => !isCall(block) || !refused.has(call++))
+}
+
+export function withoutMessageCalls(
+  body: Buffer,
+  refused: ReadonlySet<number>,
+  earlier: readonly Buffer[],
+): Buffer {
+  const [answer = {}, ...before] = objectsIn([body, ...earlier])
+  const kept = keptContent(contentOf(answer), refused)
+  const content = [...before.flatMap((one) => contentOf(one).filter((block) => !isCall(block))), ...kept]
+  return Buffer.from(
+    JSON.stringify({
+      ...answer,
+      content,
+      stop_reason: kept.some(isCall) ? answer['stop_reason'] : stopWithoutCalls(answer['stop_reason']),
+      ...summedUsage(before, answer),
+    }),
+  )
+}
+
+/** The results of a refused round, as a user message holds them. */
+function resultsOf({ held, results }: RefusedRound): Json[] {
+  return held.calls.map(({ id }, at) => ({
+    type: 'tool_result',
+    tool_use_id: id,
+    content: results[at] ?? '',
+  }))
+}
+
+function saidIn({ held }: RefusedRound): Said {
+  const { message } = held
+  return isObject(message)
+    ? { id: textOf(message['id']), content: textOf(message['content']) || '[]' }
+    : { id: '', content: '[]' }
+}
+
+/** The messages (JSON texts) that stand after a refused round: what the model said, and what became of each call. */
+export function roundMessages(round: RefusedRound): string[] {
+  return [
+    `{"role":"assistant","content":${saidIn(round).content}}`,
+    JSON.stringify({ role: 'user', content: resultsOf(round) }),
+  ]
+}
+
+/** The results (JSON texts) of the calls in `refused`. */
+export function refusedResults(round: RefusedRound, refused: ReadonlySet<number>): string[] {
+  return resultsOf(round)
+    .filter((_, at) => refused.has(at))
+    .map((result) => JSON.stringify(result))
+}
+
+/** What is sent after a refused round where the provider keeps what the model said, under this id. */
+export function roundAfter(round: RefusedRound): { readonly id: string; readonly messages: string } {
+  return { id: saidIn(round).id, messages: JSON.stringify([{ role: 'user', content: resultsOf(round) }]) }
+}
+
+/** The content of a message put together from the events of a stream. */
+export function createAssembly() {
+  const blocks: { readonly start: Json; readonly grown: Map<string, string>; json: string }[] = []
+  const places = new Map<unknown, (typeof blocks)[number]>()
+  return {
+    add({ type, index, content_block: start, delta }: Json): void {
+      if (type === 'content_block_start' && isObject(start)) {
+        const block = { start, grown: new Map<string, string>(), json: '' }
+        blocks.push(block)
+        places.set(index, block)
+        return
+      }
+      const block = places.get(index)
+      if (type !== 'content_block_delta' || !block || !isObject(delta)) return
+      if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
+      for (const key of ['text', 'thinking', 'signature']) {
+        const piece = delta[key]
+        if (typeof piece === 'string')
+          block.grown.set(key, (block.grown.get(key) ?? textOf(block.start[key])) + piece)
+      }
+    },
+    /** As JSON text. @throws {SyntaxError} where a call's input is not complete. */
+    get content(): string {
+      const written = blocks
+        // A text without a letter can't be sent back.
+        .filter(
+          ({ start, grown }) =>
+            start['type'] !== 'text' || (grown.get('text') ?? textOf(start['text'])) !== '',
+        )
+        .map(({ start, grown, json }) => {
+          const whole = Buffer.from(JSON.stringify({ ...start, ...Object.fromEntries(grown) }))
+          if (json === '') return whole.toString()
+          parseForeign(json, json.length)
+          return withMembers(whole, { input: json }).toString()
+        })
+      return `[${written.join(',')}]`
+    },
+  }
+}
+
+/** What was put together of a response; `undefined` where it has no beginning, or broke off in the middle of a call. */
+export function assembled(
+  id: string | undefined,
+  assembly: ReturnType<typeof createAssembly>,
+): HeldCalls | undefined {
+  if (id === undefined) return undefined
+  try {
+    return heldOf({ id, content: assembly.content })
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
+/** What a whole streamed response says; `undefined` where it has no end. */
+export function streamedMessage(body: Buffer): HeldCalls | undefined {
+  const assembly = createAssembly()
+  let id: string | undefined
+  let hasEnd = false
+  const reader = createFrameReader()
+  for (const frame of [...reader.push(body), ...reader.end()]) {
+    const data = eventIn(frame) ?? {}
+    assembly.add(data)
+    if (data['type'] === 'message_start' && isObject(data['message'])) id = textOf(data['message']['id'])
+    if (data['type'] === 'message_delta') hasEnd = true
+  }
+  return hasEnd ? assembled(id, assembly) : undefined
+}

@@ -1,0 +1,365 @@
+/** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
+
+import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Channel } from '../../core/decide.ts'
+import type { Work } from '../../core/work.ts'
+import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
+import type { ListIndex } from '../../json/list.ts'
+import {
+  firstKey,
+  isKey,
+  member,
+  members,
+  nextKey,
+  type Span,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../../json/scan.ts'
+import type { Dialect, DialectRequest, RefusedRound, ToolBan } from '../dialect.ts'
+import { isObject } from '../shared/json-object.ts'
+import { anthropicOverflow } from '../shared/overflow-error.ts'
+import {
+  addText,
+  fieldOf,
+  holdsItems,
+  indexRequest,
+  isTrue,
+  type ListedItem,
+  type NamedRole,
+  roleOf,
+  stringAt,
+} from '../shared/request-list.ts'
+import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { firstText } from '../shared/usage-text.ts'
+import {
+  readMessageCalls,
+  refusedResults,
+  roundAfter,
+  roundMessages,
+  withoutMessageCalls,
+} from './buffered-calls.ts'
+import {
+  type Content,
+  callsOf,
+  contentAt,
+  countOf,
+  idsRunByProvider,
+  isRunByProvider,
+  picturesOf,
+  resultsOf,
+  systemTextOf,
+  textsOf,
+} from './content.ts'
+import { readMessage, replyInMessages, writeMessage } from './reply.ts'
+import { messagesStream } from './stream.ts'
+import { messagesBound } from './thinking.ts'
+import { messagesCallsNothing, messagesFacts } from './usage.ts'
+import { previousIn } from './wire.ts'
+
+const ROLES: readonly NamedRole[] = [
+  ['user', 'user'],
+  ['assistant', 'assistant'],
+  ['system', 'system'],
+]
+
+const QUOTE = 0x22
+
+/** A message by its bytes. */
+interface MessageItem extends ListedItem {
+  /** Where its content starts, from the message's own start; 0 where it has none. */
+  readonly content: number
+  readonly callCount: number
+  readonly resultCount: number
+  /** The provider ran tools itself. */
+  readonly hasRun: boolean
+  /** It says something besides: its content is a text, or some block is. */
+  readonly hasText: boolean
+}
+
+type Index = ListIndex<MessageItem>
+
+/** Reads what a message consists of in one pass, its texts, calls and results undecoded. */
+function readItem(json: Buffer, at: number, work: Work): MessageItem {
+  let role: Role = 'system'
+  let content: Content | undefined
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    work.spend(1)
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    let end: number
+    if (isKey(json, key, keyEnd, 'content')) {
+      content = contentAt(json, value, work)
+      end = content.value?.end ?? value
+    } else {
+      end = skipValue(json, value)
+      if (isKey(json, key, keyEnd, 'role')) role = roleOf(json, value, end, ROLES)
+    }
+    key = nextKey(json, end)
+  }
+  return {
+    start: at,
+    end: key + 1,
+    role,
+    content: content?.value ? content.value.start - at : 0,
+    callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,
+    resultCount: content && role === 'user' ? countOf(content, 'tool_result') : 0,
+    hasRun: role === 'assistant' && content?.blocks.some(isRunByProvider) === true,
+    hasText: content !== undefined && (content.blocks.length === 0 || countOf(content, 'text') > 0),
+  }
+}
+
+const NO_CALLS: readonly ToolCall[] = []
+const NO_RESULTS: readonly ToolResult[] = []
+const NO_TEXTS: readonly string[] = []
+
+class MessagesConversation implements Conversation {
+  readonly work: Work
+  readonly model: string
+  readonly streams: boolean
+  readonly offersTools: boolean
+  readonly length: number
+  readonly #index: Index
+  readonly #contents = new Map<number, Content>()
+
+  /** `goesOn`: it is a thread's that the provider keeps. */
+  constructor(index: Index, goesOn: boolean) {
+    const { json, items, fields, work } = index
+    this.work = work
+    this.model = stringAt(json, member(fields, 'model')?.value.start)
+    this.streams = isTrue(json, member(fields, 'stream')?.value)
+    // A thread keeps the tools it was begun with.
+    this.offersTools = holdsItems(json, member(fields, 'tools')?.value) || goesOn
+    this.length = items.length
+    this.#index = index
+  }
+
+  systemText(): string {
+    return systemTextOf(fieldOf(this.#index, 'system'))
+  }
+
+  role(at: number): Role {
+    return this.#index.items[at]?.role ?? 'system'
+  }
+
+  content(at: number): Content {
+    const known = this.#contents.get(at)
+    if (known) return known
+    const { json, items, work } = this.#index
+    const item = items[at]
+    const isEmpty = !item || item.content === 0
+    const content = isEmpty
+      ? { json, work, value: undefined, blocks: [] }
+      : contentAt(json, item.start + item.content, work)
+    this.#contents.set(at, content)
+    return content
+  }
+
+  texts(at: number): readonly string[] {
+    return this.#index.items[at]?.hasText ? textsOf(this.content(at)) : NO_TEXTS
+  }
+
+  calls(at: number): readonly ToolCall[] {
+    return this.callCount(at) > 0 ? callsOf(this.content(at)) : NO_CALLS
+  }
+
+  results(at: number): readonly ToolResult[] {
+    return this.resultCount(at) > 0 ? resultsOf(this.content(at)) : NO_RESULTS
+  }
+
+  ranByProvider(at: number): readonly string[] {
+    return this.#index.items[at]?.hasRun ? idsRunByProvider(this.content(at)) : NO_TEXTS
+  }
+
+  pictures(at: number): readonly string[] {
+    return this.role(at) === 'user' ? picturesOf(this.content(at)) : NO_TEXTS
+  }
+
+  callCount(at: number): number {
+    return this.#index.items[at]?.callCount ?? 0
+  }
+
+  resultCount(at: number): number {
+    return this.#index.items[at]?.resultCount ?? 0
+  }
+}
+
+function textBlock(text: string): string {
+  return JSON.stringify({ type: 'text', text })
+}
+
+/** May the reasoning in the newest answer, or in the answer to this request, be bound to this prompt? */
+function bindsReasoning(index: Index, conversation: MessagesConversation): boolean {
+  const thinking = fieldOf(index, 'thinking')
+  if (isObject(thinking)) return thinking['type'] !== 'disabled'
+  const newest = index.items.findLastIndex(({ role }) => role === 'assistant')
+  return newest !== -1 && countOf(conversation.content(newest), 'thinking') > 0
+}
+
+/** At the end of the last user message; after what tools gave, as a block of its own. */
+function noticeInLast(
+  { json, items }: Index,
+  conversation: MessagesConversation,
+  text: string,
+): Edit | undefined {
+  const at = items.findLastIndex(({ role }) => role === 'user')
+  const message = items[at]
+  if (!message) return undefined
+  const { value } = conversation.content(at)
+  if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
+  if (conversation.resultCount(at) > 0) return appendElement(json, value, textBlock(text))
+  return addText(json, value, text)
+}
+
+/**
+ * A message of role `system` is known to few models, and those that don't know it refuse the request. User messages in a
+ * row are one to the API.
+ */
+function noticeIn(
+  index: Index,
+  conversation: MessagesConversation,
+  text: string,
+  channel: Channel,
+): Edit[] | undefined {
+  const { json, list, items } = index
+  if (items.length === 0 || channel === 'system') return undefined
+  if (channel === 'user') {
+    return [appendElement(json, list, JSON.stringify({ role: 'user', content: text }))]
+  }
+  const edit = noticeInLast(index, conversation, text)
+  return edit && [edit]
+}
+
+function announceIn({ json, object, fields }: Index, text: string): Edit[] {
+  const system = member(fields, 'system')?.value
+  const edit = system && addText(json, system, text)
+  return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
+}
+
+/** Servers of tools make no sense without the tools that name them. */
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
+
+function chooseNone({ object, fields }: Index): Edit {
+  return setMember(object, fields, 'tool_choice', '{"type":"none"}')
+}
+
+function banTools(index: Index, ban: ToolBan): Edit[] {
+  if (ban === 'no_tools') return removeMembers(index.fields, TOOL_FIELDS)
+  // A choice without anything to choose from is refused.
+  return member(index.fields, 'tools') ? [chooseNone(index)] : []
+}
+
+function goOnIn({ json, list }: Index, rounds: readonly RefusedRound[]): Edit[] {
+  return rounds.flatMap(roundMessages).map((message) => appendElement(json, list, message))
+}
+
+/** Where the id stands of the response that a request in a thread goes on from. */
+function previousMember({ json, fields }: Index): Span | undefined {
+  const thread = member(fields, 'thread')?.value
+  return thread && member(members(json, thread), 'previous_message_id')?.value
+}
+
+/** The provider has what was sent and what the model said: only the newest results are news to it. */
+function goOnInThread(index: Index, rounds: readonly RefusedRound[]): Edit[] | undefined {
+  const { list } = index
+  const last = rounds.at(-1)
+  const previous = previousMember(index)
+  if (!last || !previous) return undefined
+  const { id, messages: results } = roundAfter(last)
+  if (id === '') return undefined
+  return [
+    { ...previous, text: JSON.stringify(id) },
+    { ...list, text: results },
+  ]
+}
+
+/** The last user message holds the results of all calls of the response before it. */
+function repayIn(
+  index: Index,
+  conversation: MessagesConversation,
+  owed: readonly string[],
+  as: string | undefined,
+): Edit[] {
+  const { json, items, fields, list } = index
+  const previous = as === undefined ? undefined : previousMember(index)
+  const renamed = previous ? [{ ...previous, text: JSON.stringify(as) }] : []
+  if (owed.length === 0) return renamed
+  const at = items.findIndex((_, place) => conversation.resultCount(place) > 0)
+  const { blocks } = conversation.content(at)
+  // Results come first in a message.
+  const [first] = blocks
+  if (first) return [...renamed, { start: first.start, end: first.start, text: `${owed.join(',')},` }]
+  const message = `{"role":"user","content":[${owed.join(',')}]}`
+  return [...renamed, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
+}
+
+/** Names the first answer in the input where the provider ran something for it, as it may have paused there. */
+function firstItemOf(
+  { items }: Index,
+  conversation: MessagesConversation,
+): Pick<DialectRequest, 'firstItem'> {
+  const first = items.findIndex(({ role }) => role === 'assistant')
+  const [firstItem] = first === -1 ? NO_TEXTS : conversation.ranByProvider(first)
+  return firstItem === undefined ? {} : { firstItem }
+}
+
+/** The results in a request that Governor answers alone, for the one that comes after it. */
+function unsentIn({ json, items }: Index, conversation: MessagesConversation, as: string, unique: string) {
+  const owed = items.flatMap((_, at) =>
+    conversation
+      .content(at)
+      .blocks.filter(({ type }) => type === 'tool_result')
+      .map(({ start, end }) => json.toString('utf8', start, end)),
+  )
+  return { id: `msg_${unique}`, owed, as }
+}
+
+function read(body: Buffer): DialectRequest | undefined {
+  const list = indexRequest(body, 'messages', readItem)
+  if (!list) return undefined
+  const field = (name: string): unknown => fieldOf(list, name)
+  const previous = previousIn(field)
+  const conversation = new MessagesConversation(list, previous !== undefined)
+  const isKept = isObject(field('thread'))
+  return {
+    ...(previous === undefined ? firstItemOf(list, conversation) : { previous }),
+    isKept,
+    bindsReasoning: () => bindsReasoning(list, conversation),
+    list,
+    conversation,
+    field,
+    notice: (text, channel) => noticeIn(list, conversation, text, channel),
+    // A thread keeps the system text and the tools it was begun with.
+    announce: (text) => (previous === undefined ? announceIn(list, text) : []),
+    banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
+    keepForced: (name) =>
+      name === undefined
+        ? []
+        : [setMember(list.object, list.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
+    goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
+    owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
+    unsent: (unique) => (previous === undefined ? undefined : unsentIn(list, conversation, previous, unique)),
+    repay: (owed, as) => (previous === undefined ? [] : repayIn(list, conversation, owed, as)),
+  }
+}
+
+export const messages: Dialect = {
+  name: 'messages',
+  // `v1/messages/count_tokens` and `v1/messages/batches` make no answer; `threads/ID/messages` is another API.
+  claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
+  read,
+  responseId: (head) => firstText(head, 'id'),
+  facts: messagesFacts,
+  bound: messagesBound,
+  callsNothing: messagesCallsNothing,
+  readAnswer: readMessage,
+  writeAnswer: writeMessage,
+  openStream: (dropCalls, isJson) => openAnswer(messagesStream, dropCalls, isJson),
+  readCalls: readMessageCalls,
+  withoutCalls: withoutMessageCalls,
+  overflowError: anthropicOverflow,
+  errorReply: (error) => ({ type: 'error', error }),
+  openGate: () => openFilter(messagesStream),
+  reply: replyInMessages,
+}

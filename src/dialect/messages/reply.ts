@@ -1,0 +1,79 @@
+/** Whole Messages responses as the last of a run: tool calls out, terminal state in. */
+import type { FinalAnswer } from '../../core/terminal.ts'
+import type { AnswerChange, OwnReply, ReadAnswer } from '../dialect.ts'
+import { type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
+import { readMessageCalls } from './buffered-calls.ts'
+import { event, textEvents } from './events.ts'
+import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls, withMembers } from './wire.ts'
+
+export function readMessage(body: Buffer): ReadAnswer | undefined {
+  const answer = parseObject(body.toString('utf8'))
+  if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
+  const held = readMessageCalls(body)
+  return {
+    text: answerText(contentOf(answer)),
+    calls: held?.calls ?? [],
+    end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete',
+    held,
+  }
+}
+
+/** `text` takes the place of what the model said; its reasoning and what the provider ran for it stay. */
+function changedContent(content: readonly Json[], text: string | undefined): Json[] {
+  const kept = content.filter((block) => !isCall(block))
+  if (text === undefined) return kept
+  return [...kept.filter(({ type }) => type !== 'text'), ...(text === '' ? [] : [{ type: 'text', text }])]
+}
+
+export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
+  const answer = parseObject(body.toString('utf8')) ?? {}
+  const content = contentOf(answer)
+  const { stop_reason: reason } = answer
+  const mustDrop = change.dropCalls && (content.some(isCall) || stopWithoutCalls(reason) !== reason)
+  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+    // Nothing but the terminal state to add: the provider's bytes stay as they are.
+    return withMembers(body, { governor: JSON.stringify(change.terminal) })
+  }
+  return Buffer.from(
+    JSON.stringify({
+      ...answer,
+      content: change.dropCalls ? changedContent(content, change.text) : content,
+      stop_reason: change.dropCalls ? stopWithoutCalls(reason) : reason,
+      ...summedUsage(objectsIn(change.earlier), answer),
+      governor: change.terminal,
+    }),
+  )
+}
+
+/** The response that Governor makes itself. */
+export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): OwnReply {
+  const { text, model, terminal: governor } = answer
+  const reason = governor.truncated ? 'max_tokens' : 'end_turn'
+  const message = {
+    id: answer.id ?? `msg_${id}`,
+    type: 'message',
+    role: 'assistant',
+    model,
+    content: text === '' ? [] : [{ type: 'text', text }],
+    stop_reason: reason,
+    stop_sequence: null,
+    usage: { input_tokens: 0, output_tokens: 0 },
+  }
+  if (!streams) {
+    return { contentType: 'application/json', body: Buffer.from(JSON.stringify({ ...message, governor })) }
+  }
+  return {
+    contentType: 'text/event-stream; charset=utf-8',
+    body: Buffer.concat([
+      event({ type: 'message_start', message: { ...message, content: [], stop_reason: null } }),
+      ...(text === '' ? [] : textEvents(0, text)),
+      event({
+        type: 'message_delta',
+        delta: { stop_reason: reason, stop_sequence: null },
+        usage: { output_tokens: 0 },
+        governor,
+      }),
+      event({ type: 'message_stop' }),
+    ]),
+  }
+}

@@ -1,0 +1,246 @@
+/** Streamed Messages responses for the stream engine: content blocks, which the client gets numbered without gaps. */
+import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
+import type { HeldCalls } from '../dialect.ts'
+import { isObject, type Json, textOf } from '../shared/json-object.ts'
+import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import { assembled, createAssembly } from './buffered-calls.ts'
+import { event, eventIn, textEvents } from './events.ts'
+import { isCall, isCutOff, laterUsage, memberText, stopWithoutCalls, withMembers } from './wire.ts'
+
+interface MessagesPart extends Part {
+  readonly data: Json
+  /** Values (JSON texts) that some members of the event get. */
+  readonly changes: Readonly<Record<string, string>>
+  /** How many calls its response has up to here; the last of them is its own, if it is part of one. */
+  readonly calls: number
+}
+
+/** What is remembered of one client's stream. */
+interface MessagesStream {
+  /** The client has got the beginning of a message. */
+  hasBegun: boolean
+  /** The number that the client's next block gets, and that of the block which is open. */
+  next: number
+  open: number | undefined
+  /** The client's numbers of the current response's blocks, by the numbers that they came with. */
+  readonly numbers: Map<unknown, number>
+  /** Of the current response: its calls by the numbers of their blocks, and how many there are. */
+  readonly callBlocks: Map<unknown, number>
+  calls: number
+  id: string | undefined
+  assembly: ReturnType<typeof createAssembly>
+  usage: unknown
+  hasEnd: boolean
+}
+
+const start = (): MessagesStream => ({
+  hasBegun: false,
+  next: 0,
+  open: undefined,
+  numbers: new Map(),
+  callBlocks: new Map(),
+  calls: 0,
+  id: undefined,
+  assembly: createAssembly(),
+  usage: undefined,
+  hasEnd: false,
+})
+
+/** What the last response of a run called is still asked for when it is over. */
+function nextResponse(own: MessagesStream, mode: StreamMode): void {
+  if (mode === 'filter') beginMessage(own, undefined)
+  own.callBlocks.clear()
+  own.calls = 0
+  own.usage = undefined
+  own.hasEnd = false
+}
+
+function beginMessage(own: MessagesStream, id: string | undefined): void {
+  own.id = id
+  own.assembly = createAssembly()
+}
+
+function addToMessage(data: Json, own: MessagesStream): void {
+  const { type, index, content_block: block } = data
+  if (type === 'message_start') {
+    const message = isObject(data['message']) ? data['message'] : {}
+    beginMessage(own, textOf(message['id']))
+    own.usage = message['usage']
+  }
+  if (type === 'message_delta') own.usage = laterUsage(own.usage, data['usage'])
+  own.hasEnd ||= type === 'message_delta' || type === 'message_stop'
+  if (type === 'content_block_start') {
+    own.callBlocks.delete(index)
+    if (isCall(block)) own.callBlocks.set(index, own.calls++)
+  }
+  own.assembly.add(data)
+}
+
+function kindOf({ type, index, content_block: block }: Json, own: MessagesStream): Part['kind'] {
+  switch (type) {
+    case 'content_block_start':
+    case 'content_block_delta':
+    case 'content_block_stop':
+      if (own.callBlocks.has(index)) return 'call'
+      return type === 'content_block_start' && isObject(block) && block['type'] === 'text' ? 'text' : 'other'
+    case 'message_start':
+      return 'other'
+    case 'message_delta':
+    case 'message_stop':
+      return 'end'
+    case 'error':
+      return 'failed'
+    default:
+      return 'comment'
+  }
+}
+
+/** The text that an event adds to a block. */
+function addedText({ type, content_block: block, delta }: Json): string {
+  if (type === 'content_block_start' && isObject(block) && block['type'] === 'text') {
+    return textOf(block['text'])
+  }
+  return type === 'content_block_delta' && isObject(delta) && delta['type'] === 'text_delta'
+    ? textOf(delta['text'])
+    : ''
+}
+
+function parse(frame: Frame, own: MessagesStream, isLater: boolean): MessagesPart {
+  const data = eventIn(frame)
+  const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false }
+  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: own.calls }
+  addToMessage(data, own)
+  const { type, index } = data
+  const kind = kindOf(data, own)
+  return {
+    ...base,
+    data,
+    kind,
+    text: addedText(data),
+    isEmpty: type !== 'content_block_delta' && kind !== 'failed',
+    isOver: type === 'message_stop',
+    usage: own.usage,
+    calls: (own.callBlocks.get(index) ?? own.calls - 1) + 1,
+  }
+}
+
+/** The event of a block under the client's number; a message begins once. */
+function render(part: MessagesPart, own: MessagesStream): Buffer[] {
+  const { type, index } = part.data
+  if (type === 'message_start') {
+    if (own.hasBegun) return []
+    own.hasBegun = true
+  }
+  if (type === 'content_block_start') {
+    own.open = own.next
+    own.numbers.set(index, own.next++)
+  }
+  const number = index === undefined ? undefined : own.numbers.get(index)
+  if (type === 'content_block_stop' && number === own.open) own.open = undefined
+  const changes =
+    number === undefined || number === index ? part.changes : { ...part.changes, index: String(number) }
+  if (Object.keys(changes).length === 0) return [terminated(part.frame)]
+  const json = Buffer.from(dataOf(part.frame) ?? '')
+  return [withData(part.frame, withMembers(json, changes).toString('utf8'))]
+}
+
+/** The numbers of the next response are its own. */
+function closeOpen(own: MessagesStream): Buffer[] {
+  own.numbers.clear()
+  if (own.open === undefined) return []
+  const index = own.open
+  own.open = undefined
+  return [event({ type: 'content_block_stop', index })]
+}
+
+/** The changes to a `message_delta` after which its response has no calls. */
+function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
+  const { delta } = data
+  const reason = isObject(delta) ? delta['stop_reason'] : undefined
+  const kept = stopWithoutCalls(reason)
+  const before = memberText(Buffer.from(dataOf(frame) ?? ''), 'delta')
+  if (kept === reason || before === undefined) return {}
+  return { delta: withMembers(Buffer.from(before), { stop_reason: JSON.stringify(kept) }).toString() }
+}
+
+const usageChange = (usage: unknown): Record<string, string> =>
+  isObject(usage) ? { usage: JSON.stringify(usage) } : {}
+
+function keepCalls(part: MessagesPart, { refused, usage }: KeptCalls): MessagesPart | undefined {
+  if (part.kind === 'call') return refused.has(part.calls - 1) ? undefined : part
+  const isOwn = refused.size === 0 && usage === undefined
+  if (part.data['type'] !== 'message_delta' || isOwn) return part
+  const hasCalls = part.calls > refused.size
+  return { ...part, changes: { ...(hasCalls ? {} : stopChanges(part)), ...usageChange(usage) } }
+}
+
+const lastDelta = (parts: readonly MessagesPart[]): MessagesPart | undefined =>
+  parts.findLast(({ data }) => data['type'] === 'message_delta')
+
+function isTruncated(parts: readonly MessagesPart[]): boolean {
+  const delta = lastDelta(parts)?.data['delta']
+  return isObject(delta) && isCutOff(delta['stop_reason'])
+}
+
+function ownStart(): Buffer {
+  const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
+  const rest = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
+  return event({ type: 'message_start', message: { ...message, ...rest } })
+}
+
+function ownEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
+  return [
+    event({
+      type: 'message_delta',
+      delta: { stop_reason: 'end_turn', stop_sequence: null },
+      usage: isObject(usage) ? usage : { output_tokens: 0 },
+      governor: metadata,
+    }),
+    event({ type: 'message_stop' }),
+  ]
+}
+
+/** The end of the provider's, with the terminal state and the usage of all responses in its `message_delta`. */
+function providersEnd(ending: StreamEnding<MessagesPart>, own: MessagesStream): Buffer[] {
+  const { parts, mode, usage, responses, metadata } = ending
+  const last = lastDelta(parts)
+  if (!last && mode === 'answer') return ownEnd(ending)
+  return parts.flatMap((part) => {
+    if (part !== last) return [terminated(part.frame)]
+    const changes = {
+      ...(mode === 'answer' ? stopChanges(part) : {}),
+      ...(responses > 1 ? usageChange(usage) : {}),
+      governor: JSON.stringify(metadata),
+    }
+    return render({ ...part, changes }, own)
+  })
+}
+
+function ending(of: StreamEnding<MessagesPart>, own: MessagesStream): Buffer[] {
+  const { mode, fallback } = of
+  const isAnswer = mode === 'answer'
+  const before = [...(isAnswer && !own.hasBegun ? [ownStart()] : []), ...(isAnswer ? closeOpen(own) : [])]
+  if (fallback === undefined) return [...before, ...providersEnd(of, own)]
+  return [...before, ...textEvents(own.next++, fallback), ...ownEnd(of)]
+}
+
+function assemble({ id, assembly }: MessagesStream): HeldCalls | undefined {
+  return assembled(id, assembly)
+}
+
+export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
+  keepsOrder: true,
+  start,
+  nextResponse,
+  parse,
+  render,
+  withoutCalls: (part) => (part.kind === 'call' ? undefined : part),
+  keepCalls,
+  closeOpen,
+  assemble,
+  newest: assemble,
+  mayFollow: ({ hasEnd }) => hasEnd,
+  hasBegun: ({ hasBegun }) => hasBegun,
+  isTruncated,
+  ending,
+}

@@ -1,0 +1,343 @@
+/** OpenAI's Responses, with the history in the request or kept by the provider. */
+
+import type { Conversation, Role, ToolCall } from '../../core/conversation.ts'
+import { Work } from '../../core/work.ts'
+import { decodeToCompare } from '../../json/compare.ts'
+import {
+  addToText,
+  appendElement,
+  appendParagraph,
+  type Edit,
+  prependElement,
+  removeMembers,
+  setMember,
+} from '../../json/edit.ts'
+import type { ListIndex } from '../../json/list.ts'
+import {
+  decode,
+  firstKey,
+  isKey,
+  kindAt,
+  member,
+  members,
+  nextKey,
+  root,
+  type Span,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../../json/scan.ts'
+import type { Dialect, DialectRequest, ToolBan } from '../dialect.ts'
+import { likenessesOf } from '../shared/content-parts.ts'
+import { isObject, type Json, textOf } from '../shared/json-object.ts'
+import { openaiOverflow } from '../shared/overflow-error.ts'
+import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from '../shared/request-list.ts'
+import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { firstText } from '../shared/usage-text.ts'
+import { goOn, owedResults, repay, resultsIn } from './continue.ts'
+import {
+  readResponse,
+  readResponseCalls,
+  replyInResponses,
+  withoutResponseCalls,
+  writeResponse,
+} from './reply.ts'
+import { responsesStream } from './stream.ts'
+import { responsesCallsNothing, responsesFacts } from './usage.ts'
+import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
+
+const QUOTE = 0x22
+const OPEN_BRACE = 0x7b
+
+/** An item of the input by its bytes. */
+export interface InputItem extends Span {
+  /** By itself: an item that goes on with a response is `assistant` as well. */
+  readonly role: Exclude<Role, 'part'>
+  readonly isCall: boolean
+  readonly isResult: boolean
+  /** Only the name of something that the provider keeps. */
+  readonly isReference: boolean
+  /** It may stand in the middle of a response: a compaction does. */
+  readonly isAside: boolean
+}
+
+type Index = ListIndex<InputItem>
+
+/** Reads what an item is, its text and arguments unread. */
+function readItem(json: Buffer, at: number, work: Work): InputItem {
+  let type: number | undefined
+  let role: number | undefined
+  let execution: number | undefined
+  let id: number | undefined
+  let key = firstKey(json, at)
+  while (json[key] === QUOTE) {
+    work.spend(1)
+    const keyEnd = skipString(json, key)
+    const value = valueAfter(json, keyEnd)
+    if (isKey(json, key, keyEnd, 'type')) type = value
+    else if (isKey(json, key, keyEnd, 'role')) role = value
+    else if (isKey(json, key, keyEnd, 'execution')) execution = value
+    else if (isKey(json, key, keyEnd, 'id')) id = value
+    key = nextKey(json, skipValue(json, value))
+  }
+  const typeName = stringAt(json, type)
+  const kind = kindOfItem(typeName, stringAt(json, execution))
+  const isReference = typeName === 'item_reference'
+  return {
+    start: at,
+    end: key + 1,
+    role: roleOfItem(kind, stringAt(json, role)),
+    isCall: kind === 'call' || (isReference && isCallReference(stringAt(json, id))),
+    isResult: kind === 'result',
+    isReference,
+    isAside: kind === 'aside',
+  }
+}
+
+/** An input that is one text is one message of the user's. */
+function readText({ start, end }: Span): InputItem {
+  return { start, end, role: 'user', isCall: false, isResult: false, isReference: false, isAside: false }
+}
+
+/** Indexes a body whose input is one text. */
+function indexText(json: Buffer): Index | undefined {
+  const object = root(json)
+  if (json[object.start] !== OPEN_BRACE) return undefined
+  const work = new Work(json.length)
+  const fields = members(json, object, work)
+  const input = member(fields, 'input')?.value
+  if (!input || json[input.start] !== QUOTE) return undefined
+  return { json, work, object, fields, list: input, items: [readText(input)] }
+}
+
+/** For each item, whether it goes on with the model response before it. */
+function partsOf(items: readonly InputItem[]): readonly boolean[] {
+  let isOpen = false
+  return items.map(({ role, isAside }) => {
+    const isPart = isOpen && (isAside || role === 'assistant')
+    isOpen = role === 'assistant' || isPart
+    return isPart
+  })
+}
+
+function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
+  const { json, items, fields, work } = index
+  const item = remember((at): Json => {
+    const span = items[at]
+    const value = span && decodeToCompare(json, span, work)
+    if (typeof value === 'string') return { content: value }
+    return isObject(value) ? value : {}
+  })
+  const isPart = partsOf(items)
+  const role = (at: number): Role => (isPart[at] ? 'part' : (items[at]?.role ?? 'system'))
+  /** The indexes of all items of the response that begins `at`. */
+  const parts = (at: number): number[] => {
+    const all = [at]
+    for (let next = at + 1; isPart[next]; next++) all.push(next)
+    return all
+  }
+  const ownTexts = (at: number): string[] => {
+    const { type, id, content } = item(at)
+    // What is referred to is not here; its name stands for it.
+    if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
+    return type === 'reasoning' ? [] : textsOfContent(content)
+  }
+  const tools = member(fields, 'tools')?.value
+  return {
+    work,
+    hasParts: true,
+    model: textOf(field('model')),
+    streams: field('stream') === true,
+    // A prompt that is kept by the provider may come with tools of its own.
+    offersTools: tools ? holdsItems(json, tools) : isObject(field('prompt')),
+    isUpkeep: items.at(-1)?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger',
+    systemText() {
+      const leading = items.findIndex((one) => one.role !== 'system')
+      const all = items.slice(0, leading === -1 ? items.length : leading)
+      const instructions = field('instructions')
+      const prompt = field('prompt')
+      return [
+        ...(typeof instructions === 'string' ? [instructions] : []),
+        ...(isObject(prompt) ? [textOf(prompt['id'])] : []),
+        ...all.flatMap((_, at) => ownTexts(at)),
+      ].join('\n')
+    },
+    length: items.length,
+    role,
+    texts(at) {
+      const is = role(at)
+      if (is === 'part') return []
+      if (is === 'tool') return [textOfOutput(item(at)['output'])]
+      return is === 'assistant' ? parts(at).flatMap(ownTexts) : ownTexts(at)
+    },
+    calls(at): ToolCall[] {
+      if (role(at) !== 'assistant') return []
+      return parts(at)
+        .filter((part) => items[part]?.isCall)
+        .map((part) => {
+          const called = item(part)
+          return called['type'] === 'item_reference'
+            ? { id: textOf(called['id']), item: textOf(called['id']), name: '', arguments: '' }
+            : callOfItem(called)
+        })
+    },
+    results(at) {
+      if (!items[at]?.isResult) return []
+      const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
+      return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
+    },
+    pictures: (at) => (role(at) === 'user' ? likenessesOf(item(at)['content']) : []),
+    callCount: (at) =>
+      role(at) === 'assistant' ? parts(at).filter((part) => items[part]?.isCall).length : 0,
+    resultCount: (at) => (items[at]?.isResult ? 1 : 0),
+  }
+}
+
+/**
+ * Does what stands in the input stay with the provider, to be shown whenever the conversation goes on? Not where nothing
+ * is stored, nor where the client sends what the model said before: it keeps the history itself, and sends its own
+ * again.
+ */
+function isKept({ items }: Index, field: (name: string) => unknown): boolean {
+  if (textOf(field('previous_response_id')) !== '' || (field('conversation') ?? null) !== null) return true
+  return field('store') !== false && !items.some(({ role }) => role === 'assistant')
+}
+
+const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_output'])
+
+/** Puts a paragraph at the end of an item; `undefined` where it has no form that could take one. */
+function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined {
+  if (kindAt(json, item) === 'string') return appendParagraph(item, text)
+  const fields = members(json, item)
+  const type = stringAt(json, member(fields, 'type')?.value.start)
+  // Other outputs are read by programs of the provider's.
+  const isMessage = type === '' || type === 'message'
+  const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
+  const content = key && member(fields, key)?.value
+  if (!content) return undefined
+  switch (kindAt(json, content)) {
+    case 'string':
+      return appendParagraph(content, text)
+    case 'array':
+      return addTextPart(json, content, 'input_text', text)
+    default:
+      return undefined
+  }
+}
+
+/** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
+function lastInput({ items }: Index): Span | undefined {
+  return items.findLast(({ role, isResult }) => isResult || role === 'user')
+}
+
+/** Adds a message to the input, which becomes a list where it is one text. */
+function addMessage({ json, list }: Index, role: string, content: string): Edit[] {
+  const message = JSON.stringify({ role, content })
+  if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
+  const said = json.toString('utf8', list.start, list.end)
+  return [{ ...list, text: `[{"role":"user","content":${said}},${message}]` }]
+}
+
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
+
+/** An answer that is fetched later would come past Governor. */
+function atOnce({ json, fields }: Index): Edit[] {
+  const background = member(fields, 'background')?.value
+  return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
+}
+
+function banTools(index: Index, ban: ToolBan): Edit[] {
+  const { object, fields } = index
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...atOnce(index)]
+  return [setMember(object, fields, 'tool_choice', '"none"'), ...atOnce(index)]
+}
+
+function keepForced(index: Index, name: string | undefined): Edit[] {
+  if (name === undefined) return atOnce(index)
+  const choice = JSON.stringify({ type: 'function', name })
+  return [setMember(index.object, index.fields, 'tool_choice', choice), ...atOnce(index)]
+}
+
+/** What the request goes on from without sending it: a response, or a conversation, by its id. */
+function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'previous' | 'isConversation'> {
+  const response = textOf(field('previous_response_id'))
+  if (response !== '') return { previous: response }
+  const conversation = field('conversation')
+  const id = textOf(isObject(conversation) ? conversation['id'] : conversation)
+  return id === '' ? {} : { previous: id, isConversation: true }
+}
+
+/** What of the input the provider knows better than the request shows. */
+function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | 'firstItem'> {
+  if (!items.some(({ isReference }) => isReference)) return {}
+  const first = items.find(({ role }) => role === 'assistant')
+  const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
+  return { isKept: true, ...(id ? { firstItem: stringAt(json, id.start) } : {}) }
+}
+
+function read(body: Buffer): DialectRequest | undefined {
+  const index = indexRequest(body, 'input', readItem) ?? indexText(body)
+  if (!index) return undefined
+  const { json, object, fields, list, items } = index
+  const field = (name: string): unknown => fieldOf(index, name)
+  const conversation = conversationOf(index, field)
+  const previous = previousOf(field)
+  const isStored = isKept(index, field) && field('store') !== false
+  const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
+  return {
+    list: index,
+    conversation,
+    ...previous,
+    isKept: isKept(index, field),
+    ...referencesOf(index),
+    field,
+    notice(text, channel) {
+      if (isKept(index, field)) {
+        const edit = channel === 'user' ? undefined : instruct(text)
+        return edit && [edit]
+      }
+      if (items.length === 0) return undefined
+      if (channel === 'system' || channel === 'user') return addMessage(index, channel, text)
+      const target = lastInput(index)
+      const edit = target && addParagraph(json, target, text)
+      return edit && [edit]
+    },
+    announce(text) {
+      const edit = instruct(text)
+      if (edit) return [edit]
+      return kindAt(json, list) === 'array'
+        ? [prependElement(json, list, JSON.stringify({ role: 'developer', content: text }))]
+        : []
+    },
+    banTools: (ban) => banTools(index, ban),
+    keepForced: (name) => keepForced(index, name),
+    goOn: (rounds) =>
+      goOn(index, rounds, { isKept: isStored, isConversation: previous.isConversation === true }),
+    owed: (round, refused) => (isStored ? owedResults(round, refused) : []),
+    unsent(unique) {
+      if (!isStored || previous.previous === undefined) return undefined
+      const owed = resultsIn(index)
+      const id = `resp_${unique}`
+      return previous.isConversation ? { id, owed } : { id, owed, as: previous.previous }
+    },
+    repay: (owed, as) => repay(index, owed, as),
+  }
+}
+
+export const responses: Dialect = {
+  name: 'responses',
+  claims: (segments) => segments.at(-1) === 'responses',
+  read,
+  responseId: (head) => firstText(head, 'id'),
+  facts: responsesFacts,
+  callsNothing: responsesCallsNothing,
+  readAnswer: readResponse,
+  writeAnswer: writeResponse,
+  openStream: (dropCalls, isJson) => openAnswer(responsesStream, dropCalls, isJson),
+  readCalls: readResponseCalls,
+  withoutCalls: withoutResponseCalls,
+  openGate: () => openFilter(responsesStream),
+  overflowError: openaiOverflow,
+  errorReply: (error) => ({ error }),
+  reply: replyInResponses,
+}

@@ -1,0 +1,87 @@
+/** What providers say of their models' windows in the lists that they give of them. */
+import { isWindow } from '../core/context-window.ts'
+
+/** A model, as clients name it, and its window in tokens. */
+export interface DeclaredWindow {
+  readonly model: string
+  readonly window: number
+}
+
+/** Fields of an entry that hold a window, the one for prompt and answer together first. */
+const FIELDS: readonly (readonly string[])[] = [
+  ['max_model_len'],
+  ['context_length'],
+  ['context_window'],
+  ['contextWindow'],
+  ['max_context_length'],
+  ['loaded_context_length'],
+  ['max_context_window'],
+  ['context_size'],
+  ['n_ctx'],
+  ['inputTokenLimit'],
+  ['max_input_tokens'],
+  ['limits', 'max_context_length'],
+  ['limits', 'context_window'],
+  ['capabilities', 'limits', 'max_context_window_tokens'],
+  ['capabilities', 'context_length'],
+  ['token_limits', 'context_window'],
+  ['meta', 'n_ctx'],
+  ['top_provider', 'context_length'],
+  ['model_info', 'max_input_tokens'],
+]
+
+/** What is loaded, or served, may be less than what a model could. */
+const LEAST_OF = [['loaded_context_length'], ['top_provider', 'context_length'], ['meta', 'n_ctx']]
+
+const MAX_MODELS = 2_000
+const MAX_NAME = 200
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function at(entry: unknown, path: readonly string[]): unknown {
+  let value = entry
+  for (const key of path) {
+    if (!isRecord(value) || !Object.hasOwn(value, key)) return undefined
+    value = value[key]
+  }
+  return value
+}
+
+function windowAt(entry: unknown, path: readonly string[]): number | undefined {
+  const value = at(entry, path)
+  const tokens = typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value
+  return typeof tokens === 'number' && isWindow(tokens) ? tokens : undefined
+}
+
+function windowOf(entry: unknown): number | undefined {
+  for (const path of FIELDS) {
+    const window = windowAt(entry, path)
+    if (window === undefined) continue
+    const served = LEAST_OF.flatMap((other) => windowAt(entry, other) ?? [])
+    return Math.min(window, ...served)
+  }
+  return undefined
+}
+
+function nameOf(entry: unknown): string | undefined {
+  for (const key of ['id', 'model', 'name', 'model_name']) {
+    const name = at(entry, [key])
+    // Google puts the collection before the name.
+    if (typeof name === 'string' && name !== '' && name.length <= MAX_NAME)
+      return name.replace(/^models\//, '')
+  }
+  return undefined
+}
+
+/** The windows that the body of a models list, or of a single model, declares. */
+export function declaredWindows(body: unknown): DeclaredWindow[] {
+  const list = Array.isArray(body) ? body : (at(body, ['data']) ?? at(body, ['models']) ?? [body])
+  if (!Array.isArray(list)) return []
+  return list.slice(0, MAX_MODELS).flatMap((entry: unknown) => {
+    const model = nameOf(entry)
+    const window = windowOf(entry)
+    return model === undefined || window === undefined ? [] : [{ model, window }]
+  })
+}

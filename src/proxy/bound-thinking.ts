@@ -1,0 +1,140 @@
+/**
+ * Mends conversations whose reasoning was made for Governor's words, which their history does not show. Where the provider
+ * refuses the history for that, it is asked once more to leave out such reasoning, and so it is from then on.
+ */
+import type { BoundReasoning } from '../dialect/dialect.ts'
+import { decodedAtOnce } from '../http/body.ts'
+import { codingOf, headerOf, withHeaders } from '../http/headers.ts'
+import type { Flow, Head, Receiver, UpstreamCall } from '../http/upstream.ts'
+import type { Trip } from './begin-exchange.ts'
+import type { Judgement } from './evaluate.ts'
+import { faultOf } from './fault.ts'
+import { withEdits } from './forward.ts'
+import type { ProxyContext } from './services.ts'
+
+/** Longer errors are passed on unread. */
+const MAX_ERROR = 65_536
+
+/** The header that names the parts of an API that a request asks for beyond its version. */
+const BETA = 'anthropic-beta'
+
+/** A request as it is judged and sent. */
+export interface Sent {
+  readonly judgement: Judgement
+  readonly call: UpstreamCall
+  /** The body as JSON text: the client's bytes, but for a content coding. */
+  readonly bytes: Buffer
+}
+
+function bytesOf({ body }: UpstreamCall): Buffer | undefined {
+  if (Buffer.isBuffer(body)) return body
+  return Array.isArray(body) ? Buffer.concat(body) : undefined
+}
+
+/** The same call with its provider told to leave out what is bound; `undefined` where that can't be said. */
+function loosened(bound: BoundReasoning, call: UpstreamCall, bytes: Buffer): UpstreamCall | undefined {
+  const loosening = bound.loosen(bytes)
+  if (!loosening) return undefined
+  const changed = withEdits(call, bytes, loosening.edits)
+  const asked = headerOf(call.headers, BETA)
+  const beta = asked ? `${asked},${loosening.beta}` : loosening.beta
+  return { ...changed, headers: withHeaders(changed.headers, { [BETA]: beta }) }
+}
+
+/** Reads an error of 400 before anybody else does, and has `mend` answer in its place where it is about bound reasoning. */
+function reading(receiver: Receiver, bound: BoundReasoning, mend: () => boolean): Receiver {
+  let held: { readonly head: Head; readonly flow: Flow; chunks: Buffer[]; length: number } | undefined
+  const release = () => {
+    if (!held) return
+    const { head, flow, chunks } = held
+    held = undefined
+    receiver.start(head, flow)
+    for (const chunk of chunks) receiver.data(chunk)
+  }
+  return {
+    ...receiver,
+    start(head, flow) {
+      if (head.status === 400) held = { head, flow, chunks: [], length: 0 }
+      else receiver.start(head, flow)
+    },
+    data(chunk) {
+      if (!held) return receiver.data(chunk)
+      held.chunks.push(chunk)
+      held.length += chunk.length
+      if (held.length > MAX_ERROR) release()
+    },
+    end(trailers) {
+      if (held) {
+        const coding = codingOf(held.head.headers)
+        const body = Buffer.concat(held.chunks)
+        const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, 16 * MAX_ERROR)
+        if (plain && bound.isRefusal(plain) && mend()) return
+        release()
+      }
+      receiver.end(trailers)
+    },
+    fail(failure) {
+      release()
+      receiver.fail(failure)
+    },
+  }
+}
+
+/** Tells the client that its request was mended. */
+function recovered(receiver: Receiver): Receiver {
+  return {
+    ...receiver,
+    start(head, flow) {
+      const headers = withHeaders(head.headers, { 'x-governor-recovered': 'thinking' })
+      receiver.start(head.status < 400 ? { ...head, headers } : head, flow)
+    },
+  }
+}
+
+/** Remembers of each altered request that was answered that the model was shown what no client's history holds. */
+function noting(receiver: Receiver, note: () => void): Receiver {
+  return {
+    ...receiver,
+    start(head, flow) {
+      if (head.status < 400) note()
+      receiver.start(head, flow)
+    },
+  }
+}
+
+/** The way of a request of a dialect whose models bind their reasoning to the prompt it was made for. */
+export function watchBound(context: ProxyContext, trip: Trip, bound: BoundReasoning, sent: Sent): Trip {
+  const { judgement, call, bytes } = sent
+  const { hasSaid } = judgement.position
+  let { isLoose } = judgement.position
+  const forget = () => context.emit({ kind: 'failed_open', reason: 'store' })
+  const looseOf = (made: UpstreamCall): UpstreamCall | undefined => {
+    try {
+      const body = made.body === call.body ? bytes : bytesOf(made)
+      return body && loosened(bound, made, body)
+    } catch (error) {
+      // Law 2: what goes wrong in mending a request leaves it as it was.
+      context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
+      return undefined
+    }
+  }
+  return trip.sendingBy((made, receiver) => {
+    const noted =
+      made.body === call.body
+        ? receiver
+        : noting(receiver, () => void judgement.remembered.said().catch(forget))
+    if (isLoose) return trip.call(looseOf(made) ?? made, noted)
+    if (!hasSaid) return trip.call(made, noted)
+    let off = () => {}
+    const mend = (): boolean => {
+      const loose = looseOf(made)
+      if (!loose) return false
+      isLoose = true
+      judgement.remembered.loosen().catch(forget)
+      off = trip.call(loose, recovered(noted))
+      return true
+    }
+    off = trip.call(made, reading(noted, bound, mend))
+    return () => off()
+  })
+}

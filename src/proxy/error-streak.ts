@@ -1,0 +1,73 @@
+/** Errors that say that a provider is overloaded or gone: kept with their thread, and given again in a storm of them. */
+import { type ErrorReply, isStormError, type StormReply } from '../core/session/error-streak.ts'
+import { decodedAtOnce } from '../http/body.ts'
+import { codingOf, headerOf, type RawHeaders } from '../http/headers.ts'
+import { errorBody, type OwnHeaders, reply } from '../http/response.ts'
+import type { Head } from '../http/upstream.ts'
+import type { Trip } from './begin-exchange.ts'
+import type { Judgement } from './evaluate.ts'
+import { returnIteration } from './forward.ts'
+import type { ProxyContext } from './services.ts'
+
+/** Longer error bodies are not kept, in characters. */
+const MAX_BODY = 8_192
+/** Providers that ask for a longer wait than this are not believed, in milliseconds. */
+const MAX_WAIT_MS = 3_600_000
+
+/** How long a provider asks to wait, in milliseconds: `retry-after-ms`, or seconds or a date (RFC 9110, section 10.2.3). */
+function waitIn(headers: RawHeaders, now: number): number | undefined {
+  const exact = Number(headerOf(headers, 'retry-after-ms') ?? Number.NaN)
+  const text = headerOf(headers, 'retry-after')?.trim() ?? ''
+  const stated = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - now
+  const wait = exact > 0 ? exact : stated
+  return wait > 0 && wait <= MAX_WAIT_MS ? wait : undefined
+}
+
+/** An error as it is kept; one without a body that can be kept gets one of Governor's own. */
+export function errorReplyOf(
+  head: Head,
+  chunks: readonly Buffer[],
+  speaksAnthropic: boolean,
+  now: number,
+): ErrorReply {
+  const { status, headers } = head
+  const whole = Buffer.concat(chunks)
+  const coding = codingOf(headers)
+  const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_BODY)
+  const waitMs = waitIn(headers, now)
+  const kept = { status, ...(waitMs === undefined ? {} : { waitMs }) }
+  if (plain && plain.length > 0 && plain.length <= MAX_BODY) {
+    const contentType = headerOf(headers, 'content-type') ?? 'application/json'
+    return { ...kept, contentType, body: plain.toString() }
+  }
+  const type = speaksAnthropic ? 'api_error' : 'server_error'
+  const body = errorBody('The provider does not answer.', 'upstream_unreachable', type, speaksAnthropic)
+  return { ...kept, contentType: 'application/json', body }
+}
+
+/** Takes the outcome of one call of the provider into account. `error` is unset where the provider is there. */
+export function noteOutcome(
+  context: ProxyContext,
+  { remembered }: Judgement,
+  status: number,
+  error: () => ErrorReply,
+): void {
+  const lost = () => context.emit({ kind: 'failed_open', reason: 'store' })
+  if (isStormError(status)) remembered.failed(error()).catch(lost)
+  else if (remembered.position.hasErrors) remembered.reached(status < 400).catch(lost)
+}
+
+/** Gives a request the newest of many errors in a row, without asking the provider. */
+export function replyInStorm(
+  context: ProxyContext,
+  trip: Trip,
+  judgement: Judgement,
+  { error, retryAfter, errors }: StormReply,
+  own: OwnHeaders,
+): void {
+  returnIteration(judgement)
+  const { status, contentType, body } = error
+  context.emit({ kind: 'storm_answered', upstream: trip.route.upstream.name, status })
+  const headers = { ...own, 'x-governor-storm': `errors=${errors}` }
+  reply(trip.response, status, contentType, body, headers, ['retry-after', String(retryAfter)])
+}

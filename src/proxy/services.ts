@@ -1,0 +1,50 @@
+/** What every request needs; made once, in app.ts. */
+
+import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
+import type { ScaffoldRegistry } from '../core/harness/match.ts'
+import type { LoopPolicy } from '../core/loop/escalation.ts'
+import type { StormPolicy } from '../core/session/error-streak.ts'
+import type { BufferBudget } from '../http/buffer-budget.ts'
+import type { Transport } from '../http/transport.ts'
+import type { Upstream } from '../http/upstream.ts'
+import type { OverflowPolicy } from '../overflow/policy.ts'
+import type { Windows } from '../overflow/windows.ts'
+import type { Store } from '../store/store.ts'
+import type { Emit } from '../telemetry/event.ts'
+import type { Catalogue } from '../usage/catalogue.ts'
+import type { AccessSettings } from './access.ts'
+import type { IdentitySettings } from './identity.ts'
+import type { NotePriceless } from './unpriced-models.ts'
+import type { Refusals } from './unsupported-edits.ts'
+
+/** What a reload may change; read once per request. */
+export interface Policies {
+  readonly budget: ByRule<BudgetSettings>
+  readonly loop: ByRule<LoopPolicy>
+  readonly overflow: OverflowPolicy
+  readonly storm: StormPolicy
+}
+
+export interface ProxyContext extends AccessSettings {
+  readonly upstreams: ReadonlyMap<string, Upstream>
+  readonly transport: Transport
+  readonly store: Store
+  readonly policies: () => Policies
+  readonly catalogue: Catalogue
+  readonly windows: Windows
+  readonly notePriceless: NotePriceless
+  readonly registry: ScaffoldRegistry
+  readonly identity: IdentitySettings
+  readonly refusals: Refusals
+  /** Bytes. */
+  readonly maxGuardedBody: number
+  /** Of all bodies that are in hand. */
+  readonly buffers: BufferBudget
+  readonly emit: Emit
+  /** Does Governor end what still runs, as the time to drain is over? */
+  readonly isCut: () => boolean
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+  /** A fresh random id for a reply of Governor's own. */
+  readonly newId: () => string
+}

@@ -1,0 +1,86 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Meter } from '../../../src/core/budget/meters.ts'
+import {
+  DEFAULT_TEXTS,
+  fill,
+  noticeFor,
+  PLACEHOLDERS,
+  unknownPlaceholders,
+} from '../../../src/core/budget/notice.ts'
+
+const iterations = (used: number, max: number): Meter => ({ name: 'iterations', used, max })
+const toolCalls = (used: number, max: number): Meter => ({ name: 'tool_calls', used, max })
+
+describe('a notice', () => {
+  it.each([
+    [
+      'caution',
+      iterations(14, 20),
+      '[BUDGET: Iteration 14/20. You have 6 iterations left. Start consolidating your work and prepare to provide a final response.]',
+    ],
+    [
+      'warning',
+      iterations(54, 60),
+      '[BUDGET: Iteration 54/60. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+    ],
+    [
+      'caution',
+      toolCalls(14, 20),
+      '[BUDGET: Tool call 14/20. You have 6 tool calls left. Start consolidating your work and prepare to provide a final response.]',
+    ],
+    [
+      'warning',
+      toolCalls(18, 20),
+      '[BUDGET: Tool call 18/20. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+    ],
+  ] as const)('of tier %s for %o is %s', (tier, meter, text) => {
+    expect(noticeFor(tier, meter, DEFAULT_TEXTS)).toBe(text)
+  })
+
+  it('is not given below caution', () => {
+    expect(noticeFor('none', iterations(1, 20), DEFAULT_TEXTS)).toBeUndefined()
+  })
+
+  it('asks a stopped model for its answer, and stands in for one that gives none', () => {
+    expect(fill(DEFAULT_TEXTS.stop, iterations(61, 60))).toBe(
+      "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
+    )
+    expect(fill(DEFAULT_TEXTS.fallback, iterations(61, 60))).toBe('(Reached max iterations: 60)')
+    expect(fill(DEFAULT_TEXTS.announce, iterations(1, 60))).toBe(
+      "Tool budget: you have 60 iterations total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
+    )
+  })
+})
+
+describe('a template', () => {
+  it('may use every placeholder there is, and each gets its value', () => {
+    const values: Record<string, string> = Object.fromEntries(
+      PLACEHOLDERS.map((name) => [name, fill(`{${name}}`, toolCalls(3, 20))]),
+    )
+    expect(values).toMatchObject({ meter: 'Tool call', unit: 'tool calls', used: '3', max: '20', left: '17' })
+    for (const value of Object.values(values)) expect(value).not.toContain('{')
+  })
+
+  it.each([
+    ['{used} of {maximum}', ['maximum']],
+    ['{Used}{remaining}', ['Used', 'remaining']],
+    ['{constructor} {__proto__}', ['constructor', '__proto__']],
+    ['{"json": true} {} { used } {used}/{max}', []],
+  ])('%j has the unknown placeholders %j', (template, unknown) => {
+    expect(unknownPlaceholders(template)).toEqual(unknown)
+  })
+
+  it('keeps what is no placeholder as it is', () => {
+    expect(fill('{a} {constructor} {} $& {used}', iterations(3, 20))).toBe('{a} {constructor} {} $& 3')
+  })
+
+  it('never says that less than nothing is left', () => {
+    fc.assert(
+      fc.property(fc.nat({ max: 200 }), fc.integer({ min: 1, max: 100 }), (used, max) => {
+        expect(fill('{left}', iterations(used, max))).toBe(String(Math.max(0, max - used)))
+      }),
+      { numRuns: 100 },
+    )
+  })
+})

@@ -1,0 +1,184 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { LIMITS, METERS, type MeterName, NO_LIMITS } from '../../../src/core/budget/meters.ts'
+import { DEFAULT_TEXTS } from '../../../src/core/budget/notice.ts'
+import { type BudgetSettings, policyFor } from '../../../src/core/budget/policy.ts'
+import { type BudgetPolicy, decide } from '../../../src/core/decide.ts'
+import { observe } from '../../../src/core/session/count-request.ts'
+import { NEW_SESSION, type Position } from '../../../src/core/session/session.ts'
+import { answered } from '../../../src/core/session/transitions.ts'
+import { sightingOf, steps, system, user } from '../transcript.ts'
+
+const POLICY: BudgetPolicy = {
+  enabled: true,
+  run: NO_LIMITS,
+  session: NO_LIMITS,
+  thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
+  trackerEvery: 5,
+  channel: 'auto',
+  announce: [],
+  cautionWhen: 'always',
+  escalate: true,
+  dropTools: [],
+  texts: DEFAULT_TEXTS,
+}
+const TASK = [system('You are an agent.'), user('Fix the bug.')]
+const RANKS = ['none', 'caution', 'warning', 'stop']
+
+const anyLimits = fc.record({
+  iterations: fc.nat({ max: 25 }),
+  tool_calls: fc.nat({ max: 25 }),
+  tokens: fc.nat({ max: 5_000 }),
+  cost: fc.double({ min: 0, max: 3, noNaN: true }),
+  seconds: fc.nat({ max: 200 }),
+})
+
+const anyPolicy = fc
+  .record({
+    run: anyLimits,
+    session: anyLimits,
+    style: fc.constantFrom('tiers' as const, 'countdown' as const),
+    adaptive: fc.boolean(),
+    shares: fc.tuple(fc.double({ min: 0, max: 1, noNaN: true }), fc.double({ min: 0, max: 1, noNaN: true })),
+  })
+  .map(
+    ({ run, session, style, adaptive, shares: [a, b] }): BudgetPolicy => ({
+      ...POLICY,
+      run,
+      session,
+      thresholds: { style, adaptive, caution: Math.min(a, b), warning: Math.max(a, b) },
+    }),
+  )
+
+const anyAnswers = fc.array(
+  fc.record({
+    tokens: fc.nat({ max: 600 }),
+    cost: fc.double({ min: 0, max: 0.4, noNaN: true }),
+    seconds: fc.nat({ max: 20 }),
+  }),
+  { minLength: 1, maxLength: 25 },
+)
+
+/** The positions of a run whose answers take this and that. */
+function positionsOf(answers: readonly { tokens: number; cost: number; seconds: number }[]): Position[] {
+  let session = NEW_SESSION
+  let now = 1_000
+  return answers.map(({ tokens, cost, seconds }, at) => {
+    const sighting = sightingOf([...TASK, ...steps('a', at)])
+    const seen = observe(session, sighting, '', now)
+    const usage = { input: tokens, output: 0, cost, estimated: false }
+    const request = { fingerprint: sighting.fingerprint, thread: '' }
+    session = answered(seen.session, request, { usage, ids: [], requestBytes: 100 })
+    now += seconds * 1_000
+    return seen.position
+  })
+}
+
+describe('the pressure on a run', () => {
+  it('never falls, under any limits and whatever the answers take, and a stop stays one', () => {
+    fc.assert(
+      fc.property(anyPolicy, anyAnswers, (policy, answers) => {
+        const ranks = positionsOf(answers).map((position) => {
+          const verdict = decide(position, policy)
+          const name = verdict.kind === 'warn' ? (verdict.tier ?? 'none') : verdict.kind
+          return RANKS.indexOf(name === 'allow' ? 'none' : name)
+        })
+        expect(ranks).toEqual(ranks.toSorted((a, b) => a - b))
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  it('is never said to leave less than nothing', () => {
+    fc.assert(
+      fc.property(anyPolicy, anyAnswers, (policy, answers) => {
+        for (const position of positionsOf(answers)) {
+          const verdict = decide(position, policy)
+          const told = 'notice' in verdict ? verdict.notice : ''
+          expect(told).not.toMatch(/-\d|NaN|Infinity|undefined/)
+        }
+      }),
+      { numRuns: 100 },
+    )
+  })
+
+  it('is told by the same notice to the same request again', () => {
+    fc.assert(
+      fc.property(anyPolicy, anyAnswers, (policy, answers) => {
+        const last = [...TASK, ...steps('a', answers.length)]
+        const once = observe(NEW_SESSION, sightingOf(last), '', 0)
+        const again = observe(once.session, sightingOf(last), '', 0)
+        expect(decide(again.position, policy)).toEqual(decide(once.position, policy))
+      }),
+      { numRuns: 50 },
+    )
+  })
+})
+
+describe('an amount', () => {
+  it.each([
+    ['tokens', 1_400_000, 2_000_000, '1.4M', '2M', '600k'],
+    ['tokens', 1_999_999, 2_000_000, '1.9M', '2M', '1'],
+    ['tokens', 12_345, 50_000, '12.3k', '50k', '37.6k'],
+    ['tokens', 999, 1_250_000, '999', '1.25M', '1.2M'],
+    ['tokens', 2_500_000, 2_000_000, '2.5M', '2M', '0'],
+    ['cost', 4.1, 5, '$4.10', '$5.00', '$0.90'],
+    ['cost', 4.999, 5, '$4.99', '$5.00', '$0.01'],
+    ['cost', 7, 5, '$7.00', '$5.00', '$0.00'],
+    ['cost', 0.0123, 0.05, '$0.0123', '$0.0500', '$0.0377'],
+    ['seconds', 280.9, 300, '280s', '300s', '20s'],
+    ['seconds', 301, 300, '301s', '300s', '0s'],
+    ['context', 105_000, 128_000, '105k', '128k', '23k'],
+    ['iterations', 14, 20, '14', '20', '6'],
+  ] as const)('of %s: %d of %d is %s of %s with %s left', (name, used, max, saidUsed, saidMax, left) => {
+    expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
+  })
+
+  it('is never said to be more than it is, and never to be used up before it is', () => {
+    const names: readonly MeterName[] = [...LIMITS, 'context']
+    const value = (said: string) =>
+      Number.parseFloat(said.replace('$', '')) * (said.endsWith('M') ? 1e6 : said.endsWith('k') ? 1e3 : 1)
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...names),
+        fc.nat({ max: 3_000_000 }),
+        fc.integer({ min: 1, max: 3_000_000 }),
+        (name, used, max) => {
+          const said = METERS[name].format(used, max)
+          expect(value(said.used)).toBeLessThanOrEqual(used + 1e-6)
+          expect(value(said.left)).toBeGreaterThanOrEqual(0)
+        },
+      ),
+      { numRuns: 300 },
+    )
+  })
+})
+
+describe('the policy of a request', () => {
+  const settings = (announce: 'auto' | 'always' | 'never', mode: boolean | 'lower_only'): BudgetSettings => ({
+    policy: { ...POLICY, run: { ...NO_LIMITS, iterations: 20, cost: 5 } },
+    announce,
+    clientOverride: mode,
+  })
+
+  it.each([
+    ['auto', true, {}, []],
+    ['auto', true, { iterations: 9 }, ['iterations']],
+    ['auto', false, { iterations: 9 }, []],
+    ['always', false, {}, LIMITS],
+    ['never', true, { iterations: 9 }, []],
+  ] as const)('announced %s, override %s, declared %j states %j', (announce, mode, declared, stated) => {
+    expect(policyFor(settings(announce, mode), declared).announce).toEqual(stated)
+  })
+
+  it('states every limit that is set, in one text', () => {
+    const policy = policyFor(settings('always', true), {})
+    const [position] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
+    const verdict = position && decide(position, policy)
+    const said = verdict && 'announcement' in verdict ? verdict.announcement : ''
+    expect(said?.split('\n').map((line) => line.slice(0, 42))).toEqual([
+      'Tool budget: you have 20 iterations total.',
+      'Tool budget: you have $5.00 total. Pace yo',
+    ])
+  })
+})

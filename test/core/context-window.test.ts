@@ -1,0 +1,145 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  baseContext,
+  declare,
+  effectiveContext,
+  type KnownWindow,
+  learn,
+  NO_WINDOW,
+  type Reduction,
+  reduce,
+  STANDARD_TIER,
+  succeed,
+  succeedInSession,
+} from '../../src/core/context-window.ts'
+import type { Overflow } from '../../src/core/overflow.ts'
+
+const tokens = fc.integer({ min: 16, max: 2_000_000 })
+const overflow: fc.Arbitrary<Overflow> = fc.oneof(
+  tokens.map((limit): Overflow => ({ recovery: 'shrink_context', limit })),
+  tokens.map((overflowBy): Overflow => ({ recovery: 'compress_only', overflowBy })),
+  tokens.map((promptTokens): Overflow => ({ recovery: 'compress_only', promptTokens })),
+  tokens.map((maxOutput): Overflow => ({ recovery: 'clamp_output_only', maxOutput })),
+  fc.constant<Overflow>({ recovery: 'tier_downgrade' }),
+  fc.constant<Overflow>({ recovery: 'unknown_overflow' }),
+)
+const known: fc.Arbitrary<KnownWindow> = fc.record(
+  { declared: tokens, learned: tokens },
+  { requiredKeys: [] },
+)
+const of = { upstream: 'openai', model: 'm' }
+const other = { upstream: 'openai', model: 'other' }
+
+describe('the base context', () => {
+  it('is the configuration’s, else the provider’s, else the catalogue’s, else unknown', () => {
+    expect(baseContext(1_000, { learned: 500 }, 2_000)).toEqual({ tokens: 1_000, source: 'config' })
+    expect(baseContext(undefined, { learned: 500, declared: 800 }, 2_000)).toEqual({
+      tokens: 500,
+      source: 'provider',
+    })
+    expect(baseContext(undefined, {}, 2_000)).toEqual({ tokens: 2_000, source: 'catalogue' })
+    expect(baseContext(undefined, NO_WINDOW, undefined)).toEqual({ tokens: undefined, source: 'unknown' })
+  })
+
+  it('changes by no overflow that states no limit', () => {
+    fc.assert(
+      fc.property(known, overflow, (before, what) => {
+        if (what.recovery === 'shrink_context') return
+        expect(learn(before, what)).toEqual(before)
+      }),
+    )
+  })
+
+  it('never rises by what any refusals state', () => {
+    fc.assert(
+      fc.property(known, fc.array(overflow), (before, refusals) => {
+        let now = before
+        for (const refusal of refusals) {
+          const next = learn(now, refusal)
+          const [was, is] = [
+            baseContext(undefined, now, undefined).tokens,
+            baseContext(undefined, next, undefined).tokens,
+          ]
+          if (was !== undefined) expect(is).toBeLessThanOrEqual(was)
+          now = next
+        }
+      }),
+    )
+  })
+
+  it('forgets a learned limit by any larger success, and by no smaller one', () => {
+    fc.assert(
+      fc.property(tokens, tokens, (limit, prompt) => {
+        const learned = learn(NO_WINDOW, { recovery: 'shrink_context', limit })
+        expect(succeed(learned, prompt).learned).toBe(prompt > limit ? undefined : limit)
+      }),
+    )
+  })
+
+  it('takes no absurd window from anybody', () => {
+    for (const limit of [0, 1, -5, 1.5, Number.NaN, 1e12]) {
+      expect(learn(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)
+      expect(declare(NO_WINDOW, limit)).toBe(NO_WINDOW)
+    }
+  })
+})
+
+describe('the effective context', () => {
+  const base = { tokens: 1_000_000, source: 'catalogue' } as const
+  const refused = (what: Overflow, now = 0, before: readonly Reduction[] = []) =>
+    reduce(before, { ...of, overflow: what, now, ttl: 100 })
+
+  it('is the base, or less with a reason and an expiry', () => {
+    expect(effectiveContext(base, [], of, 0)).toEqual({ tokens: 1_000_000 })
+    const reduced = refused({ recovery: 'shrink_context', limit: 128_000 })
+    expect(effectiveContext(base, reduced, of, 50)).toEqual({
+      tokens: 128_000,
+      reason: 'stated_limit',
+      until: 100,
+    })
+    expect(effectiveContext(base, reduced, of, 100)).toEqual({ tokens: 1_000_000 })
+    expect(effectiveContext(base, reduced, other, 50)).toEqual({ tokens: 1_000_000 })
+  })
+
+  it('of a plan without long context is the standard tier, and the base stays', () => {
+    expect(effectiveContext(base, refused({ recovery: 'tier_downgrade' }), of, 0)).toMatchObject({
+      tokens: STANDARD_TIER,
+      reason: 'tier',
+    })
+    expect(learn(NO_WINDOW, { recovery: 'tier_downgrade' })).toBe(NO_WINDOW)
+  })
+
+  it('is never more than the base, whatever is refused', () => {
+    fc.assert(
+      fc.property(tokens, fc.array(overflow), (window, refusals) => {
+        const reductions = refusals.reduce<readonly Reduction[]>((held, what) => refused(what, 0, held), [])
+        const { tokens: effective } = effectiveContext(
+          { tokens: window, source: 'config' },
+          reductions,
+          of,
+          0,
+        )
+        expect(effective).toBeLessThanOrEqual(window)
+      }),
+    )
+  })
+
+  it('is undone by a larger success in the session, and stays bounded', () => {
+    const reduced = refused({ recovery: 'shrink_context', limit: 1_000 })
+    expect(succeedInSession(reduced, of, 1_001)).toEqual([])
+    expect(succeedInSession(reduced, of, 1_000)).toBe(reduced)
+    expect(succeedInSession(reduced, other, 9_000)).toBe(reduced)
+    let many: readonly Reduction[] = []
+    for (let at = 0; at < 50; at++) {
+      many = reduce(many, {
+        upstream: 'u',
+        model: `m${at}`,
+        overflow: { recovery: 'tier_downgrade' },
+        now: 0,
+        ttl: 9,
+      })
+    }
+    expect(many.length).toBe(16)
+  })
+})

@@ -1,0 +1,215 @@
+import { describe, expect, it } from 'vitest'
+import { LIMITS } from '../../../src/core/budget/meters.ts'
+import { DEFAULT_TEXTS, fill } from '../../../src/core/budget/notice.ts'
+import { buildRegistry, humanText, isSummaryRequest, type Scaffold } from '../../../src/core/harness/match.ts'
+import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
+import { loopNotice, refusalText } from '../../../src/core/loop/notice.ts'
+import { PATTERNS, type Pattern } from '../../../src/core/loop/patterns.ts'
+
+const registry = buildRegistry(SCAFFOLDS, SUMMARY_REQUESTS)
+const of = (match: Scaffold['match']) =>
+  SCAFFOLDS.filter((entry) => entry.match === match && entry.end === undefined).map(({ text }) => text)
+const nameOf = (tag: string) => tag.replace(/>.*/, '')
+/** Everything that has an end, whole. */
+const ENDED = [
+  ...SCAFFOLDS.flatMap(({ text, end }) => (end === undefined ? [] : [`${text} and more${end}`])),
+  ...of('tag').map((tag) => `<${tag}>\nsomething\n</${nameOf(tag)}>`),
+  ...of('tag').map((tag) => `<${tag} name="x">\nsomething\n</${nameOf(tag)}>`),
+]
+const humanOf = (...texts: string[]) => humanText(texts, registry)
+
+const WRITTEN: readonly string[] = [
+  ...of('exact'),
+  ...of('prefix').map((prefix) => `${prefix} and whatever follows it.\nMore.`),
+  ...ENDED,
+  ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'max_steps')),
+]
+
+const LOOPS = (Object.keys(PATTERNS) as Pattern[]).map((pattern) => ({
+  pattern,
+  tools: ['a', 'b'] as const,
+  count: 3,
+  span: 5,
+}))
+
+const { announce: _announce, trackerBegin: _begin, stop: _stop, fallback: _fallback, ...SAID } = DEFAULT_TEXTS
+const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
+  LIMITS.map((name) => fill(template, { name, used: 19, max: 20 })),
+)
+
+const folded = (text: string) => `  ${text.replace(/ /g, ' \n\t ')}\n`
+
+describe('what a harness writes in the name of a human', () => {
+  it('is known of every kind', () => {
+    const kinds = [of('exact'), of('prefix'), of('tag'), of('human'), SUMMARY_REQUESTS]
+    expect(kinds.every((texts) => texts.length > 0)).toBe(true)
+  })
+
+  it('is not human, whichever of the known texts it is', () => {
+    expect(WRITTEN.filter((text) => humanOf(text) !== '')).toEqual([])
+    expect(WRITTEN.filter((text) => humanOf(`\n ${text}\n`) !== '')).toEqual([])
+  })
+
+  it('is human where a sentence quotes it', () => {
+    const sentences = WRITTEN.map((text) => `Why did you write "${text}" to me?`)
+    expect(sentences.filter((sentence) => humanOf(sentence) !== sentence)).toEqual([])
+  })
+
+  it('is recognised with its white space folded', () => {
+    const texts = [
+      ...of('exact'),
+      ...of('prefix'),
+      ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'x')),
+    ]
+    for (const text of texts) expect([text, humanOf(folded(text))]).toEqual([text, ''])
+    for (const { text, end } of SCAFFOLDS) {
+      if (end !== undefined) expect([text, humanOf(`${folded(text)}${end}`)]).toEqual([text, ''])
+    }
+  })
+
+  it('is over where it ends: the words after that are a person’s', () => {
+    for (const text of ENDED) {
+      expect(humanOf(`${text} Do this instead.`)).toBe('Do this instead.')
+      expect(humanOf(`${text}\n\nDo this instead.`)).toBe('Do this instead.')
+      expect(humanOf(`${text}\n${text}`)).toBe('')
+    }
+  })
+
+  it.each([
+    '<skill> is a tag in my XML, why is it not read?',
+    '<system-reminder>',
+    '# AGENTS.md instructions for the team: write them',
+    '[Request interrupted by user: what does that mean?',
+    'You appear to be repeating the same action, stop it',
+    '[BUDGET: Iteration 3/20 is what I read. What is it?',
+  ])('is a person’s text where it never ends: %j', (text) => {
+    expect(humanOf(text)).toBe(text)
+  })
+
+  it('may be a summary whose end nobody wrote', () => {
+    expect(humanOf('[CONTEXT COMPACTION — REFERENCE ONLY] What was done so far.')).toBe('')
+  })
+
+  it.each(LOOPS)('is the notice of another Governor: %j', (loop) => {
+    const refused = refusalText('a', 8)
+    for (const notice of [loopNotice(loop, undefined), loopNotice(loop, 5), `${refused}\n\n${refused}`])
+      for (const text of [notice, ...BUDGET_NOTICES.map((budget) => `${notice}\n\n${budget}`)]) {
+        expect(humanOf(text)).toBe('')
+        expect(humanOf(`${text} What does it mean?`)).toBe('What does it mean?')
+      }
+  })
+
+  it.each(of('human'))('does not hide what a human said after %j', (wrapper) => {
+    const text = `${wrapper}\nStop that.\n</system-reminder>`
+    expect(humanOf(text)).toBe(text)
+  })
+})
+
+describe('a human message', () => {
+  it('is what follows a reminder, in the same text or in another part', () => {
+    const reminder = '<system-reminder>\nToday is Monday.\n</system-reminder>'
+    expect(humanOf(`${reminder}\n\nFix the bug.`)).toBe('Fix the bug.')
+    expect(humanOf(`${reminder}${reminder} Fix the bug.`)).toBe('Fix the bug.')
+    expect(humanOf(reminder, 'Fix the bug.', reminder)).toBe('Fix the bug.')
+    expect(humanOf(reminder, reminder)).toBe('')
+    expect(humanOf('Fix the bug.', 'And that one.')).toBe('Fix the bug.\nAnd that one.')
+  })
+
+  it.each([
+    '<system-reminders>are fine</system-reminders>',
+    '<skills>',
+    'continue',
+    'Please continue working.',
+    'System: please help',
+    '[System: hello]',
+    '# AGENTS.md',
+  ])('is %j, which only resembles scaffolding', (text) => {
+    expect(humanOf(text)).toBe(text)
+  })
+
+  it('that consists of nothing says nothing', () => {
+    expect(humanOf()).toBe('')
+    expect(humanOf('', ' \n')).toBe('')
+  })
+})
+
+describe('a request for the last answer', () => {
+  it.each(SUMMARY_REQUESTS)('is recognised as a whole message, white space folded: %s', (template) => {
+    const text = template.replaceAll('{}', 'agent.max_steps')
+    expect(isSummaryRequest([text], registry)).toBe(true)
+    expect(isSummaryRequest([folded(text)], registry)).toBe(true)
+    expect(isSummaryRequest([`<system-reminder>x</system-reminder>\n${text}`], registry)).toBe(true)
+  })
+
+  it.each(SUMMARY_REQUESTS)('is not a message that quotes, extends or shortens it: %s', (template) => {
+    const text = template.replaceAll('{}', 'max_steps')
+    const others = [
+      `> ${text}`,
+      `"${text}"`,
+      `${text} Thanks.`,
+      `Well: ${text}`,
+      text.slice(0, -1),
+      text.slice(1),
+    ]
+    // Some texts are the beginning of others.
+    const real = others.filter(
+      (other) => !SUMMARY_REQUESTS.some((known) => known.replaceAll('{}', 'max_steps') === other),
+    )
+    for (const other of real) expect([other, isSummaryRequest([other], registry)]).toEqual([other, false])
+    expect(isSummaryRequest([text, 'more'], registry)).toBe(false)
+    expect(isSummaryRequest([], registry)).toBe(false)
+  })
+
+  it('has exactly one word in each gap', () => {
+    const filledWith = (word: string) =>
+      SUMMARY_REQUESTS.filter((text) => text.includes('{}')).map((text) =>
+        isSummaryRequest([text.replaceAll('{}', word)], registry),
+      )
+    expect(new Set(filledWith('max_steps'))).toEqual(new Set([true]))
+    expect(new Set(filledWith('two words'))).toEqual(new Set([false]))
+    expect(new Set(filledWith(''))).toEqual(new Set([false]))
+  })
+})
+
+describe('a configured registry', () => {
+  const own = buildRegistry(
+    [
+      { match: 'tag', text: 'my-note' },
+      { match: 'prefix', text: 'NOTE  FROM THE HARNESS:' },
+      { match: 'prefix', text: '((note', end: '))' },
+      { match: 'exact', text: 'go on' },
+    ],
+    ['Your {} is used up. Sum up.'],
+  )
+
+  it.each([
+    '<my-note>x</my-note>',
+    'NOTE FROM THE HARNESS: hurry',
+    '((note: hurry))',
+    'go  on',
+    'Your budget is used up. Sum up.',
+  ])('recognises %j', (text) => {
+    expect(humanText([text], own)).toBe('')
+  })
+
+  it('recognises a text up to the end that it has', () => {
+    expect(humanText(['((note: hurry)) Wait.'], own)).toBe('Wait.')
+    expect(humanText(['((note: hurry'], own)).toBe('((note: hurry')
+  })
+
+  it('knows nothing that it was not given', () => {
+    for (const text of [...WRITTEN, 'go on, please', 'I got a NOTE FROM THE HARNESS:']) {
+      expect(humanText([text], own)).toBe(text)
+    }
+    expect(isSummaryRequest(['Your budget is used up. Sum up.'], own)).toBe(true)
+    expect(isSummaryRequest(['Your budget is used up. Sum up.'], registry)).toBe(false)
+  })
+
+  it('may be empty', () => {
+    const none = buildRegistry([], [])
+    expect(humanText(['<system-reminder>x</system-reminder>'], none)).toBe(
+      '<system-reminder>x</system-reminder>',
+    )
+    expect(isSummaryRequest([''], none)).toBe(false)
+  })
+})

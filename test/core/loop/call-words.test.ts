@@ -1,0 +1,66 @@
+import { describe, expect, it } from 'vitest'
+import { changes, isTerse, saysWorkGoesOn, waits } from '../../../src/core/loop/call-words.ts'
+
+describe('the words of a call', () => {
+  it.each([
+    ['get_status', '{}'],
+    ['jobStatus', '{}'],
+    ['bash', '{"command":"sleep 30 && cat log"}'],
+    ['bash', '{"command":"kubectl rollout status deploy/web"}'],
+    ['browser', '{"action": "wait"}'],
+  ])('say that %s %s waits', (tool, args) => {
+    expect(waits(tool, args)).toBe(true)
+  })
+
+  it.each([
+    ['read_file', '{"path":"a.ts"}'],
+    ['list_waiters', '{}'],
+    ['bash', `{"command":"cat ${'x'.repeat(300)} && sleep 3"}`],
+  ])('do not say that %s %s waits', (tool, args) => {
+    expect(waits(tool, args)).toBe(false)
+  })
+
+  it.each([
+    ['str_replace', '{}'],
+    ['writeFile', '{}'],
+    ['editor', '{"command":"insert"}'],
+    ['bash', '{"command":"rm -rf build"}'],
+    ['bash', '{"command":"echo 1 > a.txt"}'],
+    ['bash', '{"command":"npm test >>out.log"}'],
+  ])('say that %s %s changes something', (tool, args) => {
+    expect(changes(tool, args)).toBe(true)
+  })
+
+  it.each([
+    ['read_file', '{"path":"updates.md"}'],
+    ['bash', '{"command":"ls -la 2>&1"}'],
+    ['bash', '{"command":"find / -name x 2> /dev/null"}'],
+    ['python', '{"code":"items.map(x => x.id)"}'],
+    ['query', '{"sql":"SELECT 1 WHERE a >= 2"}'],
+  ])('do not say that %s %s changes something', (tool, args) => {
+    expect(changes(tool, args)).toBe(false)
+  })
+
+  it('take time in proportion to their number', () => {
+    for (const piece of ['>', '> ', '-', 'a_', 'A', 'aA'])
+      for (const judge of [waits, changes])
+        expect(judge(piece.repeat(500_000), piece.repeat(500_000))).toBeDefined()
+  })
+})
+
+describe('an answer', () => {
+  it.each(['{"status":"running"}', 'Job 7 is queued.', 'IN_PROGRESS', 'not yet ready', 'Not finished.'])(
+    'says with %j that work goes on',
+    (result) => {
+      expect(saysWorkGoesOn(result)).toBe(true)
+    },
+  )
+
+  it.each(['done', 'ran 3 tests', `${'x'.repeat(300)} running`])('does not with %j', (result) => {
+    expect(saysWorkGoesOn(result)).toBe(false)
+  })
+
+  it('of 16 characters is too short to show any progress, and of 17 is not', () => {
+    expect(['', 'ok', 'x'.repeat(16), 'x'.repeat(17)].map(isTerse)).toEqual([true, true, true, false])
+  })
+})

@@ -1,0 +1,319 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { callHash } from '../../../src/core/loop/call-hash.ts'
+import {
+  humanSpoke,
+  type LoopMemory,
+  loopCall,
+  MAX_BLOCKS,
+  madeCall,
+  mayRefuse,
+  NO_LOOP,
+  observeStep,
+  refuseCalls,
+} from '../../../src/core/loop/escalation.ts'
+import { callOf, POLICY, policyWith, stepsOf, tell } from './loop-story.ts'
+
+const refuse = (memory: LoopMemory, step: string, policy = POLICY, now = 0) =>
+  refuseCalls(
+    memory,
+    step.split('+').map((call) => callOf(call)),
+    policy,
+    now,
+  )
+
+const isRefused = (memory: LoopMemory, call: string, policy = POLICY, now = 0) =>
+  refuse(memory, call, policy, now).refusals[0] !== undefined
+
+const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayRefuse(memory, policy, 0)
+
+/** Six equal calls: two warnings, and one call that nothing came of since. */
+const STUCK = 'a=1 '.repeat(6)
+
+describe('a model that repeats itself', () => {
+  it('is told so, then told to wait, longer each time', () => {
+    const { findings } = tell('a=1 '.repeat(13), policyWith({ mode: 'warn' }))
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4, 5, 6])
+    const [first = '', ...others] = findings.map(({ notice }) => notice)
+    expect(first).toContain(
+      'You appear to be repeating the same action. The last 3 tool calls were identical. Try a different approach.',
+    )
+    expect(first).toContain("'a'")
+    expect(first).not.toContain('wait')
+    expect(others.map((notice) => /wait (\d+) seconds before polling again/.exec(notice)?.[1])).toEqual([
+      '5',
+      '10',
+      '30',
+      '60',
+      '60',
+    ])
+    for (const notice of others) expect(notice).toContain('check whether its precondition is met')
+  })
+
+  it('is told what it repeats, in the words for it', () => {
+    const noticeOf = (story: string) => tell(story).findings[0]?.notice ?? ''
+    expect(noticeOf('view=x grep=1 view=x find=2 view=x')).toContain(
+      '3 of the last 5 tool calls were identical',
+    )
+    expect(noticeOf('a=1 b=2 a=1 b=2')).toMatch(/alternated between the same two.*'a', 'b'/)
+    expect(noticeOf('a=1 b=2 c=3 a=1 b=2 c=3 a=1 b=2')).toMatch(
+      /The last 5 responses made only tool calls that were made before.*'c', 'a', 'b'/,
+    )
+    expect(noticeOf('get?=run '.repeat(6))).toMatch(/The last 6 tool calls were identical.*wait 5 seconds/)
+    expect(noticeOf('a=1 a=2 a=3 a=4 a=5 a=6')).toMatch(/though their results may differ.*wait 5 seconds/)
+  })
+
+  it('has its call refused after two warnings in vain, before it completes the loop a third time', () => {
+    const before = tell('a=1 '.repeat(5)).memory
+    expect([mayRefuseAny(before), isRefused(before, 'a')]).toEqual([false, false])
+    const { memory } = tell(STUCK)
+    expect(mayRefuseAny(memory)).toBe(true)
+    const { refusals, endsRun } = refuse(memory, 'b+a+a')
+    expect(refusals).toEqual([
+      undefined,
+      { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 6 },
+      { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 6 },
+    ])
+    expect(endsRun).toBe(false)
+  })
+
+  it.each([
+    { pattern: 'ping_pong', story: `${'a=1 b=2 '.repeat(3)}a=1`, next: 'b' },
+    { pattern: 'cycle', story: `${'a=1 b=2 c=3 '.repeat(5)}`, next: 'a' },
+  ])('has a $pattern broken, and then every call of it', ({ story, next }) => {
+    const { memory } = tell(story)
+    expect(isRefused(memory, next)).toBe(true)
+    const { memory: refusing } = refuse(memory, next)
+    expect(['a', 'b'].map((call) => isRefused(refusing, call))).toEqual([true, true])
+  })
+
+  it('ends its run with the third response that had to be refused', () => {
+    let { memory } = tell(STUCK)
+    const ends = Array.from({ length: MAX_BLOCKS }, () => {
+      const refused = refuse(memory, 'a')
+      memory = refused.memory
+      return refused.endsRun
+    })
+    expect(ends).toEqual([false, false, true])
+  })
+
+  it('may call it again once it has done something new and different, and is warned anew', () => {
+    const { memory } = refuse(tell(STUCK).memory, 'a')
+    expect(isRefused(tell('b=1', POLICY, memory).memory, 'a')).toBe(false)
+    const { memory: back, findings } = tell(`b=1 ${'a=1 '.repeat(7)}`, POLICY, memory)
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2])
+    expect(isRefused(back, 'a')).toBe(true)
+  })
+
+  it('does not get out by a new result of the refused call alone', () => {
+    const { memory } = refuse(tell(STUCK).memory, 'a')
+    expect(isRefused(tell('a=2', POLICY, memory).memory, 'a')).toBe(true)
+  })
+
+  it('with something new in between is never refused a call, however often it was told', () => {
+    const work = (step: (at: number) => string) =>
+      tell(Array.from({ length: 40 }, (_, at) => step(at)).join(' '))
+    const stories = [
+      work((at) => `scroll=ok see=${at}`),
+      work((at) => `todo=list work${at}=ok`),
+      work((at) => `down=ok down=ok down=ok see=${at}`),
+      work((at) => `a=1 a=1 a=1 a=1 b=${at}`),
+    ]
+    for (const { memory } of stories) {
+      expect(mayRefuseAny(memory)).toBe(false)
+      for (const call of ['scroll', 'todo', 'down', 'a']) expect(isRefused(memory, call)).toBe(false)
+    }
+  })
+
+  it('whose results are too short to show progress may ignore twice as many warnings', () => {
+    const { memory, findings } = tell('undo.=ok '.repeat(9))
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4])
+    expect(isRefused(tell('undo.=ok '.repeat(7)).memory, 'undo')).toBe(false)
+    expect(isRefused(tell('undo.=ok', POLICY, memory).memory, 'undo')).toBe(true)
+    expect(isRefused(tell('key.=ok see=longer '.repeat(5)).memory, 'key')).toBe(true)
+  })
+
+  it('and waits is refused a call only after 40 equal answers within ten minutes', () => {
+    const waitFor = (answers: number, every: number) =>
+      tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
+    const { memory } = waitFor(40, 10_000)
+    expect(isRefused(waitFor(39, 10_000).memory, 'get', POLICY, 390_000)).toBe(false)
+    expect(mayRefuse(memory, POLICY, 400_000)).toBe(true)
+    expect(refuse(memory, 'get', POLICY, 400_000).refusals[0]).toMatchObject({
+      pattern: 'repetition',
+      count: 40,
+    })
+    expect(isRefused(waitFor(60, 10_000).memory, 'get', POLICY, 600_000)).toBe(true)
+    expect(isRefused(waitFor(200, 20_000).memory, 'get', POLICY, 4_000_000)).toBe(false)
+    expect(isRefused(tell('get?=run '.repeat(200)).memory, 'get', POLICY)).toBe(false)
+  })
+
+  it('and was refused for asking too often may ask again after a while', () => {
+    const { memory } = refuse(
+      tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,
+      'get',
+      POLICY,
+      40_000,
+    )
+    expect(isRefused(memory, 'get', POLICY, 600_000)).toBe(true)
+    expect(isRefused(memory, 'get', POLICY, 602_000)).toBe(false)
+  })
+
+  it('and waits counts only what came since the last new answer', () => {
+    const moved = tell(`${'get?=run '.repeat(30)}${'get?=half '.repeat(30)}`, POLICY, NO_LOOP, 1_000)
+    expect(isRefused(moved.memory, 'get', POLICY, 61_000)).toBe(false)
+  })
+
+  it('that heeds each warning and later repeats something else is not refused', () => {
+    const { findings, memory } = tell('a=1 a=1 a=1 x=1 b=1 b=1 y=1 c=1 c=1 z=1 d=1')
+    expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1, 1])
+    expect(mayRefuseAny(memory)).toBe(false)
+  })
+
+  it('that goes from loop to loop without anything new has ignored it as well', () => {
+    const { findings } = tell('b=1 a=1 a=1 a=1 b=1 b=1')
+    expect(findings.map(({ tools, warnings }) => [tools[0], warnings])).toEqual([
+      ['a', 1],
+      ['b', 2],
+    ])
+  })
+
+  it('is never refused a call whose results differ', () => {
+    const story = Array.from({ length: 40 }, (_, at) => `now=${at}`).join(' ')
+    const { findings, memory } = tell(story)
+    expect(findings).toHaveLength(1)
+    expect(mayRefuseAny(memory)).toBe(false)
+  })
+
+  it.each(['observe', 'warn'])('is never refused a call in mode %s', (mode) => {
+    const policy = policyWith({ mode })
+    const { memory } = tell('a=1 '.repeat(30), policy)
+    expect([mayRefuseAny(memory, policy), isRefused(memory, 'a', policy)]).toEqual([false, false])
+  })
+
+  it('is refused at once where no warning may be ignored', () => {
+    const policy = policyWith({ max_warnings_before_block: 0 })
+    expect(isRefused(tell('a=1 a=1', policy).memory, 'a', policy)).toBe(true)
+    expect(isRefused(tell('a=1', policy).memory, 'a', policy)).toBe(false)
+  })
+
+  it('is refused the next call where one that had to be refused came through', () => {
+    const { memory, findings } = tell('a=1 '.repeat(7))
+    expect(findings).toHaveLength(3)
+    expect(isRefused(memory, 'a')).toBe(true)
+  })
+})
+
+describe('a human message', () => {
+  it('lifts any block and begins with a first warning again, whatever happened before', () => {
+    const step = fc.constantFrom('a=1', 'b=1', 'a=2', 'c=1', 'a=1+b=1', 'HUMAN')
+    fc.assert(
+      fc.property(fc.array(step, { minLength: 1, maxLength: 60 }), fc.boolean(), (steps, isRefusedToo) => {
+        let { memory } = tell(steps.join(' '))
+        if (isRefusedToo) memory = refuse(memory, 'a+b+c').memory
+        const after = humanSpoke(memory)
+        expect(mayRefuseAny(after)).toBe(false)
+        for (const call of ['a', 'b', 'c']) expect(isRefused(after, call)).toBe(false)
+        for (const { warnings } of tell('a=1 a=1 a=1', POLICY, after).findings) expect(warnings).toBe(1)
+        expect(after.blocks).toBe(0)
+      }),
+    )
+  })
+
+  it('breaks everything, a row of equal calls included', () => {
+    expect(tell('a=1 a=1 HUMAN a=1 a=1').found).toEqual([])
+    expect(tell('a=1 a=2 a=3 HUMAN a=4 a=5 a=6').found).toEqual([])
+    expect(tell('a=1 b=2 HUMAN a=1 b=2').found).toEqual([])
+    expect(tell('a=1 b=1 a=1 HUMAN b=1 a=1').found).toEqual([])
+  })
+
+  it('in the same words as before breaks all but a row of equal calls, and lifts any block', () => {
+    expect(tell('a=1 a=1 AGAIN a=1').found).toEqual(['2:repetition'])
+    expect(tell('a=1 a=2 AGAIN a=3 a=4 AGAIN a=5 a=6').found).toEqual(['5:same_call'])
+    expect(tell('a=1 b=2 AGAIN a=1 b=2').found).toEqual([])
+    expect(isRefused(humanSpoke(tell(STUCK).memory, true), 'a')).toBe(false)
+  })
+})
+
+describe('what counts for the guard', () => {
+  const readOf = (name: string, text: string, result?: string) =>
+    loopCall('1', madeCall({ name, arguments: text }, POLICY), result, POLICY)
+
+  it('is no call of an exempt tool, which breaks no row either', () => {
+    expect(readOf('process', '{"action":"list"}', 'nothing')).toBeUndefined()
+    const policy = policyWith({ exempt_tools: ['browser_*'] })
+    expect(madeCall({ name: 'browser_click', arguments: '{}' }, policy).isExempt).toBe(true)
+    expect(
+      refuseCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).refusals,
+    ).toEqual([undefined])
+  })
+
+  it('is a call with arguments of any kind, and one without a result', () => {
+    expect(readOf('ls', '{"path": ', 'usage')).toMatchObject({ call: callHash('ls', '{"path": ') })
+    expect(readOf('ls', '', undefined)).toMatchObject({ outcome: '' })
+  })
+
+  it('is a poll by what it asks or by what is answered', () => {
+    expect(readOf('job_status', '{}', 'ok')?.isPoll).toBe(true)
+    expect(readOf('job', '{}', 'still running')?.isPoll).toBe(true)
+    expect(readOf('job', '{}', 'ok')?.isPoll).toBe(false)
+  })
+})
+
+describe('the memory of a run', () => {
+  const call = fc
+    .tuple(fc.constantFrom('a', 'b', 'c', 'get?', 'edit!'), fc.constantFrom('1', '2'))
+    .map(([name, outcome]) => `${name}=${outcome}`)
+  const step = fc.array(call, { minLength: 1, maxLength: 3 }).map((calls) => calls.join('+'))
+  const story = fc.array(
+    fc.oneof({ weight: 20, arbitrary: step }, { weight: 1, arbitrary: fc.constant('HUMAN') }),
+    {
+      minLength: 1,
+      maxLength: 60,
+    },
+  )
+
+  it('is plain data: any run goes on the same after it was stored and read', () => {
+    fc.assert(
+      fc.property(story, story, (first, second) => {
+        const { memory } = tell(first.join(' '))
+        const stored = JSON.parse(JSON.stringify(memory)) as LoopMemory
+        expect(stored).toEqual(memory)
+        expect(tell(second.join(' '), POLICY, stored)).toEqual(tell(second.join(' '), POLICY, memory))
+        expect(refuse(stored, 'a+b').refusals).toEqual(refuse(memory, 'a+b').refusals)
+      }),
+    )
+  })
+
+  it('stays as small however long any run is and whatever its tools are called', () => {
+    fc.assert(
+      fc.property(story, fc.string({ minLength: 1_000, maxLength: 2_000 }), (steps, name) => {
+        let memory = NO_LOOP
+        for (let round = 0; round < 5; round++) {
+          for (const calls of stepsOf(steps.join(' '))) {
+            if (calls === 'HUMAN' || calls === 'AGAIN') continue
+            const long = calls.map((one) => ({ ...one, tool: `${one.tool}${name}` }))
+            memory = observeStep(memory, long, POLICY).memory
+            memory = refuseCalls(memory, long, POLICY, 0).memory
+          }
+        }
+        expect(memory.trail.window.length).toBeLessThanOrEqual(10)
+        expect(JSON.stringify(memory).length).toBeLessThan(8_000)
+      }),
+      { numRuns: 30 },
+    )
+  })
+
+  it('is not changed by what is done with it', () => {
+    fc.assert(
+      fc.property(story, (steps) => {
+        const { memory } = tell(steps.join(' '))
+        const before = JSON.stringify(memory)
+        tell('a=1 a=1 a=1', POLICY, memory)
+        refuse(memory, 'a+b')
+        humanSpoke(memory)
+        expect(JSON.stringify(memory)).toBe(before)
+      }),
+    )
+  })
+})

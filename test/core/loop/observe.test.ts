@@ -1,0 +1,189 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Conversation } from '../../../src/core/conversation.ts'
+import {
+  type LoopCall,
+  type LoopFinding,
+  type LoopPolicy,
+  loopCall,
+  madeCall,
+  mayRefuse,
+  NO_LOOP,
+  observeStep,
+} from '../../../src/core/loop/escalation.ts'
+import { type Guarded, guard, skip, UNGUARDED } from '../../../src/core/loop/observe.ts'
+import { hashOfStep, nothingRead, readOn } from '../../../src/core/session/transcript.ts'
+import { TooMuchToRead } from '../../../src/core/work.ts'
+import { conversationOf, type Message, registry, user } from '../transcript.ts'
+import { POLICY } from './loop-story.ts'
+
+interface Made {
+  readonly tool: string
+  readonly given: string
+  /** Its arguments. */
+  readonly asked?: string
+}
+
+/** A response that calls some tools, each with its result. */
+function stepOf(calls: readonly Made[], at: number): Message[] {
+  const named = calls.map((call, index) => ({ ...call, id: `${at}-${index}` }))
+  return [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: named.map(({ id, tool, asked = '{}' }) => ({
+        id,
+        type: 'function',
+        function: { name: tool, arguments: asked },
+      })),
+    },
+    ...named.map(({ id, given }) => ({ role: 'tool', tool_call_id: id, content: given })),
+  ]
+}
+
+function takeFrom(
+  guarded: Guarded,
+  conversation: Conversation,
+  policy: LoopPolicy,
+  take: (...taken: Parameters<typeof guard>) => Guarded = guard,
+): Guarded {
+  const reading = readOn(nothingRead(conversation), conversation, conversation.length - 1, registry)
+  for (const step of reading.assistants) hashOfStep(step, conversation)
+  return take(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy)
+}
+
+function take(guarded: Guarded, messages: readonly Message[], policy: LoopPolicy): Guarded {
+  return takeFrom(guarded, conversationOf(messages), policy)
+}
+
+/** What is found with every result masked as it comes. */
+function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
+  let memory = NO_LOOP
+  return steps.map((calls) => {
+    const read = calls.map(({ tool, given }, at) =>
+      loopCall(String(at), madeCall({ name: tool, arguments: '{}' }, policy), given, policy),
+    )
+    const counted = read.filter((call): call is LoopCall => call !== undefined)
+    const observed = observeStep(memory, counted, policy)
+    memory = observed.memory
+    return { finding: found(observed.finding), refuses: mayRefuse(memory, policy, 0) }
+  })
+}
+
+const found = (finding: LoopFinding | undefined) =>
+  finding && { pattern: finding.pattern, tools: finding.tools, warnings: finding.warnings }
+
+const call = fc.record({
+  tool: fc.constantFrom('a', 'b', 'process'),
+  given: fc.constantFrom('ok in 3s', 'ok in 1.2s', 'still running', 'not yet ready'),
+})
+const policies = fc.record({
+  mode: fc.constantFrom('warn' as const, 'enforce' as const),
+  repetitionThreshold: fc.constantFrom(2, 3),
+  sameCallThreshold: fc.constantFrom(2, 4),
+  maxWarningsBeforeBlock: fc.constantFrom(0, 1, 2),
+  volatile: fc.constantFrom('none' as const, 'default' as const),
+})
+
+describe('the guard of a conversation', () => {
+  it('finds what it would find if it masked every result as it comes', () => {
+    // No more messages than are looked at of a transcript that nothing is known of.
+    const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
+    fc.assert(
+      fc.property(steps, policies, fc.boolean(), (made, settings, isGrowing) => {
+        const policy: LoopPolicy = { ...POLICY, ...settings }
+        const expected = foundAtOnce(made, policy)
+        let guarded = UNGUARDED
+        const messages = [user('go')]
+        made.forEach((calls, at) => {
+          messages.push(...stepOf(calls, at))
+          if (!isGrowing && at < made.length - 1) return
+          guarded = take(guarded, messages, policy)
+          const refuses = mayRefuse(guarded.memory, policy, 0)
+          expect({ finding: found(guarded.finding), refuses }).toEqual(expected[at])
+        })
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+})
+
+describe('a message in the name of a human', () => {
+  const stuck = (at: number) => stepOf([{ tool: 'a', given: 'nothing to see' }], at)
+
+  it('breaks a row of equal calls, but not where it says what the one before it said', () => {
+    const around = (between: string) => {
+      const messages = [user('Go on.'), ...stuck(0), ...stuck(1), user(between), ...stuck(2)]
+      return take(UNGUARDED, messages, POLICY).finding?.pattern
+    }
+    expect(around('I have changed it, look again.')).toBeUndefined()
+    expect(around('Go on.')).toBe('repetition')
+  })
+
+  it('is taken in once, however many requests show it', () => {
+    const messages = [user('Go.'), ...stuck(0), ...stuck(1), user('I have changed it.')]
+    let guarded = take(take(UNGUARDED, messages, POLICY), messages, POLICY)
+    messages.push(...stuck(2))
+    guarded = take(guarded, messages, POLICY)
+    expect(guarded.finding).toBeUndefined()
+    messages.push(...stuck(3), ...stuck(4))
+    expect(take(guarded, messages, POLICY).finding?.pattern).toBe('repetition')
+  })
+})
+
+describe('a worker that empties a queue', () => {
+  const uuidOf = (at: number) => `123e4567-e89b-42d3-a456-4266141740${String(at).padStart(2, '0')}`
+
+  /** Two responses: the next task is claimed, which says no more than its id, and then it is worked on. */
+  const taskOf = (at: number): Message[] => [
+    ...stepOf([{ tool: 'claim_next', given: `{"task_id": "${uuidOf(at)}"}` }], 2 * at),
+    ...stepOf(
+      [{ tool: 'summarize', given: 'Summary written.', asked: `{"task": "${uuidOf(at)}"}` }],
+      2 * at + 1,
+    ),
+  ]
+
+  it('is told once, and none of its calls is refused', () => {
+    let guarded = UNGUARDED
+    const messages = [user('Empty the queue.')]
+    const findings: string[] = []
+    for (let at = 0; at < 25; at++) {
+      messages.push(...taskOf(at))
+      // Each request brings one response more.
+      for (const end of [messages.length - 2, messages.length]) {
+        guarded = take(guarded, messages.slice(0, end), POLICY)
+        if (guarded.finding) findings.push(guarded.finding.pattern)
+        expect(mayRefuse(guarded.memory, POLICY, 0)).toBe(false)
+      }
+    }
+    expect(findings).toEqual(['repetition'])
+  })
+})
+
+describe('a response that calls very many tools', () => {
+  const before = [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0)]
+  const known = take(UNGUARDED, before, POLICY)
+  const messagesWith = (count: number) => {
+    const calls = Array.from({ length: count }, (_, at) => ({ tool: `t${at}`, given: 'ok' }))
+    return [...before, ...stepOf(calls, 1)]
+  }
+
+  it('takes work in proportion to their number', () => {
+    const stepsOf = (count: number) => {
+      const conversation = conversationOf(messagesWith(count))
+      takeFrom(known, conversation, POLICY)
+      return conversation.work?.steps ?? 0
+    }
+    expect(stepsOf(320)).toBeLessThan(17 * stepsOf(20))
+  })
+
+  it('is left out where that would be too much, and what comes after it is not', () => {
+    const messages = messagesWith(1_000)
+    expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
+    const after = takeFrom(known, conversationOf(messages), POLICY, skip)
+    expect(after.memory).toEqual(known.memory)
+    const next = [...messages, ...stepOf([{ tool: 'b', given: 'new' }], 2)]
+    const more = takeFrom(after, conversationOf(next), POLICY)
+    expect(more.memory.trail.window.at(-1)?.tool).toBe('b')
+  })
+})

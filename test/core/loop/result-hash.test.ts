@@ -1,0 +1,58 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Hash } from '../../../src/core/hash.ts'
+import { EMPTY_TRAIL, follow, type Trail } from '../../../src/core/loop/call-history.ts'
+import { nameOutcome } from '../../../src/core/loop/result-hash.ts'
+import { maskVolatile } from '../../../src/core/loop/result-mask.ts'
+import { type Given, givenText } from '../../../src/core/loop/tool-result.ts'
+import { POLICY } from './loop-story.ts'
+
+const CALL = 'call' as Hash
+
+const given = (text: string): Given => givenText({ callId: '', text })
+
+/** Takes results of one call in, one after the other; returns the trail and how often an earlier one was looked up. */
+function take(results: readonly string[], keeps = true): { trail: Trail; lookups: number } {
+  let trail = EMPTY_TRAIL
+  let lookups = 0
+  results.forEach((result, at) => {
+    const named = nameOutcome(trail, CALL, given(result), 'default', (isIt) => {
+      lookups++
+      return keeps ? results.slice(0, at).map(given).find(isIt) : undefined
+    })
+    const { outcome } = named
+    const strike = { tool: 't', call: CALL, outcome, isPoll: false, isChange: false, isTerse: false }
+    trail = follow(named.trail, strike, at, POLICY)
+  })
+  return { trail, lookups }
+}
+
+const RESULTS = ['done in 1s', 'done in 2s', 'failed', 'failed at 10:00:00', 'failed at 11:00:00', '']
+
+describe('names of results', () => {
+  it('are the same where the results are, times and ids aside, whatever came in which order', () => {
+    fc.assert(
+      fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: 10 }), (results) => {
+        const names = take(results).trail.window.map(({ outcome }) => outcome)
+        results.forEach((a, i) => {
+          results.forEach((b, j) => {
+            expect(names[i] === names[j]).toBe(maskVolatile(a) === maskVolatile(b))
+          })
+        })
+      }),
+    )
+  })
+
+  it('are given without a look at earlier results while these are the same', () => {
+    expect(take(['same', 'same', 'same']).lookups).toBe(0)
+    expect(take(['done in 1s', 'done in 2s', 'done in 3s', 'done in 4s']).lookups).toBe(1)
+  })
+
+  it('are different where an earlier result is gone, and the same again from there on', () => {
+    const names = take(['done in 1s', 'done in 2s', 'done in 3s'], false).trail.window.map(
+      ({ outcome }) => outcome,
+    )
+    expect(names[0]).not.toBe(names[1])
+    expect(names[1]).toBe(names[2])
+  })
+})

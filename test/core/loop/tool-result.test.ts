@@ -1,0 +1,116 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { isTerse, saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
+import { endsInNotice, refusalText } from '../../../src/core/loop/notice.ts'
+import {
+  addGiven,
+  exactName,
+  type Given,
+  hasExactName,
+  isGivenTerse,
+  isUnfinished,
+} from '../../../src/core/loop/tool-result.ts'
+import { conversationOf, result } from '../transcript.ts'
+
+/** A result as a request brings it: as one text, or as a part of a list. */
+function given(text: string, isPart = false): Given {
+  const content = isPart ? [{ type: 'text', text }] : text
+  const found: Given[] = []
+  addGiven(found, conversationOf([{ ...result('a'), content }]), 0)
+  const [only] = found
+  if (!only || found.length > 1) throw new Error('not one result')
+  return only
+}
+
+const pieces = [
+  'Still running',
+  'status: "pending"',
+  'not yet\nready',
+  'not ready',
+  'in progress',
+  'Task a-1: queued',
+  'Running',
+  "phase => 'Pending'",
+  'waiting for',
+  'currently queued',
+  'done: false',
+  'progress: 7%',
+  '4.5 % complete',
+  '0/1   init:2 ',
+  'is being sent',
+  'has not run yet',
+  'wait longer',
+  'executing in background',
+  'no mail yet',
+  'state":\t',
+  'x',
+  ' ',
+  '\n\n',
+  '\\n\\n',
+  '"',
+  'é日\u{1F600}',
+  '[BUDGET: Iteration 5/6.]',
+  'You appear to be repeating the same action.',
+  refusalText('search', 3),
+  'y'.repeat(290),
+  'é'.repeat(150),
+  '\u0001'.repeat(190),
+]
+const text = fc.array(fc.constantFrom(...pieces), { maxLength: 6 }).map((some) => some.join(''))
+
+describe('a result that is not decoded', () => {
+  it('tells what its text tells', () => {
+    fc.assert(
+      fc.property(text, (said) => {
+        const one = given(said)
+        expect(one).toMatchObject({ callId: 'a', text: said })
+        expect(one.json).toBeDefined()
+        expect(isUnfinished(one)).toBe(saysWorkGoesOn(said))
+        expect(isGivenTerse(one)).toBe(isTerse(said))
+      }),
+    )
+  })
+
+  it.each(['é日\u{1F600}', '\u0001\u0002\u0003\u0004', '\n\t"\\', '[日] '])(
+    'says that something goes on behind %j as well',
+    (signs) => {
+      expect(isUnfinished(given(`${signs}Running`))).toBe(true)
+    },
+  )
+
+  it('has the name of its text, whatever form it has', () => {
+    fc.assert(
+      fc.property(text, text, fc.boolean(), fc.boolean(), (a, b, isPartOfA, isPartOfB) => {
+        const name = exactName(given(a, isPartOfA), 'default')
+        expect(hasExactName(given(a, isPartOfB), name)).toBe(true)
+        const isSame = exactName(given(a), 'none') === exactName(given(b), 'none')
+        expect(hasExactName(given(b, isPartOfB), name)).toBe(isSame)
+        if (exactName(given(b, isPartOfB), 'default') === name) expect(isSame).toBe(true)
+      }),
+    )
+  })
+})
+
+describe('a result as JSON', () => {
+  it('ends in a notice where its last paragraph begins like one', () => {
+    const part = fc.constantFrom(
+      '\n',
+      '\n\n',
+      'n',
+      '\\',
+      '\\n',
+      'an',
+      '[budget: 3 left]',
+      '[LOOP GUARD] Blocked: it.',
+    )
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 12 }), (parts) => {
+        const json = JSON.stringify(parts.join(''))
+        const last = json.lastIndexOf('\\n\\n')
+        const isNotice = last !== -1 && /^\[(?:budget|LOOP GUARD\] Blocked): /.test(json.slice(last + 4))
+        expect(endsInNotice(Buffer.from(json))).toBe(isNotice)
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+})

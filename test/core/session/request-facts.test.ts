@@ -1,0 +1,224 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
+import { derivedSessionId, isAgentic } from '../../../src/core/session/request-facts.ts'
+import {
+  called,
+  conversationOf,
+  type Message,
+  result,
+  said,
+  sightingOf,
+  steps,
+  system,
+  user,
+} from '../transcript.ts'
+
+const REMINDER = '<system-reminder>Mind the style guide.</system-reminder>'
+const TASK = [system('You are an agent.'), user('Fix the bug.')]
+const [SUMMARY_REQUEST = ''] = SUMMARY_REQUESTS
+
+const legacyCall: Message = {
+  role: 'assistant',
+  content: null,
+  function_call: { name: 'search', arguments: '{}' },
+}
+const legacyResult: Message = { role: 'function', name: 'search', content: 'ok' }
+
+describe('the iteration that a transcript shows', () => {
+  it.each<[string, number, Message[]]>([
+    ['is 1 before the first answer', 1, TASK],
+    ['counts assistant messages since the last human message', 4, [...TASK, ...steps('a', 3)]],
+    [
+      'starts again with a human message',
+      1,
+      [...TASK, ...steps('a', 3), said('Done.'), user('Now the tests.')],
+    ],
+    [
+      'starts again with the same words',
+      2,
+      [...TASK, ...steps('a', 3), user('Fix the bug.'), ...steps('b', 1)],
+    ],
+    ['goes on after a reminder in the name of the user', 3, [...TASK, ...steps('a', 2), user(REMINDER)]],
+    [
+      'goes on after a picture that a tool gave',
+      3,
+      [
+        ...TASK,
+        ...steps('a', 2),
+        user([
+          { type: 'text', text: 'Attached image(s) from tool result:' },
+          { type: 'image_url', image_url: { url: 'data:' } },
+        ]),
+      ],
+    ],
+    [
+      'goes on after results in text of calls in text',
+      3,
+      [
+        ...TASK,
+        said("Calling tools:\n[{'id': 'c1', 'type': 'function'}]"),
+        user([{ type: 'text', text: 'Observation:\nthree files' }]),
+        said("One more.\nCalling tools:\n[{'id': 'c2', 'type': 'function'}]"),
+        user('Call id: c2\nError:\nno such file'),
+      ],
+    ],
+    [
+      'starts again with a human who writes of an observation',
+      1,
+      [...TASK, ...steps('a', 2), said('Done.'), user('Observation:\nIt is slow.')],
+    ],
+    [
+      'goes on after a mark of the harness',
+      3,
+      [...TASK, ...steps('a', 2), user('<system>CHECKPOINT 3</system>')],
+    ],
+    [
+      'starts again with what a person says behind a mark of the harness',
+      1,
+      [...TASK, ...steps('a', 2), user('<system>CHECKPOINT 3</system>\nNow the tests.')],
+    ],
+    [
+      'starts again with a person who writes such a tag',
+      1,
+      [...TASK, ...steps('a', 2), user('<system>You are a pirate.</system>')],
+    ],
+    ['goes on after a system message in the middle', 3, [...TASK, ...steps('a', 2), system('Be brief.')]],
+    [
+      'goes on after a message of an unknown role',
+      3,
+      [...TASK, ...steps('a', 2), { role: 'critic', content: 'Hm.' }],
+    ],
+    [
+      'goes on after a picture alone that follows what a tool gave',
+      3,
+      [...TASK, ...steps('a', 2), user([{ type: 'image_url', image_url: { url: 'data:' } }])],
+    ],
+    [
+      'starts again with a picture alone that follows an answer',
+      1,
+      [...TASK, ...steps('a', 2), said('Done.'), user([{ type: 'image_url', image_url: { url: 'data:' } }])],
+    ],
+    [
+      'starts again where human words follow a reminder',
+      1,
+      [...TASK, ...steps('a', 2), user(`${REMINDER}\nStop.`)],
+    ],
+    ['counts answers without tool calls too', 3, [...TASK, said('Hm.'), ...steps('a', 1)]],
+    [
+      'leaves out the beginning of an answer that ends the input',
+      2,
+      [...TASK, ...steps('a', 1), said('Therefore')],
+    ],
+    ['counts a call that ends the input', 2, [...TASK, called('a')]],
+    [
+      'counts function calls of the old kind',
+      3,
+      [...TASK, legacyCall, legacyResult, legacyCall, legacyResult],
+    ],
+    ['counts from the start where no human spoke', 3, [system('Go.'), ...steps('a', 2)]],
+    ['is 1 where there is nothing', 1, []],
+  ])('%s', (_, iteration, messages) => {
+    expect(sightingOf(messages).iteration).toBe(iteration)
+  })
+
+  it('grows by exactly one per assistant message, whatever else grows', () => {
+    const between = fc.constantFrom(result('x'), user(REMINDER), system('Note.'), legacyResult)
+    const assistant = fc.constantFrom(called('x'), called('x', 'y'), legacyCall)
+    const anyStep = fc.tuple(assistant, fc.array(between, { minLength: 1, maxLength: 3 }))
+    fc.assert(
+      fc.property(fc.array(anyStep, { maxLength: 8 }), (all) => {
+        const shown = all.map((_, at) => sightingOf([...TASK, ...all.slice(0, at + 1).flat(2)]).iteration)
+        expect(shown).toEqual(all.map((_, at) => at + 2))
+      }),
+      { numRuns: 50 },
+    )
+  })
+})
+
+describe('tool calls', () => {
+  it('are counted since the last human message, parallel ones each, and the newest by themselves', () => {
+    const messages = [...TASK, ...steps('old', 5), user('Next.'), called('a', 'b'), result('a'), result('b')]
+    expect(sightingOf(messages)).toMatchObject({ toolCalls: 2, newToolCalls: 2 })
+    expect(sightingOf([...messages, ...steps('c', 1)])).toMatchObject({ toolCalls: 3, newToolCalls: 1 })
+    expect(sightingOf([...TASK, legacyCall, legacyResult])).toMatchObject({ toolCalls: 1, newToolCalls: 1 })
+    expect(sightingOf(TASK)).toMatchObject({ toolCalls: 0, newToolCalls: 0 })
+  })
+})
+
+describe('an agent that asks for its own last answer', () => {
+  const full = [...TASK, ...steps('a', 2)]
+  it.each<[string, boolean, Message[]]>([
+    ['is heard where its request is the last message', true, [...full, user(SUMMARY_REQUEST)]],
+    ['is heard where the text is a part', true, [...full, user([{ type: 'text', text: SUMMARY_REQUEST }])]],
+    ['is not heard from an old one', false, [...full, user(SUMMARY_REQUEST), said('Sum.'), user('And now?')]],
+    ['is not heard from a quotation', false, [...full, user(`What means "${SUMMARY_REQUEST}"?`)]],
+    ['is not heard from a tool', false, [...full, result('a1', SUMMARY_REQUEST)]],
+    ['is not heard from nothing', false, []],
+  ])('%s', (_, asks, messages) => {
+    expect(sightingOf(messages).asksForSummary).toBe(asks)
+  })
+
+  it('does not start a run by asking', () => {
+    expect(sightingOf([...full, user(SUMMARY_REQUEST)]).iteration).toBe(3)
+  })
+})
+
+describe('a request that takes part in a tool loop', () => {
+  it.each<[string, boolean, Message[], Message]>([
+    ['offers tools', true, TASK, {}],
+    ['offers functions of the old kind', true, TASK, { tools: undefined, functions: [{ name: 'a' }] }],
+    ['holds tool results', true, [...TASK, ...steps('a', 1)], { tools: [] }],
+    [
+      'holds function results of the old kind',
+      true,
+      [...TASK, legacyCall, legacyResult],
+      { tools: undefined },
+    ],
+    ['does neither: a title', false, TASK, { tools: undefined }],
+    ['does neither: an empty list of tools', false, TASK, { tools: [] }],
+  ])('%s', (_, is, messages, extra) => {
+    expect(isAgentic(conversationOf(messages, extra))).toBe(is)
+  })
+})
+
+describe('the name of a session that has none', () => {
+  const idOf = (messages: readonly Message[], extra: Message = {}, tenant = 'me') =>
+    derivedSessionId(tenant, sightingOf(messages, extra))
+  const begun = [...TASK, ...steps('a', 1)]
+
+  it('does not exist before the first answer', () => {
+    expect(idOf(TASK)).toBeUndefined()
+    expect(idOf([...TASK, said('Therefore')])).toBeUndefined()
+    expect(idOf([])).toBeUndefined()
+  })
+
+  it('tells fifty runs of one prompt apart by the ids of their first tool calls', () => {
+    const ids = Array.from({ length: 50 }, (_, at) => idOf([...TASK, ...steps(`run${at}-`, 1)]))
+    expect(new Set(ids).size).toBe(50)
+  })
+
+  it('stays as the conversation grows, whatever model is asked', () => {
+    const growing = [
+      begun,
+      [...TASK, ...steps('a', 9)],
+      [...TASK, ...steps('a', 3), user('Next.'), ...steps('b', 2)],
+    ]
+    const ids = growing.map((messages, at) => idOf(messages, { model: `model-${at}`, temperature: at }))
+    expect(new Set(ids)).toEqual(new Set([idOf(begun)]))
+  })
+
+  it.each<[string, Message[], string]>([
+    ['tenant', begun, 'you'],
+    ['system text', [system('You are another agent.'), ...begun.slice(1)], 'me'],
+    ['first human message', [system('You are an agent.'), user('Fix the bugs.'), ...steps('a', 1)], 'me'],
+    ['first answer', [...TASK, said('I will.'), user('Go.')], 'me'],
+  ])('is another for another %s', (_, messages, tenant) => {
+    expect(idOf(messages, {}, tenant)).not.toBe(idOf(begun))
+  })
+
+  it('goes by what the human said, not by the reminders before it', () => {
+    const withReminder = [system('You are an agent.'), user(REMINDER), user('Fix the bug.'), ...steps('a', 1)]
+    expect(idOf(withReminder)).toBe(idOf(begun))
+  })
+})

@@ -1,0 +1,380 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { end, giveBack } from '../../../src/core/session/transitions.ts'
+import { terminalOf } from '../../../src/core/terminal.ts'
+import {
+  called,
+  type Message,
+  newSession,
+  result,
+  said,
+  sightingOf,
+  steps,
+  system,
+  user,
+} from '../transcript.ts'
+
+const SYSTEM = system('You are an agent.')
+const TASK = [SYSTEM, user('Fix the bug.')]
+const REMINDER = user('<system-reminder>Mind the style guide.</system-reminder>')
+const SUMMARY = user(
+  'This session is being continued from a previous conversation that ran out of context: …',
+)
+
+/** The requests of a run of `count` iterations, each with one step more than the one before. */
+const growing = (start: readonly Message[], name: string, count: number): Message[][] =>
+  Array.from({ length: count }, (_, at) => [...start, ...steps(name, at)])
+
+/** Whatever the order in which the requests of all conversations come: each is a thread, and counts its own. */
+function expectToBeCountedApart(
+  conversations: readonly (readonly Message[][])[],
+  options?: { readonly isDerived: boolean },
+): void {
+  const turns = conversations.flatMap((requests, at) => requests.map(() => at))
+  fc.assert(
+    fc.property(fc.shuffledSubarray(turns, { minLength: turns.length }), (order: number[]) => {
+      const session = newSession()
+      const next = conversations.map(() => 0)
+      for (const conversation of order) {
+        const at = next[conversation] ?? 0
+        next[conversation] = at + 1
+        expect(session.iteration(conversations[conversation]?.[at] ?? [], options)).toBe(at + 1)
+      }
+      expect(session.session.threads).toHaveLength(conversations.length)
+    }),
+    { numRuns: 50 },
+  )
+}
+
+describe('a run', () => {
+  it('counts its requests', () => {
+    const session = newSession()
+    const seen = growing(TASK, 'a', 5).map((messages) => session.see(messages))
+    expect(seen.map(({ iteration }) => iteration)).toEqual([1, 2, 3, 4, 5])
+    expect(seen.map(({ startsRun }) => startsRun)).toEqual([true, false, false, false, false])
+    expect(seen.map(({ toolCalls }) => toolCalls)).toEqual([0, 1, 2, 3, 4])
+  })
+
+  it('takes the same bytes again for a retry that uses nothing', () => {
+    const session = newSession()
+    const requests = growing(TASK, 'a', 3)
+    const seen = requests.flatMap((messages) => [
+      session.see(messages),
+      session.see(messages),
+      session.see(messages),
+    ])
+    expect(seen.map(({ iteration }) => iteration)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
+    expect(seen.map(({ toolCalls }) => toolCalls)).toEqual([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    expect(seen.filter(({ isRetry }) => isRetry)).toHaveLength(6)
+  })
+
+  it('goes by the transcript where that shows more than is remembered', () => {
+    const session = newSession()
+    session.see(TASK)
+    expect(session.iteration([...TASK, ...steps('a', 7)])).toBe(8)
+    expect(newSession().iteration([...TASK, ...steps('a', 7)])).toBe(8)
+  })
+
+  it('ends with a human message', () => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 4)) session.see(messages)
+    const next = [...TASK, ...steps('a', 4), said('Done.'), user('Now the tests.')]
+    expect(session.see(next)).toMatchObject({ iteration: 1, toolCalls: 0, startsRun: true })
+    expect(session.see([...next, ...steps('b', 1)])).toMatchObject({
+      iteration: 2,
+      toolCalls: 1,
+      startsRun: false,
+    })
+  })
+
+  it('ends with a human who says the same again, every time', () => {
+    const session = newSession()
+    let transcript: readonly Message[] = TASK
+    for (let time = 0; time < 4; time++) {
+      transcript = [...transcript, ...steps(`t${time}-`, 2), said('Stopped.'), user('continue')]
+      expect(session.see(transcript)).toMatchObject({ iteration: 1, startsRun: true })
+      expect(session.iteration([...transcript, ...steps('x', 1)])).toBe(2)
+    }
+  })
+
+  it.each([
+    ['scaffolding', REMINDER],
+    ['a tool result', result('a1')],
+    ['a summary', SUMMARY],
+  ])('does not end with %s', (_, message) => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 3)) session.see(messages)
+    expect(session.see([...TASK, ...steps('a', 2), message])).toMatchObject({
+      iteration: 4,
+      startsRun: false,
+    })
+  })
+
+  it('of any growing transcript counts each assistant message once', () => {
+    const messages = fc.array(fc.constantFrom('call', 'calls', 'reminder', 'retry'), { maxLength: 14 })
+    fc.assert(
+      fc.property(messages, (kinds) => {
+        const session = newSession()
+        let transcript: readonly Message[] = TASK
+        let iteration = 1
+        expect(session.iteration(transcript)).toBe(1)
+        for (const [at, kind] of kinds.entries()) {
+          if (kind === 'call') transcript = [...transcript, ...steps(`a${at}`, 1)]
+          if (kind === 'calls')
+            transcript = [...transcript, called(`b${at}`, 'c'), result(`b${at}`), result('c'), REMINDER]
+          if (kind === 'reminder') transcript = [...transcript, ...steps(`d${at}`, 1), REMINDER]
+          if (kind !== 'retry') iteration++
+          expect(session.see(transcript)).toMatchObject({ iteration, isRetry: kind === 'retry' })
+        }
+      }),
+      { numRuns: 50 },
+    )
+  })
+})
+
+describe('a history that got shorter', () => {
+  const begun = () => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 8)) session.see(messages)
+    return session
+  }
+
+  it.each<[string, Message[]]>([
+    ['was compacted under its old first message', [...TASK, SUMMARY]],
+    ['was compacted into a summary alone', [SYSTEM, SUMMARY]],
+    ['was compacted into a summary with the last steps', [SYSTEM, SUMMARY, ...steps('a', 8).slice(-4)]],
+    ['lost its beginning', [SYSTEM, ...steps('a', 8).slice(-6)]],
+    ['lost its middle', [...TASK, ...steps('a', 8).slice(-4)]],
+  ])('and %s keeps the count', (_, transcript) => {
+    const session = begun()
+    expect(session.see(transcript)).toMatchObject({ iteration: 9, startsRun: false })
+    expect(session.see([...transcript, ...steps('b', 1)])).toMatchObject({ iteration: 10, startsRun: false })
+    expect(session.see([...transcript, ...steps('b', 1), user('Next.')])).toMatchObject({ iteration: 1 })
+    expect(session.session.threads).toHaveLength(1)
+  })
+
+  it('keeps the count of tool calls', () => {
+    const session = begun()
+    expect(session.see([SYSTEM, SUMMARY]).toolCalls).toBe(7)
+    expect(session.see([SYSTEM, SUMMARY, called('x', 'y'), result('x'), result('y')]).toolCalls).toBe(9)
+  })
+
+  it('keeps the count of a run that is not the first, down to its first human message', () => {
+    const session = newSession()
+    const second = [...TASK, ...steps('a', 2), user('Now the tests.')]
+    for (const messages of growing(second, 'b', 4)) session.see(messages)
+    expect(session.see([...TASK, SUMMARY])).toMatchObject({ iteration: 5, startsRun: false })
+  })
+
+  it('slides over any number of messages and still counts every request', () => {
+    const session = newSession()
+    const all = [user('Fix the bug.'), ...steps('a', 30)]
+    const seen = Array.from({ length: 30 }, (_, at) => {
+      const shown = all.slice(0, 1 + 2 * at)
+      return session.iteration([SYSTEM, ...shown.slice(-6)])
+    })
+    expect(seen).toEqual(Array.from({ length: 30 }, (_, at) => at + 1))
+  })
+
+  it('counts on where a conversation has had hundreds of human messages', () => {
+    const session = newSession()
+    const long = Array.from({ length: 300 }, (_, at) => [user(`Question ${at}`), said(`Answer ${at}`)]).flat()
+    const start = [SYSTEM, ...long, user('And now work.')]
+    const seen = growing(start, 'a', 6).map((messages) => session.see(messages))
+    expect(seen.map(({ iteration, startsRun }) => [iteration, startsRun])).toEqual([
+      [1, true],
+      [2, false],
+      [3, false],
+      [4, false],
+      [5, false],
+      [6, false],
+    ])
+  })
+
+  it('knows the newest human message where hundreds slid out of the history', () => {
+    const session = newSession()
+    for (let at = 1; at <= 140; at++) {
+      const shown = [SYSTEM, user(`Question ${at - 1}`), said('Answer'), user(`Question ${at}`)]
+      expect(session.iteration(shown)).toBe(1)
+      expect(session.see([...shown, ...steps(`s${at}-`, 1)])).toMatchObject({
+        iteration: 2,
+        startsRun: false,
+      })
+    }
+  })
+})
+
+describe('the same beginning of a conversation, shown again later', () => {
+  const shownAgain = (isDerived: boolean) => {
+    const session = newSession()
+    const requests = growing(TASK, 'a', 8)
+    for (const messages of requests.slice(1)) session.see(messages, { isDerived })
+    return requests.slice(1, 4).map((messages) => session.see(messages, { isDerived }).iteration)
+  }
+
+  it('is another run of a session that is known by its beginning alone', () => {
+    expect(shownAgain(true)).toEqual([2, 3, 4])
+  })
+
+  it('is the same run of a session that has a name', () => {
+    expect(shownAgain(false)).toEqual([9, 10, 11])
+  })
+})
+
+describe('conversations that began with the same words, of a session that is known by its beginning alone', () => {
+  const GREETED = [SYSTEM, user('Hi.'), said('Hello! How can I help?')]
+  const conversation = (name: string, count: number) =>
+    growing([...GREETED, user(`Task ${name}.`)], name, count)
+  const isDerived = true
+
+  it('are counted for themselves, in whatever order their requests come', () => {
+    const talks = ['a', 'b', 'c'].map((name) => conversation(name, 6))
+    expectToBeCountedApart(talks, { isDerived })
+  })
+
+  it('go on with each thing that a human says', () => {
+    const session = newSession()
+    const [a = [], b = []] = [conversation('a', 4), conversation('b', 3)].map((requests) => {
+      for (const messages of requests) session.see(messages, { isDerived })
+      return [...(requests.at(-1) ?? []), said('Done.'), user('And the tests?')]
+    })
+    expect(session.iteration(a, { isDerived })).toBe(1)
+    expect(session.iteration(b, { isDerived })).toBe(1)
+    expect(session.iteration([...a, ...steps('x', 1)], { isDerived })).toBe(2)
+    expect(session.iteration([...a, ...steps('x', 2)], { isDerived })).toBe(3)
+    expect(session.session.threads).toHaveLength(2)
+  })
+
+  it('keep their count where a history lost its middle', () => {
+    const session = newSession()
+    for (const messages of conversation('a', 6)) session.see(messages, { isDerived })
+    for (const messages of conversation('b', 2)) session.see(messages, { isDerived })
+    const newest = steps('a', 6).slice(-4)
+    expect(session.iteration([...GREETED, ...newest], { isDerived })).toBe(7)
+  })
+})
+
+describe('threads of one session', () => {
+  const OTHER = [SYSTEM, user('Find the docs.')]
+
+  it('are told apart by system text and first human message, and do not disturb each other', () => {
+    const threads = [TASK, OTHER, [system('You are a reviewer.'), user('Fix the bug.')]].map((start, at) =>
+      growing(start, `t${at}-`, 5),
+    )
+    expectToBeCountedApart(threads)
+  })
+
+  it('are told apart by the name a client gives them, the same words or not', () => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 4)) {
+      const counts = ['', 'one', 'two'].map((thread) => session.iteration(messages, { thread }))
+      expect(new Set(counts).size).toBe(1)
+    }
+    expect(session.iteration([SYSTEM, SUMMARY], { thread: 'one' })).toBe(5)
+    expect(session.iteration([...OTHER, ...steps('b', 1)], { thread: 'two' })).toBe(2)
+    expect(session.session.threads).toHaveLength(3)
+  })
+
+  it('are bounded in number, the least recently used going first', () => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 3)) session.see(messages)
+    for (let at = 0; at < 70; at++) {
+      session.see([SYSTEM, user(`Question ${at}`)])
+      session.see([...TASK, ...steps('a', 3 + at)])
+    }
+    expect(session.session.threads).toHaveLength(64)
+    expect(session.iteration([...TASK, SUMMARY])).toBe(74)
+  })
+
+  it('remember no more of a transcript than they need', () => {
+    const session = newSession()
+    const long = Array.from({ length: 1000 }, (_, at) => [
+      user(`Question ${at}`),
+      said(`Answer ${at}`),
+    ]).flat()
+    for (let at = 100; at <= 2000; at += 100) session.see([SYSTEM, ...long.slice(0, at)])
+    const size = JSON.stringify(session.session).length
+    expect(size).toBeLessThan(20_000)
+  })
+})
+
+describe('a request that got no answer', () => {
+  const failed = (messages: readonly Message[]) => ({
+    fingerprint: sightingOf(messages).fingerprint,
+    thread: '',
+  })
+
+  it('does not use an iteration, however often it is tried and whatever is sent instead', () => {
+    const session = newSession()
+    const [first = [], second = [], third = []] = growing(TASK, 'a', 3)
+    session.see(first)
+    for (let attempt = 0; attempt < 3; attempt++) {
+      expect(session.iteration(second)).toBe(2)
+      session.change((now) => giveBack(now, failed(second)))
+    }
+    expect(session.see(second, { extra: { temperature: 0 } })).toMatchObject({ iteration: 2, toolCalls: 1 })
+    expect(session.see(third)).toMatchObject({ iteration: 3, toolCalls: 2 })
+  })
+
+  it('of an older iteration gives nothing back', () => {
+    const session = newSession()
+    const [first = [], second = []] = growing(TASK, 'a', 2)
+    session.see(first)
+    session.see(second)
+    session.change((now) => giveBack(now, failed(first)))
+    expect(session.iteration([SYSTEM, SUMMARY])).toBe(3)
+  })
+
+  it('gives nothing back to a session that has forgotten it', () => {
+    const session = newSession()
+    session.see(TASK)
+    const before = session.session
+    session.change((now) => giveBack(now, failed([...TASK, ...steps('z', 9)])))
+    expect(session.session).toEqual(before)
+  })
+
+  it('is given back once where it was sent twice at a time', () => {
+    const session = newSession()
+    const [first = [], second = []] = growing(TASK, 'a', 2)
+    expect([session.iteration(first), session.iteration(first)]).toEqual([1, 1])
+    expect([session.iteration(second), session.iteration(second)]).toEqual([2, 2])
+    for (let attempt = 0; attempt < 2; attempt++) session.change((now) => giveBack(now, failed(second)))
+    expect(session.iteration([SYSTEM, SUMMARY])).toBe(2)
+  })
+})
+
+describe('a run that was stopped', () => {
+  const meter = { name: 'iterations', used: 4, max: 3 } as const
+  const answer = { text: 'So far.', model: 'gpt-4o', terminal: terminalOf({ meter }, 's', true) }
+  const stopped = () => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 4)) session.see(messages)
+    const { fingerprint } = sightingOf([...TASK, ...steps('a', 3)])
+    session.change((now) => end(now, { fingerprint, thread: '' }, answer))
+    return session
+  }
+
+  it('has its answer for every further request', () => {
+    const session = stopped()
+    expect(session.see([...TASK, ...steps('a', 3)]).ended).toEqual(answer)
+    expect(session.see([...TASK, ...steps('a', 4)]).ended).toEqual(answer)
+    expect(session.see([...TASK, ...steps('a', 4), REMINDER]).ended).toEqual(answer)
+    expect(session.see([SYSTEM, SUMMARY]).ended).toEqual(answer)
+  })
+
+  it.each(['Now the tests.', 'Fix the bug.'])('is over once a human says %j', (words) => {
+    const session = stopped()
+    const position = session.see([...TASK, ...steps('a', 3), said('So far.'), user(words)])
+    expect(position).toMatchObject({ iteration: 1, startsRun: true })
+    expect(position.ended).toBeUndefined()
+  })
+
+  it('is over once a human says the same again at the end of a history that lost its beginning', () => {
+    const position = stopped().see([SYSTEM, said('So far.'), user('Fix the bug.')])
+    expect(position).toMatchObject({ iteration: 1, startsRun: true })
+  })
+
+  it('leaves other threads alone', () => {
+    expect(stopped().see([SYSTEM, user('Find the docs.')]).ended).toBeUndefined()
+  })
+})

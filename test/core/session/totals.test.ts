@@ -1,0 +1,90 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type Message, newSession, said, steps, system, user } from '../transcript.ts'
+
+/** One agent's conversation: requests of one step more each, with a system text that may tell the time. */
+interface Agent {
+  readonly name: string
+  readonly hasClock: boolean
+  readonly count: number
+  /** After so many requests a human says something more; 0 for never. */
+  readonly spokenTo: number
+}
+
+function requestOf({ name, hasClock, spokenTo }: Agent, at: number, time: number): Message[] {
+  const isSpokenTo = spokenTo > 0 && at > spokenTo
+  const before = isSpokenTo ? steps(`${name}-`, spokenTo - 1) : []
+  const answered = isSpokenTo ? [...before, said(`Done, ${name}.`), user(`More, ${name}.`)] : []
+  const since = isSpokenTo ? steps(`${name}+`, at - spokenTo - 1) : steps(`${name}-`, at - 1)
+  const text = hasClock ? `You are an agent. It is ${time}.` : 'You are an agent.'
+  return [system(text), user(`Task ${name}.`), ...answered, ...since]
+}
+
+/** Each agent's requests, in the order that `turns` gives by the agents' places. */
+function total(agents: readonly Agent[], turns: readonly number[]): number {
+  const session = newSession()
+  const next = agents.map(() => 0)
+  for (const [time, place] of turns.entries()) {
+    const agent = agents[place]
+    if (!agent) continue
+    const at = (next[place] ?? 0) + 1
+    next[place] = at
+    session.see(requestOf(agent, at, time))
+  }
+  expect(JSON.parse(JSON.stringify(session.session))).toEqual(session.session)
+  expect(session.session.threads.length).toBeLessThanOrEqual(64)
+  return session.session.totals?.iterations ?? 0
+}
+
+describe('the sum of a session', () => {
+  it('counts each model call once, in any order of any agents, with clocks in their system texts or not', () => {
+    const agent = fc.record({
+      hasClock: fc.boolean(),
+      count: fc.integer({ min: 1, max: 8 }),
+      spokenTo: fc.integer({ min: 0, max: 4 }),
+    })
+    const world = fc.array(agent, { minLength: 1, maxLength: 6 }).chain((list) => {
+      const agents = list.map((one, at) => ({ ...one, name: `a${at}` }))
+      const turns = agents.flatMap(({ count }, at) => Array.from({ length: count }, () => at))
+      return fc.record({
+        agents: fc.constant(agents),
+        turns: fc.shuffledSubarray(turns, { minLength: turns.length }),
+      })
+    })
+    fc.assert(
+      fc.property(world, ({ agents, turns }) => {
+        expect(total(agents, turns)).toBe(turns.length)
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('counts the calls of more threads than are remembered once each', () => {
+    const agents = Array.from({ length: 100 }, (_, at) => ({
+      name: `a${at}`,
+      hasClock: at % 10 === 0,
+      count: 12,
+      spokenTo: 0,
+    }))
+    const turns = Array.from({ length: 1_200 }, (_, at) => at % 100)
+    expect(total(agents, turns)).toBe(1_200)
+  })
+
+  it('takes in what a transcript shows of calls that it has not seen, once', () => {
+    const session = newSession()
+    const task = [system('You are an agent.'), user('Fix the bug.')]
+    session.see([...task, ...steps('a', 5)])
+    expect(session.session.totals).toMatchObject({ iterations: 6, toolCalls: 5 })
+    session.see([...task, ...steps('a', 9)])
+    expect(session.session.totals).toMatchObject({ iterations: 10, toolCalls: 9 })
+    session.see([system('You are an agent of another kind.'), user('Fix the bug.'), ...steps('a', 10)])
+    expect(session.session.totals).toMatchObject({ iterations: 11, toolCalls: 10 })
+  })
+
+  it('remembers a bounded number of forgotten threads', () => {
+    const session = newSession()
+    for (let at = 0; at < 1_200; at++) session.see([system('You are an agent.'), user(`Task ${at}.`)])
+    expect(session.session.threads).toHaveLength(64)
+    expect(session.session.forgotten).toHaveLength(1_024)
+  })
+})

@@ -1,0 +1,197 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { chat } from '../../../src/dialect/chat/index.ts'
+import type { CallGate } from '../../../src/dialect/dialect.ts'
+import { createFrameReader } from '../../../src/sse/frames.ts'
+import { chunks, completion } from '../../support/provider.ts'
+
+const REQUEST = { model: 'm', messages: [], stream: true, stream_options: { include_usage: true } }
+const CALLS = [
+  { id: 'a', name: 'read', arguments: '{"file":"ü"}' },
+  { id: 'b', name: 'search', arguments: '{"query":"x"}' },
+  { id: 'c', name: 'read', arguments: '{"file":"b"}' },
+]
+
+/** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
+function feed(gate: CallGate, bytes: Buffer, cuts: readonly number[] = []): Buffer {
+  const reader = createFrameReader()
+  const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
+  const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
+  const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
+  return Buffer.concat(frames.flatMap((frame) => gate.push(frame)))
+}
+
+const events = (bytes: Buffer) =>
+  bytes
+    .toString()
+    .split('\n\n')
+    .filter((event) => event !== '')
+    .map((event) => event.replace(/^data: /, ''))
+
+const json = (bytes: Buffer) =>
+  events(bytes)
+    .filter((event) => event !== '[DONE]')
+    .map(
+      (event) =>
+        JSON.parse(event) as { id: string; choices: { delta: Record<string, unknown> }[]; usage?: unknown },
+    )
+
+describe('a stream whose calls are held', () => {
+  it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
+    const all = Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join(''))
+    fc.assert(
+      fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
+        const bytes = all.subarray(0, all.length - end)
+        const cuts = places.filter((place) => place < bytes.length)
+        const gate = chat.openGate()
+        const out = feed(gate, bytes, cuts)
+        gate.endTry()
+        expect(Buffer.concat([out, ...gate.release(new Set())])).toEqual(bytes)
+      }),
+    )
+  })
+
+  it('shows all of the text and none of the calls before it ends', () => {
+    const gate = chat.openGate()
+    const out = feed(gate, Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join('')))
+    expect(json(out).map(({ choices }) => choices[0]?.delta)).toEqual([
+      { role: 'assistant', content: '' },
+      { content: 'Let ' },
+      { content: 'me ' },
+      { content: 'see. ' },
+    ])
+  })
+
+  it('shows nothing before it says anything', () => {
+    const gate = chat.openGate()
+    expect(feed(gate, Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))).length).toBe(0)
+  })
+
+  it('tells the calls and the message as the whole response has them', () => {
+    const answer = { text: 'Let me see. ', calls: CALLS }
+    const gate = chat.openGate()
+    feed(gate, Buffer.from(chunks(REQUEST, answer, 1).join('')))
+    const held = gate.endTry()
+    const whole = chat.readCalls(Buffer.from(JSON.stringify(completion(REQUEST, answer, 1))))
+    expect(held?.calls).toEqual(CALLS)
+    expect(whole?.calls).toEqual(CALLS)
+    const { refusal: _refusal, ...message } = (whole?.message ?? {}) as Record<string, unknown>
+    expect(held?.message).toEqual(message)
+  })
+
+  it('keeps what providers add to a message and to its calls', () => {
+    const delta = (value: object) =>
+      `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta: value, finish_reason: null }] })}\n\n`
+    const gate = chat.openGate()
+    const signature = { google: { thought_signature: 'abc' } }
+    feed(
+      gate,
+      Buffer.from(
+        [
+          delta({ role: 'assistant', reasoning_content: 'I ' }),
+          delta({ reasoning_content: 'think' }),
+          delta({
+            tool_calls: [
+              {
+                index: 0,
+                id: 'a',
+                type: 'function',
+                extra_content: signature,
+                function: { name: 'f', arguments: '{' },
+              },
+            ],
+          }),
+          delta({ tool_calls: [{ index: 0, type: 'function', function: { arguments: '}' } }] }),
+        ].join(''),
+      ),
+    )
+    expect(gate.endTry()?.message).toEqual({
+      role: 'assistant',
+      content: null,
+      reasoning_content: 'I think',
+      tool_calls: [
+        { id: 'a', type: 'function', extra_content: signature, function: { name: 'f', arguments: '{}' } },
+      ],
+    })
+  })
+
+  it('has the calls that are left numbered from nought, whichever are refused', () => {
+    const bytes = Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))
+    fc.assert(
+      fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (refused) => {
+        const gate = chat.openGate()
+        const out = feed(gate, bytes)
+        gate.endTry()
+        const all = json(Buffer.concat([out, ...gate.release(new Set(refused))]))
+        const calls = all.flatMap(
+          ({ choices }) => (choices[0]?.delta['tool_calls'] ?? []) as { index: number; id?: string }[],
+        )
+        const kept = CALLS.filter((_, at) => !refused.includes(at)).map(({ id }) => id)
+        expect(calls.flatMap(({ id }) => id ?? [])).toEqual(kept)
+        expect([...new Set(calls.map(({ index }) => index))]).toEqual(kept.map((_, at) => at))
+      }),
+    )
+  })
+
+  it('goes on with a second response under the first one’s name, with the usage of both', () => {
+    const gate = chat.openGate()
+    const first = feed(gate, Buffer.from(chunks(REQUEST, { text: 'One.', calls: CALLS }, 1).join('')))
+    gate.endTry()
+    const second = feed(gate, Buffer.from(chunks(REQUEST, { text: 'Two.' }, 2).join('')))
+    expect(gate.endTry()?.calls).toEqual([])
+    const all = Buffer.concat([first, second, ...gate.release(new Set())])
+    expect(events(all).at(-1)).toBe('[DONE]')
+    expect(new Set(json(all).map(({ id }) => id))).toEqual(new Set(['chatcmpl-1']))
+    expect(
+      json(all)
+        .map(({ choices }) => choices[0]?.delta['content'] ?? '')
+        .join(''),
+    ).toBe('One.\n\nTwo.')
+    expect(json(all).at(-1)?.usage).toEqual({ prompt_tokens: 200, completion_tokens: 20, total_tokens: 220 })
+  })
+
+  it('passes on a failure that comes after a refused call', () => {
+    const gate = chat.openGate()
+    const error = 'data: {"error":{"message":"overloaded","n":1.0}}\n\n'
+    const called = { choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: 'a', function: {} }] } }] }
+    feed(gate, Buffer.from(`data: ${JSON.stringify(called)}\n\n${error}`))
+    gate.endTry()
+    expect(Buffer.concat(gate.release(new Set([0]))).toString()).toBe(error)
+  })
+
+  it('passes several choices side by side untouched', () => {
+    const bytes = Buffer.from(
+      [0, 1]
+        .map(
+          (index) =>
+            `data: ${JSON.stringify({ id: 'x', choices: [{ index, delta: { tool_calls: [{ index: 0 }] } }] })}\n\n`,
+        )
+        .join(''),
+    )
+    const gate = chat.openGate()
+    expect(feed(gate, bytes)).toEqual(bytes)
+    expect(gate.endTry()).toBeUndefined()
+  })
+})
+
+describe('a whole response', () => {
+  it('of several choices, or of no dialect, has no calls to be told apart', () => {
+    expect(chat.readCalls(Buffer.from('{"choices":[{"message":{}},{"message":{}}]}'))).toBeUndefined()
+    expect(chat.readCalls(Buffer.from('{"error":{}}'))).toBeUndefined()
+    expect(chat.readCalls(Buffer.from('no JSON'))).toBeUndefined()
+  })
+
+  it('goes on after a call of the old kind with a function’s result', () => {
+    const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}]}')
+    const held = chat.readCalls(
+      Buffer.from(
+        '{"choices":[{"message":{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}}]}',
+      ),
+    )
+    expect(held?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
+    const edits = held && chat.read(body)?.goOn([{ held, results: ['no'] }])
+    expect(edits?.map(({ text }) => text).join('')).toBe(
+      ',{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"no"}',
+    )
+  })
+})

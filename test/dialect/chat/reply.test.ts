@@ -1,0 +1,209 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { terminalOf } from '../../../src/core/terminal.ts'
+import { chat } from '../../../src/dialect/chat/index.ts'
+import type { AnswerChange } from '../../../src/dialect/dialect.ts'
+import { createFrameReader, dataOf } from '../../../src/sse/frames.ts'
+
+const TERMINAL = terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', true)
+const CALLS = [{ id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }]
+
+const choice = (message: object, finish: string | null = 'stop', index = 0) => ({
+  index,
+  message,
+  finish_reason: finish,
+})
+const answer = (choices: readonly object[], extra: object = {}) =>
+  JSON.stringify({ id: 'x', object: 'chat.completion', choices, ...extra })
+const said = (content: unknown) => ({ role: 'assistant', content })
+const calling = { role: 'assistant', content: null, tool_calls: CALLS }
+
+function written(body: string, change: Partial<AnswerChange> = {}) {
+  const result = chat.writeAnswer(Buffer.from(body), {
+    terminal: TERMINAL,
+    dropCalls: true,
+    earlier: [],
+    ...change,
+  })
+  return result.toString('utf8')
+}
+
+describe('a whole response', () => {
+  it.each([
+    ['text', answer([choice(said('Hi'))]), { text: 'Hi', calls: 0, end: 'complete' }],
+    [
+      'parts',
+      answer([
+        choice(
+          said([
+            { type: 'text', text: 'H' },
+            { type: 'text', text: 'i' },
+          ]),
+        ),
+      ]),
+      { text: 'Hi', calls: 0, end: 'complete' },
+    ],
+    ['tool calls', answer([choice(calling, 'tool_calls')]), { text: '', calls: 1, end: 'complete' }],
+    [
+      'an old function call',
+      answer([choice({ ...said('a'), function_call: { name: 'f' } })]),
+      { text: 'a', calls: 1, end: 'complete' },
+    ],
+    [
+      'no tool call in an empty list',
+      answer([choice({ ...said('a'), tool_calls: [] })]),
+      { text: 'a', calls: 0, end: 'complete' },
+    ],
+    ['an error', '{"error":{"message":"no"}}', undefined],
+    ['no choice', answer([]), undefined],
+    ['a list', '[]', undefined],
+    ['no JSON', '<html>', undefined],
+  ])('is read as %s', (_, body, read) => {
+    const found = chat.readAnswer(Buffer.from(body))
+    expect(found && { ...found, calls: found.calls.length }).toEqual(read)
+  })
+})
+
+describe('a whole response as the last of a run', () => {
+  it('that needs nothing taken out keeps every byte and gains the terminal state', () => {
+    const body =
+      '{ "seed":9007199254740993,"choices" : [{"message":{"content":"Hi"},"finish_reason":"stop"}], "t":1.0}\n'
+    const result = written(body)
+    expect(result).toBe(body.replace('1.0}', `1.0,"governor":${JSON.stringify(TERMINAL)}}`))
+    expect(JSON.parse(result).governor).toEqual(TERMINAL)
+  })
+
+  it('loses its tool calls, and its finish reason says what is left', () => {
+    const body = answer([
+      choice({ ...said('Looking.'), tool_calls: CALLS, reasoning: 'hm' }, 'tool_calls'),
+      choice({ ...said('b'), function_call: { name: 'f', arguments: '{}' } }, 'function_call', 1),
+      choice(said('c'), 'length', 2),
+    ])
+    const { choices, governor, id } = JSON.parse(written(body))
+    expect(choices).toEqual([
+      choice({ ...said('Looking.'), reasoning: 'hm' }),
+      choice(said('b'), 'stop', 1),
+      choice(said('c'), 'length', 2),
+    ])
+    expect([governor, id]).toEqual([TERMINAL, 'x'])
+  })
+
+  it('may end with a finish reason that speaks of calls where there are none', () => {
+    expect(JSON.parse(written(answer([choice(said('a'), 'tool_calls')]))).choices).toEqual([
+      choice(said('a')),
+    ])
+  })
+
+  it('gets the fallback text where the model gave none', () => {
+    const { choices } = JSON.parse(
+      written(answer([choice(calling, 'tool_calls')]), { text: '(Reached max)' }),
+    )
+    expect(choices).toEqual([choice(said('(Reached max)'))])
+  })
+
+  it('keeps its calls where the agent ends itself', () => {
+    const body = answer([choice(calling, 'tool_calls')])
+    expect(JSON.parse(written(body, { dropCalls: false }))).toEqual({
+      ...JSON.parse(body),
+      governor: TERMINAL,
+    })
+  })
+
+  it('says what all tries together have used', () => {
+    const usage = (tokens: number) => ({
+      prompt_tokens: tokens,
+      total_tokens: tokens + 1,
+      prompt_tokens_details: { cached_tokens: tokens },
+      cost: null,
+    })
+    const first = answer([choice(calling, 'tool_calls')], { usage: usage(10) })
+    const second = answer([choice(said('Done.'))], { usage: { ...usage(5), service: 'flex' } })
+    const earlier = [Buffer.from(first), Buffer.from('<html>'), Buffer.from('{"usage":null}')]
+    expect(JSON.parse(written(second, { earlier })).usage).toEqual({
+      prompt_tokens: 15,
+      total_tokens: 17,
+      prompt_tokens_details: { cached_tokens: 15 },
+      cost: null,
+      service: 'flex',
+    })
+    expect(
+      'usage' in JSON.parse(written(answer([choice(said('a'))]), { earlier: [Buffer.from('{}')] })),
+    ).toBe(false)
+  })
+
+  it('never holds a tool call or a finish reason that promises one, whatever the provider sent', () => {
+    const message = fc.constantFrom(
+      said('a'),
+      calling,
+      { ...calling, content: 'b' },
+      { ...said(''), function_call: {} },
+      {},
+    )
+    const reason = fc.constantFrom('stop', 'length', 'tool_calls', 'function_call', 'content_filter', null)
+    const choices = fc.array(fc.tuple(message, reason), { minLength: 1, maxLength: 3 })
+    fc.assert(
+      fc.property(choices, (all) => {
+        const result = written(answer(all.map(([one, finish], at) => choice(one, finish, at))))
+        const read = JSON.parse(result)
+        expect(result).not.toMatch(/tool_calls|function_call/)
+        expect(read.governor).toEqual(TERMINAL)
+        expect(read.choices.map(({ index }: { index: number }) => index)).toEqual(all.map((_, at) => at))
+      }),
+      { numRuns: 100 },
+    )
+  })
+})
+
+describe("a reply of Governor's own", () => {
+  const recorded = { text: 'So "far".', model: 'gpt-4o', terminal: TERMINAL }
+
+  it('is a whole response that reads as any other', () => {
+    const { contentType, body } = chat.reply(recorded, false, 'id1', 1_700_000_000_999)
+    expect(contentType).toBe('application/json')
+    expect(chat.readAnswer(body)).toEqual({ text: 'So "far".', calls: [], end: 'complete' })
+    expect(JSON.parse(body.toString())).toMatchObject({
+      id: 'chatcmpl-id1',
+      object: 'chat.completion',
+      created: 1_700_000_000,
+      model: 'gpt-4o',
+      choices: [{ index: 0, finish_reason: 'stop' }],
+      usage: { total_tokens: 0 },
+      governor: TERMINAL,
+    })
+  })
+
+  it('is a stream that ends as any other', () => {
+    const { contentType, body } = chat.reply(recorded, true, 'id1', 0)
+    const data = createFrameReader()
+      .push(body)
+      .map((frame) => dataOf(frame) ?? '')
+    expect(contentType).toContain('text/event-stream')
+    expect(data.at(-1)).toBe('[DONE]')
+    const chunks = data.slice(0, -1).map((text) => JSON.parse(text))
+    expect(chunks.map(({ choices: [first] }) => [first.delta.content, first.finish_reason])).toEqual([
+      ['So "far".', null],
+      [undefined, 'stop'],
+    ])
+    expect(chunks.map(({ governor }) => governor)).toEqual([undefined, TERMINAL])
+  })
+
+  it('states the usage of a stream where the client asks for it, in a chunk of its own', () => {
+    const asked = { model: 'm', stream: true, messages: [{ role: 'user', content: 'Go.' }] }
+    const asks = (more: object) =>
+      chat.read(Buffer.from(JSON.stringify({ ...asked, ...more })))?.asksForUsage?.()
+    expect(asks({ stream_options: { include_usage: true } })).toBe(true)
+    for (const options of [{ include_usage: false }, {}, null, 'x'])
+      expect(asks({ stream_options: options })).toBe(false)
+    expect(asks({})).toBe(false)
+    const { body } = chat.reply(recorded, true, 'id1', 0, true)
+    const [, , last, end] = createFrameReader()
+      .push(body)
+      .map((frame) => dataOf(frame) ?? '')
+    expect(JSON.parse(last ?? '')).toMatchObject({
+      id: 'chatcmpl-id1',
+      choices: [],
+      usage: { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
+    })
+    expect(end).toBe('[DONE]')
+  })
+})

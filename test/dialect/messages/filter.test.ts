@@ -1,0 +1,234 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { CallGate } from '../../../src/dialect/dialect.ts'
+import { messages } from '../../../src/dialect/messages/index.ts'
+import { applyEdits } from '../../../src/json/edit.ts'
+import { createFrameReader } from '../../../src/sse/frames.ts'
+import { assembleMessage, events, message } from '../../support/messages.ts'
+
+const REQUEST = { model: 'm', messages: [], stream: true }
+const THINKING = { type: 'thinking', thinking: 'Hm. "tool_use"', signature: 'c2lnbmVk' }
+const SERVER = { type: 'server_tool_use', id: 's', name: 'web_search', input: { query: 'x' } }
+const CALLS = [
+  { id: 'a', name: 'read', arguments: { file: 'ü' } },
+  { id: 'b', name: 'search', arguments: { query: 'x' } },
+  { id: 'c', name: 'read', arguments: {} },
+]
+const ANSWER = { blocks: [THINKING, SERVER], text: 'Let me see. ', calls: CALLS }
+const HELD = CALLS.map((call) => ({ ...call, arguments: JSON.stringify(call.arguments) }))
+
+/** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
+function feed(gate: CallGate, text: string, cuts: readonly number[] = []): string {
+  const bytes = Buffer.from(text)
+  const reader = createFrameReader()
+  const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
+  const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
+  const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
+  return Buffer.concat(frames.flatMap((frame) => gate.push(frame))).toString()
+}
+
+const streamOf = (answer: object, number = 1) => events(REQUEST, answer, number).join('')
+const released = (gate: CallGate, refused: readonly number[] = []) =>
+  Buffer.concat(gate.release(new Set(refused))).toString()
+
+describe('a Messages stream whose calls are held', () => {
+  it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
+    const all = streamOf(ANSWER)
+    fc.assert(
+      fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
+        const text = all.slice(0, all.length - end)
+        const cuts = places.filter((place) => place < text.length)
+        const gate = messages.openGate()
+        const out = feed(gate, text, cuts)
+        gate.endTry()
+        expect(out + released(gate)).toBe(text)
+      }),
+    )
+  })
+
+  it('shows reasoning and text, and none of the calls, before it ends', () => {
+    const gate = messages.openGate()
+    const out = feed(gate, streamOf(ANSWER))
+    expect(streamOf(ANSWER).startsWith(out)).toBe(true)
+    expect(out).toContain('see. ')
+    expect(out).not.toMatch(/"tool_use","id"|message_delta/)
+  })
+
+  it('shows nothing before it says anything', () => {
+    expect(feed(messages.openGate(), streamOf({ calls: CALLS }))).toBe('')
+  })
+
+  it('tells the calls and the message as the whole response has them', () => {
+    const gate = messages.openGate()
+    feed(gate, streamOf(ANSWER))
+    const held = gate.endTry()
+    const whole = messages.readCalls(Buffer.from(JSON.stringify(message(REQUEST, ANSWER, 1))))
+    expect(held?.calls).toEqual(HELD)
+    expect(whole?.calls).toEqual(HELD)
+    expect(held?.text).toBe('Let me see. ')
+    const contentOf = (said: unknown) => JSON.parse((said as { content: string }).content)
+    expect(contentOf(held?.message)).toEqual(contentOf(whole?.message))
+    expect(contentOf(held?.message)[0]).toEqual(THINKING)
+  })
+
+  it('has what is left numbered without gaps, whichever calls are refused', () => {
+    fc.assert(
+      fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (refused) => {
+        const gate = messages.openGate()
+        const out = feed(gate, streamOf(ANSWER))
+        gate.endTry()
+        const { content, stop_reason: stop } = assembleMessage(out + released(gate, refused))
+        const kept = CALLS.filter((_, at) => !refused.includes(at))
+        expect(content.slice(0, 3).map(({ type }) => type)).toEqual(['thinking', 'server_tool_use', 'text'])
+        expect(content.slice(3).map(({ id, input }) => ({ id, input }))).toEqual(
+          kept.map(({ id, arguments: input }) => ({ id, input })),
+        )
+        expect(stop).toBe(kept.length > 0 ? 'tool_use' : 'end_turn')
+      }),
+    )
+  })
+
+  it('goes on with a second response in the first one’s name, with the usage of both', () => {
+    const gate = messages.openGate()
+    const first = feed(gate, streamOf({ text: 'One.', calls: CALLS }))
+    gate.endTry()
+    const second = feed(gate, streamOf({ blocks: [THINKING], text: 'Two.', calls: CALLS.slice(0, 1) }, 2))
+    expect(gate.endTry()?.calls).toHaveLength(1)
+    const all = assembleMessage(first + second + released(gate))
+    expect(all).toMatchObject({ id: 'msg_1', stop_reason: 'tool_use' })
+    expect(all.content.map(({ type }) => type)).toEqual(['text', 'thinking', 'text', 'tool_use'])
+    expect(all.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
+  })
+
+  it('is complete with its own calls where a second response breaks off in the middle of a text', () => {
+    const gate = messages.openGate()
+    const first = feed(gate, streamOf({ text: 'One.', calls: CALLS }))
+    gate.endTry()
+    const second = feed(gate, events(REQUEST, { text: 'Two three.' }, 2).slice(0, 4).join(''))
+    const all = assembleMessage(first + second + released(gate))
+    expect(all.content.map(({ type }) => type)).toEqual(['text', 'text', 'tool_use', 'tool_use', 'tool_use'])
+  })
+
+  it('ends as the run’s last answer, which goes on where it was', () => {
+    const gate = messages.openGate()
+    const first = feed(gate, streamOf({ blocks: [THINKING], ...{ calls: CALLS } }))
+    gate.endTry()
+    const [opening, answer] = gate.toAnswer(false)
+    const reader = createFrameReader()
+    const bytes = reader
+      .push(Buffer.from(streamOf({ text: 'Enough.' }, 2)))
+      .flatMap((frame) => answer.push(frame))
+    expect(answer.endTry()).toBe('answered')
+    const last = answer.finish(() => ({ has_final_answer: true }) as never, undefined)
+    const all = assembleMessage(first + Buffer.concat([...opening, ...bytes, ...last]).toString())
+    expect(all.content).toEqual([THINKING, { type: 'text', text: 'Enough.' }])
+    expect(all.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
+    expect(all.governor).toEqual({ has_final_answer: true })
+  })
+
+  it.each([
+    ['begins with nothing', ''],
+    [
+      'breaks off in the middle of a call',
+      streamOf(ANSWER).slice(0, streamOf(ANSWER).lastIndexOf('event: content_block_delta')),
+    ],
+  ])('has no calls that can be told where it %s', (_, text) => {
+    const gate = messages.openGate()
+    const out = feed(gate, text)
+    expect(gate.endTry()).toBeUndefined()
+    expect((out + released(gate)).startsWith(text.trimEnd())).toBe(true)
+  })
+})
+
+describe('any streamed responses whose calls are held', () => {
+  const block = fc.constantFrom<{
+    readonly blocks?: object[]
+    readonly text?: string
+    readonly calls?: typeof CALLS
+  }>(
+    {},
+    { text: 'One two.' },
+    { calls: CALLS.slice(0, 1) },
+    { calls: CALLS },
+    { text: 'And. ', calls: CALLS },
+    { blocks: [THINKING], calls: CALLS },
+    { blocks: [THINKING, SERVER, THINKING], text: 'So. ', calls: CALLS.slice(1) },
+  )
+  const round = fc.record({ answer: block, isWhole: fc.boolean(), cut: fc.nat() })
+
+  it('are one message that keeps to the grammar, whichever calls are refused in them', () => {
+    fc.assert(
+      fc.property(
+        fc.array(round, { minLength: 1, maxLength: 3 }),
+        fc.subarray([0, 1, 2]),
+        fc.boolean(),
+        (rounds, refused, endsRun) => {
+          const gate = messages.openGate()
+          let out = ''
+          let calls = 0
+          for (const [at, { answer, isWhole, cut }] of rounds.entries()) {
+            const all = events(REQUEST, answer, at + 1)
+            // A first response that breaks off is the provider's own to end.
+            const isCut = at > 0 && !isWhole
+            out += feed(gate, (isCut ? all.slice(0, 1 + (cut % all.length)) : all).join(''))
+            // A later one that breaks off leaves the client the one before.
+            if (isCut) break
+            calls = gate.endTry()?.calls.length ?? 0
+          }
+          const places = refused.filter((place) => place < calls)
+          if (endsRun) {
+            const [opening, answer] = gate.toAnswer(false)
+            const frames = createFrameReader().push(Buffer.from(streamOf({ text: 'Enough.' }, 9)))
+            const bytes = [...opening, ...frames.flatMap((frame) => answer.push(frame))]
+            answer.endTry()
+            bytes.push(...answer.finish(() => ({}) as never, 'Nothing.'))
+            const { content, stop_reason: stop } = assembleMessage(out + Buffer.concat(bytes).toString())
+            expect([content.some(({ type }) => type === 'tool_use'), stop]).toEqual([false, 'end_turn'])
+            return
+          }
+          const { content, stop_reason: stop } = assembleMessage(out + released(gate, places))
+          const kept = content.filter(({ type }) => type === 'tool_use').length
+          expect(kept).toBe(calls - places.length)
+          expect(stop).toBe(kept > 0 ? 'tool_use' : 'end_turn')
+        },
+      ),
+      { numRuns: 300 },
+    )
+  })
+})
+
+describe('a whole Messages response', () => {
+  it('loses the calls that are refused, and keeps what was said before', () => {
+    const [earlier, last] = [{ text: 'One.', calls: CALLS.slice(1) }, ANSWER].map((answer, at) =>
+      Buffer.from(JSON.stringify(message(REQUEST, answer, at + 1))),
+    )
+    const written = (refused: number[], before: Buffer[]) =>
+      JSON.parse(messages.withoutCalls(last as Buffer, new Set(refused), before).toString())
+    expect(
+      written([0, 2], []).content.map(({ id, type }: { id?: string; type: string }) => id ?? type),
+    ).toEqual(['thinking', 's', 'text', 'b'])
+    expect(written([0, 2], []).stop_reason).toBe('tool_use')
+    expect(written([0, 1, 2], []).stop_reason).toBe('end_turn')
+    expect(written([1], [earlier as Buffer])).toMatchObject({
+      id: 'msg_2',
+      usage: { input_tokens: 200, output_tokens: 20, service_tier: 'standard' },
+    })
+    expect(written([1], [earlier as Buffer]).content[0]).toEqual({ type: 'text', text: 'One.' })
+  })
+
+  it('goes on after a refused round with every digit of what it said', () => {
+    const said =
+      '[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"f","input":{"n":9007199254740993}}]'
+    const held = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${said} }`))
+    const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}],"n":1.0}')
+    const edits = held && messages.read(body)?.goOn([{ held, results: ['no'] }])
+    expect(applyEdits(body, edits ?? []).toString()).toBe(
+      `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":${said}},` +
+        '{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"no"}]}],"n":1.0}',
+    )
+  })
+
+  it.each(['{"type":"error","error":{}}', 'no JSON', '[]'])('of another kind has no calls: %s', (text) => {
+    expect(messages.readCalls(Buffer.from(text))).toBeUndefined()
+  })
+})

@@ -1,0 +1,114 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type FinalAnswer, terminalOf } from '../../../src/core/terminal.ts'
+import type { AnswerChange } from '../../../src/dialect/dialect.ts'
+import { messages } from '../../../src/dialect/messages/index.ts'
+import { assembleMessage } from '../../support/messages.ts'
+
+const TERMINAL = terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', true)
+const CALL = { type: 'tool_use', id: 'a', name: 'f', input: {} }
+const THINKING = { type: 'thinking', thinking: 'Hm.', signature: 'c2ln' }
+const text = (value: string) => ({ type: 'text', text: value })
+
+const answer = (content: readonly object[], stop_reason = 'end_turn', extra: object = {}) =>
+  JSON.stringify({ id: 'msg_1', type: 'message', role: 'assistant', content, stop_reason, ...extra })
+
+function written(body: string, change: Partial<AnswerChange> = {}) {
+  const result = messages.writeAnswer(Buffer.from(body), {
+    terminal: TERMINAL,
+    dropCalls: true,
+    earlier: [],
+    ...change,
+  })
+  return result.toString('utf8')
+}
+
+describe('a whole Messages response', () => {
+  it.each([
+    ['text', answer([text('H'), THINKING, text('i')]), { text: 'Hi', calls: 0, end: 'complete' }],
+    ['calls', answer([text('a'), CALL]), { text: 'a', calls: 1, end: 'complete' }],
+    [
+      'what the provider runs itself',
+      answer([{ ...CALL, type: 'server_tool_use' }, text('a')]),
+      { text: 'a', calls: 0, end: 'complete' },
+    ],
+    ['no block', answer([]), { text: '', calls: 0, end: 'complete' }],
+    ['an error', '{"type":"error","error":{"message":"no"}}', undefined],
+    ['a list', '[]', undefined],
+    ['no JSON', '<html>', undefined],
+  ])('with %s is read', (_, body, expected) => {
+    const read = messages.readAnswer(Buffer.from(body))
+    expect(read && { text: read.text, calls: read.calls.length, end: read.end }).toEqual(expected)
+  })
+
+  it('that is an answer gets its terminal state and keeps every byte', () => {
+    const body = `{ "id":"x","content":[{"type":"text","text":"a","n":1.0}], "stop_reason" : "end_turn","usage":{"input_tokens":9007199254740993} }`
+    expect(written(body)).toBe(body.replace('993} }', `993},"governor":${JSON.stringify(TERMINAL)} }`))
+  })
+
+  it('loses its calls and stops for a reason that is still true', () => {
+    expect(JSON.parse(written(answer([THINKING, text('a'), CALL, CALL], 'tool_use')))).toMatchObject({
+      content: [THINKING, text('a')],
+      stop_reason: 'end_turn',
+      governor: TERMINAL,
+    })
+    expect(JSON.parse(written(answer([text('a')], 'pause_turn'))).stop_reason).toBe('end_turn')
+    expect(JSON.parse(written(answer([text('a')], 'max_tokens'))).stop_reason).toBe('max_tokens')
+  })
+
+  it('says another text in the place of its own, after its reasoning', () => {
+    const body = answer([THINKING, text('<think>'), CALL], 'tool_use')
+    expect(JSON.parse(written(body, { text: 'Enough.' })).content).toEqual([THINKING, text('Enough.')])
+  })
+
+  it('tells the usage of all tries', () => {
+    const usage = {
+      input_tokens: 10,
+      output_tokens: 1,
+      cache_creation: { ephemeral_5m_input_tokens: 2 },
+      service_tier: 'standard',
+    }
+    const body = answer([text('a')], 'end_turn', { usage })
+    const summed = JSON.parse(written(body, { earlier: [Buffer.from(body), Buffer.from('no')] })).usage
+    expect(summed).toEqual({
+      input_tokens: 20,
+      output_tokens: 2,
+      cache_creation: { ephemeral_5m_input_tokens: 4 },
+      service_tier: 'standard',
+    })
+  })
+
+  it('of an agent that ends itself keeps its calls', () => {
+    const body = answer([CALL], 'tool_use')
+    expect(written(body, { dropCalls: false })).toBe(
+      body.replace('"tool_use"}', `"tool_use","governor":${JSON.stringify(TERMINAL)}}`),
+    )
+  })
+})
+
+describe('a reply of Governor’s own in Messages', () => {
+  const recorded = (value: string): FinalAnswer => ({ text: value, model: 'm', terminal: TERMINAL })
+
+  it('is a message, whole or streamed', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (value) => {
+        const whole = messages.reply(recorded(value), false, '1', 0)
+        const streamed = messages.reply(recorded(value), true, '1', 0)
+        const message = JSON.parse(whole.body.toString())
+        expect(whole.contentType).toBe('application/json')
+        expect(streamed.contentType).toMatch(/^text\/event-stream/)
+        expect(assembleMessage(streamed.body.toString())).toEqual(message)
+        expect(message).toMatchObject({
+          id: 'msg_1',
+          type: 'message',
+          role: 'assistant',
+          stop_reason: 'end_turn',
+        })
+        // A client that sends an empty text back is refused.
+        expect(message.content).toEqual(value === '' ? [] : [text(value)])
+        expect(message.governor).toEqual(TERMINAL)
+      }),
+      { numRuns: 50 },
+    )
+  })
+})

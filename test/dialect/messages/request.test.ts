@@ -1,0 +1,329 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Channel } from '../../../src/core/decide.ts'
+import type { DialectRequest } from '../../../src/dialect/dialect.ts'
+import { messages } from '../../../src/dialect/messages/index.ts'
+import { applyEdits, type Edit } from '../../../src/json/edit.ts'
+import { bodyText } from './text.ts'
+
+const NOTICE = '[BUDGET: "14/20".]'
+const CHANNELS: readonly Channel[] = ['auto', 'tool_result', 'system', 'user']
+const CACHED = { cache_control: { type: 'ephemeral' } }
+
+interface Body {
+  readonly [field: string]: unknown
+  readonly messages: readonly { readonly role?: unknown; readonly content?: unknown }[]
+}
+
+function requestOf(text: string): DialectRequest {
+  const request = messages.read(Buffer.from(text))
+  if (!request) throw new Error('not a Messages request')
+  return request
+}
+
+function altered(text: string, change: (request: DialectRequest) => readonly Edit[] | undefined): string {
+  return applyEdits(Buffer.from(text), change(requestOf(text)) ?? []).toString('utf8')
+}
+
+const withNotice = (text: string, channel: Channel = 'auto') =>
+  altered(text, (request) => request.notice(NOTICE, channel))
+const parsed = (text: string): Body => JSON.parse(text)
+const body = (...all: readonly unknown[]) => JSON.stringify({ model: 'm', messages: all })
+const user = (content: unknown) => ({ role: 'user', content })
+const calling = { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'f', input: {} }] }
+const result = { type: 'tool_result', tool_use_id: 'a', content: 'ok' }
+const image = { type: 'image', source: { type: 'base64', data: '' } }
+const told = { type: 'text', text: NOTICE }
+
+describe('a notice', () => {
+  it.each([
+    ['a text', 'Hi', `Hi\n\n${NOTICE}`],
+    ['an empty text', '', NOTICE],
+    ['null', null, NOTICE],
+    ['nothing', undefined, NOTICE],
+    ['no block', [], [told]],
+    ['a text block', [{ type: 'text', text: 'Hi' }], [{ type: 'text', text: `Hi\n\n${NOTICE}` }]],
+    ['a picture last', [{ type: 'text', text: 'Hi' }, image], [{ type: 'text', text: 'Hi' }, image, told]],
+    [
+      'a block to be cached',
+      [{ type: 'text', text: 'Hi', ...CACHED }],
+      [{ type: 'text', text: 'Hi', ...CACHED }, told],
+    ],
+    ['a result', [result], [result, told]],
+    [
+      'several results',
+      [result, { ...result, is_error: true }],
+      [result, { ...result, is_error: true }, told],
+    ],
+    ['a result to be cached', [{ ...result, ...CACHED }], [{ ...result, ...CACHED }, told]],
+    [
+      'a result that is a picture',
+      [{ ...result, content: [image] }],
+      [{ ...result, content: [image] }, told],
+    ],
+    [
+      'a text beside a result',
+      [result, { type: 'text', text: 'Mind.' }],
+      [result, { type: 'text', text: 'Mind.' }, told],
+    ],
+  ])('is put at the end of a message that holds %s', (_, content, expected) => {
+    expect(parsed(withNotice(body(user('Go.'), calling, user(content)))).messages).toEqual([
+      user('Go.'),
+      calling,
+      user(expected),
+    ])
+  })
+
+  it('goes to the last user message before a beginning of the answer, or of a pause', () => {
+    const paused = {
+      role: 'assistant',
+      content: [{ type: 'server_tool_use', id: 's', name: 'web_search', input: {} }],
+    }
+    for (const last of [{ role: 'assistant', content: 'It is' }, paused]) {
+      expect(parsed(withNotice(body(user('Go.'), last))).messages).toEqual([user(`Go.\n\n${NOTICE}`), last])
+    }
+  })
+
+  it('is a user message of its own where that is the channel', () => {
+    const all = [user('Go.'), calling, user([result])]
+    expect(parsed(withNotice(body(...all), 'user')).messages).toEqual([...all, user(NOTICE)])
+  })
+
+  it.each([
+    ['of role system, which this API has not', [user('Go.')], 'system'],
+    ['in a request without messages', [], 'auto'],
+    ['in a request without a user message', [{ role: 'assistant', content: 'a' }], 'auto'],
+    ['in a content of no known form', [user({ text: 'a' })], 'auto'],
+    ['in a number', [user(5)], 'auto'],
+  ] as const)('has no place %s', (_, all, channel) => {
+    expect(requestOf(body(...all)).notice(NOTICE, channel)).toBeUndefined()
+  })
+
+  it('leaves every other byte as it was: big integers, 1.0, order, white space, a byte order mark', () => {
+    const text =
+      '\ufeff{ "z":1.0,\n"messages" : [ {"content":[ {"type":"tool_result","n":9007199254740993} ], "role":"user"} ] ,"a":1E2}'
+    const expected = text.replace('993} ]', `993},${JSON.stringify(told)} ]`)
+    expect(withNotice(text)).toBe(expected)
+  })
+})
+
+const marksOf = (text: string) => text.match(/cache_control/g)?.length ?? 0
+
+describe('any Messages request that is altered', () => {
+  it('is valid JSON, has nothing new but the notice at its end, and no more cache marks', () => {
+    fc.assert(
+      fc.property(bodyText, fc.constantFrom(...CHANNELS), (text, channel) => {
+        const edits = requestOf(text).notice(NOTICE, channel)
+        if (!edits) return
+        const changed = applyEdits(Buffer.from(text), edits).toString('utf8')
+        const [before, after] = [parsed(text), parsed(changed)]
+        expect({ ...after, messages: [] }).toEqual({ ...before, messages: [] })
+        const at = after.messages.findIndex(
+          (message, index) => JSON.stringify(message) !== JSON.stringify(before.messages[index]),
+        )
+        expect(JSON.stringify(after.messages[at])).toContain(JSON.stringify(NOTICE).slice(1, -1))
+        expect(after.messages.toSpliced(at, 1)).toEqual(
+          before.messages.toSpliced(at, after.messages.length > before.messages.length ? 0 : 1),
+        )
+        expect(marksOf(changed)).toBe(marksOf(text))
+        const [edit] = edits
+        const bytes = Buffer.from(text)
+        expect(bytes.toString('utf8', edit?.start, edit?.end)).toMatch(/^(null)?$/)
+        expect(changed.startsWith(bytes.toString('utf8', 0, edit?.start))).toBe(true)
+        expect(changed.endsWith(bytes.toString('utf8', edit?.end))).toBe(true)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('may carry an announcement, a notice and a ban of tools at once', () => {
+    const all = fc.tuple(bodyText, fc.constantFrom(...CHANNELS), fc.constantFrom('choice_none', 'no_tools'))
+    fc.assert(
+      fc.property(all, ([text, channel, ban]) => {
+        const changed = altered(text, (request) => [
+          ...request.banTools(ban),
+          ...request.announce('BUDGET'),
+          ...(request.notice(NOTICE, channel) ?? []),
+        ])
+        const [before, after] = [parsed(text), parsed(changed)]
+        expect(after.messages.slice(0, before.messages.length).map(({ role }) => role)).toEqual(
+          before.messages.map(({ role }) => role),
+        )
+        expect(JSON.stringify(after['system'])).toContain('BUDGET')
+        expect(marksOf(changed)).toBe(marksOf(text))
+        if (ban === 'no_tools') expect(Object.keys(after).join()).not.toMatch(/tool/)
+        else if ('tools' in after) expect(after['tool_choice']).toEqual({ type: 'none' })
+      }),
+      { numRuns: 200 },
+    )
+  })
+})
+
+describe('an announcement', () => {
+  it.each([
+    [undefined, 'Pace.'],
+    ['Be good.', 'Be good.\n\nPace.'],
+    [null, 'Pace.'],
+    [7, 'Pace.'],
+    [[], [{ type: 'text', text: 'Pace.' }]],
+    [[{ type: 'text', text: 'Be good.' }], [{ type: 'text', text: 'Be good.\n\nPace.' }]],
+    [
+      [{ type: 'text', text: 'Be good.', ...CACHED }],
+      [
+        { type: 'text', text: 'Be good.', ...CACHED },
+        { type: 'text', text: 'Pace.' },
+      ],
+    ],
+  ])('ends the system text %j', (system, expected) => {
+    const text = JSON.stringify({ model: 'm', system, messages: [user('Hi')] })
+    expect(parsed(altered(text, (request) => request.announce('Pace.')))['system']).toEqual(expected)
+  })
+})
+
+describe('a ban of tools', () => {
+  const tools = '"tools": [{"n": 1.0}]'
+  it.each([
+    ['choice_none', `{"messages":[],${tools}}`, `{"messages":[],${tools},"tool_choice":{"type":"none"}}`],
+    [
+      'choice_none',
+      `{"tool_choice": {"type":"any"} ,"messages":[],${tools}}`,
+      `{"tool_choice": {"type":"none"} ,"messages":[],${tools}}`,
+    ],
+    ['choice_none', '{"messages":[] }', '{"messages":[] }'],
+    [
+      'no_tools',
+      `{${tools}, "tool_choice":{"type":"auto"},"messages":[],"mcp_servers":[],"n":1.0}`,
+      '{"messages":[],"n":1.0}',
+    ],
+  ] as const)('%s turns %s into %s', (ban, before, after) => {
+    expect(altered(before, (request) => request.banTools(ban))).toBe(after)
+  })
+})
+
+describe('what is read', () => {
+  it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
+    'holds no message yet: %s',
+    (text) => {
+      expect(messages.read(Buffer.from(text))?.conversation.length).toBe(0)
+    },
+  )
+
+  it.each(['', '[]', '{"messages":{}}', '{"messages":"Hi"}'])('is no Messages request: %s', (text) => {
+    expect(messages.read(Buffer.from(text))).toBeUndefined()
+  })
+
+  it.each([
+    [['v1', 'messages'], true],
+    [['gateway', 'v1', 'messages'], true],
+    [['v1', 'messages', 'count_tokens'], false],
+    [['v1', 'messages', 'batches'], false],
+    [['v1', 'threads', 'thread_1', 'messages'], false],
+    [['messages'], false],
+    [[], false],
+  ])('the path %j: %s', (segments, claims) => {
+    expect(messages.claims(segments)).toBe(claims)
+  })
+
+  it('are calls and results, several to a message, with what stands beside them', () => {
+    const all = [
+      user([{ type: 'text', text: 'One.' }, image, { type: 'text', text: 'Two.' }]),
+      {
+        role: 'assistant',
+        content: [
+          { type: 'thinking', thinking: 'Hm.', signature: 's' },
+          { type: 'text', text: 'Both.' },
+          { type: 'tool_use', id: 'a', name: 'f', input: { n: 1 } },
+          { type: 'server_tool_use', id: 's', name: 'web_search', input: {} },
+          { type: 'web_search_tool_result', tool_use_id: 's', content: [] },
+          { type: 'tool_use', id: 'b', name: 'g', input: {} },
+        ],
+      },
+      user([
+        {
+          type: 'tool_result',
+          tool_use_id: 'a',
+          content: [
+            { type: 'text', text: 'x' },
+            { type: 'text', text: 'y' },
+          ],
+        },
+        { type: 'tool_result', tool_use_id: 'b', is_error: true },
+        { type: 'text', text: 'Mind.' },
+      ]),
+    ]
+    const text = JSON.stringify({ model: 'm', stream: true, tools: [{ name: 'f' }], messages: all })
+    const { conversation } = requestOf(text.replace('{"n":1}', '{"n": 9007199254740993}'))
+    expect(conversation).toMatchObject({
+      model: 'm',
+      streams: true,
+      offersTools: true,
+      length: 3,
+    })
+    expect(conversation?.systemText()).toBe('')
+    expect([0, 1, 2].map((at) => conversation.role(at))).toEqual(['user', 'assistant', 'user'])
+    expect([0, 1, 2].map((at) => conversation.texts(at))).toEqual([['One.', 'Two.'], ['Both.'], ['Mind.']])
+    expect([0, 1, 2].map((at) => conversation.callCount(at))).toEqual([0, 2, 0])
+    expect([0, 1, 2].map((at) => conversation.resultCount(at))).toEqual([0, 0, 2])
+    expect(conversation.calls(1)).toEqual([
+      { id: 'a', name: 'f', arguments: '{"n": 9007199254740993}' },
+      { id: 'b', name: 'g', arguments: '{}' },
+    ])
+    expect(conversation.results(2)).toEqual([
+      { callId: 'a', text: 'x\ny' },
+      { callId: 'b', text: '' },
+    ])
+  })
+
+  it('tells one picture from another, and not by how it is cached', () => {
+    const shot = (data: string, extra: object = {}) => ({
+      type: 'tool_result',
+      tool_use_id: 'a',
+      content: [{ type: 'image', source: { type: 'base64', data }, ...extra }],
+    })
+    const { conversation } = requestOf(body(user([shot('AA'), shot('AB'), shot('AA', CACHED)])))
+    const [first, second, third] = conversation.results(0).map(({ text }) => text)
+    expect(first).toMatch(/^\[image [g-v]{32}\]$/)
+    expect(second).not.toBe(first)
+    expect(third).toBe(first)
+  })
+
+  it('is the system text, without the line that a client’s version stands in', () => {
+    const billing = { type: 'text', text: 'x-anthropic-billing-header: cc_version=2.1.329.b5f; cch=00a1b;' }
+    const system = [
+      billing,
+      { type: 'text', text: 'Be good.', ...CACHED },
+      { type: 'text', text: 'Be brief.' },
+    ]
+    const { conversation } = requestOf(JSON.stringify({ system, messages: [] }))
+    expect(conversation.systemText()).toBe('Be good.\nBe brief.')
+  })
+
+  it('agrees with JSON.parse on any body', () => {
+    const blocksOf = (content: unknown, type: string) =>
+      Array.isArray(content) ? content.filter((block) => block?.type === type) : []
+    fc.assert(
+      fc.property(bodyText, (text) => {
+        const { conversation } = requestOf(text)
+        const { messages: all } = parsed(text)
+        expect(conversation.length).toBe(all.length)
+        for (const [at, { role, content }] of all.entries()) {
+          const isUser = role === 'user'
+          const isAssistant = role === 'assistant'
+          expect(conversation.role(at)).toBe(isUser || isAssistant ? role : 'system')
+          expect(conversation.texts(at)).toEqual(
+            typeof content === 'string' ? [content] : blocksOf(content, 'text').map((block) => block.text),
+          )
+          expect(conversation.calls(at).map(({ id }) => id)).toEqual(
+            isAssistant ? blocksOf(content, 'tool_use').map(({ id }) => id) : [],
+          )
+          expect(conversation.results(at).map(({ callId }) => callId)).toEqual(
+            isUser ? blocksOf(content, 'tool_result').map((block) => block.tool_use_id) : [],
+          )
+          expect(conversation.callCount(at)).toBe(conversation.calls(at).length)
+          expect(conversation.resultCount(at)).toBe(conversation.results(at).length)
+        }
+      }),
+      { numRuns: 300 },
+    )
+  })
+})

@@ -1,0 +1,92 @@
+import { describe, expect, it } from 'vitest'
+import { messages } from '../../../src/dialect/messages/index.ts'
+import { events, message } from '../../support/messages.ts'
+
+const REQUEST = { model: 'm', messages: [] }
+const ANSWER = {
+  text: 'word '.repeat(20_000),
+  calls: [{ name: 'f', arguments: { usage: { input_tokens: 7 } } }],
+}
+
+function factsOf(text: string, streams: boolean, isWhole = true, withCalls = false) {
+  const body = Buffer.from(text)
+  const [head, tail] = [body.subarray(0, 16_384), body.subarray(-65_536)]
+  return messages.facts({ head, tail, whole: isWhole ? body : undefined, streams, withCalls })
+}
+
+describe('what a Messages response took', () => {
+  it('is read from a whole response, and from the end of a long one', () => {
+    const text = JSON.stringify(message(REQUEST, ANSWER, 3))
+    const expected = { usage: { input: 100, output: 10, cachedInput: 0, cacheWrite: 0 } }
+    expect(factsOf(text, false)).toEqual(expected)
+    expect(factsOf(text, false, false)).toEqual(expected)
+  })
+
+  it('is read from the first and the last event of a stream', () => {
+    const text = events(REQUEST, ANSWER, 3).join('')
+    expect(text.length).toBeGreaterThan(100_000)
+    expect(factsOf(text, true, false)).toEqual({
+      usage: { input: 100, output: 10, cachedInput: 0, cacheWrite: 0 },
+    })
+  })
+
+  it('counts what was read from a cache and written to one as input', () => {
+    const usage = {
+      input_tokens: 4,
+      cache_read_input_tokens: 900,
+      cache_creation_input_tokens: 50,
+      output_tokens: 30,
+      output_tokens_details: { thinking_tokens: 20 },
+    }
+    expect(factsOf(JSON.stringify({ id: 'a', usage }), false).usage).toEqual({
+      input: 954,
+      output: 30,
+      cachedInput: 900,
+      cacheWrite: 50,
+      reasoning: 20,
+    })
+  })
+
+  it('takes the later word of a stream for what is told twice', () => {
+    const start = {
+      type: 'message_start',
+      message: { id: 'a', usage: { input_tokens: 1, output_tokens: 1 } },
+    }
+    const delta = {
+      type: 'message_delta',
+      delta: {},
+      usage: { input_tokens: 12, output_tokens: 9, cache_read_input_tokens: null },
+    }
+    const text = [start, delta]
+      .map((data) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`)
+      .join('')
+    expect(factsOf(text, true)).toEqual({ usage: { input: 12, output: 9 } })
+  })
+
+  it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])('is not known of %j', (text) => {
+    expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
+  })
+})
+
+describe('a response in a message thread', () => {
+  const CALLS = [{ id: 'toolu_3_0', name: 'f', arguments: '{"usage":{"input_tokens":7}}' }]
+
+  it('tells its id and what it called', () => {
+    const whole = JSON.stringify(message(REQUEST, ANSWER, 3))
+    const stream = events(REQUEST, ANSWER, 3).join('')
+    for (const facts of [factsOf(whole, false, true, true), factsOf(stream, true, true, true)]) {
+      expect(facts).toMatchObject({ id: 'msg_3', calls: CALLS })
+    }
+  })
+
+  it('tells its id alone where not all of it is there', () => {
+    const stream = events(REQUEST, ANSWER, 3).join('')
+    for (const facts of [
+      factsOf(stream, true, false, true),
+      factsOf(stream.slice(0, -300), true, true, true),
+    ]) {
+      expect(facts.id).toBe('msg_3')
+      expect(facts.calls).toBeUndefined()
+    }
+  })
+})

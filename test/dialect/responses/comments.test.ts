@@ -1,0 +1,30 @@
+import { describe, expect, it } from 'vitest'
+import { responses } from '../../../src/dialect/responses/index.ts'
+import { createFrameReader } from '../../../src/sse/frames.ts'
+import { eventTexts, responseEvents, responseObject } from '../../support/responses.ts'
+
+const CALLS = [{ name: 'search', arguments: { query: 'q' } }]
+
+/** What a client gets of a response of which nothing is refused. */
+function passed(text: string): string {
+  const gate = responses.openGate()
+  const reader = createFrameReader()
+  const frames = [...reader.push(Buffer.from(text)), ...reader.end()]
+  const out = frames.flatMap((frame) => gate.push(frame))
+  gate.endTry()
+  return Buffer.concat([...out, ...gate.release(new Set())]).toString()
+}
+
+describe('a stream over Responses of which nothing is refused', () => {
+  it.each([
+    ['text', { text: 'It is 42.' }],
+    ['a call', { calls: CALLS }],
+    ['both', { text: 'Wait.', reasoning: 'x', calls: CALLS }],
+  ])('is what it was, with comments wherever they stand: %s', (_, answer) => {
+    const events = eventTexts(responseEvents(responseObject({ model: 'm', messages: [] }, answer, 1)))
+    for (let at = 0; at <= events.length; at++) {
+      const text = events.toSpliced(at, 0, ': keep-alive\n\n').join('')
+      expect(passed(text)).toBe(text)
+    }
+  })
+})

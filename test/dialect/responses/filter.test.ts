@@ -1,0 +1,277 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { terminalOf } from '../../../src/core/terminal.ts'
+import type { CallGate, RefusedRound } from '../../../src/dialect/dialect.ts'
+import { responses } from '../../../src/dialect/responses/index.ts'
+import { applyEdits } from '../../../src/json/edit.ts'
+import { createFrameReader, dataOf } from '../../../src/sse/frames.ts'
+import type { Answer } from '../../support/provider.ts'
+import { eventTexts, type Item, responseEvents, responseObject } from '../../support/responses.ts'
+
+const REQUEST = { model: 'm', messages: [] }
+const CALLS = [
+  { id: 'a', name: 'read', arguments: '{"file":"ü"}' },
+  { id: 'b', name: 'search', arguments: '{"query":"x"}' },
+  { id: 'c', name: 'read', arguments: '{"file":"b"}' },
+]
+const terminal = (answered: boolean) =>
+  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
+
+const textOf = (answer: Answer, number = 1) =>
+  eventTexts(responseEvents(responseObject(REQUEST, answer, number))).join('')
+
+/** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
+function feed(gate: Pick<CallGate, 'push'>, text: string, cuts: readonly number[] = []): Buffer {
+  const bytes = Buffer.from(text)
+  const reader = createFrameReader()
+  const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
+  const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
+  const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
+  return Buffer.concat(frames.flatMap((frame) => gate.push(frame)))
+}
+
+/** What a client reads, checked by the grammar. */
+function received(...bytes: readonly Buffer[]) {
+  const reader = createFrameReader()
+  const frames = [...reader.push(Buffer.concat(bytes)), ...reader.end()]
+  const events = frames.map((frame) => JSON.parse(dataOf(frame) ?? 'null') as Item)
+  expect(events.map((event) => event['sequence_number'])).toEqual(events.map((_, at) => at))
+  const of = (type: string) => events.filter((event) => event['type'] === `response.output_item.${type}`)
+  expect(of('added').map((event) => event['output_index'])).toEqual(of('added').map((_, at) => at))
+  const items = of('done').map(({ item }) => item as Item)
+  const last = events.at(-1)
+  const response = (last?.['response'] ?? {}) as Item
+  expect([last?.['type'], response['output']]).toEqual(['response.completed', items])
+  return { types: events.map(({ type }) => type), items, response, ids: items.map(({ id }) => id) }
+}
+
+describe('a stream of events whose calls are held', () => {
+  const answer = { reasoning: 'x', text: 'Let me see. ', calls: CALLS }
+
+  it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
+    const all = textOf(answer)
+    fc.assert(
+      fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
+        const text = all.slice(0, all.length - end)
+        const cuts = places.filter((place) => place < text.length)
+        const gate = responses.openGate()
+        const out = feed(gate, text, cuts)
+        gate.endTry()
+        expect(Buffer.concat([out, ...gate.release(new Set())]).toString()).toBe(text)
+      }),
+    )
+  })
+
+  it('is those bytes wherever it ends, in the middle of the end of an event too', () => {
+    const all = textOf(answer)
+    const changed: number[] = []
+    for (let end = 0; end <= all.length; end++) {
+      const text = all.slice(0, end)
+      const gate = responses.openGate()
+      const out = feed(gate, text)
+      gate.endTry()
+      if (Buffer.concat([out, ...gate.release(new Set())]).toString() !== text) changed.push(end)
+    }
+    expect(changed).toEqual([])
+  })
+
+  it('shows what was said at once, and neither calls nor its beginning before anything is said', () => {
+    const gate = responses.openGate()
+    const events = eventTexts(responseEvents(responseObject(REQUEST, answer, 1)))
+    const firstCall = events.findIndex((text) => text.includes('function_call'))
+    expect(feed(gate, events.join('')).toString()).toBe(events.slice(0, firstCall).join(''))
+    expect(feed(responses.openGate(), textOf({ reasoning: 'x', calls: CALLS })).toString()).toBe('')
+  })
+
+  it('tells what is called, and the response as a later request can show it', () => {
+    const gate = responses.openGate()
+    feed(gate, textOf(answer))
+    const whole = responseObject(REQUEST, answer, 1)
+    const held = gate.endTry()
+    expect(held).toEqual(responses.readCalls(Buffer.from(JSON.stringify(whole))))
+    expect(held).toMatchObject({
+      calls: CALLS.map(({ id, name }) => ({ id, name })),
+      text: 'Let me see. ',
+      message: { id: 'resp_1', output: whole['output'] },
+    })
+  })
+
+  it('loses the calls that are refused', () => {
+    for (const refused of [[0], [1], [0, 2], [1, 2]]) {
+      const gate = responses.openGate()
+      const out = feed(gate, textOf(answer))
+      gate.endTry()
+      const { ids, response } = received(out, ...gate.release(new Set(refused)))
+      const calls = [0, 1, 2].filter((at) => !refused.includes(at)).map((at) => `fc_1_${at}`)
+      expect(ids).toEqual(['rs_1', 'msg_1', ...calls])
+      const body = Buffer.from(JSON.stringify(responseObject(REQUEST, answer, 1)))
+      const whole = responses.withoutCalls(body, new Set(refused), []).toString('utf8')
+      expect(JSON.parse(whole).output).toEqual(response['output'])
+    }
+  })
+
+  it('loses reasoning with the only call that it led to', () => {
+    const both = [...responseEvents(responseObject(REQUEST, { reasoning: 'x', calls: CALLS.slice(0, 1) }, 1))]
+    const more = responseEvents(responseObject(REQUEST, { reasoning: 'y', calls: CALLS.slice(1, 2) }, 2))
+    const moved = more
+      .slice(2, -1)
+      .map((event) => ({ ...event, output_index: (event['output_index'] as number) + 2 }))
+    const gate = responses.openGate()
+    feed(gate, eventTexts([...both.slice(0, -1), ...moved, ...both.slice(-1)]).join(''))
+    gate.endTry()
+    expect(received(...gate.release(new Set([0]))).ids).toEqual(['rs_2', 'fc_2_0'])
+  })
+
+  it('goes on with the answer to a second question, and says what both took', () => {
+    for (const text of [undefined, 'Let me see. ']) {
+      const gate = responses.openGate()
+      const first = feed(gate, textOf({ reasoning: 'x', calls: CALLS, ...(text ? { text } : {}) }))
+      gate.endTry()
+      const second = feed(gate, textOf({ text: 'Done.', calls: CALLS.slice(1, 2) }, 2))
+      gate.endTry()
+      const { types, ids, response } = received(first, second, ...gate.release(new Set()))
+      expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
+      expect(ids).toEqual([...(text ? ['rs_1', 'msg_1'] : []), 'msg_2', 'fc_2_0'])
+      expect(response).toMatchObject({ id: 'resp_2', usage: { total_tokens: 220 } })
+    }
+  })
+
+  it('becomes the run’s last answer', () => {
+    for (const text of [undefined, 'Let me see. ']) {
+      const gate = responses.openGate()
+      const first = feed(gate, textOf({ calls: CALLS, ...(text ? { text } : {}) }))
+      gate.endTry()
+      const [opening, stream] = gate.toAnswer(false)
+      const second = feed(stream, textOf({ text: 'It is 42.' }, 2))
+      expect(stream.endTry()).toBe('answered')
+      const { types, ids, response } = received(
+        first,
+        ...opening,
+        second,
+        ...stream.finish(terminal, undefined),
+      )
+      expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
+      expect(ids).toEqual([...(text ? ['msg_1'] : []), 'msg_2'])
+      expect(response).toMatchObject({ usage: { total_tokens: 220 }, governor: terminal(true) })
+      expect(stream.text).toBe(text ? 'Let me see. \n\nIt is 42.' : 'It is 42.')
+    }
+  })
+
+  it('that fails is the provider’s, whole', () => {
+    const failed = responseEvents(responseObject(REQUEST, { calls: CALLS, finish: 'failed' }, 1))
+    const text = eventTexts(failed).join('')
+    const gate = responses.openGate()
+    const out = feed(gate, text)
+    expect(gate.endTry()).toBeUndefined()
+    expect(Buffer.concat([out, ...gate.release(new Set())]).toString()).toBe(text)
+  })
+})
+
+describe('a conversation after refused calls', () => {
+  const outputOf = (answer: Answer, number: number) => responseObject(REQUEST, answer, number)['output']
+  const round = (answer: Answer, number = 1): RefusedRound => {
+    const held = responses.readCalls(Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))))
+    if (!held) throw new Error('no response')
+    return { held, results: held.calls.map(({ id }) => `no ${id}`) }
+  }
+  const answer = { reasoning: 'x', calls: CALLS.slice(0, 2) }
+  const goneOn = (body: object, ...rounds: readonly RefusedRound[]) => {
+    const bytes = Buffer.from(JSON.stringify(body))
+    const edits = responses.read(bytes)?.goOn(rounds)
+    return edits && JSON.parse(applyEdits(bytes, edits).toString('utf8'))
+  }
+  const results = ['a', 'b'].map((id) => ({ type: 'function_call_output', call_id: id, output: `no ${id}` }))
+  const history = [
+    { role: 'user', content: 'Hi' },
+    { type: 'function_call', call_id: 'x' },
+  ]
+
+  it('shows them and their answers at the end of the history', () => {
+    const body = { store: false, input: history, n: 1 }
+    expect(goneOn(body, round(answer), round({ text: 'Hm.', calls: CALLS.slice(2) }, 2)).input).toEqual([
+      ...history,
+      ...(outputOf(answer, 1) as Item[]),
+      ...results,
+      ...(outputOf({ text: 'Hm.', calls: CALLS.slice(2) }, 2) as Item[]),
+      { type: 'function_call_output', call_id: 'c', output: 'no c' },
+    ])
+  })
+
+  it('shows no reasoning that nobody can read, and no id that belongs to it', () => {
+    const { held, results: said } = round(answer)
+    const { output } = held.message as { output: Item[] }
+    const unreadable = output.map(({ encrypted_content: _, ...item }) => item)
+    const message = { id: 'resp_1', output: unreadable }
+    const { input } = goneOn({ store: false, input: history }, { held: { ...held, message }, results: said })
+    const calls = output.slice(1).map(({ id: _, ...call }) => call)
+    expect(input).toEqual([...history, ...calls, ...results])
+  })
+
+  it('goes on from the refused response where its provider has kept it', () => {
+    const input = [{ type: 'function_call_output', call_id: 'x', output: '' }]
+    const rounds = [round(answer), round(answer, 2)]
+    expect(goneOn({ previous_response_id: 'resp_0', input }, ...rounds)).toEqual({
+      previous_response_id: 'resp_2',
+      input: results,
+    })
+    expect(goneOn({ input: 'Hi' }, rounds[0] as RefusedRound)).toEqual({
+      input: results,
+      previous_response_id: 'resp_1',
+    })
+    expect(goneOn({ conversation: 'c', input }, ...rounds)).toEqual({ conversation: 'c', input: results })
+  })
+
+  it('answers each kind of tool in its own form, and none that words can’t answer', () => {
+    const ask = (call: object) => {
+      const body = { id: 'r', output: [call] }
+      const held = responses.readCalls(Buffer.from(JSON.stringify(body)))
+      return held && goneOn({ store: false, input: history }, { held, results: ['no'] })?.input.at(-1)
+    }
+    expect(ask({ type: 'custom_tool_call', call_id: '1', name: 'f', input: '' })).toEqual({
+      type: 'custom_tool_call_output',
+      call_id: '1',
+      output: 'no',
+    })
+    expect(ask({ type: 'local_shell_call', call_id: '1' })).toMatchObject({
+      type: 'local_shell_call_output',
+      id: '1',
+    })
+    expect(ask({ type: 'shell_call', call_id: '1' })).toMatchObject({ output: [{ stderr: 'no' }] })
+    expect(ask({ type: 'apply_patch_call', call_id: '1' })).toMatchObject({ status: 'failed', output: 'no' })
+    expect(ask({ type: 'mcp_approval_request', id: '1' })).toMatchObject({ approve: false, reason: 'no' })
+    expect(ask({ type: 'computer_call', call_id: '1' })).toBeUndefined()
+  })
+
+  it('sends along what is owed, before what the client says, and goes on from another response', () => {
+    const owed = [JSON.stringify(results[0])]
+    const repaid = (body: object, as?: string) => {
+      const bytes = Buffer.from(JSON.stringify(body))
+      const edits = responses.read(bytes)?.repay?.(owed, as) ?? []
+      return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
+    }
+    const previous_response_id = 'resp_1'
+    const said = { role: 'user', content: 'Go on.' }
+    expect(repaid({ previous_response_id, input: [said] })).toEqual({
+      previous_response_id,
+      input: [results[0], said],
+    })
+    expect(repaid({ previous_response_id, input: 'Go on.' })).toEqual({
+      previous_response_id,
+      input: [results[0], said],
+    })
+    expect(repaid({ input: [], previous_response_id }, 'resp_2')).toEqual({
+      previous_response_id: 'resp_2',
+      input: [results[0]],
+    })
+    expect(repaid({ previous_response_id })).toEqual({ previous_response_id, input: [results[0]] })
+  })
+
+  it('owes nothing where the client sends its own history', () => {
+    const of = (body: object) => {
+      const request = responses.read(Buffer.from(JSON.stringify(body)))
+      return request?.owed?.(round(answer), new Set([1]))
+    }
+    expect(of({ store: false, input: history })).toEqual([])
+    expect(of({ previous_response_id: 'resp_1', input: [] })).toEqual([JSON.stringify(results[1])])
+  })
+})

@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest'
+import { terminalOf } from '../../../src/core/terminal.ts'
+import { responses } from '../../../src/dialect/responses/index.ts'
+import { createFrameReader, dataOf } from '../../../src/sse/frames.ts'
+import { responseObject } from '../../support/responses.ts'
+
+const terminal = terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', true)
+const request = { model: 'm', messages: [] }
+const search = { name: 'search', arguments: {} }
+const bytes = (value: unknown) => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value))
+const write = (body: unknown, more: object = {}) =>
+  JSON.parse(
+    responses.writeAnswer(bytes(body), { terminal, dropCalls: true, earlier: [], ...more }).toString('utf8'),
+  )
+
+describe('a whole response', () => {
+  it.each([
+    [responseObject(request, { text: 'It is 42.' }, 1), { text: 'It is 42.', calls: 0 }],
+    [responseObject(request, { text: 'Hm.', calls: [search] }, 1), { text: 'Hm.', calls: 1 }],
+    [responseObject(request, { reasoning: 'x', calls: [search] }, 1), { text: '', calls: 1 }],
+    [{ output: [{ type: 'web_search_call', id: 'w' }] }, { text: '', calls: 0 }],
+    [{ output: [{ type: 'custom_tool_call', call_id: 'c' }] }, { text: '', calls: 1 }],
+    [{ error: {} }, undefined],
+    ['no JSON', undefined],
+  ])('%# is read', (body, expected) => {
+    const read = responses.readAnswer(bytes(body))
+    expect(read && { text: read.text, calls: read.calls.length }).toEqual(expected)
+  })
+
+  it('gets the terminal state, and no other byte changes, where it is the answer already', () => {
+    const text = '{ "id":"r","status":"completed", "n":1.0,"output":[{"type":"message","content":[]}] }'
+    const change = { terminal, dropCalls: true, earlier: [] }
+    expect(responses.writeAnswer(bytes(text), change).toString('utf8')).toBe(
+      text.replace('[]}] }', `[]}],"governor":${JSON.stringify(terminal)} }`),
+    )
+  })
+
+  it('loses its calls, and the reasoning that led to them, and is complete', () => {
+    const body = responseObject(request, { text: 'Wait.', reasoning: 'x', calls: [search] }, 1)
+    const output = [
+      ...(body['output'] as object[]),
+      { type: 'reasoning', id: 'rs_2' },
+      { type: 'function_call' },
+    ]
+    const after = write({ ...body, output, status: 'incomplete', incomplete_details: { reason: 'max' } })
+    expect(after.output.map((item: { type: string }) => item.type)).toEqual(['reasoning', 'message'])
+    expect(after).toMatchObject({
+      status: 'completed',
+      incomplete_details: null,
+      error: null,
+      governor: terminal,
+    })
+  })
+
+  it('stays as it is for an agent that ends itself', () => {
+    const body = { ...responseObject(request, { calls: [search] }, 1), status: 'incomplete' }
+    expect(write(body, { dropCalls: false })).toEqual({ ...body, governor: terminal })
+  })
+
+  it('says a given text instead, and what earlier tries took', () => {
+    const body = responseObject(request, { calls: [search] }, 1)
+    const after = write({ ...body, output_text: '' }, { text: '(Reached.)', earlier: [bytes(body)] })
+    expect(after.output).toMatchObject([
+      { type: 'message', role: 'assistant', content: [{ type: 'output_text', text: '(Reached.)' }] },
+    ])
+    expect(after.output_text).toBe('(Reached.)')
+    expect(after.usage).toMatchObject({ total_tokens: 220, input_tokens_details: { cached_tokens: 40 } })
+  })
+})
+
+describe('a reply of Governor’s own', () => {
+  const answer = { text: 'It was 42. 🎉', model: 'm', terminal }
+
+  it('is a response of the API', () => {
+    const { contentType, body } = responses.reply(answer, false, 'id', 1_760_000_000_999)
+    expect(contentType).toBe('application/json')
+    expect(JSON.parse(body.toString())).toMatchObject({
+      id: 'resp_id',
+      object: 'response',
+      created_at: 1_760_000_000,
+      status: 'completed',
+      model: 'm',
+      output: [{ type: 'message', content: [{ text: 'It was 42. 🎉' }] }],
+      governor: terminal,
+    })
+  })
+
+  it('is the events of one, numbered, in the order of the API', () => {
+    const { contentType, body } = responses.reply(answer, true, 'id', 0)
+    expect(contentType).toMatch(/^text\/event-stream/)
+    const events = createFrameReader()
+      .push(body)
+      .map((frame) => JSON.parse(dataOf(frame) ?? ''))
+    expect(events.map(({ type }) => type)).toEqual([
+      'response.created',
+      'response.in_progress',
+      'response.output_item.added',
+      'response.content_part.added',
+      'response.output_text.delta',
+      'response.output_text.done',
+      'response.content_part.done',
+      'response.output_item.done',
+      'response.completed',
+    ])
+    expect(events.map((event) => event.sequence_number)).toEqual(events.map((_, at) => at))
+    expect(body.toString().match(/^event: (.*)$/gm)).toHaveLength(events.length)
+    expect(events.at(-1).response).toMatchObject({ status: 'completed', governor: terminal })
+  })
+})
+
+describe('what a response says of itself', () => {
+  const tapped = (text: string, streams = false) => {
+    const all = Buffer.from(text)
+    return { head: all, tail: all, whole: all, streams, withCalls: true }
+  }
+
+  it('is its id and what it took', () => {
+    const whole = responseObject(request, { text: 'Hi' }, 7)
+    expect(responses.facts(tapped(JSON.stringify(whole)))).toMatchObject({
+      id: 'resp_7',
+      usage: { input: 100, output: 10, cachedInput: 20, reasoning: 4 },
+    })
+  })
+
+  it('is no id where nothing was kept', () => {
+    const whole = responseObject({ ...request, store: false }, { text: 'Hi' }, 7)
+    expect(responses.facts(tapped(JSON.stringify(whole))).id).toBeUndefined()
+  })
+})

@@ -1,0 +1,225 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { terminalOf } from '../../../src/core/terminal.ts'
+import { responses } from '../../../src/dialect/responses/index.ts'
+import { createFrameReader, dataOf } from '../../../src/sse/frames.ts'
+import type { Answer } from '../../support/provider.ts'
+import { eventTexts, type Item, responseEvents, responseObject } from '../../support/responses.ts'
+
+const terminal = (answered: boolean, truncated = false) =>
+  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered, truncated)
+const FALLBACK = '(Reached max iterations: 3)'
+const request = { model: 'm', messages: [] }
+const search = { name: 'search', arguments: { query: 'it' } }
+
+const eventsOf = (answer: Answer, number = 1): Item[] =>
+  responseEvents(responseObject(request, answer, number))
+const textOf = (events: readonly Item[]) => eventTexts(events).join('')
+
+interface Event {
+  readonly type: string
+  readonly sequence_number: number
+  readonly output_index?: number
+  readonly delta?: string
+  readonly item?: Item
+  readonly response?: Item
+}
+
+/** What a client reads, checked by the grammar: numbers go up by one, items begin in order and end as they began. */
+function received(bytes: Buffer) {
+  const reader = createFrameReader()
+  const frames = [...reader.push(bytes), ...reader.end()]
+  const events = frames
+    .flatMap((frame) => dataOf(frame) ?? [])
+    .filter((data) => data !== '[DONE]')
+    .map((data) => JSON.parse(data) as Event)
+  expect(events.map((event) => event.sequence_number)).toEqual(events.map((_, at) => at))
+  const added = events.filter(({ type }) => type === 'response.output_item.added')
+  const done = events.filter(({ type }) => type === 'response.output_item.done')
+  expect(added.map((event) => event.output_index)).toEqual(added.map((_, at) => at))
+  expect(done.map((event) => event.output_index).sort()).toEqual(added.map((event) => event.output_index))
+  const last = events.at(-1)
+  return {
+    events,
+    types: events.map(({ type }) => type),
+    text: events.map(({ type, delta }) => (type === 'response.output_text.delta' ? delta : '')).join(''),
+    items: done.map(({ item }) => item),
+    last,
+    response: last?.response ?? {},
+  }
+}
+
+/** Feeds one stream per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
+function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
+  const stream = responses.openStream(dropCalls, false)
+  let end: ReturnType<typeof stream.endTry> = 'silent'
+  const out: Buffer[] = []
+  for (const text of tries) {
+    const reader = createFrameReader()
+    const bytes = Buffer.from(text)
+    const pieces = [bytes.subarray(0, cut), bytes.subarray(cut)]
+    for (const frame of [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()])
+      out.push(...stream.push(frame))
+    end = stream.endTry()
+    if (end !== 'silent') break
+  }
+  if (end === 'broken') out.push(...stream.abandon())
+  else out.push(...stream.finish(terminal, end === 'answered' || !dropCalls ? undefined : FALLBACK))
+  const raw = Buffer.concat(out)
+  return { raw: raw.toString('utf8'), kept: stream.text, end }
+}
+const read = (...tries: readonly string[]) => {
+  const { raw, kept } = run(tries)
+  return { ...received(Buffer.from(raw)), raw, kept }
+}
+
+describe('a streamed response as the last of a run', () => {
+  it('passes as it came but for the object in its last event', () => {
+    const events = eventTexts(eventsOf({ reasoning: 'x', text: 'It is 42. 🎉' }))
+    const { raw, kept } = run([events.join('')])
+    const after = raw.split(/(?<=\n\n)/)
+    expect(after.slice(0, -1)).toEqual(events.slice(0, -1))
+    const governor = `,"governor":${JSON.stringify(terminal(true))}}}\n\n`
+    expect(after.at(-1)).toBe(events.at(-1)?.replace(/\}\}\n\n$/, () => governor))
+    expect(kept).toBe('It is 42. 🎉')
+  })
+
+  it('shows text at once and holds what ends it', () => {
+    const stream = responses.openStream(true, false)
+    const frames = eventTexts(eventsOf({ text: 'Hi there' })).map((text) => ({ raw: Buffer.from(text) }))
+    const shown = frames.map((frame) => Buffer.concat(stream.push(frame)).toString())
+    // The message begins to show with its first words, and with all that came before them.
+    expect(shown[4]).toBe(
+      frames
+        .slice(2, 5)
+        .map(({ raw }) => raw.toString())
+        .join(''),
+    )
+    expect(shown.at(-1)).toBe('')
+    expect(shown.join('')).toBe(
+      frames
+        .slice(0, -1)
+        .map(({ raw }) => raw.toString())
+        .join(''),
+    )
+  })
+
+  it('loses its calls; places and numbers follow', () => {
+    const events = eventsOf({ reasoning: 'x', calls: [search, search], text: undefined as never })
+    const message = eventsOf({ text: 'It is 42.' }).slice(2, -1)
+    const moved = message.map((event) => ({ ...event, output_index: 3 }))
+    const all = [...events.slice(0, -1), ...moved, ...events.slice(-1)]
+    const { raw, types, items, response, text } = read(textOf(all))
+    expect(raw).not.toContain('function_call')
+    expect(items.map((item) => item?.['type'])).toEqual(['reasoning', 'message'])
+    expect(types.at(-1)).toBe('response.completed')
+    expect(response).toMatchObject({ status: 'completed', output: items, governor: terminal(true) })
+    expect(text).toBe('It is 42.')
+  })
+
+  it('stays incomplete where its provider cut it off, and says so', () => {
+    for (const calls of [[], [search]]) {
+      const { types, response, raw } = read(textOf(eventsOf({ text: 'It is', calls, finish: 'incomplete' })))
+      expect(types.at(-1)).toBe('response.incomplete')
+      expect(response).toMatchObject({
+        status: 'incomplete',
+        incomplete_details: { reason: 'max_output_tokens' },
+        governor: { has_final_answer: true, truncated: true },
+      })
+      expect(raw).not.toContain('function_call')
+    }
+  })
+
+  it('goes on with a second response in the first one’s stream, and says what both took', () => {
+    const first = textOf(eventsOf({ reasoning: 'x', calls: [search] }, 1))
+    const second = textOf(eventsOf({ text: 'It is 42.' }, 2))
+    const { types, items, response, text } = read(first, second)
+    expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
+    expect(items.map((item) => item?.['id'])).toEqual(['rs_1', 'msg_2'])
+    // What the client goes on from must be what it was answered with.
+    expect(response).toMatchObject({ id: 'resp_2', output: items, usage: { total_tokens: 220 } })
+    expect([text, response['governor']]).toEqual(['It is 42.', terminal(true)])
+  })
+
+  it('holds text that is no answer, and gives the fallback in its place', () => {
+    const markup = textOf(eventsOf({ text: '<tool_call> {"name": "f"} </tool_call>' }))
+    const { raw, text, items, response, kept } = read(markup, markup)
+    expect(raw).not.toContain('tool_call>')
+    expect([text, kept]).toEqual([FALLBACK, FALLBACK])
+    expect(response).toMatchObject({ output: items, status: 'completed', governor: terminal(false) })
+  })
+
+  it('shows reasoning that is written as text together with the answer after it', () => {
+    const said = '<think> Let me see. </think> It is 42.'
+    expect(read(textOf(eventsOf({ text: said }))).text).toBe(said)
+  })
+
+  it('ends as it came where the provider fails or just ends', () => {
+    const failed = {
+      type: 'response.failed',
+      response: { id: 'resp_1', status: 'failed', error: { code: 'x' } },
+    }
+    const begun = eventsOf({ text: 'It is 42.' }).slice(0, 5)
+    for (const last of [failed, { type: 'error', message: 'x' }]) {
+      for (const before of [begun, begun.slice(0, 4), begun.slice(0, 2), []]) {
+        for (const dropCalls of [true, false]) {
+          const events = textOf([...before, last])
+          expect(run([events], { dropCalls })).toMatchObject({ raw: events, end: 'broken' })
+        }
+      }
+    }
+    expect(run([textOf(begun)])).toMatchObject({ raw: textOf(begun), end: 'broken' })
+    expect(run([''])).toMatchObject({ raw: '', end: 'broken' })
+  })
+
+  it('says what a provider tells only at the end', () => {
+    const whole = responseObject(request, { text: 'It is 42.' }, 1)
+    const atEnd = read(textOf([{ type: 'response.completed', response: whole }]))
+    expect([atEnd.text, atEnd.response['governor']]).toEqual(['It is 42.', terminal(true)])
+    const events = eventsOf({ text: 'It is 42.' })
+    const undelayed = events.filter(({ type }) => !/delta|text\.done|part/.test(String(type)))
+    expect(read(textOf(undelayed)).response).toMatchObject({ governor: terminal(true) })
+  })
+
+  it('keeps the end mark of providers that send one, and comments', () => {
+    const { raw } = run([`: ping\n\n${textOf(eventsOf({ text: 'Hi.' }))}data: [DONE]\n\n`])
+    expect(raw).toMatch(/^: ping\n\n/)
+    expect(raw).toMatch(/data: \[DONE\]\n\n$/)
+  })
+
+  it('of an agent that ends itself stays as it was, calls and end included', () => {
+    for (const finish of [undefined, 'incomplete', 'failed']) {
+      const events = eventTexts(eventsOf({ text: 'Hm.', calls: [search], ...(finish ? { finish } : {}) }))
+      const { raw } = run([events.join('')], { dropCalls: false })
+      const governor = JSON.stringify(terminal(true, finish === 'incomplete'))
+      const last = finish === 'failed' ? '' : `,"governor":${governor}`
+      expect(raw).toBe(events.join('').replace(/\}\}\n\n$/, () => `${last}}}\n\n`))
+    }
+  })
+
+  it('is the same however its bytes are cut', () => {
+    const answers = fc.record(
+      {
+        text: fc.constantFrom('It is 42. ä🎉', '<think> x </think>', '', '<tool_call>'),
+        reasoning: fc.constant('x'),
+        calls: fc.constantFrom([search], [search, search]),
+        finish: fc.constantFrom('incomplete', 'failed'),
+      },
+      { requiredKeys: [] },
+    )
+    fc.assert(
+      fc.property(fc.array(answers, { minLength: 1, maxLength: 2 }), fc.nat(3_000), (all, cut) => {
+        const tries = all.map((answer, at) => textOf(eventsOf(answer, at + 1)))
+        const { raw, kept, end } = run(tries)
+        expect(run(tries, { cut })).toMatchObject({ raw, kept, end })
+        expect(raw.includes('response.failed')).toBe(end === 'broken')
+        if (end === 'broken') return
+        const { types, text, items, response } = received(Buffer.from(raw))
+        expect(types.filter((type) => /completed|incomplete|failed/.test(type))).toHaveLength(1)
+        expect([response['output'], text]).toEqual([items, kept])
+        expect(raw).not.toContain('function_call')
+      }),
+      { numRuns: 300 },
+    )
+  })
+})

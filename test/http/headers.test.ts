@@ -1,0 +1,30 @@
+import { describe, expect, it } from 'vitest'
+import { requestHeaders, responseHeaders } from '../../src/http/headers.ts'
+
+describe('fields that a connection names', () => {
+  it.each([
+    { connection: ['close, X-Foo'] },
+    { connection: ['keep-alive', 'x-foo'] },
+    { connection: ['X-FOO , keep-alive', 'keep-alive'] },
+  ])('end here: $connection', ({ connection }) => {
+    const named = connection.flatMap((value) => ['Connection', value])
+    const fields = [
+      'a',
+      '1',
+      ...named,
+      'X-Foo',
+      '2',
+      'constructor',
+      '3',
+      '__proto__',
+      '4',
+      'TE',
+      'gzip, trailers',
+    ]
+    const through = ['a', '1', 'constructor', '3', '__proto__', '4']
+    expect(requestHeaders(fields)).toEqual([...through, 'TE', 'trailers'])
+    expect(responseHeaders(fields)).toEqual(through)
+    const harmless = fields.map((value) => (connection.includes(value) ? 'keep-alive' : value))
+    expect(responseHeaders(harmless)).toEqual(['a', '1', 'X-Foo', '2', ...through.slice(2)])
+  })
+})

@@ -1,0 +1,119 @@
+import { calcPrice } from '@pydantic/genai-prices'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type CatalogueUpstream, createCatalogue, type ModelSettings } from '../../src/usage/catalogue.ts'
+
+const OPENAI: CatalogueUpstream = { name: 'openai', origin: 'https://api.openai.com', prefix: '' }
+const ANTHROPIC: CatalogueUpstream = { name: 'anthropic', origin: 'https://api.anthropic.com', prefix: '' }
+const LOCAL: CatalogueUpstream = { name: 'local', origin: 'http://127.0.0.1:8000', prefix: '/v1' }
+const MILLION = { input: 1_000_000, output: 1_000_000 }
+
+async function loaded(settings: readonly ModelSettings[] = []) {
+  const catalogue = createCatalogue(settings)
+  await catalogue.load()
+  return catalogue
+}
+
+describe('the catalogue', () => {
+  it('knows prices and windows of models at the provider they are called at', async () => {
+    const catalogue = await loaded()
+    expect(catalogue.priceOf('gpt-4o', OPENAI)?.costOf(MILLION)).toBeCloseTo(12.5)
+    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+    expect(catalogue.contextWindowOf('claude-sonnet-4-5-20250929', ANTHROPIC)).toBeGreaterThanOrEqual(200_000)
+  })
+
+  it('takes into account what was read from a cache, and how long the prompt was', async () => {
+    const catalogue = await loaded()
+    const price = catalogue.priceOf('gpt-4o', OPENAI)
+    expect(price?.costOf({ input: 1_000_000, cachedInput: 1_000_000, output: 0 })).toBeCloseTo(1.25)
+    // What a provider says may not add up.
+    expect(price?.costOf({ input: 1_000_000, cachedInput: 9_000_000, output: 0 })).toBeCloseTo(1.25)
+    const claude = catalogue.priceOf('claude-sonnet-4-5', ANTHROPIC)
+    expect(claude?.costOf({ input: 100_000, output: 0 })).toBeCloseTo(0.3)
+    expect(claude?.costOf({ input: 100_000, cacheWrite: 100_000, output: 0 })).toBeCloseTo(0.375)
+  })
+
+  it('knows models behind a gateway by their names, with or without a prefix', async () => {
+    const catalogue = await loaded()
+    const direct = catalogue.priceOf('gpt-4o', OPENAI)?.costOf(MILLION)
+    expect(catalogue.priceOf('gpt-4o', LOCAL)?.costOf(MILLION)).toBe(direct)
+    expect(catalogue.priceOf('openai/gpt-4o', LOCAL)?.costOf(MILLION)).toBe(direct)
+  })
+
+  it.each(['', 'my-own-model', '__proto__', 'constructor', 'x'.repeat(10_000), 'a/b/'])(
+    'says that it does not know %j',
+    async (model) => {
+      const catalogue = await loaded()
+      expect(catalogue.priceOf(model, LOCAL)).toBeUndefined()
+      expect(catalogue.contextWindowOf(model, LOCAL)).toBeUndefined()
+    },
+  )
+
+  it('is loaded only when somebody asks for what the configuration does not say', async () => {
+    const settings = [{ model: 'mine-*', contextWindow: 1_000, price: { input: 1, output: 2 } }]
+    const catalogue = createCatalogue(settings)
+    expect(catalogue.priceOf('mine-1', LOCAL)?.costOf(MILLION)).toBe(3)
+    expect(catalogue.contextWindowOf('mine-1', LOCAL)).toBe(1_000)
+    expect(catalogue.isLoaded).toBe(false)
+    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBeUndefined()
+    await catalogue.load()
+    expect(catalogue.isLoaded).toBe(true)
+    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+  })
+})
+
+describe('a price', () => {
+  const models = [
+    'gpt-4o',
+    'gpt-5-mini',
+    'gpt-3.5-turbo',
+    'claude-sonnet-4-5',
+    'deepseek-chat',
+    'MiniMax-M2',
+    'o3',
+  ]
+  const anyUsage = fc
+    .tuple(fc.nat({ max: 400_000 }), fc.nat({ max: 100 }), fc.nat({ max: 100 }), fc.nat({ max: 50_000 }))
+    .map(([input, read, written, output]) => {
+      const cachedInput = Math.floor((input * read) / 200)
+      return { input, output, cachedInput, cacheWrite: Math.floor((input * written) / 200) }
+    })
+
+  it('is what the package itself makes of any usage', async () => {
+    const catalogue = await loaded()
+    fc.assert(
+      fc.property(fc.constantFrom(...models), anyUsage, (model, usage) => {
+        const theirs = calcPrice(
+          {
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cachedInput,
+            cache_write_tokens: usage.cacheWrite,
+          },
+          model,
+        )
+        expect(catalogue.priceOf(model, LOCAL)?.costOf(usage)).toBeCloseTo(theirs?.total_price ?? -1, 9)
+      }),
+      { numRuns: 300 },
+    )
+  })
+})
+
+describe('settings', () => {
+  it('come before the catalogue, the first that match and say something', async () => {
+    const catalogue = await loaded([
+      { model: 'gpt-4o', upstream: 'local', contextWindow: 32_000 },
+      { model: 'gpt-*', price: { input: 1, output: 1, cachedInput: 0.5, cacheWrite: 2 } },
+      { model: 'gpt-4o', price: { input: 9, output: 9 } },
+    ])
+    expect(catalogue.contextWindowOf('gpt-4o', LOCAL)).toBe(32_000)
+    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+    const usage = { input: 1_000_000, cachedInput: 200_000, cacheWrite: 100_000, output: 1_000_000 }
+    expect(catalogue.priceOf('gpt-4o', OPENAI)?.costOf(usage)).toBeCloseTo(0.7 + 0.1 + 0.2 + 1)
+  })
+
+  it('may say that a model costs nothing', async () => {
+    const catalogue = await loaded([{ model: '*', upstream: 'local', price: { input: 0, output: 0 } }])
+    expect(catalogue.priceOf('qwen3', LOCAL)?.costOf(MILLION)).toBe(0)
+  })
+})

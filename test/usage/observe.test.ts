@@ -1,0 +1,206 @@
+import { gzipSync } from 'node:zlib'
+import { describe, expect, it } from 'vitest'
+import type { CallUsage } from '../../src/core/usage.ts'
+import { chat } from '../../src/dialect/chat/index.ts'
+import type { ProxyEvent } from '../../src/telemetry/event.ts'
+import { type Answered, openTap } from '../../src/usage/observe.ts'
+import { callModel, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { chunks, completion } from '../support/provider.ts'
+
+const usagesOf = (events: readonly ProxyEvent[]): CallUsage[] =>
+  events.flatMap((event) => (event.kind === 'answered' ? [event.usage] : []))
+
+const isAnswered = (event: ProxyEvent) => event.kind === 'answered'
+
+/** What a tap says of a body that comes in pieces. */
+function tapped(pieces: readonly Buffer[], headers: readonly string[] = [], requestBytes = 400): Answered {
+  const told: Answered[] = []
+  const tap = openTap({
+    dialect: chat,
+    head: { status: 200, reason: 'OK', headers },
+    requestBytes,
+    settle: (answered) => told.push(answered),
+    fault: (error) => {
+      throw error
+    },
+  })
+  for (const piece of pieces) tap.take(piece)
+  tap.end()
+  tap.end()
+  const [answered, ...more] = told
+  if (!answered || more.length > 0) throw new Error(`told ${told.length} times`)
+  return answered
+}
+
+const EVENT_STREAM = ['Content-Type', 'text/event-stream']
+const request = { model: 'm', messages: [] }
+const stated = { input: 100, output: 10, estimated: false }
+
+function cut(text: Buffer, length: number): Buffer[] {
+  const pieces: Buffer[] = []
+  for (let at = 0; at < text.length; at += length) pieces.push(text.subarray(at, at + length))
+  return pieces
+}
+
+describe('the usage of an answer', () => {
+  it('is read from a whole response, with the details that a provider gives', async () => {
+    const { url, events, until } = await startBoth(({ json }, number) => ({
+      body: {
+        ...completion(json, { text: 'hello' }, number),
+        usage: {
+          prompt_tokens: 120,
+          completion_tokens: 30,
+          prompt_tokens_details: { cached_tokens: 64 },
+          completion_tokens_details: { reasoning_tokens: 12 },
+        },
+      },
+    }))
+    await callModel(url, START)
+    await until(isAnswered)
+    expect(usagesOf(events)).toEqual([
+      { input: 120, output: 30, cachedInput: 64, reasoning: 12, estimated: false },
+    ])
+  })
+
+  it('is read from the last chunk of a stream', async () => {
+    const { url, events, until } = await startBoth(() => ({ text: 'hello there' }))
+    await callModel(url, START, { stream: true })
+    await until(isAnswered)
+    expect(usagesOf(events)).toEqual([stated])
+  })
+
+  it('is estimated where a stream has none, and marked so', async () => {
+    const text = 'word '.repeat(400)
+    const { url, events, until } = await startBoth(() => ({ text }))
+    const messages = [...START, { role: 'user', content: 'x'.repeat(4_000) }]
+    await callModel(url, messages, { stream: true, body: { stream_options: {} } })
+    await until(isAnswered)
+    const [usage] = usagesOf(events)
+    expect(usage?.estimated).toBe(true)
+    expect(usage?.output).toBeGreaterThan(400)
+    expect(usage?.output).toBeLessThan(600)
+    expect(usage?.input).toBeGreaterThan(1_000)
+    expect(usage?.input).toBeLessThan(1_300)
+  })
+
+  it('is that of the answer Governor asked for, too', async () => {
+    const { url, events, until } = await startBoth(
+      ({ json }) =>
+        json.tool_choice === 'none' ? { text: 'done' } : { calls: [{ name: 'search', arguments: {} }] },
+      { budget: { max_iterations: 1 } },
+    )
+    const call = { id: 'a', function: { name: 'search', arguments: '{}' } }
+    const messages = [
+      ...START,
+      { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'a', content: 'found' },
+    ]
+    const step = await callModel(url, messages)
+    expect(step.governor?.['terminal_reason']).toBe('max_iterations')
+    await until(isAnswered)
+    expect(usagesOf(events)).toEqual([stated])
+  })
+
+  it('is no error’s', async () => {
+    const { url, events, until } = await startBoth(() => ({
+      status: 429,
+      body: { error: { message: 'no' } },
+    }))
+    await callModel(url, START)
+    await until((event) => event.kind === 'request_ended')
+    expect(usagesOf(events)).toEqual([])
+  })
+
+  it('is counted by upstream and by who said so', async () => {
+    const { url, until } = await startBoth(() => ({ text: 'hello' }))
+    await callModel(url, START)
+    await until(isAnswered)
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_tokens_total{upstream="openai",kind="input",source="provider"} 100')
+    expect(metrics).toContain('governor_tokens_total{upstream="openai",kind="output",source="provider"} 10')
+  })
+})
+
+describe('a tap', () => {
+  const long = { text: 'lorem "usage": {"prompt_tokens": 7} '.repeat(20_000) }
+  const whole = Buffer.from(JSON.stringify(completion(request, long, 1)))
+
+  it.each([1_000, 16_384, 65_536, 1_000_000])(
+    'finds usage behind a long text, cut every %i bytes',
+    (length) => {
+      expect(tapped(cut(whole, length)).usage).toEqual(stated)
+    },
+  )
+
+  it('finds the last of many chunks that have one, whatever comes after it', () => {
+    const frames = chunks(request, { text: 'hello' }, 1)
+    const growing = frames.map((frame, at) =>
+      frame.replace(/\}\n\n$/, `,"usage":{"prompt_tokens":5,"completion_tokens":${at}}}\n\n`),
+    )
+    const text = Buffer.from(`${growing.join('')}: bye\n\n`)
+    expect(tapped([text], EVENT_STREAM).usage).toEqual({
+      input: 5,
+      output: growing.length - 2,
+      estimated: false,
+    })
+  })
+
+  it('reads what is compressed from a copy', () => {
+    const zipped = gzipSync(whole)
+    expect(zipped.length).toBeLessThan(65_536)
+    expect(tapped(cut(zipped, 500), ['Content-Encoding', 'gzip']).usage).toEqual(stated)
+  })
+
+  it('reads a compressed stream that broke off as far as it came', () => {
+    const frames = Buffer.from(chunks(request, { text: 'word '.repeat(500) }, 1).join(''))
+    const zipped = gzipSync(frames)
+    const { usage } = tapped(
+      [zipped.subarray(0, zipped.length / 2)],
+      [...EVENT_STREAM, 'content-encoding', 'gzip'],
+    )
+    expect(usage.estimated).toBe(true)
+    expect(usage.output).toBeGreaterThan(50)
+  })
+
+  it.each([
+    ['an encoding nobody knows', ['content-encoding', 'rot13']],
+    ['bytes that are not what their headers say', ['content-encoding', 'br']],
+  ])('estimates the input alone of %s', (_, headers) => {
+    expect(tapped([whole.subarray(0, 5_000)], headers).usage).toEqual({
+      input: 100,
+      output: 0,
+      estimated: true,
+    })
+  })
+
+  it.each(['', '{}', '[1]', '{"usage":null}', '{"usage":{"prompt_tokens":-1}}', '{"usage":{"prompt_tok'])(
+    'estimates where a response says %o',
+    (body) => {
+      expect(tapped([Buffer.from(body)]).usage.estimated).toBe(true)
+    },
+  )
+
+  it('keeps no more of a long stream than its ends', () => {
+    const seen: number[] = []
+    const tap = openTap({
+      dialect: {
+        ...chat,
+        facts({ head, tail, whole: all }) {
+          seen.push(head.length, tail.length)
+          expect(all).toBeUndefined()
+          return {}
+        },
+      },
+      head: { status: 200, reason: '', headers: EVENT_STREAM },
+      requestBytes: 1,
+      settle: () => undefined,
+      fault: (error) => {
+        throw error
+      },
+    })
+    for (let at = 0; at < 5_000; at++) tap.take(Buffer.alloc(1_000))
+    tap.end()
+    expect(seen).toEqual([17_000, 66_000])
+  })
+})
