@@ -19,10 +19,10 @@ import { ops } from './ops/ops.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
 import { pathOf, upstreamOf } from './proxy/route.ts'
-import type { Policies, ProxyContext } from './proxy/services.ts'
+import type { Policies, Services } from './proxy/services.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
-import { createPriceless } from './proxy/unpriced-models.ts'
-import { createRefusals, UNSUPPORTED_EDITS } from './proxy/unsupported-edits.ts'
+import { createUnpricedModels } from './proxy/unpriced-models.ts'
+import { createUnsupportedEdits, UNSUPPORTED_EDITS } from './proxy/unsupported-edits.ts'
 import { createMemoryStore } from './store/memory.ts'
 import { createSharedValues } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
@@ -151,30 +151,30 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     }),
   )
   let policies = policiesOf(config)
-  const registry = registryOf(config)
+  const harnessRegistry = registryOf(config)
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models)
   let isOnLoopback = true
   let isCut = false
-  const context: ProxyContext = {
+  const context: Services = {
     upstreams,
     transport,
     store,
     policies: () => policies,
     catalogue,
-    notePriceless: createPriceless(emit),
+    noteUnpricedModel: createUnpricedModels(emit),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), {
       configured: ({ model, upstream }) => configuredWindow(models, model, upstream.name),
       catalogued: ({ model, upstream }) => catalogue.contextWindowOf(model, upstream),
       now: options.now ?? Date.now,
     }),
-    registry,
+    harnessRegistry,
     identity: {
       headers: ['x-governor-session', ...config.sessions.headers.map((name) => name.toLowerCase())],
       threadHeaders: config.sessions.thread_headers.map((name) => name.toLowerCase()),
       bodyFields: config.sessions.body_fields.map((path) => path.split('.')),
     },
-    refusals: createRefusals(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
+    unsupportedEdits: createUnsupportedEdits(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
     accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
     allowedOrigins: config.server.allowed_origins.map((origin) => origin.toLowerCase()),
     allowedHosts: config.server.allowed_hosts.map((host) => host.toLowerCase()),

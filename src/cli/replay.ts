@@ -3,7 +3,7 @@ import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { loadConfig, whyUnreadable } from '../config/load.ts'
 import { loopPolicyOf, registryOf } from '../config/policies.ts'
-import type { ScaffoldRegistry } from '../core/harness/match.ts'
+import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
 import type { ExitCode, Flags, Terminal } from './command.ts'
 import { type Judged, judge } from './judge.ts'
@@ -117,7 +117,7 @@ function judgeLine(
   text: string,
   name: string,
   policy: LoopPolicy,
-  registry: ScaffoldRegistry,
+  registry: HarnessRegistry,
   count: Count,
 ): Finding[] | string {
   let recording: ReturnType<typeof readRecording>

@@ -2,8 +2,8 @@
 
 import { type Amounts, amountsBy, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
-import { buildRegistry, type ScaffoldRegistry } from '../core/harness/match.ts'
-import { SCAFFOLDS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
+import { buildRegistry, type HarnessRegistry } from '../core/harness/match.ts'
+import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
 import { customRow } from '../overflow/custom.ts'
 import { ROWS } from '../overflow/rows.ts'
@@ -13,7 +13,7 @@ import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
 
 /** What is known to be a harness's word and not a human's: the built-in texts and those of the configuration. */
-export function registryOf({ sessions: { scaffolding } }: Config): ScaffoldRegistry {
+export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
   const own = [
     ...scaffolding.tags.map((text) => ({ match: 'tag' as const, text })),
     ...scaffolding.prefixes.map((row) => ({
@@ -22,7 +22,7 @@ export function registryOf({ sessions: { scaffolding } }: Config): ScaffoldRegis
     })),
     ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
   ]
-  return buildRegistry([...SCAFFOLDS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
+  return buildRegistry([...HARNESS_TEXTS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
 }
 
 /** The loop guard and its overrides, in order. */

@@ -43,7 +43,7 @@ export interface Conversation {
   /** The request lets the model call at least one tool. */
   readonly offersTools: boolean
   /** The request asks for the history in short, as its API has it, and for no step of a run. */
-  readonly isUpkeep?: boolean
+  readonly isCompaction?: boolean
   /** The text that stands before the conversation; empty where there is none. */
   systemText(): string
   /** How many messages there are; indexes below go from 0 to `length - 1`. */

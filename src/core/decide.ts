@@ -13,7 +13,7 @@ import {
   type Tier,
 } from './budget/tiers.ts'
 import type { LoopFinding } from './loop/escalation.ts'
-import type { Position } from './session/session.ts'
+import type { RunState } from './session/session.ts'
 import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
 
 /** Where in a request a notice is put. */
@@ -39,7 +39,7 @@ export interface BudgetPolicy {
   readonly texts: NoticeTexts
 }
 
-export type Verdict =
+export type Decision =
   | { readonly kind: 'allow'; readonly announcement?: string | undefined }
   | {
       readonly kind: 'warn'
@@ -63,7 +63,7 @@ export type Verdict =
   | { readonly kind: 'repeat'; readonly answer: FinalAnswer }
 
 /** What nearly all requests are told. */
-const ALLOWED: Verdict = { kind: 'allow' }
+const ALLOWED: Decision = { kind: 'allow' }
 
 const NO_TOOLS: readonly string[] = []
 
@@ -100,7 +100,7 @@ interface BudgetNotice {
 
 /** The caution or warning that is due; `undefined` where none is. */
 function tierNotice(
-  { isStagnating }: Position,
+  { isStagnating }: RunState,
   policy: BudgetPolicy,
   meters: readonly Meter[],
 ): BudgetNotice | undefined {
@@ -119,7 +119,7 @@ function tierNotice(
  * `mayState` allows it.
  */
 function trackerNotice(
-  position: Position,
+  runState: RunState,
   policy: BudgetPolicy,
   limits: readonly Meter[],
   context: readonly Meter[],
@@ -128,14 +128,14 @@ function trackerNotice(
   const { texts, thresholds, trackerEvery, dropTools } = policy
   const last = limits.find(isLastCall)
   if (last) return { tier: 'warning', meter: last.name, notice: texts.trackerLast, dropsTools: true }
-  const nearFull = mayState ? tierNotice(position, policy, context) : undefined
+  const nearFull = mayState ? tierNotice(runState, policy, context) : undefined
   if (nearFull) return nearFull
   const pressure = pressureOf(limits, thresholds)
   if (!pressure) return undefined
   const { tier, meter } = pressure
   // Tools that are gone must stay gone: the same list in every request that follows.
   const dropsTools = tier === 'warning' && dropTools.length > 0
-  const isDue = dropsTools || (mayState && isStatementDue(meter, position.iteration, trackerEvery))
+  const isDue = dropsTools || (mayState && isStatementDue(meter, runState.iteration, trackerEvery))
   return isDue ? { meter: meter.name, notice: fill(texts.tracker, meter), dropsTools } : undefined
 }
 
@@ -150,24 +150,24 @@ function paragraphs(first: string | undefined, second: string | undefined): stri
  * a neutral statement that the next request will not show again costs the model neither its reasoning nor its cache.
  */
 export function decide(
-  position: Position,
+  runState: RunState,
   policy: BudgetPolicy,
   loop?: LoopFinding,
   contextWindow = 0,
   mayState = true,
-): Verdict {
-  const { ended } = position
+): Decision {
+  const { finalAnswer: ended } = runState
   // What frameworks ask once more for, to have the answer in their form; the recorded text would be of no use to them.
-  if (ended && position.isLate) return ALLOWED
+  if (ended && runState.isLate) return ALLOWED
   if (ended?.terminal.terminal_reason === 'loop_guard') return { kind: 'repeat', answer: ended }
-  const told = paragraphs(position.guarded?.told, loop?.notice)
+  const told = paragraphs(runState.loopState?.currentNotice, loop?.notice)
   if (!policy.enabled) return allowing(told, policy.channel, undefined)
   const meters: Meter[] = []
-  addMeters(meters, position.run, policy.run)
-  addMeters(meters, position.session, policy.session)
+  addMeters(meters, runState.run, policy.run)
+  addMeters(meters, runState.session, policy.session)
   const spent = exhausted(meters)
   // A call is not kept: who lost it is answered anew.
-  const isLost = ended?.isCall && position.isRetry
+  const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && isStillReached(ended, meters)) return { kind: 'repeat', answer: ended }
   const announcement = announcementOf(policy)
   if (spent) {
@@ -180,11 +180,11 @@ export function decide(
     }
   }
   const context: Meter[] =
-    contextWindow > 0 ? [{ name: 'context', used: position.contextTokens ?? 0, max: contextWindow }] : []
+    contextWindow > 0 ? [{ name: 'context', used: runState.contextTokens ?? 0, max: contextWindow }] : []
   const said =
     policy.thresholds.style === 'tracker'
-      ? trackerNotice(position, policy, meters, context, mayState)
-      : tierNotice(position, policy, context.length === 0 ? meters : [...meters, ...context])
+      ? trackerNotice(runState, policy, meters, context, mayState)
+      : tierNotice(runState, policy, context.length === 0 ? meters : [...meters, ...context])
   if (!said) return allowing(told, policy.channel, announcement)
   const { tier, meter, notice, dropsTools } = said
   return {
@@ -192,14 +192,14 @@ export function decide(
     tier,
     meter,
     notice: paragraphs(told, notice) ?? notice,
-    channel: tier === 'warning' && policy.escalate && position.wasIgnored ? 'user' : policy.channel,
+    channel: tier === 'warning' && policy.escalate && runState.wasIgnored ? 'user' : policy.channel,
     dropTools: dropsTools ? policy.dropTools : NO_TOOLS,
     announcement,
   }
 }
 
 /** Where the budget has nothing to say. `told`: about a loop. */
-function allowing(told: string | undefined, channel: Channel, announcement: string | undefined): Verdict {
+function allowing(told: string | undefined, channel: Channel, announcement: string | undefined): Decision {
   if (told !== undefined) return { kind: 'warn', notice: told, channel, dropTools: NO_TOOLS, announcement }
   return announcement === undefined ? ALLOWED : { kind: 'allow', announcement }
 }

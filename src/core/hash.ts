@@ -20,7 +20,7 @@ function xxh64(bytes: Uint8Array): bigint {
 }
 
 /** One text of a list, written so that no two different lists are the same text. */
-export function listed(part: string): string {
+export function lengthPrefixed(part: string): string {
   return `${part.length}:${part}`
 }
 
@@ -43,7 +43,7 @@ export function hashOfText(text: string): Hash {
 
 function listOf(parts: readonly string[]): string {
   let list = ''
-  for (const part of parts) list += listed(part)
+  for (const part of parts) list += lengthPrefixed(part)
   return list
 }
 

@@ -15,7 +15,7 @@ export type ToolBan = 'choice_none' | 'no_tools'
 export type IndexedList = ListIndex<Span>
 
 /** What one response calls, and the response itself as this dialect's input shows it: opaque to everybody else. */
-export interface HeldCalls {
+export interface BufferedCalls {
   /** In the order they were made. */
   readonly calls: readonly ToolCall[]
   readonly text: string
@@ -25,8 +25,8 @@ export interface HeldCalls {
 }
 
 /** A response that no client gets: each of its calls was answered by Governor itself. */
-export interface RefusedRound {
-  readonly held: HeldCalls
+export interface BlockedMessage {
+  readonly buffered: BufferedCalls
   /** One result for each call, in order. */
   readonly results: readonly string[]
 }
@@ -61,37 +61,39 @@ export interface DialectRequest {
    * notice there; `undefined` where it can't. `isBare`: for providers that do not take back all that they say in a
    * message, such as its reasoning; the same where all of it is the API's own.
    */
-  goOn(rounds: readonly RefusedRound[], isBare?: boolean): Edit[] | undefined
+  continueAfterBlock(rounds: readonly BlockedMessage[], isBare?: boolean): Edit[] | undefined
   /**
    * Results, as JSON, of the calls in `refused` where the provider keeps the response that made them: it asks for each,
    * and the client, who has not seen them, has none to send. Unset where no provider keeps anything.
    */
-  owed?(round: RefusedRound, refused: ReadonlySet<number>): readonly string[]
+  pendingResults?(round: BlockedMessage, refused: ReadonlySet<number>): readonly string[]
   /**
    * What the provider does not learn from this request where Governor answers it alone: the results in it, as JSON, and
    * the response it went on from, which the client will not name again; and an id for the answer, made of `unique`.
    * Unset where no provider keeps anything.
    */
-  unsent?(
+  skippedResults?(
     unique: string,
-  ): { readonly id: string; readonly owed: readonly string[]; readonly as?: string } | undefined
-  /** Edits that send such results along, and that go on from the response `as` where another is named. */
-  repay?(owed: readonly string[], as: string | undefined): Edit[]
+  ):
+    | { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string }
+    | undefined
+  /** Edits that send such results along, and that go on from the response `redirectTo` where another is named. */
+  injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 
 /** How a provider is told to leave out reasoning that was made for another prompt. */
-export interface Loosening {
+export interface ThinkingRemoval {
   readonly edits: readonly Edit[]
   /** A part of the API that the request asks for in addition. */
   readonly beta: string
 }
 
 /** Reasoning that models check when it is sent back: what stands before it must be what it was made for. */
-export interface BoundReasoning {
+export interface BoundThinking {
   /** Does an error of status 400 say that reasoning in the history was made for another prompt? */
-  isRefusal(error: Buffer): boolean
+  isBoundThinkingError(error: Buffer): boolean
   /** Edits to a request body; `undefined` where it says itself what becomes of such reasoning. */
-  loosen(body: Buffer): Loosening | undefined
+  dropBoundThinking(body: Buffer): ThinkingRemoval | undefined
 }
 
 /** How a response ended: `truncated`, as its provider cut it off; `failed`, as the provider says that something went wrong. */
@@ -106,7 +108,7 @@ export interface ReadAnswer {
   readonly calls: readonly ToolCall[]
   readonly end: AnswerEnd
   /** The response as its provider may keep it. */
-  readonly held?: HeldCalls | undefined
+  readonly buffered?: BufferedCalls | undefined
 }
 
 /** How the body of a response is changed on its way to the client. */
@@ -141,11 +143,11 @@ export interface AnswerStream {
   /** The provider said that it failed. */
   readonly hasFailed: boolean
   /** Something was returned that is more than the beginning of a response: another reply can't take its place. */
-  readonly hasSaid: boolean
+  readonly hasText: boolean
   /** All the text that went to the client. */
   readonly text: string
   /** The newest response as its provider may keep it, with the calls that were taken out. */
-  readonly held?: HeldCalls | undefined
+  readonly buffered?: BufferedCalls | undefined
 }
 
 /**
@@ -153,11 +155,11 @@ export interface AnswerStream {
  * response after the other; what it returns goes to the client at once: all that is neither a call nor the end. What a
  * response begins with before it says anything is held as well, as its headers are until then.
  */
-export interface CallGate {
+export interface ToolCallFilter {
   /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
   /** The current upstream response is over: what it calls, or `undefined` where that can't be told. */
-  endTry(): HeldCalls | undefined
+  endTry(): BufferedCalls | undefined
   /**
    * Lets go what is held of the response that ended last, without the calls in `refused` (by their place among those
    * of `endTry`), and ends the client's stream. With nothing refused in a first response these are its own bytes.
@@ -174,7 +176,7 @@ export interface OwnReply {
 }
 
 /** What is kept of a successful response that went by unread, without its content coding. */
-export interface Tapped {
+export interface ResponseTail {
   /** Its first 16 KB, or a little more. */
   readonly head: Buffer
   /** Its last 64 KB, or a little more; of a shorter one, all of it. */
@@ -188,7 +190,7 @@ export interface Tapped {
 }
 
 /** What a response says of itself. */
-export interface Facts {
+export interface ResponseMetadata {
   /** Unset where it does not say. */
   readonly usage?: TokenUsage | undefined
   /** The id by which a client may go on from this response without sending the history again. */
@@ -210,11 +212,11 @@ export interface Dialect {
   /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */
   responseId?(head: Buffer): string | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */
-  facts(tapped: Tapped): Facts
+  metadata(tapped: ResponseTail): ResponseMetadata
   /** Unset where reasoning is bound to nothing. */
-  readonly bound?: BoundReasoning
+  readonly bound?: BoundThinking
   /** Does a response surely ask the client to do nothing? Of what is not all there it need not be known. */
-  callsNothing(tapped: Tapped): boolean
+  callsNothing(tapped: ResponseTail): boolean
   /** Reads a whole response; `undefined` when it is none of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */
@@ -225,10 +227,10 @@ export interface Dialect {
    */
   openStream(dropCalls: boolean, isJson: boolean): AnswerStream
   /** Reads what a whole response calls; `undefined` when it is none of this dialect, or its calls can't be told apart. */
-  readCalls(body: Buffer): HeldCalls | undefined
+  readCalls(body: Buffer): BufferedCalls | undefined
   /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */
   withoutCalls(body: Buffer, refused: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
-  openGate(): CallGate
+  openFilter(): ToolCallFilter
   /** The error object by which the API's own clients know that their input is too large; numbers are tokens. */
   overflowError(limit: number | undefined, promptTokens: number | undefined): object
   /** A whole error reply with a given error object. */

@@ -61,7 +61,7 @@ export function withoutFields(headers: RawHeaders, drop: (lower: string) => bool
 }
 
 /** Returns the headers or trailers of an upstream without fields that are Governor's own to send. */
-export function withoutOwn(headers: RawHeaders): RawHeaders {
+export function withoutGovernorHeaders(headers: RawHeaders): RawHeaders {
   return withoutFields(headers, (lower) => lower.startsWith(OWN_PREFIX))
 }
 
@@ -122,7 +122,7 @@ export function clientKeysOf(headers: RawHeaders): string[] {
 }
 
 /** Returns the list without the credential fields whose key `drop` says yes to. */
-export function withoutKeys(headers: RawHeaders, drop: (key: string) => boolean): RawHeaders {
+export function withoutCredentials(headers: RawHeaders, drop: (key: string) => boolean): RawHeaders {
   const dropped = CREDENTIALS.filter((name) => {
     const key = clientKeyIn(headers, name)
     return key !== undefined && drop(key)
@@ -180,7 +180,7 @@ export function replyHeaders(
 }
 
 /** The content coding of a body, in lower case; `identity` where it has none. */
-export function codingOf(headers: RawHeaders): string {
+export function contentEncoding(headers: RawHeaders): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
 }
 

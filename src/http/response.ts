@@ -4,7 +4,7 @@ import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } fr
 import type { Failure, Flow, Head } from './upstream.ts'
 
 /** Headers that Governor adds, by lower-case name, all `x-governor-…`; those without a value are left out. */
-export type OwnHeaders = Readonly<Record<string, string | undefined>>
+export type GovernorHeaders = Readonly<Record<string, string | undefined>>
 
 /**
  * Has the client left before its response was complete? To be asked on the response's `close`: the request's own fires
@@ -25,10 +25,15 @@ function isChunked({ req }: ServerResponse, status: number, headers: RawHeaders)
 }
 
 /** Writes a status line and headers as given, without anything Node would add. */
-export function writeHead(response: ServerResponse, head: Head, headers: RawHeaders, own: OwnHeaders): void {
+export function writeHead(
+  response: ServerResponse,
+  head: Head,
+  headers: RawHeaders,
+  governorHeaders: GovernorHeaders,
+): void {
   response.sendDate = false
   // Node throws on a Trailer field that announces what can't come.
-  const all = replyHeaders(headers, own, isChunked(response, head.status, headers))
+  const all = replyHeaders(headers, governorHeaders, isChunked(response, head.status, headers))
   response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
 }
 
@@ -42,7 +47,7 @@ export function writeWithPressure(response: ServerResponse, flow: Flow, chunk: B
 }
 
 /** An upstream's response, byte for byte, to a client. */
-export function relayTo(response: ServerResponse, own: OwnHeaders) {
+export function relayTo(response: ServerResponse, governorHeaders: GovernorHeaders) {
   let flow: Flow | undefined
   let hasBody = false
   return {
@@ -56,7 +61,7 @@ export function relayTo(response: ServerResponse, own: OwnHeaders) {
     },
     start(head: Head, started: Flow): void {
       flow = started
-      writeHead(response, head, responseHeaders(head.headers), own)
+      writeHead(response, head, responseHeaders(head.headers), governorHeaders)
       // Node keeps the head back until the first byte of the body; a client of an event stream would wait for nothing.
       // Once that has gone, flushing would be a write of nothing.
       queueMicrotask(() => {
@@ -98,11 +103,11 @@ export function reply(
   status: number,
   contentType: string,
   body: string | Buffer,
-  own: OwnHeaders = {},
+  governorHeaders: GovernorHeaders = {},
   more: RawHeaders = [],
 ): void {
   const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body)), ...more]
-  response.writeHead(status, replyHeaders(fields, own, false))
+  response.writeHead(status, replyHeaders(fields, governorHeaders, false))
   response.end(body)
 }
 
@@ -112,7 +117,7 @@ export function replyFailure(
   response: ServerResponse,
   failure: Failure,
   speaksAnthropic: boolean,
-  own: OwnHeaders = {},
+  governorHeaders: GovernorHeaders = {},
 ): void {
   if (response.headersSent) {
     // A clean end would pass for a complete answer. What was written in this turn Node sends at its end only.
@@ -123,5 +128,5 @@ export function replyFailure(
   // down under it, and the error with it (RFC 9112, section 9.6).
   request.resume()
   const body = errorBody(failure.message, failure.code, 'api_error', speaksAnthropic)
-  reply(response, failure.status, 'application/json', body, own)
+  reply(response, failure.status, 'application/json', body, governorHeaders)
 }

@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream'
 import { type Dispatcher, errors } from 'undici'
 import type { Recovery } from '../core/overflow.ts'
-import { type RawHeaders, withoutOwn } from './headers.ts'
+import { type RawHeaders, withoutGovernorHeaders } from './headers.ts'
 import type { Transport } from './transport.ts'
 
 /** A place requests go to. */
@@ -63,9 +63,9 @@ export interface Receiver {
 }
 
 /** A call that was sent. */
-export interface UnderWay {
+export interface InFlight {
   /** Closes the upstream connection, also before the first byte; nothing happens where the call is over. */
-  callOff(): void
+  abort(): void
 }
 
 /** Is told when a response begins. */
@@ -232,7 +232,7 @@ function isWholeAnyway(status: number, error: Error): boolean {
  * One call under way, as undici's dispatcher sees it. This is the kind of handler that undici's own clients use inside:
  * of the newer one it makes this, and an object of all headers besides, which nobody here reads.
  */
-class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
+class CallUnderWay implements InFlight, Dispatcher.DispatchHandler, Flow {
   readonly #call: UpstreamCall
   readonly #receiver: Receiver
   readonly #clock: AnswerClock
@@ -255,7 +255,7 @@ class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
   }
 
   onHeaders(status: number, rawHeaders: Buffer[], resume: () => void, reason: string): boolean {
-    const head = { status, reason: reasonOf(reason), headers: withoutOwn(rawList(rawHeaders)) }
+    const head = { status, reason: reasonOf(reason), headers: withoutGovernorHeaders(rawList(rawHeaders)) }
     this.#status = status
     this.#resume = resume
     if (status < 200) {
@@ -274,7 +274,7 @@ class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
 
   onComplete(rawTrailers: string[] | null): void {
     this.#isOver = true
-    this.#receiver.end(withoutOwn(rawList(rawTrailers)))
+    this.#receiver.end(withoutGovernorHeaders(rawList(rawTrailers)))
   }
 
   onError(error: Error): void {
@@ -306,7 +306,7 @@ class CallUnderWay implements UnderWay, Dispatcher.DispatchHandler, Flow {
     this.#receiver.fail(this.#isCalledOff ? { ...failure, code: 'aborted' } : failure)
   }
 
-  callOff(): void {
+  abort(): void {
     if (this.#isOver || this.#isCalledOff) return
     this.#isCalledOff = true
     this.#abort?.(new errors.RequestAbortedError())
@@ -323,7 +323,7 @@ export function send(
   call: UpstreamCall,
   receiver: Receiver,
   clock: AnswerClock,
-): UnderWay {
+): InFlight {
   const underWay = new CallUnderWay(call, receiver, clock)
   try {
     const { upstream, method, path, headers, body } = call

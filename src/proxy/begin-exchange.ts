@@ -2,42 +2,42 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Tier } from '../core/budget/tiers.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
-import { isGone, type OwnHeaders, replyFailure } from '../http/response.ts'
+import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
 import {
   type AnswerClock,
   type Failure,
+  type InFlight,
   type Receiver,
   send,
-  type UnderWay,
   type UpstreamCall,
 } from '../http/upstream.ts'
 import type { Outcome, VerdictName } from '../telemetry/event.ts'
-import type { Judgement } from './evaluate.ts'
+import type { Evaluation } from './evaluate.ts'
 import type { Route } from './route.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 
 /** What a request was judged to be, as it is told when it is over. */
-export interface JudgedFacts {
+export interface DecisionFacts {
   readonly session: string | undefined
   readonly iteration: number | undefined
   readonly maxIterations: number | undefined
-  readonly verdict: VerdictName | undefined
+  readonly decision: VerdictName | undefined
   readonly tier: Tier | undefined
   readonly loop: Pattern | undefined
   readonly isRetry: boolean | undefined
 }
 
-const UNJUDGED: JudgedFacts = {
+const NOT_DECIDED: DecisionFacts = {
   session: undefined,
   iteration: undefined,
   maxIterations: undefined,
-  verdict: undefined,
+  decision: undefined,
   tier: undefined,
   loop: undefined,
   isRetry: undefined,
 }
 
-export interface Trip {
+export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
@@ -46,16 +46,16 @@ export interface Trip {
   /** Calls the upstream; returns the way to call it off, which the client's leaving does as well. */
   call(call: UpstreamCall, receiver: Receiver): () => void
   /** The last byte of the request was read: from here on time is Governor's own. */
-  bodyRead(): void
-  judged(facts: JudgedFacts): void
+  noteBodyRead(): void
+  decided(facts: DecisionFacts): void
   /** What became of the request in the end is another verdict than it was judged to. */
-  ended(verdict: VerdictName, loop?: Pattern): void
+  noteOutcome(decision: VerdictName, loop?: Pattern): void
   /** The client may not use the upstream. */
-  refused(): void
+  noteRefused(): void
   /** Tells the client that there is no answer, and why. */
-  fail(failure: Failure, own?: OwnHeaders): void
+  fail(failure: Failure, governorHeaders?: GovernorHeaders): void
   /** The same trip whose calls go another way. */
-  sendingBy(call: Trip['call']): Trip
+  sendingBy(call: Exchange['call']): Exchange
 }
 
 /** Stands before whatever takes the responses of the upstream. */
@@ -76,28 +76,28 @@ function closeWithConnection({ socket }: IncomingMessage, response: ServerRespon
   response.once('close', () => socket.off('close', close))
 }
 
-type TripContext = Pick<ProxyContext, 'transport' | 'emit' | 'isCut'>
+type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut'>
 
-class RequestTrip implements Trip, AnswerClock {
+class RequestExchange implements Exchange, AnswerClock {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  readonly #context: TripContext
+  readonly #services: ExchangeServices
   readonly #watch: Watch | undefined
   readonly #began = performance.now()
   #bodyReadAt = 0
   #calledAt = 0
   #upstreamMs: number | undefined
   #overheadMs: number | undefined
-  #underWay: UnderWay | undefined
+  #underWay: InFlight | undefined
   #isClientGone = false
   #isOver = false
   #outcome: Outcome = 'completed'
   #failure: Failure | undefined
-  #judged: JudgedFacts = UNJUDGED
+  #decided: DecisionFacts = NOT_DECIDED
 
   constructor(
-    context: TripContext,
+    services: ExchangeServices,
     request: IncomingMessage,
     response: ServerResponse,
     route: Route,
@@ -106,9 +106,9 @@ class RequestTrip implements Trip, AnswerClock {
     this.request = request
     this.response = response
     this.route = route
-    this.#context = context
+    this.#services = services
     this.#watch = watch
-    context.emit({ kind: 'request_began' })
+    services.emit({ kind: 'request_began' })
     const close = () => this.#close()
     response.on('close', close)
     if (!response.socket) closeWithConnection(request, response, close)
@@ -120,12 +120,12 @@ class RequestTrip implements Trip, AnswerClock {
     const { request, response, route } = this
     if (isGone(response)) {
       this.#isClientGone = true
-      if (this.#outcome === 'completed') this.#outcome = this.#context.isCut() ? 'drained' : 'client_gone'
-      this.#underWay?.callOff()
+      if (this.#outcome === 'completed') this.#outcome = this.#services.isCut() ? 'drained' : 'client_gone'
+      this.#underWay?.abort()
     }
     this.#underWay = undefined
-    const judged = this.#judged
-    this.#context.emit({
+    const judged = this.#decided
+    this.#services.emit({
       kind: 'request_ended',
       upstream: route.upstream.name,
       dialect: route.dialect?.name ?? 'none',
@@ -139,7 +139,7 @@ class RequestTrip implements Trip, AnswerClock {
       session: judged.session,
       iteration: judged.iteration,
       maxIterations: judged.maxIterations,
-      verdict: judged.verdict,
+      verdict: judged.decision,
       tier: judged.tier,
       loop: judged.loop,
       isRetry: judged.isRetry,
@@ -152,16 +152,16 @@ class RequestTrip implements Trip, AnswerClock {
     return this.#isClientGone
   }
 
-  bodyRead(): void {
+  noteBodyRead(): void {
     this.#bodyReadAt = performance.now()
   }
 
-  judged(facts: JudgedFacts): void {
-    this.#judged = facts
+  decided(facts: DecisionFacts): void {
+    this.#decided = facts
   }
 
-  ended(verdict: VerdictName, loop = this.#judged.loop): void {
-    this.#judged = { ...this.#judged, verdict, loop }
+  noteOutcome(decision: VerdictName, loop = this.#decided.loop): void {
+    this.#decided = { ...this.#decided, decision, loop }
   }
 
   call(call: UpstreamCall, receiver: Receiver): () => void {
@@ -169,89 +169,89 @@ class RequestTrip implements Trip, AnswerClock {
       this.#calledAt = performance.now()
       if (this.#bodyReadAt > 0) this.#overheadMs = this.#calledAt - this.#bodyReadAt
     }
-    let underWay: UnderWay | undefined
+    let underWay: InFlight | undefined
     const sendTo = (one: UpstreamCall, to: Receiver): void => {
-      underWay = send(this.#context.transport, one, to, this)
+      underWay = send(this.#services.transport, one, to, this)
       this.#underWay = underWay
-      if (this.#isClientGone) underWay.callOff()
+      if (this.#isClientGone) underWay.abort()
     }
     sendTo(call, this.#watch ? this.#watch.watch(call, receiver, sendTo) : receiver)
-    return () => underWay?.callOff()
+    return () => underWay?.abort()
   }
 
   answerBegins(): void {
     this.#upstreamMs = performance.now() - this.#calledAt
   }
 
-  refused(): void {
+  noteRefused(): void {
     this.#outcome = 'refused'
   }
 
-  fail(failure: Failure, own?: OwnHeaders): void {
+  fail(failure: Failure, governorHeaders?: GovernorHeaders): void {
     if (this.#isClientGone) return
     this.#outcome = 'upstream_failed'
     this.#failure = failure
-    replyFailure(this.request, this.response, failure, this.route.speaksAnthropic, own)
+    replyFailure(this.request, this.response, failure, this.route.speaksAnthropic, governorHeaders)
   }
 
-  sendingBy(call: Trip['call']): Trip {
+  sendingBy(call: Exchange['call']): Exchange {
     return {
       request: this.request,
       response: this.response,
       route: this.route,
       isClientGone: () => this.isClientGone(),
-      bodyRead: () => this.bodyRead(),
-      judged: (facts) => this.judged(facts),
-      ended: (verdict, loop) => this.ended(verdict, loop),
-      refused: () => this.refused(),
-      fail: (failure, own) => this.fail(failure, own),
+      noteBodyRead: () => this.noteBodyRead(),
+      decided: (facts) => this.decided(facts),
+      noteOutcome: (decision, loop) => this.noteOutcome(decision, loop),
+      noteRefused: () => this.noteRefused(),
+      fail: (failure, governorHeaders) => this.fail(failure, governorHeaders),
       sendingBy: (by) => this.sendingBy(by),
       call,
     }
   }
 }
 
-export function beginTrip(
-  context: TripContext,
+export function beginExchange(
+  services: ExchangeServices,
   request: IncomingMessage,
   response: ServerResponse,
   route: Route,
   watch?: Watch,
-): Trip {
-  return new RequestTrip(context, request, response, route, watch)
+): Exchange {
+  return new RequestExchange(services, request, response, route, watch)
 }
 
 /** The verdict as clients are told it. */
-function verdictName(judgement: Judgement): VerdictName {
-  const { kind } = judgement.verdict
+function verdictName(evaluation: Evaluation): VerdictName {
+  const { kind } = evaluation.decision
   // An agent that asks for its last answer itself is told nothing.
-  if (kind === 'warn' && judgement.endsItself) return 'allow'
+  if (kind === 'warn' && evaluation.isSelfStop) return 'allow'
   return kind === 'repeat' ? 'stop' : kind
 }
 
 /** What a judgement adds to the response headers and to the log. */
-export function noteJudgement(trip: Trip, judgement: Judgement): OwnHeaders {
-  const { position, policy, verdict, sessionId } = judgement
-  const { loop } = position
+export function noteEvaluation(exchange: Exchange, evaluation: Evaluation): GovernorHeaders {
+  const { runState, policy, decision, sessionId } = evaluation
+  const { loop } = runState
   const max = policy.enabled ? policy.run.iterations : 0
-  const iteration = max > 0 ? Math.min(position.iteration, max) : position.iteration
-  const tier = verdict.kind === 'warn' && !judgement.endsItself ? verdict.tier : undefined
-  const name = verdictName(judgement)
-  trip.judged({
+  const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
+  const tier = decision.kind === 'warn' && !evaluation.isSelfStop ? decision.tier : undefined
+  const name = verdictName(evaluation)
+  exchange.decided({
     session: sessionId,
     iteration,
     maxIterations: max > 0 ? max : undefined,
-    verdict: name,
+    decision: name,
     tier,
     loop: loop?.pattern,
-    isRetry: position.isRetry,
+    isRetry: runState.isRetry,
   })
   return {
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
     'x-governor-verdict': name,
     'x-governor-session': sessionId,
     'x-governor-tier': tier,
-    'x-governor-repeat': position.repeat === undefined ? undefined : String(position.repeat),
+    'x-governor-repeat': runState.resendCount === undefined ? undefined : String(runState.resendCount),
     'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
   }
 }

@@ -2,15 +2,15 @@
  * Mends conversations whose reasoning was made for Governor's words, which their history does not show. Where the provider
  * refuses the history for that, it is asked once more to leave out such reasoning, and so it is from then on.
  */
-import type { BoundReasoning } from '../dialect/dialect.ts'
+import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
-import { codingOf, headerOf, withHeaders } from '../http/headers.ts'
+import { contentEncoding, headerOf, withHeaders } from '../http/headers.ts'
 import type { Flow, Head, Receiver, UpstreamCall } from '../http/upstream.ts'
-import type { Trip } from './begin-exchange.ts'
-import type { Judgement } from './evaluate.ts'
+import type { Exchange } from './begin-exchange.ts'
+import type { Evaluation } from './evaluate.ts'
 import { faultOf } from './fault.ts'
 import { withEdits } from './forward.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 
 /** Longer errors are passed on unread. */
 const MAX_ERROR = 65_536
@@ -20,7 +20,7 @@ const BETA = 'anthropic-beta'
 
 /** A request as it is judged and sent. */
 export interface Sent {
-  readonly judgement: Judgement
+  readonly evaluation: Evaluation
   readonly call: UpstreamCall
   /** The body as JSON text: the client's bytes, but for a content coding. */
   readonly bytes: Buffer
@@ -32,8 +32,8 @@ function bytesOf({ body }: UpstreamCall): Buffer | undefined {
 }
 
 /** The same call with its provider told to leave out what is bound; `undefined` where that can't be said. */
-function loosened(bound: BoundReasoning, call: UpstreamCall, bytes: Buffer): UpstreamCall | undefined {
-  const loosening = bound.loosen(bytes)
+function loosened(bound: BoundThinking, call: UpstreamCall, bytes: Buffer): UpstreamCall | undefined {
+  const loosening = bound.dropBoundThinking(bytes)
   if (!loosening) return undefined
   const changed = withEdits(call, bytes, loosening.edits)
   const asked = headerOf(call.headers, BETA)
@@ -42,7 +42,7 @@ function loosened(bound: BoundReasoning, call: UpstreamCall, bytes: Buffer): Ups
 }
 
 /** Reads an error of 400 before anybody else does, and has `mend` answer in its place where it is about bound reasoning. */
-function reading(receiver: Receiver, bound: BoundReasoning, mend: () => boolean): Receiver {
+function state(receiver: Receiver, bound: BoundThinking, mend: () => boolean): Receiver {
   let held: { readonly head: Head; readonly flow: Flow; chunks: Buffer[]; length: number } | undefined
   const release = () => {
     if (!held) return
@@ -65,10 +65,10 @@ function reading(receiver: Receiver, bound: BoundReasoning, mend: () => boolean)
     },
     end(trailers) {
       if (held) {
-        const coding = codingOf(held.head.headers)
+        const coding = contentEncoding(held.head.headers)
         const body = Buffer.concat(held.chunks)
         const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, 16 * MAX_ERROR)
-        if (plain && bound.isRefusal(plain) && mend()) return
+        if (plain && bound.isBoundThinkingError(plain) && mend()) return
         release()
       }
       receiver.end(trailers)
@@ -103,38 +103,43 @@ function noting(receiver: Receiver, note: () => void): Receiver {
 }
 
 /** The way of a request of a dialect whose models bind their reasoning to the prompt it was made for. */
-export function watchBound(context: ProxyContext, trip: Trip, bound: BoundReasoning, sent: Sent): Trip {
-  const { judgement, call, bytes } = sent
-  const { hasSaid } = judgement.position
-  let { isLoose } = judgement.position
-  const forget = () => context.emit({ kind: 'failed_open', reason: 'store' })
+export function watchBound(
+  services: Services,
+  exchange: Exchange,
+  bound: BoundThinking,
+  sent: Sent,
+): Exchange {
+  const { evaluation, call, bytes } = sent
+  const { noticeSent } = evaluation.runState
+  let { dropsThinking } = evaluation.runState
+  const forget = () => services.emit({ kind: 'failed_open', reason: 'store' })
   const looseOf = (made: UpstreamCall): UpstreamCall | undefined => {
     try {
       const body = made.body === call.body ? bytes : bytesOf(made)
       return body && loosened(bound, made, body)
     } catch (error) {
       // Law 2: what goes wrong in mending a request leaves it as it was.
-      context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
+      services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
       return undefined
     }
   }
-  return trip.sendingBy((made, receiver) => {
+  return exchange.sendingBy((made, receiver) => {
     const noted =
       made.body === call.body
         ? receiver
-        : noting(receiver, () => void judgement.remembered.said().catch(forget))
-    if (isLoose) return trip.call(looseOf(made) ?? made, noted)
-    if (!hasSaid) return trip.call(made, noted)
+        : noting(receiver, () => void evaluation.handle.noteInjected().catch(forget))
+    if (dropsThinking) return exchange.call(looseOf(made) ?? made, noted)
+    if (!noticeSent) return exchange.call(made, noted)
     let off = () => {}
     const mend = (): boolean => {
       const loose = looseOf(made)
       if (!loose) return false
-      isLoose = true
-      judgement.remembered.loosen().catch(forget)
-      off = trip.call(loose, recovered(noted))
+      dropsThinking = true
+      evaluation.handle.dropBoundThinking().catch(forget)
+      off = exchange.call(loose, recovered(noted))
       return true
     }
-    off = trip.call(made, reading(noted, bound, mend))
+    off = exchange.call(made, state(noted, bound, mend))
     return () => off()
   })
 }

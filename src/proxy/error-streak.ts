@@ -1,13 +1,13 @@
 /** Errors that say that a provider is overloaded or gone: kept with their thread, and given again in a storm of them. */
 import { type ErrorReply, isStormError, type StormReply } from '../core/session/error-streak.ts'
 import { decodedAtOnce } from '../http/body.ts'
-import { codingOf, headerOf, type RawHeaders } from '../http/headers.ts'
-import { errorBody, type OwnHeaders, reply } from '../http/response.ts'
+import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
+import { errorBody, type GovernorHeaders, reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
-import type { Trip } from './begin-exchange.ts'
-import type { Judgement } from './evaluate.ts'
-import { returnIteration } from './forward.ts'
-import type { ProxyContext } from './services.ts'
+import type { Exchange } from './begin-exchange.ts'
+import type { Evaluation } from './evaluate.ts'
+import { releaseIteration } from './forward.ts'
+import type { Services } from './services.ts'
 
 /** Longer error bodies are not kept, in characters. */
 const MAX_BODY = 8_192
@@ -32,7 +32,7 @@ export function errorReplyOf(
 ): ErrorReply {
   const { status, headers } = head
   const whole = Buffer.concat(chunks)
-  const coding = codingOf(headers)
+  const coding = contentEncoding(headers)
   const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_BODY)
   const waitMs = waitIn(headers, now)
   const kept = { status, ...(waitMs === undefined ? {} : { waitMs }) }
@@ -47,27 +47,27 @@ export function errorReplyOf(
 
 /** Takes the outcome of one call of the provider into account. `error` is unset where the provider is there. */
 export function noteOutcome(
-  context: ProxyContext,
-  { remembered }: Judgement,
+  services: Services,
+  { handle }: Evaluation,
   status: number,
   error: () => ErrorReply,
 ): void {
-  const lost = () => context.emit({ kind: 'failed_open', reason: 'store' })
-  if (isStormError(status)) remembered.failed(error()).catch(lost)
-  else if (remembered.position.hasErrors) remembered.reached(status < 400).catch(lost)
+  const lost = () => services.emit({ kind: 'failed_open', reason: 'store' })
+  if (isStormError(status)) handle.noteError(error()).catch(lost)
+  else if (handle.runState.hasErrors) handle.noteReached(status < 400).catch(lost)
 }
 
 /** Gives a request the newest of many errors in a row, without asking the provider. */
 export function replyInStorm(
-  context: ProxyContext,
-  trip: Trip,
-  judgement: Judgement,
+  services: Services,
+  exchange: Exchange,
+  evaluation: Evaluation,
   { error, retryAfter, errors }: StormReply,
-  own: OwnHeaders,
+  governorHeaders: GovernorHeaders,
 ): void {
-  returnIteration(judgement)
+  releaseIteration(evaluation)
   const { status, contentType, body } = error
-  context.emit({ kind: 'storm_answered', upstream: trip.route.upstream.name, status })
-  const headers = { ...own, 'x-governor-storm': `errors=${errors}` }
-  reply(trip.response, status, contentType, body, headers, ['retry-after', String(retryAfter)])
+  services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
+  const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }
+  reply(exchange.response, status, contentType, body, headers, ['retry-after', String(retryAfter)])
 }

@@ -2,13 +2,19 @@
 
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { boundary, lastMessage } from '../core/conversation.ts'
-import { type BudgetPolicy, decide, type Verdict } from '../core/decide.ts'
+import { type BudgetPolicy, type Decision, decide } from '../core/decide.ts'
 import { hashOf, hashOfBytes } from '../core/hash.ts'
-import { type LoopFinding, type LoopPolicy, mayRefuse } from '../core/loop/escalation.ts'
-import { type Guarded, guard, made, skip } from '../core/loop/observe.ts'
-import { derivedSessionId, goingOn, isAgentic, type Sighting, sight } from '../core/session/request-facts.ts'
-import type { Position } from '../core/session/session.ts'
-import { nothingRead, type Reading, readOn } from '../core/session/transcript.ts'
+import { type LoopFinding, type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
+import { type LoopState, observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
+import {
+  derivedSessionId,
+  factsOf,
+  isAgentic,
+  type RequestFacts,
+  withPrevious,
+} from '../core/session/request-facts.ts'
+import type { RunState } from '../core/session/session.ts'
+import { advance, emptyTranscript, type TranscriptState } from '../core/session/transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { demandsIn } from '../dialect/shared/output-demands.ts'
 import { headerOf, type RawHeaders } from '../http/headers.ts'
@@ -19,23 +25,23 @@ import type { Link } from '../store/store.ts'
 import { isolated } from './fault.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
 import { readInTurns } from './read-transcript.ts'
-import type { ProxyContext } from './services.ts'
-import { type Remembered, remember } from './session-handle.ts'
+import type { Services } from './services.ts'
+import { openSession, type SessionHandle } from './session-handle.ts'
 
-export interface Judgement {
-  readonly remembered: Remembered
-  readonly position: Position
+export interface Evaluation {
+  readonly handle: SessionHandle
+  readonly runState: RunState
   readonly request: DialectRequest
   /** The body to be sent in the place of the client's own. */
   readonly bytes?: Buffer | undefined
   /** The session's id as the client knows it; `undefined` for the first request of one that has none yet. */
   readonly sessionId: string | undefined
   readonly policy: BudgetPolicy
-  readonly verdict: Verdict
+  readonly decision: Decision
   /** The agent reached a limit of its own and asks for its last answer. */
-  readonly endsItself: boolean
+  readonly isSelfStop: boolean
   /** There are calls that the model must not make again: its response has to be read. */
-  readonly mayRefuse: boolean
+  readonly mayBlock: boolean
 }
 
 function wholeNumber(text: string | undefined): number | undefined {
@@ -56,8 +62,8 @@ function declaredIn(headers: RawHeaders): Declared {
 }
 
 /** Calls that are followed for the budget alone are no business of the loop guard's. */
-function withoutLoop(position: Position): Position {
-  return position.loop === undefined ? position : { ...position, loop: undefined }
+function withoutLoop(runState: RunState): RunState {
+  return runState.loop === undefined ? runState : { ...runState, loop: undefined }
 }
 
 /** How calls are followed: for the loop guard, or only to see whether the run gets anywhere. */
@@ -67,24 +73,24 @@ function followed(loop: LoopPolicy, { cautionWhen, enabled }: BudgetPolicy): Loo
 }
 
 /** The session that a response belongs to; a store that fails knows none. */
-async function linkOf(context: ProxyContext, tenant: string, response: string): Promise<Link | undefined> {
+async function linkOf(services: Services, tenant: string, response: string): Promise<Link | undefined> {
   try {
-    return await context.store.linked(tenant, response)
+    return await services.store.linked(tenant, response)
   } catch {
-    context.emit({ kind: 'failed_open', reason: 'store' })
+    services.emit({ kind: 'failed_open', reason: 'store' })
     return undefined
   }
 }
 
 /** The request, together with what the provider waits for and the client does not know of. */
-function repaid(
+function withPendingResults(
   dialect: Dialect,
   request: DialectRequest,
   body: Buffer,
   link: Link | undefined,
-): Pick<Judgement, 'request' | 'bytes'> {
-  if (!link?.owed && link?.as === undefined) return { request, bytes: undefined }
-  const edits = request.repay?.(link.owed ?? [], link.as) ?? []
+): Pick<Evaluation, 'request' | 'bytes'> {
+  if (!link?.pendingResults && link?.redirectTo === undefined) return { request, bytes: undefined }
+  const edits = request.injectPendingResults?.(link.pendingResults ?? [], link.redirectTo) ?? []
   if (edits.length === 0) return { request, bytes: undefined }
   const bytes = applyEdits(body, edits)
   const read = dialect.read(bytes)
@@ -102,10 +108,10 @@ interface Received {
 }
 
 /** What is to be judged, as far as the request itself tells. */
-interface Asked extends Received {
+interface ReadRequest extends Received {
   /** Of what is settled: all messages but the last at most. */
-  readonly reading: Reading
-  readonly sighting: Sighting
+  readonly state: TranscriptState
+  readonly facts: RequestFacts
   /** What it goes on from. */
   readonly previous: string | undefined
 }
@@ -114,35 +120,39 @@ interface Asked extends Received {
  * Judges a request body. `'unreadable'`: not a conversation; `'uncounted'`: one without tools (a title, a summary), which
  * is relayed and not counted.
  */
-export async function judge(
-  context: ProxyContext,
+export async function evaluate(
+  services: Services,
   upstream: Upstream,
   dialect: Dialect,
   headers: RawHeaders,
   body: Buffer,
-): Promise<Judgement | 'unreadable' | 'uncounted'> {
+): Promise<Evaluation | 'unreadable' | 'uncounted'> {
   const tenant = tenantOf(headers)
   const request = dialect.read(body)
   if (!request) return 'unreadable'
   const { conversation } = request
   if (!isAgentic(conversation)) return 'uncounted'
   const end = boundary(conversation, conversation.length - 1)
-  const reading = await readInTurns(nothingRead(conversation), conversation, end, context.registry)
-  return judgeRead(context, { upstream, dialect, headers, body, tenant, request }, reading)
+  const state = await readInTurns(emptyTranscript(conversation), conversation, end, services.harnessRegistry)
+  return evaluateRead(services, { upstream, dialect, headers, body, tenant, request }, state)
 }
 
 /** Judges a request whose conversation was read. */
-async function judgeRead(context: ProxyContext, received: Received, reading: Reading): Promise<Judgement> {
+async function evaluateRead(
+  services: Services,
+  received: Received,
+  state: TranscriptState,
+): Promise<Evaluation> {
   const { body, tenant, request } = received
   const { conversation, firstItem } = request
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
-  const shown = sight(reading, conversation, hashOfBytes(body), context.registry, body.length)
-  const sighting =
-    previous === undefined ? shown : goingOn(shown, conversation, previous, !request.isConversation)
-  const asked: Asked = { ...received, reading, sighting, previous }
+  const shown = factsOf(state, conversation, hashOfBytes(body), services.harnessRegistry, body.length)
+  const facts =
+    previous === undefined ? shown : withPrevious(shown, conversation, previous, !request.isConversation)
+  const asked: ReadRequest = { ...received, state, facts, previous }
   const linked = previous ?? (firstItem === undefined ? undefined : presentable(firstItem))
-  const found = linked === undefined ? undefined : await linkOf(context, tenant, linked)
-  return count(context, asked, found)
+  const found = linked === undefined ? undefined : await linkOf(services, tenant, linked)
+  return count(services, asked, found)
 }
 
 /** Does a statement that no later request shows leave the provider's prompt cache and the model's reasoning as they are? */
@@ -153,56 +163,61 @@ function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolea
 }
 
 /** Decides on a request. A fault in the budget leaves what is to be said about loops, and a run that is over stays so. */
-function verdictOn(
-  { emit, windows }: ProxyContext,
+function decideOn(
+  { emit, windows }: Services,
   of: ModelAt,
-  position: Position,
+  runState: RunState,
   policy: BudgetPolicy,
   told: LoopFinding | undefined,
   request: DialectRequest,
-): Verdict {
-  const { contextTokens, reductions = [], ended } = position
-  const verdict = isolated(emit, 'budget', () => {
+): Decision {
+  const { contextTokens, reductions = [], finalAnswer: ended } = runState
+  const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled
     const contextWindow = isWindowAsked ? windows.effective(of, reductions).tokens : undefined
-    return decide(position, policy, told, contextWindow, mayState(policy, request))
+    return decide(runState, policy, told, contextWindow, mayState(policy, request))
   })
-  if (verdict) return verdict
-  return ended ? { kind: 'repeat', answer: ended } : decide(position, { ...policy, enabled: false }, told)
+  if (decision) return decision
+  return ended ? { kind: 'repeat', answer: ended } : decide(runState, { ...policy, enabled: false }, told)
 }
 
 /** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
-async function count(context: ProxyContext, asked: Asked, found: Link | undefined): Promise<Judgement> {
-  const { registry, identity, emit, windows, refusals } = context
-  const { upstream, headers, tenant, request, reading, sighting } = asked
+async function count(services: Services, asked: ReadRequest, found: Link | undefined): Promise<Evaluation> {
+  const { harnessRegistry, identity, emit, windows, unsupportedEdits } = services
+  const { upstream, headers, tenant, request, state, facts } = asked
   const { conversation } = request
   const explicit = explicitSessionId(headers, request, identity)
   const link = explicit === undefined ? found : undefined
-  const sent = repaid(asked.dialect, request, asked.body, found)
-  const derived = explicit === undefined && !link ? derivedSessionId(tenant, sighting) : undefined
+  const sent = withPendingResults(asked.dialect, request, asked.body, found)
+  const derived = explicit === undefined && !link ? derivedSessionId(tenant, facts) : undefined
   const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
   const id = explicit === undefined ? (link?.id ?? derived) : hashOf(explicit)
-  const policies = context.policies()
+  const policies = services.policies()
   const { model } = conversation
   const header = (name: string) => headerOf(headers, name)
   const asks = { model, upstream: upstream.name, header }
   const loop = settingsFor(policies.loop, asks)
   const policy = policyFor(settingsFor(policies.budget, asks), declaredIn(headers))
   const following = followed(loop, policy)
-  const settled = readOn(reading, conversation, lastMessage(conversation), registry)
-  const now = context.now()
-  const transcript = { conversation, reading: settled, registry, goesOnFrom: sighting.step }
+  const settled = advance(state, conversation, lastMessage(conversation), harnessRegistry)
+  const now = services.now()
+  const transcript = {
+    conversation,
+    state: settled,
+    registry: harnessRegistry,
+    previousStep: facts.previousStep,
+  }
   await windows.refresh({ upstream, model })
-  await refusals.refresh(upstream.name, model)
-  const remembered = await remember(context, {
+  await unsupportedEdits.refresh(upstream.name, model)
+  const handle = await openSession(services, {
     tenant,
     id,
     sessionId,
     isDerived: derived !== undefined,
     begun: link?.begun,
     thread: threadNameOf(headers, identity),
-    sighting,
+    facts,
     within: request.isConversation ? asked.previous : undefined,
     loop,
     demands: demandsIn(request.list),
@@ -210,30 +225,30 @@ async function count(context: ProxyContext, asked: Asked, found: Link | undefine
     target: { upstream: upstream.name, model },
     follow:
       following &&
-      ((guarded: Guarded, tell) =>
-        isolated(tell, 'loop_guard', () => guard(guarded, transcript, following, now)) ??
-        skip(guarded, transcript)),
+      ((loopState: LoopState, tell) =>
+        isolated(tell, 'loop_guard', () => observeTranscript(loopState, transcript, following, now)) ??
+        skipTranscript(loopState, transcript)),
     note:
       following &&
-      ((guarded, calls, tell) =>
-        isolated(tell, 'loop_guard', () => made(guarded, calls, following)) ?? guarded),
+      ((loopState, calls, tell) =>
+        isolated(tell, 'loop_guard', () => recordCalls(loopState, calls, following)) ?? loopState),
   })
-  const position = loop.enabled ? remembered.position : withoutLoop(remembered.position)
-  const { guarded } = position
-  const told = loop.mode === 'observe' ? undefined : position.loop
+  const runState = loop.enabled ? handle.runState : withoutLoop(handle.runState)
+  const { loopState } = runState
+  const told = loop.mode === 'observe' ? undefined : runState.loop
   return {
-    remembered,
-    position,
+    handle,
+    runState,
     request: sent.request,
     bytes: sent.bytes,
     sessionId,
     policy,
-    verdict: verdictOn(context, { upstream, model }, position, policy, told, sent.request),
-    endsItself: sighting.asksForSummary,
-    mayRefuse:
+    decision: decideOn(services, { upstream, model }, runState, policy, told, sent.request),
+    isSelfStop: facts.asksForSummary,
+    mayBlock:
       loop.enabled &&
-      !position.isLate &&
-      guarded !== undefined &&
-      isolated(emit, 'loop_guard', () => mayRefuse(guarded.memory, loop, now)) === true,
+      !runState.isLate &&
+      loopState !== undefined &&
+      isolated(emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
   }
 }

@@ -7,157 +7,161 @@
  */
 
 import { fill } from '../core/budget/notice.ts'
-import { loopFallback, NOT_EXECUTED, refusalText } from '../core/loop/notice.ts'
-import type { Refused } from '../core/loop/observe.ts'
+import { blockText, fallbackText, NOT_EXECUTED } from '../core/loop/notice.ts'
+import type { BlockDecision } from '../core/loop/observe.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
-import type { HeldCalls, RefusedRound, TerminalFor } from '../dialect/dialect.ts'
+import type { BlockedMessage, BufferedCalls, TerminalFor } from '../dialect/dialect.ts'
 import { formatIn } from '../dialect/shared/output-demands.ts'
 import { isEventStream, responseHeaders } from '../http/headers.ts'
-import type { OwnHeaders } from '../http/response.ts'
+import type { GovernorHeaders } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
 import type { Edit } from '../json/edit.ts'
 import { type Ending, passOn } from './answer-response.ts'
-import type { Trip } from './begin-exchange.ts'
-import { type Gate, type Gated, streamGate, wholeGate } from './call-filter.ts'
-import type { Judgement } from './evaluate.ts'
-import { type Form, terminalHeaders } from './final-answer.ts'
+import type { Exchange } from './begin-exchange.ts'
+import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './call-filter.ts'
+import type { Evaluation } from './evaluate.ts'
+import { type RequestVariant, terminalHeaders } from './final-answer.ts'
 import {
-  type Altered,
-  alteredSafely,
-  blame,
-  isRefused,
-  mayBeRefusal,
-  noteTold,
+  blamedEdit,
+  type EditedRequest,
+  editSafely,
+  isUnsupported,
+  markUnsupported,
+  mayBeUnsupported,
+  noteInjected,
   placeFor,
-  returnIteration,
-  suspectOf,
+  releaseIteration,
   withEdits,
 } from './forward.ts'
-import { owePart, replaceBy } from './pending-results.ts'
-import { tapFor } from './record-usage.ts'
-import type { ProxyContext } from './services.ts'
-import { type Incoming, open, UpstreamFailed, uncoded } from './upstream-response.ts'
+import { replaceBy, savePartOfResults } from './pending-results.ts'
+import { usageRecorderFor } from './record-usage.ts'
+import type { Services } from './services.ts'
+import { open, UpstreamFailed, type UpstreamResponse, withoutCompression } from './upstream-response.ts'
 
-type Refusals = Refused['refusals']
+type Refusals = BlockDecision['blocked']
 
 /** So often a model whose calls were all refused is asked again for one response. */
 const MAX_REASKS = 2
 
 /** Everything that the steps of one guarded response share. */
-interface Guarding extends Gated {
-  readonly judgement: Judgement
+interface Filtering extends FilteredResponse {
+  readonly evaluation: Evaluation
   /** The client's request, and what was changed in it. */
   readonly call: UpstreamCall
   readonly bytes: Buffer
   readonly edits: readonly Edit[]
   /** Of these, those that touch no tool. */
-  readonly said: readonly Edit[]
+  readonly textEdits: readonly Edit[]
 }
 
 /** Gives the client a response whose calls were judged. */
-export async function guardCalls(
-  context: ProxyContext,
-  trip: Trip,
-  judgement: Judgement,
+export async function filterCalls(
+  services: Services,
+  exchange: Exchange,
+  evaluation: Evaluation,
   call: UpstreamCall,
   bytes: Buffer,
-  own: OwnHeaders,
+  governorHeaders: GovernorHeaders,
 ): Promise<void> {
-  const { dialect } = trip.route
+  const { dialect } = exchange.route
   if (!dialect) return
-  const plain = uncoded(call)
-  const altered = alteredSafely(context, trip, judgement, plain, bytes)
+  const plain = withoutCompression(call)
+  const altered = editSafely(services, exchange, evaluation, plain, bytes)
   try {
-    const { incoming, isAltered } = await openFirst(context, trip, judgement, plain, altered)
+    const { incoming, isAltered } = await openFirst(services, exchange, evaluation, plain, altered)
     const { head } = incoming
     if (head.status !== 200) {
-      if (head.status >= 400) returnIteration(judgement)
-      return await passOn(trip, head, responseHeaders(head.headers), own, incoming.body)
+      if (head.status >= 400) releaseIteration(evaluation)
+      return await passOn(exchange, head, responseHeaders(head.headers), governorHeaders, incoming.body)
     }
-    const { verdict } = judgement
-    if (isAltered && altered?.notice && verdict.kind === 'warn') {
-      noteTold(context, judgement, verdict, altered.notice.channel)
+    const { decision } = evaluation
+    if (isAltered && altered?.notice && decision.kind === 'warn') {
+      noteInjected(services, evaluation, decision, altered.notice.channel)
     }
-    const { edits = [], said = [] } = isAltered && altered ? altered : {}
-    await letThrough({ context, trip, judgement, dialect, call: plain, bytes, edits, said, own }, incoming)
+    const { edits = [], textEdits = [] } = isAltered && altered ? altered : {}
+    await letThrough(
+      { services, exchange, evaluation, dialect, call: plain, bytes, edits, textEdits, governorHeaders },
+      incoming,
+    )
   } catch (error) {
-    if (trip.isClientGone()) return
+    if (exchange.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) throw error
-    returnIteration(judgement)
-    trip.fail(error.failure, own)
+    releaseIteration(evaluation)
+    exchange.fail(error.failure, governorHeaders)
   }
 }
 
 /** The response to the request as altered; where that is refused, to the client's own bytes. @throws {UpstreamFailed} */
 async function openFirst(
-  context: ProxyContext,
-  trip: Trip,
-  judgement: Judgement,
+  services: Services,
+  exchange: Exchange,
+  evaluation: Evaluation,
   call: UpstreamCall,
-  altered: Altered | undefined,
-): Promise<{ readonly incoming: Incoming; readonly isAltered: boolean }> {
+  altered: EditedRequest | undefined,
+): Promise<{ readonly incoming: UpstreamResponse; readonly isAltered: boolean }> {
   const openTapped = (one: UpstreamCall) =>
-    open(trip, one, (head) => tapFor(context, trip, judgement, one, head))
+    open(exchange, one, (head) => usageRecorderFor(services, exchange, evaluation, one, head))
   if (!altered) return { incoming: await openTapped(call), isAltered: false }
   const incoming = await openTapped(altered.call)
   const { status } = incoming.head
-  if (!mayBeRefusal(incoming.head, altered.dropsTools)) return { incoming, isAltered: true }
+  if (!mayBeUnsupported(incoming.head, altered.dropsTools)) return { incoming, isAltered: true }
   incoming.body.destroy()
-  const own = await openTapped(call)
-  if (own.head.status < 400) blame(context, trip, judgement, suspectOf(altered, status), status)
-  return { incoming: own, isAltered: false }
+  const governorHeaders = await openTapped(call)
+  if (governorHeaders.head.status < 400)
+    markUnsupported(services, exchange, evaluation, blamedEdit(altered, status), status)
+  return { incoming: governorHeaders, isAltered: false }
 }
 
-async function letThrough(guarding: Guarding, first: Incoming): Promise<void> {
-  const { context, judgement } = guarding
-  const gate = isEventStream(first.head.headers) ? streamGate(guarding, first) : wholeGate(guarding)
-  const rounds: RefusedRound[] = []
-  let held = await gate.take(first)
+async function letThrough(guarding: Filtering, first: UpstreamResponse): Promise<void> {
+  const { services, evaluation } = guarding
+  const filter = isEventStream(first.head.headers) ? streamFilter(guarding, first) : bodyFilter(guarding)
+  const rounds: BlockedMessage[] = []
+  let buffered = await filter.take(first)
   for (;;) {
-    if (!held || held.calls.length === 0) {
-      await replaceBy(context, judgement, rounds, held)
-      return gate.release(new Set())
+    if (!buffered || buffered.calls.length === 0) {
+      await replaceBy(services, evaluation, rounds, buffered)
+      return filter.release(new Set())
     }
-    const { refusals, endsRun } = await judgement.remembered.refuse(held.calls)
-    const refused = new Set(refusals.flatMap((refusal, at) => (refusal ? [at] : [])))
+    const { blocked, endsRun } = await evaluation.handle.decideBlocks(buffered.calls)
+    const refused = new Set(blocked.flatMap((refusal, at) => (refusal ? [at] : [])))
     if (refused.size === 0) {
-      await replaceBy(context, judgement, rounds, held)
-      return gate.release(refused)
+      await replaceBy(services, evaluation, rounds, buffered)
+      return filter.release(refused)
     }
-    const { own } = guarding
-    guarding.own = { ...own, ...blockHeaders(refusals) }
+    const { governorHeaders } = guarding
+    guarding.governorHeaders = { ...governorHeaders, ...blockHeaders(blocked) }
     const isOver = endsRun || rounds.length === MAX_REASKS
-    const results = held.calls.map(({ name }, at) => {
-      const refusal = refusals[at]
-      return refusal ? refusalText(name, refusal.count) : NOT_EXECUTED
+    const results = buffered.calls.map(({ name }, at) => {
+      const refusal = blocked[at]
+      return refusal ? blockText(name, refusal.count) : NOT_EXECUTED
     })
-    if (!isOver && refused.size < held.calls.length) {
-      tellOfRefusals(guarding, refusals)
-      await owePart(context, judgement, rounds, { held, results }, refused)
-      return gate.release(refused)
+    if (!isOver && refused.size < buffered.calls.length) {
+      tellOfRefusals(guarding, blocked)
+      await savePartOfResults(services, evaluation, rounds, { buffered, results }, refused)
+      return filter.release(refused)
     }
-    rounds.push({ held, results })
+    rounds.push({ buffered, results })
     if (isOver) {
-      tellOfRefusals(guarding, refusals)
-      return endRun(guarding, gate, rounds, fallbackFor(refusals))
+      tellOfRefusals(guarding, blocked)
+      return endRun(guarding, filter, rounds, fallbackFor(blocked))
     }
-    const again = await askAgain(guarding, rounds)
-    const next = again && (await takeAgain(guarding, gate, again))
-    context.emit({ kind: 'asked_again', outcome: next ? 'answered' : 'failed' })
+    const again = await continueRun(guarding, rounds)
+    const next = again && (await takeAgain(guarding, filter, again))
+    services.emit({ kind: 'asked_again', outcome: next ? 'answered' : 'failed' })
     if (!next) {
       // Nothing of this response is refused after all.
-      guarding.own = own
-      await replaceBy(context, judgement, rounds.slice(0, -1), held)
-      return gate.release(new Set())
+      guarding.governorHeaders = governorHeaders
+      await replaceBy(services, evaluation, rounds.slice(0, -1), buffered)
+      return filter.release(new Set())
     }
-    tellOfRefusals(guarding, refusals)
-    held = next
+    tellOfRefusals(guarding, blocked)
+    buffered = next
   }
 }
 
 /** Says in the headers what was refused; the last that was, where there are several. */
-function blockHeaders(refusals: Refusals): OwnHeaders {
-  const refusal = refusals.findLast((one) => one !== undefined)
+function blockHeaders(blocked: Refusals): GovernorHeaders {
+  const refusal = blocked.findLast((one) => one !== undefined)
   if (!refusal) return {}
   return {
     'x-governor-verdict': 'block',
@@ -165,113 +169,123 @@ function blockHeaders(refusals: Refusals): OwnHeaders {
   }
 }
 
-function tellOfRefusals({ context, trip, judgement }: Guarding, refusals: Refusals): void {
-  judgement.remembered.said().catch(() => context.emit({ kind: 'failed_open', reason: 'store' }))
-  for (const refusal of refusals) {
+function tellOfRefusals({ services, exchange, evaluation }: Filtering, blocked: Refusals): void {
+  evaluation.handle.noteInjected().catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
+  for (const refusal of blocked) {
     if (!refusal) continue
     const { pattern, tool } = refusal
-    context.emit({ kind: 'refused_call', pattern, tool })
-    trip.ended('block', pattern)
+    services.emit({ kind: 'refused_call', pattern, tool })
+    exchange.noteOutcome('block', pattern)
   }
 }
 
 /** A later response that breaks off, or can't be read, is none: the one before it is still there for the client. */
-async function takeAgain({ trip }: Guarding, gate: Gate, incoming: Incoming): Promise<HeldCalls | undefined> {
+async function takeAgain(
+  { exchange }: Filtering,
+  filter: ResponseFilter,
+  incoming: UpstreamResponse,
+): Promise<BufferedCalls | undefined> {
   try {
-    return await gate.take(incoming)
+    return await filter.take(incoming)
   } catch (error) {
-    if (trip.isClientGone()) throw error
+    if (exchange.isClientGone()) throw error
     return undefined
   }
 }
 
 /** What is said for a model that has nothing to say. */
-function fallbackFor(refusals: Refusals): string {
-  const refusal = refusals.find((one) => one !== undefined)
-  return loopFallback(refusal?.tool ?? '', refusal?.count ?? 0)
+function fallbackFor(blocked: Refusals): string {
+  const refusal = blocked.find((one) => one !== undefined)
+  return fallbackText(refusal?.tool ?? '', refusal?.count ?? 0)
 }
 
 /** With all that the model said; where that is more than the API knows, with what it knows alone. */
-function waysToGoOn({ request }: Judgement, rounds: readonly RefusedRound[]): (readonly Edit[])[] {
+function waysToGoOn({ request }: Evaluation, rounds: readonly BlockedMessage[]): (readonly Edit[])[] {
   const textOf = (edits: readonly Edit[] | undefined) => edits?.map(({ text }) => text).join('')
-  const all = request.goOn(rounds)
-  const bare = request.goOn(rounds, true)
+  const all = request.continueAfterBlock(rounds)
+  const bare = request.continueAfterBlock(rounds, true)
   if (!all) return []
   return bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
 }
 
 /** The model's next response; `undefined` where there is none, or it is no success. */
-async function askAgain(guarding: Guarding, rounds: readonly RefusedRound[]): Promise<Incoming | undefined> {
-  const { context, trip, judgement, bytes, edits } = guarding
+async function continueRun(
+  guarding: Filtering,
+  rounds: readonly BlockedMessage[],
+): Promise<UpstreamResponse | undefined> {
+  const { services, exchange, evaluation, bytes, edits } = guarding
   try {
-    for (const goingOn of waysToGoOn(judgement, rounds)) {
+    for (const goingOn of waysToGoOn(evaluation, rounds)) {
       const call = withEdits(guarding.call, bytes, [...edits, ...goingOn])
-      const incoming = await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
+      const incoming = await open(exchange, call, (head) =>
+        usageRecorderFor(services, exchange, evaluation, call, head),
+      )
       if (incoming.head.status === 200) return incoming
       incoming.body.destroy()
-      if (!mayBeRefusal(incoming.head)) return undefined
+      if (!mayBeUnsupported(incoming.head)) return undefined
     }
     return undefined
   } catch (error) {
-    if (trip.isClientGone() || !(error instanceof UpstreamFailed)) throw error
+    if (exchange.isClientGone() || !(error instanceof UpstreamFailed)) throw error
     return undefined
   }
 }
 
 /** Nothing that the model was told has helped: it is asked for its answer, without tools. */
 function endRun(
-  guarding: Guarding,
-  gate: Gate,
-  rounds: readonly RefusedRound[],
+  guarding: Filtering,
+  filter: ResponseFilter,
+  rounds: readonly BlockedMessage[],
   fallback: string,
 ): Promise<void> {
-  const { context, trip, judgement, dialect } = guarding
-  const { position, policy } = judgement
+  const { services, exchange, evaluation, dialect } = guarding
+  const { runState, policy } = evaluation
   const limit: Limit = {
-    meter: { name: 'iterations', used: position.iteration, max: policy.enabled ? policy.run.iterations : 0 },
+    meter: { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 },
     reason: 'loop_guard',
   }
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer, isTruncated)
-  const own = { ...guarding.own, 'x-governor-verdict': 'stop' }
-  trip.ended('stop')
+    terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
+  const governorHeaders = { ...guarding.governorHeaders, 'x-governor-verdict': 'stop' }
+  exchange.noteOutcome('stop')
   const ending: Ending = {
-    context,
-    trip,
-    judgement,
+    services,
+    exchange,
+    evaluation,
     dialect,
-    own,
-    ownAtEnd: { ...own, ...terminalHeaders(terminal(false)) },
+    governorHeaders,
+    terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
     isStop: true,
     fallback,
-    isJson: formatIn(judgement.request.list) !== undefined,
+    isJson: formatIn(evaluation.request.list) !== undefined,
     terminal,
     rounds,
   }
-  return gate.end(ending, lastForms(guarding, rounds))
+  return filter.end(ending, lastForms(guarding, rounds))
 }
 
 /** The ways to ask for the last answer, best first: after all that was said, or as if the last response had not been. */
-function lastForms(guarding: Guarding, rounds: readonly RefusedRound[]): Form[] {
-  const { context, trip, judgement, call, bytes, said } = guarding
-  const { request, policy, position } = judgement
-  const meter = { name: 'iterations', used: position.iteration, max: policy.run.iterations } as const
+function lastForms(guarding: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
+  const { services, exchange, evaluation, call, bytes, textEdits } = guarding
+  const { request, policy, runState } = evaluation
+  const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
   const notice = fill(policy.texts.stop, meter)
   const last = rounds.at(-1)
   const told = last && {
     ...last,
     results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
   }
-  const goingOn = told && request.goOn([...rounds.slice(0, -1), told])
-  const form = (ban: 'choice_none' | 'no_tools', more: readonly Edit[]): Form => ({
+  const goingOn = told && request.continueAfterBlock([...rounds.slice(0, -1), told])
+  const form = (ban: 'choice_none' | 'no_tools', more: readonly Edit[]): RequestVariant => ({
     call: withEdits(call, bytes, [...more, ...request.banTools(ban)]),
     ban,
   })
-  const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
-  const place = placeFor(context, trip, judgement, notice)
+  const choosing =
+    request.conversation.offersTools && !isUnsupported(services, exchange, evaluation, 'tool_choice')
+  const place = placeFor(services, exchange, evaluation, notice)
   return [
-    ...(goingOn && choosing ? [form('choice_none', [...said, ...goingOn])] : []),
-    ...(goingOn ? [form('no_tools', [...said, ...goingOn])] : []),
+    ...(goingOn && choosing ? [form('choice_none', [...textEdits, ...goingOn])] : []),
+    ...(goingOn ? [form('no_tools', [...textEdits, ...goingOn])] : []),
     form('no_tools', place?.edits ?? []),
   ]
 }

@@ -1,12 +1,12 @@
 /** The last answer of a run: asked for without tools, and kept for a client that loses it. */
 import type { Conversation } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
-import { isHopeless, NO_TRIES, withFailure } from '../core/session/stop-attempts.ts'
+import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
 import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
 import { forcedTools, formatIn } from '../dialect/shared/output-demands.ts'
 import { responseHeaders } from '../http/headers.ts'
-import type { OwnHeaders } from '../http/response.ts'
+import type { GovernorHeaders } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import type { Edit } from '../json/edit.ts'
 import {
@@ -18,26 +18,26 @@ import {
   sendFallback,
   sendOwn,
 } from './answer-response.ts'
-import type { Trip } from './begin-exchange.ts'
-import type { Judgement } from './evaluate.ts'
+import type { Exchange } from './begin-exchange.ts'
+import type { Evaluation } from './evaluate.ts'
 import { faultOf } from './fault.ts'
 import {
   announcementFor,
-  blame,
   droppedFor,
-  isRefused,
-  mayBeRefusal,
+  isUnsupported,
+  markUnsupported,
+  mayBeUnsupported,
   type PlacedNotice,
   placesFor,
-  returnIteration,
+  releaseIteration,
   withEdits,
 } from './forward.ts'
-import { tapFor } from './record-usage.ts'
-import type { ProxyContext } from './services.ts'
-import { type Incoming, open, UpstreamFailed, uncoded } from './upstream-response.ts'
+import { usageRecorderFor } from './record-usage.ts'
+import type { Services } from './services.ts'
+import { open, UpstreamFailed, type UpstreamResponse, withoutCompression } from './upstream-response.ts'
 
 /** One way to ask for the last answer. */
-export interface Form {
+export interface RequestVariant {
   readonly call: UpstreamCall
   readonly channel?: Channel
   readonly ban?: ToolBan
@@ -50,59 +50,62 @@ export interface Form {
 const MAX_ANSWERS = 2
 
 /** Says in the headers how a run ended. */
-export function terminalHeaders({ terminal_state: state, terminal_reason: reason }: Terminal): OwnHeaders {
+export function terminalHeaders({
+  terminal_state: state,
+  terminal_reason: reason,
+}: Terminal): GovernorHeaders {
   return { 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
 }
 
 /** Answers a stopped request, or one by which an agent ends itself. */
-export async function answerLast(
-  context: ProxyContext,
-  trip: Trip,
-  judgement: Judgement,
+export async function finalAnswer(
+  services: Services,
+  exchange: Exchange,
+  evaluation: Evaluation,
   call: UpstreamCall,
   bytes: Buffer,
-  own: OwnHeaders,
+  governorHeaders: GovernorHeaders,
 ): Promise<void> {
-  const { dialect } = trip.route
+  const { dialect } = exchange.route
   if (!dialect) return
-  const { verdict, position, policy } = judgement
-  const isStop = verdict.kind === 'stop'
+  const { decision, runState, policy } = evaluation
+  const isStop = decision.kind === 'stop'
   const limit: Limit = isStop
-    ? verdict.limit
-    : { meter: { name: 'iterations', used: position.iteration, max: policy.run.iterations } }
+    ? decision.limit
+    : { meter: { name: 'iterations', used: runState.iteration, max: policy.run.iterations } }
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, judgement.sessionId ?? '', hasFinalAnswer, isTruncated)
+    terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
   const ending: Ending = {
-    context,
-    trip,
-    judgement,
+    services,
+    exchange,
+    evaluation,
     dialect,
-    own,
-    ownAtEnd: { ...own, ...terminalHeaders(terminal(false)) },
+    governorHeaders,
+    terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
     isStop,
-    fallback: isStop ? verdict.fallback : '',
-    isJson: formatIn(judgement.request.list) !== undefined,
+    fallback: isStop ? decision.fallback : '',
+    isJson: formatIn(evaluation.request.list) !== undefined,
     terminal,
   }
-  const plain = uncoded(call)
+  const plain = withoutCompression(call)
   try {
-    await ask(
+    await attemptVariants(
       ending,
-      isStop ? stopForms(ending, plain, bytes, verdict.notice) : ownForms(ending, plain, bytes),
+      isStop ? stopForms(ending, plain, bytes, decision.notice) : ownForms(ending, plain, bytes),
     )
   } catch (error) {
-    if (trip.isClientGone()) return
+    if (exchange.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) return endInFault(ending, error as Error)
-    returnIteration(judgement)
-    trip.fail(error.failure, own)
+    releaseIteration(evaluation)
+    exchange.fail(error.failure, governorHeaders)
   }
 }
 
 /** A fault of Governor's own on the way to an answer: the limit stays reached, so that the fallback text is all there is. */
 function endInFault(ending: Ending, error: Error): void {
-  const { context, trip, isStop } = ending
-  if (!isStop || trip.response.headersSent) throw error
-  context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  const { services, exchange, isStop } = ending
+  if (!isStop || exchange.response.headersSent) throw error
+  services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   sendFallback(ending)
 }
 
@@ -110,18 +113,18 @@ function endInFault(ending: Ending, error: Error): void {
  * The forms in which a stop is asked, best first: tools left in place but not to be chosen keeps the provider's
  * prompt cache; each of the others is for providers that refuse the one before.
  */
-function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: string): Form[] {
-  const { context, trip, judgement } = ending
-  const { request, policy } = judgement
+function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: string): RequestVariant[] {
+  const { services, exchange, evaluation } = ending
+  const { request, policy } = evaluation
   // It stands in every request of a run, the last one included: the system text begins the prompt.
-  const announcing = announcementFor(context, trip, judgement)
+  const announcing = announcementFor(services, exchange, evaluation)
   // So does the list of tools, which the requests before went without.
-  const dropping = droppedFor(context, trip, judgement, policy.dropTools, [])
+  const dropping = droppedFor(services, exchange, evaluation, policy.dropTools, [])
   const form = (
     place: PlacedNotice | undefined,
     ban: ToolBan,
     announced: readonly Edit[] = announcing,
-  ): Form => ({
+  ): RequestVariant => ({
     call: withEdits(call, bytes, [
       ...announced,
       ...request.banTools(ban),
@@ -133,9 +136,10 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
     ...(place ? { channel: place.channel } : {}),
   })
   // An agent that asks for its last answer itself needs not be told twice.
-  const places = judgement.endsItself ? [] : placesFor(context, trip, judgement, notice)
+  const places = evaluation.isSelfStop ? [] : placesFor(services, exchange, evaluation, notice)
   const [best] = places
-  const choosing = request.conversation.offersTools && !isRefused(context, trip, judgement, 'tool_choice')
+  const choosing =
+    request.conversation.offersTools && !isUnsupported(services, exchange, evaluation, 'tool_choice')
   return [
     ...forcedForms(ending, call, bytes, [...announcing, ...dropping, ...(best?.edits ?? [])]),
     ...(choosing ? [form(best, 'choice_none')] : []),
@@ -163,15 +167,15 @@ function calledIn(conversation: Conversation, steps: number): ReadonlySet<string
  * one that brings the answer is called once. Of a history that the provider keeps that can't be told.
  */
 function forcedForms(
-  { judgement }: Ending,
+  { evaluation }: Ending,
   call: UpstreamCall,
   bytes: Buffer,
   edits: readonly Edit[],
-): Form[] {
-  const { request, position } = judgement
+): RequestVariant[] {
+  const { request, runState } = evaluation
   const { names, isNamed } = forcedTools(request.list)
   if (names.length === 0 || (!isNamed && request.previous !== undefined)) return []
-  const called = isNamed ? new Set() : calledIn(request.conversation, position.iteration - 1)
+  const called = isNamed ? new Set() : calledIn(request.conversation, runState.iteration - 1)
   const keeps = names.filter((name) => !called.has(name))
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
@@ -179,12 +183,16 @@ function forcedForms(
 }
 
 /** An agent that ends itself is asked nothing; only the announcement stays where it was. */
-function ownForms({ context, trip, judgement }: Ending, call: UpstreamCall, bytes: Buffer): Form[] {
-  const announcing = announcementFor(context, trip, judgement)
-  const own: Form = { call }
+function ownForms(
+  { services, exchange, evaluation }: Ending,
+  call: UpstreamCall,
+  bytes: Buffer,
+): RequestVariant[] {
+  const announcing = announcementFor(services, exchange, evaluation)
+  const governorHeaders: RequestVariant = { call }
   return announcing.length === 0
-    ? [own]
-    : [{ call: withEdits(call, bytes, announcing), announces: true }, own]
+    ? [governorHeaders]
+    : [{ call: withEdits(call, bytes, announcing), announces: true }, governorHeaders]
 }
 
 /** Does a status say that this form of the request is not taken, and another may be? */
@@ -193,21 +201,25 @@ function isRefusedForm({ status, overflow }: Head): boolean {
 }
 
 /** The forms that the provider has not failed on in this run, unless it has failed on all. */
-function formsLeft({ judgement }: Ending, forms: readonly Form[]): readonly Form[] {
-  const failed = judgement.position.stopTries?.failedForms ?? []
+function formsLeft({ evaluation }: Ending, forms: readonly RequestVariant[]): readonly RequestVariant[] {
+  const failed = evaluation.runState.stopTries?.failedForms ?? []
   const left = forms.filter((form) => !failed.includes(nameOf(form)))
   return left.length > 0 ? left : forms
 }
 
-function nameOf({ ban, keeps, channel, announces }: Form): string {
+function nameOf({ ban, keeps, channel, announces }: RequestVariant): string {
   return [keeps ? 'forced' : ban, channel, announces ? 'announced' : ''].join(' ')
 }
 
 /** Goes through the forms until one brings an answer. */
-export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunAnswer): Promise<void> {
-  const { judgement, isStop } = ending
+export async function attemptVariants(
+  ending: Ending,
+  forms: readonly RequestVariant[],
+  begun?: BegunAnswer,
+): Promise<void> {
+  const { evaluation, isStop } = ending
   const answer = createAnswer(ending, begun)
-  let refused: { form: Form; status: number } | undefined
+  let refused: { form: RequestVariant; status: number } | undefined
   let answers = 0
   const left = formsLeft(ending, forms)
   for (const form of left) {
@@ -215,7 +227,7 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
     const incoming = await openForm(ending, form)
     if (!incoming) return answer.giveFallback(true)
     const { head } = incoming
-    const isRefused = isStop ? isRefusedForm(head) : mayBeRefusal(head) && form !== left.at(-1)
+    const isRefused = isStop ? isRefusedForm(head) : mayBeUnsupported(head) && form !== left.at(-1)
     if (isRefused) {
       refused = { form, status: head.status }
       incoming.body.destroy()
@@ -228,7 +240,7 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
     const taken = await answer.take(incoming, form.keeps)
     if (taken === 'answered') return answer.complete()
     if (taken === 'failed' && isStop)
-      await judgement.remembered.triedToStop((tries) => withFailure(tries, nameOf(form)))
+      await evaluation.handle.noteStopAttempt((tries) => withFailure(tries, nameOf(form)))
     if (taken !== 'silent') return
   }
   // A form that the provider failed on before may be the one that it takes.
@@ -236,67 +248,78 @@ export async function ask(ending: Ending, forms: readonly Form[], begun?: BegunA
 }
 
 /** The provider keeps what led to the end, which can't be sent again: what the run ends with is all the client gets. */
-function isSpent({ rounds, judgement }: Ending): boolean {
-  return rounds !== undefined && judgement.request.isKept === true
+function isSpent({ rounds, evaluation }: Ending): boolean {
+  return rounds !== undefined && evaluation.request.isKept === true
 }
 
 /** @throws {UpstreamFailed} */
-async function openForm(ending: Ending, { call }: Form): Promise<Incoming | undefined> {
-  const { context, trip, judgement } = ending
+async function openForm(ending: Ending, { call }: RequestVariant): Promise<UpstreamResponse | undefined> {
+  const { services, exchange, evaluation } = ending
   try {
-    return await open(trip, call, (head) => tapFor(context, trip, judgement, call, head))
+    return await open(exchange, call, (head) => usageRecorderFor(services, exchange, evaluation, call, head))
   } catch (error) {
-    if (isSpent(ending) && error instanceof UpstreamFailed && !trip.isClientGone()) return undefined
+    if (isSpent(ending) && error instanceof UpstreamFailed && !exchange.isClientGone()) return undefined
     throw error
   }
 }
 
 /** A provider's failure is the provider's to tell, and nothing to be recorded: the next request asks again. */
-async function passFailure(ending: Ending, answer: Answer, form: Form, incoming: Incoming): Promise<void> {
-  const { context, trip, judgement, isStop, own } = ending
+async function passFailure(
+  ending: Ending,
+  answer: Answer,
+  form: RequestVariant,
+  incoming: UpstreamResponse,
+): Promise<void> {
+  const { services, exchange, evaluation, isStop, governorHeaders } = ending
   const { head, body } = incoming
-  const { remembered } = judgement
+  const { handle } = evaluation
   const mayBeForm = isStop && head.status === 500 && !head.overflow
-  const now = context.now()
+  const now = services.now()
   const tries = mayBeForm
-    ? await remembered.triedToStop((before) => withFailure(before, nameOf(form), now))
-    : NO_TRIES
+    ? await handle.noteStopAttempt((before) => withFailure(before, nameOf(form), now))
+    : NO_STOP_ATTEMPTS
   if (isSpent(ending) || isHopeless(tries, now)) {
     body.destroy()
     return answer.giveFallback(isSpent(ending))
   }
-  returnIteration(judgement)
-  if (!answer.isShown) return passOn(trip, head, responseHeaders(head.headers), own, body)
+  releaseIteration(evaluation)
+  if (!answer.isShown) return passOn(exchange, head, responseHeaders(head.headers), governorHeaders, body)
   body.destroy()
   const message = `The upstream answered with status ${head.status} in the middle of a response.`
-  trip.fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
+  exchange.fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
 }
 
 /** What the accepted form does not have and the refused one had is what was refused. */
-function blameFor({ context, trip, judgement }: Ending, refused: Form, accepted: Form, status: number): void {
-  if (refused.announces && !accepted.announces) blame(context, trip, judgement, 'announce', status)
+function blameFor(
+  { services, exchange, evaluation }: Ending,
+  refused: RequestVariant,
+  accepted: RequestVariant,
+  status: number,
+): void {
+  if (refused.announces && !accepted.announces)
+    markUnsupported(services, exchange, evaluation, 'announce', status)
   else if (refused.channel && refused.channel !== accepted.channel)
-    blame(context, trip, judgement, refused.channel, status)
+    markUnsupported(services, exchange, evaluation, refused.channel, status)
   else if (refused.ban === 'choice_none' && accepted.ban === 'no_tools') {
-    blame(context, trip, judgement, 'tool_choice', status)
+    markUnsupported(services, exchange, evaluation, 'tool_choice', status)
   }
 }
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */
 export function repeatAnswer(
-  context: ProxyContext,
-  trip: Trip,
-  judgement: Judgement,
+  services: Services,
+  exchange: Exchange,
+  evaluation: Evaluation,
   answer: FinalAnswer,
-  own: OwnHeaders,
+  governorHeaders: GovernorHeaders,
 ): void {
-  const { dialect } = trip.route
+  const { dialect } = exchange.route
   if (!dialect) return
-  context.emit({ kind: 'answer_repeated' })
+  services.emit({ kind: 'answer_repeated' })
   const headers = {
-    ...own,
+    ...governorHeaders,
     ...terminalHeaders(answer.terminal),
-    'x-governor-loop': answer.loop ?? own['x-governor-loop'],
+    'x-governor-loop': answer.loop ?? governorHeaders['x-governor-loop'],
   }
-  sendOwn(context, trip, dialect, answer, judgement.request, headers)
+  sendOwn(services, exchange, dialect, answer, evaluation.request, headers)
 }

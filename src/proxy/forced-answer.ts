@@ -2,7 +2,7 @@
 
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
-import type { AnswerStream, Dialect, HeldCalls } from '../dialect/dialect.ts'
+import type { AnswerStream, BufferedCalls, Dialect } from '../dialect/dialect.ts'
 import { createFrameReader, type Frame } from '../sse/frames.ts'
 
 /** The call that a response consists of, if it is of one of these tools. */
@@ -30,37 +30,37 @@ export interface ForcedRead {
   readonly stream: AnswerStream
   readonly isOver: boolean
   readonly kept?: ToolCall | undefined
-  readonly held?: HeldCalls | undefined
+  readonly buffered?: BufferedCalls | undefined
 }
 
 /** Reads a response whose calls wait until they are all there; its text goes on, and its end gets the terminal state. */
-export async function readForced(reading: ForcedReading, plain: AsyncIterable<Buffer>): Promise<ForcedRead> {
-  const { dialect, isJson, keeps, maxBytes, show } = reading
-  const gate = dialect.openGate()
+export async function readForced(state: ForcedReading, plain: AsyncIterable<Buffer>): Promise<ForcedRead> {
+  const { dialect, isJson, keeps, maxBytes, show } = state
+  const filter = dialect.openFilter()
   const stream = dialect.openStream(false, isJson)
   const released = createFrameReader()
   const give = async (frames: readonly Frame[]) => {
-    for (const frame of frames) await show(stream.push(frame), stream.hasSaid)
+    for (const frame of frames) await show(stream.push(frame), stream.hasText)
   }
   const pass = (chunks: readonly Buffer[]) => give(chunks.flatMap((chunk) => released.push(chunk)))
   const reader = createFrameReader()
   let length = 0
   for await (const chunk of plain) {
-    for (const frame of reader.push(chunk)) await pass(gate.push(frame))
+    for (const frame of reader.push(chunk)) await pass(filter.push(frame))
     length += chunk.length
     if (length > maxBytes) break
   }
-  for (const frame of reader.end()) await pass(gate.push(frame))
-  const held = gate.endTry()
-  const kept = length > maxBytes ? undefined : onlyCall(held?.calls, keeps)
-  const isText = held?.calls.length === 0 && isRealAnswer(held.text, isJson)
-  const isVain = length > maxBytes || (held !== undefined && !kept && !isText)
+  for (const frame of reader.end()) await pass(filter.push(frame))
+  const buffered = filter.endTry()
+  const kept = length > maxBytes ? undefined : onlyCall(buffered?.calls, keeps)
+  const isText = buffered?.calls.length === 0 && isRealAnswer(buffered.text, isJson)
+  const isVain = length > maxBytes || (buffered !== undefined && !kept && !isText)
   if (isVain && !stream.hasFailed) {
-    const [opening, answer] = gate.toAnswer(isJson)
+    const [opening, answer] = filter.toAnswer(isJson)
     await show(opening, false)
-    return { stream: answer, isOver: false, held }
+    return { stream: answer, isOver: false, buffered }
   }
-  await pass(gate.release(new Set()))
+  await pass(filter.release(new Set()))
   await give(released.end())
   return { stream, isOver: true, kept }
 }

@@ -5,7 +5,7 @@ import { headerOf } from '../http/headers.ts'
 import { declaredWindows } from '../overflow/model-list.ts'
 import type { Watch } from './begin-exchange.ts'
 import type { Route } from './route.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 
 /** A longer list is not read. */
 const MAX_LIST = 1_048_576
@@ -17,12 +17,12 @@ export function asksForModels(method: string, path: string): boolean {
 }
 
 /** Keeps a list by reference while it passes, and reads it when it has gone. */
-export function createListingWatch(context: ProxyContext, { upstream }: Route): Watch {
+export function createListingWatch(services: Services, { upstream }: Route): Watch {
   const read = async (bytes: Buffer, coding: string | undefined): Promise<void> => {
     const plain = await decoded(bytes, coding, MAX_DECODED)
     if (!plain) return
     for (const { model, window } of declaredWindows(parseForeign(plain.toString(), MAX_DECODED))) {
-      context.windows.declare({ upstream, model }, window)
+      services.windows.declare({ upstream, model }, window)
     }
   }
   return {

@@ -6,7 +6,7 @@
  */
 import { NO_CONTEXTS, reduce, type SessionContexts } from '../core/context-window.ts'
 import type { Overflow } from '../core/overflow.ts'
-import { codingOf, type RawHeaders, withHeaders } from '../http/headers.ts'
+import { contentEncoding, type RawHeaders, withHeaders } from '../http/headers.ts'
 import type { Failure, Flow, Head, Receiver, UpstreamCall } from '../http/upstream.ts'
 import { type Classified, classify } from '../overflow/classify.ts'
 import {
@@ -22,14 +22,14 @@ import { bodyOf, modelIn, recovered } from '../overflow/http/recover.ts'
 import { keptName, type ModelAt } from '../overflow/windows.ts'
 import type { Watch } from './begin-exchange.ts'
 import { errorReplyOf, noteOutcome } from './error-streak.ts'
-import type { Judgement } from './evaluate.ts'
+import type { Evaluation } from './evaluate.ts'
 import { faultOf } from './fault.ts'
 import type { Route } from './route.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 
 export interface OverflowWatch extends Watch {
   /** Tells what the request was judged to be. */
-  judged(judgement: Judgement): void
+  evaluated(evaluation: Evaluation): void
 }
 
 /** A refusal is small; a larger body is relayed as it comes. */
@@ -39,58 +39,58 @@ const MAX_HELD_MS = 1_000
 
 type Send = (call: UpstreamCall, receiver: Receiver) => void
 
-export function createOverflowWatch(context: ProxyContext, route: Route): OverflowWatch {
-  return new RequestWatch(context, route)
+export function createOverflowWatch(services: Services, route: Route): OverflowWatch {
+  return new RequestWatch(services, route)
 }
 
 /** What is known of one request whose responses are watched. */
 class RequestWatch implements OverflowWatch {
-  readonly #context: ProxyContext
+  readonly #services: Services
   readonly #route: Route
-  #judgement: Judgement | undefined
+  #evaluation: Evaluation | undefined
 
-  constructor(context: ProxyContext, route: Route) {
-    this.#context = context
+  constructor(services: Services, route: Route) {
+    this.#services = services
     this.#route = route
   }
 
-  judged(known: Judgement): void {
-    this.#judgement = known
+  evaluated(known: Evaluation): void {
+    this.#evaluation = known
   }
 
   watch(call: UpstreamCall, receiver: Receiver, send: Send): Receiver {
-    const { overflow, storm } = this.#context.policies()
+    const { overflow, storm } = this.#services.policies()
     if (!overflow.enabled && !storm.enabled) return receiver
     return new WatchedResponse(this, call, receiver, send, overflow.enabled)
   }
 
   /** A call of the provider brought a response with this status, or none (502). */
   outcome(status: number, head?: Head, chunks: readonly Buffer[] = []): void {
-    if (!this.#judgement) return
+    if (!this.#evaluation) return
     const { speaksAnthropic } = this.#route
     const error = () =>
-      errorReplyOf(head ?? { status, reason: '', headers: [] }, chunks, speaksAnthropic, this.#context.now())
-    noteOutcome(this.#context, this.#judgement, status, error)
+      errorReplyOf(head ?? { status, reason: '', headers: [] }, chunks, speaksAnthropic, this.#services.now())
+    noteOutcome(this.#services, this.#evaluation, status, error)
   }
 
   #modelAt(call: UpstreamCall): ModelAt {
-    const model = this.#judgement?.request.conversation.model ?? modelIn(call) ?? ''
+    const model = this.#evaluation?.request.conversation.model ?? modelIn(call) ?? ''
     return { upstream: this.#route.upstream, model }
   }
 
   fault(error: Error): void {
-    this.#context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+    this.#services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   }
 
   #remember(change: (contexts: SessionContexts) => SessionContexts): void {
-    this.#judgement?.remembered
-      .contexts(change)
-      .catch(() => this.#context.emit({ kind: 'failed_open', reason: 'store' }))
+    this.#evaluation?.handle
+      .changeContexts(change)
+      .catch(() => this.#services.emit({ kind: 'failed_open', reason: 'store' }))
   }
 
   /** Takes an overflow into account: what the base is now, and what this session may count on. */
   #noted(of: ModelAt, classified: Classified): Annotation {
-    const { windows, emit } = this.#context
+    const { windows, emit } = this.#services
     const { overflow } = classified
     const { upstream } = this.#route
     windows.learn(of, overflow)
@@ -98,10 +98,10 @@ class RequestWatch implements OverflowWatch {
       upstream: upstream.name,
       model: keptName(of.model),
       overflow,
-      now: this.#context.now(),
-      ttl: this.#context.policies().overflow.effectiveTtl,
+      now: this.#services.now(),
+      ttl: this.#services.policies().overflow.effectiveTtl,
     }
-    const before = this.#judgement?.position.reductions ?? NO_CONTEXTS.reductions
+    const before = this.#evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
     this.#remember((contexts) => ({
       ...contexts,
       reductions: reduce(contexts.reductions, refusal),
@@ -119,7 +119,7 @@ class RequestWatch implements OverflowWatch {
     send: Send,
     giveUp: () => void,
   ): void {
-    const { emit } = this.#context
+    const { emit } = this.#services
     let isRefused = false
     const failed = () => {
       emit({ kind: 'recovered', recovery: overflow.recovery, outcome: 'refused' })
@@ -151,7 +151,7 @@ class RequestWatch implements OverflowWatch {
     receiver: Receiver,
     send: Send,
   ): Promise<void> {
-    const { catalogue, policies } = this.#context
+    const { catalogue, policies } = this.#services
     let giveUp: (() => void) | undefined
     let again: UpstreamCall | undefined
     let overflow: Overflow | undefined
@@ -201,7 +201,7 @@ class RequestWatch implements OverflowWatch {
       let end = line === -1 ? frame.length : line
       if (frame[end - 1] === 0x0d) end--
       const json = frame.subarray(start, end)
-      const { quirks, canonical } = this.#context.policies().overflow
+      const { quirks, canonical } = this.#services.policies().overflow
       const classified = classify({ status: 200, body: parsed(json.toString()) }, quirks, () => bodyOf(call))
       if (!classified) return rest
       const annotation = this.#noted(this.#modelAt(call), classified)
@@ -256,14 +256,14 @@ class WatchedResponse implements Receiver {
     // No model's answer is plain text: that is what proxies make of an error.
     this.#isText = type.startsWith('text/plain')
     const mayTell = head.status === 200 && (this.#isText || type.includes('json'))
-    this.#isUndecided = mayTell && codingOf(head.headers) === 'identity'
+    this.#isUndecided = mayTell && contentEncoding(head.headers) === 'identity'
     if (this.#isUndecided || head.status >= 400) {
       this.#held = { head, flow, chunks: [], length: 0 }
       // Mostly its first bytes come at once: no timer is needed for those.
       queueMicrotask(() => this.#wait())
       return
     }
-    if (type.startsWith('text/event-stream') && codingOf(head.headers) === 'identity') {
+    if (type.startsWith('text/event-stream') && contentEncoding(head.headers) === 'identity') {
       this.#frames = watchErrorFrames((frame, sent) => this.#watch.changeFrame(this.#call, frame, sent))
     }
     this.#receiver.start(head, flow)

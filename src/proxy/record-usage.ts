@@ -5,12 +5,17 @@ import type { Dialect } from '../dialect/dialect.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
-import { type Answered, openTap, type Tap, type TapTarget } from '../usage/observe.ts'
-import type { Trip } from './begin-exchange.ts'
-import type { Judgement } from './evaluate.ts'
+import {
+  type Answered,
+  type ObserverTarget,
+  observeResponse,
+  type ResponseObserver,
+} from '../usage/observe.ts'
+import type { Exchange } from './begin-exchange.ts'
+import type { Evaluation } from './evaluate.ts'
 import { faultOf } from './fault.ts'
 import { noteSuccess } from './learn-window.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 
 /** The usage with what it cost, where the price is known. */
 function priced(usage: CallUsage, catalogue: Catalogue, model: string, upstream: Upstream): CallUsage {
@@ -28,67 +33,67 @@ function priced(usage: CallUsage, catalogue: Catalogue, model: string, upstream:
 }
 
 /** What one call to a model took: told, added to its session, and priced as soon as that can be done. */
-class Bill implements TapTarget {
+class UsageRecorder implements ObserverTarget {
   readonly dialect: Dialect
   readonly head: Head
   readonly requestBytes: number
   readonly withCalls: boolean
   readonly withEnd: boolean
   readonly withId: boolean
-  readonly #context: ProxyContext
+  readonly #services: Services
   readonly #upstream: Upstream
-  readonly #judgement: Judgement
+  readonly #evaluation: Evaluation
 
   constructor(
-    context: ProxyContext,
+    services: Services,
     upstream: Upstream,
-    judgement: Judgement,
+    evaluation: Evaluation,
     call: UpstreamCall,
     dialect: Dialect,
     head: Head,
   ) {
-    const { verdict, request, remembered } = judgement
+    const { decision, request, handle } = evaluation
     this.dialect = dialect
     this.head = head
     this.requestBytes = lengthOf(call.body)
     this.withCalls = request.isKept === true
     this.withId = request.isKept === true
-    this.withEnd = remembered.hasName() || (verdict.kind === 'warn' && verdict.tier === 'warning')
-    this.#context = context
+    this.withEnd = handle.hasName() || (decision.kind === 'warn' && decision.tier === 'warning')
+    this.#services = services
     this.#upstream = upstream
-    this.#judgement = judgement
+    this.#evaluation = evaluation
   }
 
   begin(id: string): void {
-    this.#judgement.remembered.began(id)
+    this.#evaluation.handle.responseBegan(id)
   }
 
   settle(answer: Answered): void {
-    const { catalogue, emit } = this.#context
+    const { catalogue, emit } = this.#services
     const upstream = this.#upstream
-    const { remembered, request } = this.#judgement
+    const { handle, request } = this.#evaluation
     const { model } = request.conversation
     const usage = priced(answer.usage, catalogue, model, upstream)
     emit({ kind: 'answered', upstream: upstream.name, usage })
-    remembered.answered(usage, answer)
-    if (!usage.estimated) noteSuccess(this.#context, this.#judgement, { upstream, model }, usage.input)
-    if (answer.callsNothing && remembered.wasWarned()) {
-      emit({ kind: 'warning_answered', heed: 'acknowledged' })
-      remembered.acknowledged().catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+    handle.noteAnswer(usage, answer)
+    if (!usage.estimated) noteSuccess(this.#services, this.#evaluation, { upstream, model }, usage.input)
+    if (answer.callsNothing && handle.wasWarned()) {
+      emit({ kind: 'warning_answered', reaction: 'acknowledged' })
+      handle.noteAcknowledged().catch(() => emit({ kind: 'failed_open', reason: 'store' }))
     }
     if (usage.cost === undefined) this.#priceless(answer.usage, model)
   }
 
   fault(error: Error): void {
-    this.#context.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+    this.#services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   }
 
   /** Before the catalogue is there the tokens count at once, and what they cost as soon as it is known. */
   #priceless(usage: CallUsage, model: string): void {
-    const { catalogue, emit, notePriceless } = this.#context
-    const { run, session } = this.#judgement.policy
+    const { catalogue, emit, noteUnpricedModel } = this.#services
+    const { run, session } = this.#evaluation.policy
     if (catalogue.isLoaded) {
-      if (run.cost > 0 || session.cost > 0) notePriceless(model, this.#upstream)
+      if (run.cost > 0 || session.cost > 0) noteUnpricedModel(model, this.#upstream)
       return
     }
     catalogue.load().then(
@@ -98,23 +103,23 @@ class Bill implements TapTarget {
   }
 
   #addCost(usage: CallUsage, model: string): void {
-    const { catalogue, emit } = this.#context
+    const { catalogue, emit } = this.#services
     const { cost } = priced(usage, catalogue, model, this.#upstream)
     if (cost === undefined) return
     const later = { input: 0, output: 0, estimated: usage.estimated, cost }
     emit({ kind: 'answered', upstream: this.#upstream.name, usage: later })
-    this.#judgement.remembered.answered(later)
+    this.#evaluation.handle.noteAnswer(later)
   }
 }
 
 /** Looks at the response to a counted request from beside; not where it is none of a model's. */
-export function tapFor(
-  context: ProxyContext,
-  { route }: Trip,
-  judgement: Judgement,
+export function usageRecorderFor(
+  services: Services,
+  { route }: Exchange,
+  evaluation: Evaluation,
   call: UpstreamCall,
   head: Head,
-): Tap | undefined {
+): ResponseObserver | undefined {
   if (head.status !== 200 || !route.dialect) return undefined
-  return openTap(new Bill(context, route.upstream, judgement, call, route.dialect, head))
+  return observeResponse(new UsageRecorder(services, route.upstream, evaluation, call, route.dialect, head))
 }

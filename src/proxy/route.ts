@@ -9,7 +9,7 @@ import {
   requestHeaders,
   withCredential,
   withHeaders,
-  withoutKeys,
+  withoutCredentials,
 } from '../http/headers.ts'
 import type { Upstream } from '../http/upstream.ts'
 
@@ -149,7 +149,7 @@ export function upstreamHeaders(
   const through = requestHeaders(headers)
   if (upstream.apiKey)
     return withHeaders(withCredential(through, upstream.apiKey, speaksAnthropic), upstream.headers)
-  const ownOnly = upstream.holdsKey ? withoutKeys(through, isAccessKey) : through
+  const ownOnly = upstream.holdsKey ? withoutCredentials(through, isAccessKey) : through
   return withHeaders(ownOnly, upstream.headers)
 }
 

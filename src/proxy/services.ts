@@ -1,7 +1,7 @@
 /** What every request needs; made once, in app.ts. */
 
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
-import type { ScaffoldRegistry } from '../core/harness/match.ts'
+import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
 import type { StormPolicy } from '../core/session/error-streak.ts'
 import type { BufferBudget } from '../http/buffer-budget.ts'
@@ -14,8 +14,8 @@ import type { Emit } from '../telemetry/event.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
 import type { AccessSettings } from './access.ts'
 import type { IdentitySettings } from './identity.ts'
-import type { NotePriceless } from './unpriced-models.ts'
-import type { Refusals } from './unsupported-edits.ts'
+import type { NoteUnpricedModel } from './unpriced-models.ts'
+import type { UnsupportedEdits } from './unsupported-edits.ts'
 
 /** What a reload may change; read once per request. */
 export interface Policies {
@@ -25,17 +25,17 @@ export interface Policies {
   readonly storm: StormPolicy
 }
 
-export interface ProxyContext extends AccessSettings {
+export interface Services extends AccessSettings {
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly transport: Transport
   readonly store: Store
   readonly policies: () => Policies
   readonly catalogue: Catalogue
   readonly windows: Windows
-  readonly notePriceless: NotePriceless
-  readonly registry: ScaffoldRegistry
+  readonly noteUnpricedModel: NoteUnpricedModel
+  readonly harnessRegistry: HarnessRegistry
   readonly identity: IdentitySettings
-  readonly refusals: Refusals
+  readonly unsupportedEdits: UnsupportedEdits
   /** Bytes. */
   readonly maxGuardedBody: number
   /** Of all bodies that are in hand. */

@@ -3,8 +3,8 @@ import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
-import { type Guarded, type Refused, refuse } from '../core/loop/observe.ts'
-import { observe } from '../core/session/count-request.ts'
+import { type BlockDecision, decideBlocks, type LoopState } from '../core/loop/observe.ts'
+import { countRequest } from '../core/session/count-request.ts'
 import {
   type ErrorReply,
   type ErrorStreak,
@@ -14,26 +14,26 @@ import {
   withoutErrors,
   withoutProbe,
 } from '../core/session/error-streak.ts'
-import type { Sighting } from '../core/session/request-facts.ts'
-import { type EnterStorm, NEW_SESSION, type Position, type Session } from '../core/session/session.ts'
-import { NO_TRIES, type StopTries } from '../core/session/stop-attempts.ts'
+import type { RequestFacts } from '../core/session/request-facts.ts'
+import { type CheckErrors, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
+import { NO_STOP_ATTEMPTS, type StopAttempts } from '../core/session/stop-attempts.ts'
 import {
   type AnswerFacts,
-  acknowledged,
   adoptFirst,
-  answered,
-  begun,
+  blockIn,
   type CountedRequest,
   changeErrors,
-  delivered,
-  end,
-  giveBack,
-  goOn,
-  loosen,
-  refuseIn,
-  said,
-  triedToStop,
-  warned,
+  dropBoundThinking,
+  endRun,
+  noteAcknowledged,
+  noteAnswer,
+  noteDelivery,
+  noteInjected,
+  noteStopAttempt,
+  noteWarning,
+  releaseIteration,
+  responseBegan,
+  resumeRun,
 } from '../core/session/transitions.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
@@ -42,11 +42,11 @@ import type { Emit, ProxyEvent } from '../telemetry/event.ts'
 import type { Answered } from '../usage/observe.ts'
 import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 import { keepUnclaimed, takeUnclaimed } from './unclaimed-usage.ts'
 
 /** A request that is to be counted. */
-export interface Counting {
+export interface SessionLookup {
   readonly tenant: string
   /** The session's id in the store; `undefined` where nothing names it yet. */
   readonly id: string | undefined
@@ -57,7 +57,7 @@ export interface Counting {
   readonly thread: string
   /** What the session began with, where that is known and the session is not there yet. */
   readonly begun: Session | undefined
-  readonly sighting: Sighting
+  readonly facts: RequestFacts
   /** The conversation, by its id, that the provider adds to. */
   readonly within: string | undefined
   readonly loop: LoopPolicy
@@ -65,21 +65,21 @@ export interface Counting {
   /** What is asked: errors in a row count for each upstream and model apart. */
   readonly target: { readonly upstream: string; readonly model: string }
   /** Takes the request in for the loop guard; faults in that go to `emit`. */
-  readonly follow: ((guarded: Guarded, emit: Emit) => Guarded) | undefined
+  readonly follow: ((loopState: LoopState, emit: Emit) => LoopState) | undefined
   /** What it wants besides plain text. */
   readonly demands: readonly Hash[]
   /** Takes in for the loop guard what a response called. */
-  readonly note: ((guarded: Guarded, calls: readonly ToolCall[], emit: Emit) => Guarded) | undefined
+  readonly note: ((loopState: LoopState, calls: readonly ToolCall[], emit: Emit) => LoopState) | undefined
 }
 
 /** What an answer says of itself besides what it took. */
 type Told = Omit<Answered, 'usage'>
 
-const NOTHING_REFUSED: Refused = { refusals: [], endsRun: false }
+const NOTHING_BLOCKED: BlockDecision = { blocked: [], endsRun: false }
 
 /** Where the first answer of a conversation is kept that has no name before its second request. */
-function firstKey({ tenant, sighting }: Counting): SessionKey {
-  return sessionKey(tenant, `${sighting.system} ${sighting.humans[0] ?? ''}`)
+function firstKey({ tenant, facts }: SessionLookup): SessionKey {
+  return sessionKey(tenant, `${facts.system} ${facts.userMessageHashes[0] ?? ''}`)
 }
 
 /**
@@ -87,7 +87,7 @@ function firstKey({ tenant, sighting }: Counting): SessionKey {
  * of the last time holds.
  */
 async function updateSession<Result>(
-  { store, emit }: Pick<ProxyContext, 'store' | 'emit'>,
+  { store, emit }: Pick<Services, 'store' | 'emit'>,
   key: SessionKey,
   change: (
     session: Session | undefined,
@@ -104,77 +104,78 @@ async function updateSession<Result>(
 }
 
 /** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
-export async function remember(context: ProxyContext, counting: Counting): Promise<Remembered> {
-  const { emit } = context
-  const { tenant, id, sighting, thread } = counting
-  const request: CountedRequest = { fingerprint: sighting.fingerprint, thread }
-  const askedAt = context.now()
+export async function openSession(services: Services, lookup: SessionLookup): Promise<SessionHandle> {
+  const { emit } = services
+  const { tenant, id, facts, thread } = lookup
+  const request: CountedRequest = { fingerprint: facts.fingerprint, thread }
+  const askedAt = services.now()
   // Without a name there is nothing to remember it by.
-  const byTranscript = () => count(counting, undefined, askedAt, emit).position
-  if (id === undefined) return new Remembered(context, counting, request, askedAt, undefined, byTranscript())
+  const byTranscript = () => countInSession(lookup, undefined, askedAt, emit).runState
+  if (id === undefined)
+    return new SessionHandle(services, lookup, request, askedAt, undefined, byTranscript())
   const key = sessionKey(tenant, id)
-  let position: Position
+  let runState: RunState
   try {
-    const counted = await updateSession(context, key, (session, tell) => {
-      const next = count(counting, session, askedAt, tell)
-      return { session: next.session, result: next.position }
+    const counted = await updateSession(services, key, (session, tell) => {
+      const next = countInSession(lookup, session, askedAt, tell)
+      return { session: next.session, result: next.runState }
     })
-    position = await withFirst(context, counting, key, request, counted)
+    runState = await withFirst(services, lookup, key, request, counted)
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
-    position = byTranscript()
+    runState = byTranscript()
   }
-  return new Remembered(context, counting, request, askedAt, key, position)
+  return new SessionHandle(services, lookup, request, askedAt, key, runState)
 }
 
-function count(
-  counting: Counting,
+function countInSession(
+  lookup: SessionLookup,
   session: Session | undefined,
   askedAt: number,
   emit: Emit,
-): ReturnType<typeof observe> {
-  const { sighting, thread, isDerived, begun, follow, storm, demands } = counting
-  const enter: EnterStorm = (errors) => enterStorm(errors, targetOf(counting), storm, askedAt)
-  return observe(
+): ReturnType<typeof countRequest> {
+  const { facts, thread, isDerived, begun, follow, storm, demands } = lookup
+  const enter: CheckErrors = (errors) => enterStorm(errors, targetOf(lookup), storm, askedAt)
+  return countRequest(
     session ?? begun ?? NEW_SESSION,
-    sighting,
+    facts,
     thread,
     askedAt,
     isDerived,
-    follow && ((guarded) => follow(guarded, emit)),
+    follow && ((loopState) => follow(loopState, emit)),
     enter,
     demands,
   )
 }
 
 /** Names upstream and model in a thread's errors. */
-function targetOf({ target }: Counting): string {
+function targetOf({ target }: SessionLookup): string {
   return nameOf(target.upstream, target.model)
 }
 
 /** A session that has just been named by its first answer gets what that took, which was kept apart. */
 async function withFirst(
-  context: ProxyContext,
-  counting: Counting,
+  services: Services,
+  lookup: SessionLookup,
   key: SessionKey,
   request: CountedRequest,
-  position: Position,
-): Promise<Position> {
-  if (!counting.isDerived || !position.isNew || position.iteration !== 2) return position
-  const { store } = context
-  const first = await takeUnclaimed(store, firstKey(counting))
-  if (!first) return position
+  runState: RunState,
+): Promise<RunState> {
+  if (!lookup.isDerived || !runState.isNew || runState.iteration !== 2) return runState
+  const { store } = services
+  const first = await takeUnclaimed(store, firstKey(lookup))
+  if (!first) return runState
   return store.update(key, (session) => {
-    const adopted = adoptFirst(session ?? NEW_SESSION, request, position, first, context.now())
-    return { session: adopted.session, result: adopted.position }
+    const adopted = adoptFirst(session ?? NEW_SESSION, request, runState, first, services.now())
+    return { session: adopted.session, result: adopted.runState }
   })
 }
 
 /** A counted request: where it stood, and what is to be remembered of what became of it. */
-export class Remembered {
-  readonly position: Position
-  readonly #context: ProxyContext
-  readonly #counting: Counting
+export class SessionHandle {
+  readonly runState: RunState
+  readonly #services: Services
+  readonly #lookup: SessionLookup
   readonly #request: CountedRequest
   /** When it was asked, in milliseconds since the epoch. */
   readonly #askedAt: number
@@ -189,42 +190,42 @@ export class Remembered {
   #settled: Promise<void> | undefined
 
   constructor(
-    context: ProxyContext,
-    counting: Counting,
+    services: Services,
+    lookup: SessionLookup,
     request: CountedRequest,
     askedAt: number,
     key: SessionKey | undefined,
-    position: Position,
+    runState: RunState,
   ) {
-    this.position = position
-    this.#context = context
-    this.#counting = counting
+    this.runState = runState
+    this.#services = services
+    this.#lookup = lookup
     this.#request = request
     this.#askedAt = askedAt
     this.#key = key
   }
 
   /** The provider gave an answer, which took something and may be gone on from. A store that fails loses it. */
-  answered(usage: CallUsage, told: Told = {}): void {
+  noteAnswer(usage: CallUsage, told: Told = {}): void {
     this.#settled = this.#takeIn(usage, told).catch(() => this.#lose())
   }
 
   /** The head of a response names it: from here on a client may go on from it. A store that fails does not know it. */
-  began(response: string): void {
+  responseBegan(response: string): void {
     const ids = this.#idsIn({ id: response })
     this.#linked = [...this.#linked, ...ids]
     this.#linkHead(ids).catch(() => this.#lose())
   }
 
   async #linkHead(ids: readonly string[]): Promise<void> {
-    const { id, sessionId } = this.#counting
+    const { id, sessionId } = this.#lookup
     if (id === undefined) {
-      const { emit } = this.#context
-      const { session } = count(this.#counting, undefined, this.#askedAt, emit)
-      return this.#linkUnnamed(ids, begun(session, this.#request, ids))
+      const { emit } = this.#services
+      const { session } = countInSession(this.#lookup, undefined, this.#askedAt, emit)
+      return this.#linkUnnamed(ids, responseBegan(session, this.#request, ids))
     }
     const linked = this.#link(ids, { id, session: sessionId ?? '' })
-    await this.#change((session) => begun(session, this.#request, ids))
+    await this.#change((session) => responseBegan(session, this.#request, ids))
     await linked
   }
 
@@ -237,10 +238,13 @@ export class Remembered {
   }
 
   /** Remembers what is to be sent along when the client goes on from a response. */
-  async owe(response: string, debt: Pick<Link, 'owed' | 'as'>): Promise<void> {
+  async savePendingResults(
+    response: string,
+    debt: Pick<Link, 'pendingResults' | 'redirectTo'>,
+  ): Promise<void> {
     await this.#settled
-    const { store } = this.#context
-    const { tenant, id, sessionId } = this.#counting
+    const { store } = this.#services
+    const { tenant, id, sessionId } = this.#lookup
     const name = presentable(response)
     const own = id === undefined ? undefined : { id, session: sessionId ?? '' }
     const known = (await store.linked(tenant, name)) ?? own
@@ -248,55 +252,55 @@ export class Remembered {
   }
 
   /** Judges the calls of the response; a store that fails refuses none. */
-  async refuse(calls: readonly ToolCall[]): Promise<Refused> {
-    if (!this.#key) return NOTHING_REFUSED
+  async decideBlocks(calls: readonly ToolCall[]): Promise<BlockDecision> {
+    if (!this.#key) return NOTHING_BLOCKED
     const request = this.#request
-    const { loop } = this.#counting
+    const { loop } = this.#lookup
     const isAgain = this.#wasJudged
     this.#wasJudged = true
-    const now = this.#context.now()
+    const now = this.#services.now()
     try {
-      return await updateSession(this.#context, this.#key, (session, tell) => {
-        const judged = refuseIn(
+      return await updateSession(this.#services, this.#key, (session, tell) => {
+        const judged = blockIn(
           session ?? NEW_SESSION,
           request,
-          (guarded) =>
+          (loopState) =>
             isolated(tell, 'loop_guard', () =>
-              refuse(guarded, calls, loop, request.fingerprint, isAgain, now),
-            ) ?? { guarded, refused: NOTHING_REFUSED },
+              decideBlocks(loopState, calls, loop, request.fingerprint, isAgain, now),
+            ) ?? { loopState, decision: NOTHING_BLOCKED },
         )
-        return { session: judged.session, result: judged.refused }
+        return { session: judged.session, result: judged.decision }
       })
     } catch {
       this.#lose()
-      return NOTHING_REFUSED
+      return NOTHING_BLOCKED
     }
   }
 
   /** Something became known of the windows of the session's models. */
-  async contexts(by: (contexts: SessionContexts) => SessionContexts): Promise<void> {
+  async changeContexts(by: (contexts: SessionContexts) => SessionContexts): Promise<void> {
     await this.#change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) }))
   }
 
   /** The model was shown, or the client denied, what the client's history will not tell. */
-  async said(): Promise<void> {
-    if (!this.position.hasSaid) await this.#change((session) => said(session, this.#request))
+  async noteInjected(): Promise<void> {
+    if (!this.runState.noticeSent) await this.#change((session) => noteInjected(session, this.#request))
   }
 
   /** Reasoning in this conversation is bound to what Governor said. */
-  async loosen(): Promise<void> {
-    await this.#change((session) => loosen(session, this.#request))
+  async dropBoundThinking(): Promise<void> {
+    await this.#change((session) => dropBoundThinking(session, this.#request))
   }
 
   /** The model was told that its budget is nearly used up. */
-  async warned(): Promise<void> {
+  async noteWarning(): Promise<void> {
     this.#isWarned = true
-    await this.#change((session) => warned(session, this.#request))
+    await this.#change((session) => noteWarning(session, this.#request))
   }
 
   /** Does the session have a name of the client's own, so that the same prompt may begin another run of it? */
   hasName(): boolean {
-    return this.#key !== undefined && !this.#counting.isDerived
+    return this.#key !== undefined && !this.#lookup.isDerived
   }
 
   /** Was it, in this request? */
@@ -305,57 +309,57 @@ export class Remembered {
   }
 
   /** The answer to a warning called nothing. */
-  async acknowledged(): Promise<void> {
-    await this.#change((session) => acknowledged(session, this.#request))
+  async noteAcknowledged(): Promise<void> {
+    await this.#change((session) => noteAcknowledged(session, this.#request))
   }
 
   /** The provider gave no answer: the iteration is not used up. */
-  async giveBack(): Promise<void> {
-    await this.#change((session) => giveBack(session, this.#request))
+  async releaseIteration(): Promise<void> {
+    await this.#change((session) => releaseIteration(session, this.#request))
   }
 
   /** The answer to it ended, with all of it at the client or not. As most are answered whole, the first one is taken to be. */
-  async delivered(isWhole: boolean): Promise<void> {
-    if (isWhole === this.position.isRetry)
-      await this.#change((session) => delivered(session, this.#request, isWhole))
+  async noteDelivery(isWhole: boolean): Promise<void> {
+    if (isWhole === this.runState.isRetry)
+      await this.#change((session) => noteDelivery(session, this.#request, isWhole))
   }
 
   /** The run was over, and its limit is no longer reached. */
-  async goOn(): Promise<void> {
-    await this.#change((session) => goOn(session, this.#request))
+  async resumeRun(): Promise<void> {
+    await this.#change((session) => resumeRun(session, this.#request))
   }
 
   /** The provider did not answer, as it is overloaded or gone. */
-  async failed(error: ErrorReply): Promise<void> {
-    const { storm } = this.#counting
+  async noteError(error: ErrorReply): Promise<void> {
+    const { storm } = this.#lookup
     if (!storm.enabled) return
-    const now = this.#context.now()
-    await this.#changeErrors((errors) => withError(errors, targetOf(this.#counting), error, storm, now))
+    const now = this.#services.now()
+    await this.#changeErrors((errors) => withError(errors, targetOf(this.#lookup), error, storm, now))
   }
 
   /** The provider answered after errors: `isSuccess` ends them, an error about the request only lets the next one try. */
-  async reached(isSuccess: boolean): Promise<void> {
-    const end = isSuccess ? withoutErrors : withoutProbe
-    await this.#changeErrors((errors) => end(errors, targetOf(this.#counting)))
+  async noteReached(isSuccess: boolean): Promise<void> {
+    const endRun = isSuccess ? withoutErrors : withoutProbe
+    await this.#changeErrors((errors) => endRun(errors, targetOf(this.#lookup)))
   }
 
   /** The run was stopped, and what it got is not recorded; a store that fails remembers no try. */
-  async triedToStop(change: (tries: StopTries | undefined) => StopTries): Promise<StopTries> {
-    if (!this.#key) return NO_TRIES
+  async noteStopAttempt(change: (tries: StopAttempts | undefined) => StopAttempts): Promise<StopAttempts> {
+    if (!this.#key) return NO_STOP_ATTEMPTS
     try {
-      return await this.#context.store.update(this.#key, (session) => {
-        const tried = triedToStop(session ?? NEW_SESSION, this.#request, change)
+      return await this.#services.store.update(this.#key, (session) => {
+        const tried = noteStopAttempt(session ?? NEW_SESSION, this.#request, change)
         return { session: tried.session, result: tried.tries }
       })
     } catch {
       this.#lose()
-      return NO_TRIES
+      return NO_STOP_ATTEMPTS
     }
   }
 
   /** The run is over with this answer. */
   async end(answer: FinalAnswer): Promise<void> {
-    await this.#change((session) => end(session, this.#request, answer))
+    await this.#change((session) => endRun(session, this.#request, answer))
   }
 
   async #changeErrors(change: (errors: readonly ErrorStreak[]) => readonly ErrorStreak[]): Promise<void> {
@@ -367,23 +371,23 @@ export class Remembered {
   }
 
   #lose(): void {
-    this.#context.emit({ kind: 'failed_open', reason: 'store' })
+    this.#services.emit({ kind: 'failed_open', reason: 'store' })
   }
 
   async #change(by: (session: Session, emit: Emit) => Session): Promise<void> {
     if (!this.#key) return
-    await updateSession(this.#context, this.#key, (session, tell) => ({
+    await updateSession(this.#services, this.#key, (session, tell) => ({
       session: by(session ?? NEW_SESSION, tell),
       result: undefined,
     }))
   }
 
   async #takeIn(usage: CallUsage, told: Told): Promise<void> {
-    const { id, sessionId } = this.#counting
+    const { id, sessionId } = this.#lookup
     if (id === undefined) return this.#takeFirst(usage, told)
     const ids = this.#idsIn(told)
     await this.#change((session, tell) =>
-      answered(session, this.#request, this.#factsOf(usage, told, ids, tell)),
+      noteAnswer(session, this.#request, this.#factsOf(usage, told, ids, tell)),
     )
     const unlinked = ids.filter((one) => !this.#linked.includes(one))
     await this.#link(unlinked, { id, session: sessionId ?? '' })
@@ -391,18 +395,18 @@ export class Remembered {
 
   /** Ids by which the client may go on from an answer. */
   #idsIn({ id: response, conversation }: Told): readonly string[] {
-    const place = conversation ?? this.#counting.within
+    const place = conversation ?? this.#lookup.within
     return [response, place].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
   }
 
   #factsOf(usage: CallUsage, { calls, callsNothing }: Told, ids: readonly string[], emit: Emit): AnswerFacts {
-    const { note, sighting } = this.#counting
+    const { note, facts } = this.#lookup
     return {
       usage,
       ids,
-      requestBytes: sighting.bytes ?? 0,
+      requestBytes: facts.bytes ?? 0,
       callsNothing,
-      follow: note && calls && calls.length > 0 ? (guarded) => note(guarded, calls, emit) : undefined,
+      follow: note && calls && calls.length > 0 ? (loopState) => note(loopState, calls, emit) : undefined,
     }
   }
 
@@ -411,17 +415,17 @@ export class Remembered {
     const { id: response, item } = told
     // What an answer cost may come after it; one that nobody owns yet has been put away.
     if (response === undefined && usage.input + usage.output === 0) return
-    const { emit, store } = this.#context
+    const { emit, store } = this.#services
     // Whether the client goes on by its id or sends it again, the second request shows.
-    await keepUnclaimed(store, firstKey(this.#counting), { askedAt: this.#askedAt, usage })
+    await keepUnclaimed(store, firstKey(this.#lookup), { askedAt: this.#askedAt, usage })
     const ids = this.#idsIn(told)
-    const { session } = count(this.#counting, undefined, this.#askedAt, emit)
-    const after = answered(session, this.#request, this.#factsOf(usage, told, ids, emit))
+    const { session } = countInSession(this.#lookup, undefined, this.#askedAt, emit)
+    const after = noteAnswer(session, this.#request, this.#factsOf(usage, told, ids, emit))
     // Clients that refer to what was said before begin with the first item of the first response.
     await this.#linkUnnamed(ids, after, item === undefined ? [] : [presentable(item)])
   }
 
   async #link(names: readonly string[], link: Link): Promise<void> {
-    for (const name of names) await this.#context.store.link(this.#counting.tenant, name, link)
+    for (const name of names) await this.#services.store.link(this.#lookup.tenant, name, link)
   }
 }

@@ -8,7 +8,7 @@ import {
   type RawHeaders,
   withHeaders,
   withoutFields,
-  withoutOwn,
+  withoutGovernorHeaders,
 } from '../http/headers.ts'
 import { errorBody } from '../http/response.ts'
 import type { Upstream } from '../http/upstream.ts'
@@ -113,7 +113,10 @@ function open(
     client.off('data', keep).off('end', leave)
     socket.setTimeout(0)
     client.write(
-      headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, withoutOwn(answer.rawHeaders)),
+      headText(
+        `HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`,
+        withoutGovernorHeaders(answer.rawHeaders),
+      ),
     )
     if (rest.length > 0) client.write(rest)
     for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
@@ -123,7 +126,7 @@ function open(
     // The upstream says no, in its own words.
     // Node hands the body over without its chunks; it then ends with the connection.
     const kept = withoutFields(
-      withHeaders(withoutOwn(answer.rawHeaders), { Connection: 'close' }),
+      withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
       (lower) => lower === 'transfer-encoding',
     )
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, kept))

@@ -4,10 +4,10 @@ import type { SharedValues } from '../store/shared-values.ts'
 import type { ValueKind } from '../store/store.ts'
 
 /** Something Governor changes in a request. */
-export type Alteration = Channel | 'announce' | 'tool_choice' | 'drop_tools'
+export type RequestEdit = Channel | 'announce' | 'tool_choice' | 'drop_tools'
 
 /** By upstream and model, for an hour: a 500 may have been a bad moment, and servers are updated. */
-export const UNSUPPORTED_EDITS: ValueKind<readonly Alteration[]> = {
+export const UNSUPPORTED_EDITS: ValueKind<readonly RequestEdit[]> = {
   name: 'unsupported_edits',
   ttl: 3_600_000,
   empty: [],
@@ -16,14 +16,14 @@ export const UNSUPPORTED_EDITS: ValueKind<readonly Alteration[]> = {
 /** A model name is the client's to choose. */
 const MAX_NAME = 200
 
-export interface Refusals {
+export interface UnsupportedEdits {
   /** Asks for what other processes found, where that was not done for a while. */
   refresh(upstream: string, model: string): Promise<void>
-  isRefused(upstream: string, model: string, alteration: Alteration): boolean
-  remember(upstream: string, model: string, alteration: Alteration): void
+  isRefused(upstream: string, model: string, alteration: RequestEdit): boolean
+  remember(upstream: string, model: string, alteration: RequestEdit): void
 }
 
-export function createRefusals(refused: SharedValues<readonly Alteration[]>): Refusals {
+export function createUnsupportedEdits(refused: SharedValues<readonly RequestEdit[]>): UnsupportedEdits {
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
   return {
     refresh: (upstream, model) => refused.refresh(keyOf(upstream, model)),

@@ -4,10 +4,10 @@ import { pipeline } from 'node:stream/promises'
 import zlib from 'node:zlib'
 import { decoderFor } from '../http/body.ts'
 import type { Lease } from '../http/buffer-budget.ts'
-import { codingOf, withHeaders } from '../http/headers.ts'
+import { contentEncoding, withHeaders } from '../http/headers.ts'
 import type { Failure, Flow, Head, UpstreamCall } from '../http/upstream.ts'
-import type { Tap } from '../usage/observe.ts'
-import type { Trip } from './begin-exchange.ts'
+import type { ResponseObserver } from '../usage/observe.ts'
+import type { Exchange } from './begin-exchange.ts'
 
 /** The upstream did not answer, or broke off. */
 export class UpstreamFailed extends Error {
@@ -19,7 +19,7 @@ export class UpstreamFailed extends Error {
   }
 }
 
-export interface Incoming {
+export interface UpstreamResponse {
   readonly head: Head
   /** The body as it came; reading throws {UpstreamFailed} when the response breaks off. */
   readonly body: Readable
@@ -30,33 +30,33 @@ export interface Incoming {
  * @throws {UpstreamFailed}
  */
 export function open(
-  trip: Trip,
+  exchange: Exchange,
   call: UpstreamCall,
-  tapFor?: (head: Head) => Tap | undefined,
-): Promise<Incoming> {
+  tapFor?: (head: Head) => ResponseObserver | undefined,
+): Promise<UpstreamResponse> {
   return new Promise((resolve, reject) => {
     const body = new PassThrough()
     let flow: Flow | undefined
-    let tap: Tap | undefined
+    let observer: ResponseObserver | undefined
     // A response that breaks off while nobody reads it is not a crash.
     body.on('error', () => undefined)
     body.on('drain', () => flow?.resume())
-    const callOff = trip.call(call, {
+    const callOff = exchange.call(call, {
       start(head, started) {
         flow = started
-        tap = tapFor?.(head)
+        observer = tapFor?.(head)
         resolve({ head, body })
       },
       data(chunk) {
-        tap?.take(chunk)
+        observer?.take(chunk)
         if (!body.write(chunk)) flow?.pause()
       },
       end() {
         body.end()
-        tap?.end()
+        observer?.end()
       },
       fail(failure) {
-        tap?.end()
+        observer?.end()
         const error = new UpstreamFailed(failure)
         if (flow) body.destroy(error)
         else reject(error)
@@ -68,8 +68,8 @@ export function open(
 }
 
 /** The body without its content coding, to be called once; `undefined` where that is one Governor does not know. */
-export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | undefined {
-  const encoding = codingOf(head.headers)
+export function plainBody({ head, body }: UpstreamResponse): AsyncIterable<Buffer> | undefined {
+  const encoding = contentEncoding(head.headers)
   if (encoding === 'identity') return body
   const decoder = decoderFor(encoding, zlib.constants.Z_SYNC_FLUSH)
   if (!decoder) return undefined
@@ -79,7 +79,7 @@ export function plainBody({ head, body }: Incoming): AsyncIterable<Buffer> | und
 }
 
 /** Asks for a response without a content coding, which would have to be undone before anything can be read or changed. */
-export function uncoded(call: UpstreamCall): UpstreamCall {
+export function withoutCompression(call: UpstreamCall): UpstreamCall {
   return { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
 }
 

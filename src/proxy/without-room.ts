@@ -4,13 +4,13 @@ import { hashOf } from '../core/hash.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { decoderFor } from '../http/body.ts'
-import { codingOf, headerOf, type RawHeaders } from '../http/headers.ts'
+import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import { sessionKey } from '../store/store.ts'
-import type { Trip } from './begin-exchange.ts'
+import type { Exchange } from './begin-exchange.ts'
 import { terminalHeaders } from './final-answer.ts'
 import { sessionInHeaders, tenantOf, threadNameOf } from './identity.ts'
-import type { ProxyContext } from './services.ts'
+import type { Services } from './services.ts'
 
 /** A run that was stopped, known by the headers of a request alone. */
 interface StoppedRun {
@@ -18,12 +18,12 @@ interface StoppedRun {
   readonly answer: FinalAnswer
 }
 
-async function stoppedRun(context: ProxyContext, headers: RawHeaders): Promise<StoppedRun | undefined> {
-  const session = sessionInHeaders(headers, context.identity)
+async function stoppedRun(services: Services, headers: RawHeaders): Promise<StoppedRun | undefined> {
+  const session = sessionInHeaders(headers, services.identity)
   if (session === undefined) return undefined
-  const known = await context.store.get(sessionKey(tenantOf(headers), hashOf(session)))
-  const thread = threadNameOf(headers, context.identity)
-  const answer = known?.threads.findLast(({ name }) => name === thread)?.run.ended
+  const known = await services.store.get(sessionKey(tenantOf(headers), hashOf(session)))
+  const thread = threadNameOf(headers, services.identity)
+  const answer = known?.threads.findLast(({ name }) => name === thread)?.run.finalAnswer
   return answer && { session, answer }
 }
 
@@ -35,7 +35,7 @@ const SEAM = 64
 /** Does a body ask for server-sent events? Keeps nothing of it, and looks at no more than `max` bytes. */
 async function asksForStream(body: Readable, headers: RawHeaders, max: number): Promise<boolean> {
   if (/event-stream/i.test(headerOf(headers, 'accept') ?? '')) return true
-  const coding = codingOf(headers)
+  const coding = contentEncoding(headers)
   const decoder = coding === 'identity' ? undefined : decoderFor(coding)
   if (coding !== 'identity' && !decoder) return false
   const plain: AsyncIterable<Buffer> = decoder ? pipeline(body, decoder, () => undefined) : body
@@ -57,22 +57,22 @@ async function asksForStream(body: Readable, headers: RawHeaders, max: number): 
 
 /** Answers a request of a stopped run as it was answered before; false where there is none. A store that fails knows none. */
 export async function answerWithoutRoom(
-  context: ProxyContext,
-  trip: Trip,
+  services: Services,
+  exchange: Exchange,
   dialect: Dialect,
   body: Buffer | Readable,
 ): Promise<boolean> {
-  const headers = trip.request.rawHeaders
-  const stopped = await stoppedRun(context, headers).catch(() => undefined)
+  const headers = exchange.request.rawHeaders
+  const stopped = await stoppedRun(services, headers).catch(() => undefined)
   if (!stopped) return false
   const { session, answer } = stopped
   const stream = Buffer.isBuffer(body) ? Readable.from([body]) : body
-  const streams = await asksForStream(stream, headers, context.maxGuardedBody)
+  const streams = await asksForStream(stream, headers, services.maxGuardedBody)
   stream.destroy()
-  context.emit({ kind: 'answer_repeated' })
-  trip.ended('stop')
-  const made = dialect.reply(answer, streams, context.newId(), context.now())
-  reply(trip.response, 200, made.contentType, made.body, {
+  services.emit({ kind: 'answer_repeated' })
+  exchange.noteOutcome('stop')
+  const made = dialect.reply(answer, streams, services.newId(), services.now())
+  reply(exchange.response, 200, made.contentType, made.body, {
     'x-governor-verdict': 'stop',
     'x-governor-session': session,
     'x-governor-loop': answer.loop,

@@ -35,13 +35,25 @@ const BYTES_PER_GUARD = 8_192
 /** A call that only its response told of. */
 const BYTES_PER_CALL = 384
 
-function sizeOfThread({ humans, ancestry, responses, wentOnFrom, guarded, errors, run }: Thread): number {
+function sizeOfThread({
+  userMessageHashes,
+  assistantHashes,
+  responses,
+  continuedFrom,
+  loopState,
+  errors,
+  run,
+}: Thread): number {
   const hashes =
-    humans.length + ancestry.length + run.seen.length + (responses?.length ?? 0) + (wentOnFrom?.length ?? 0)
+    userMessageHashes.length +
+    assistantHashes.length +
+    run.recentRequests.length +
+    (responses?.length ?? 0) +
+    (continuedFrom?.length ?? 0)
   let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
-  if (guarded) size += BYTES_PER_GUARD + (guarded.made?.length ?? 0) * BYTES_PER_CALL
+  if (loopState) size += BYTES_PER_GUARD + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
   for (const { newest } of errors ?? []) size += BYTES_PER_CALL + newest.body.length * 2
-  if (run.ended) size += run.ended.text.length * 2
+  if (run.finalAnswer) size += run.finalAnswer.text.length * 2
   return size
 }
 
@@ -52,9 +64,9 @@ function sizeOf({ threads, forgotten, contexts }: Session): number {
   return size
 }
 
-function sizeOfLink({ owed = [], begun }: Link): number {
+function sizeOfLink({ pendingResults = [], begun }: Link): number {
   const own = BYTES_PER_LINK + (begun ? sizeOf(begun) : 0)
-  return owed.reduce((sum, text) => sum + text.length * 2, own)
+  return pendingResults.reduce((sum, text) => sum + text.length * 2, own)
 }
 
 /** The pages of a list: which sessions there are, as of some moment. */

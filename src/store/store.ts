@@ -33,9 +33,9 @@ export interface Link {
   /** What is known of a session that only its first response names: it begins when a client goes on from that. */
   readonly begun?: Session
   /** Results, in the provider's own form, of calls that the client has not seen: they go with what it sends next. */
-  readonly owed?: readonly string[]
+  readonly pendingResults?: readonly string[]
   /** The response that took the place of this one. */
-  readonly as?: string
+  readonly redirectTo?: string
 }
 
 /** A kind of small values, a few kilobytes of plain JSON at most: whoever writes one bounds it. */

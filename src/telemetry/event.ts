@@ -8,7 +8,7 @@ import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { Recovery } from '../core/overflow.ts'
-import type { Heed } from '../core/session/session.ts'
+import type { WarningReaction } from '../core/session/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 
@@ -75,7 +75,7 @@ export type ProxyEvent =
       readonly meter?: MeterName
     }
   /** A model has answered after it was warned. */
-  | { readonly kind: 'warning_answered'; readonly heed: Heed }
+  | { readonly kind: 'warning_answered'; readonly reaction: WarningReaction }
   /** There is a limit on cost, and nothing is known of this model's price. */
   | { readonly kind: 'priceless'; readonly upstream: string; readonly model: string }
   /** A loop was found; `warnings`: how often the model has been told of it, this time included. */

@@ -70,7 +70,7 @@ function decisionCounters(registry: Registry) {
     warnings: counter(
       'governor_warnings_answered_total',
       'Budget warnings by what the model made of them: acknowledged (it said something, or called nothing) or ignored.',
-      ['heed'],
+      ['reaction'],
     ),
     repeats: counter(
       'governor_answers_repeated_total',
@@ -232,7 +232,7 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
       case 'stopped':
         return decisions.stops.inc({ reason: event.reason, by: event.by })
       case 'warning_answered':
-        return decisions.warnings.inc({ heed: event.heed })
+        return decisions.warnings.inc({ reaction: event.reaction })
       case 'answer_repeated':
         return decisions.repeats.inc()
       case 'repeat_counted':

@@ -4,9 +4,9 @@
  */
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'
-import type { Dialect, Facts, Tapped } from '../dialect/dialect.ts'
+import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
 import { decoded, decodedAtOnce } from '../http/body.ts'
-import { codingOf, isEventStream } from '../http/headers.ts'
+import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
 import { JsonScanError } from '../json/scan.ts'
 
@@ -23,7 +23,7 @@ export interface Answered {
   readonly item?: string | undefined
 }
 
-export interface Tap {
+export interface ResponseObserver {
   /** Takes a chunk, which must not change any more. */
   take(chunk: Buffer): void
   /** The response is over, or broke off. */
@@ -42,7 +42,7 @@ const MAX_DECODED = 16 * 1_048_576
 const MAX_DECODED_AT_ONCE = 65_536
 
 /** What is looked at of a body, and how long all of it is. */
-interface Body extends Tapped {
+interface Body extends ResponseTail {
   readonly length: number
 }
 
@@ -116,7 +116,7 @@ class KeptChunks implements Body {
 }
 
 const NOTHING = Buffer.alloc(0)
-const NO_FACTS: Facts = {}
+const NO_FACTS: ResponseMetadata = {}
 
 /** What a model wrote stands in these, in every dialect. */
 const WRITTEN =
@@ -154,7 +154,7 @@ function stated(usage: TokenUsage): CallUsage {
 }
 
 /** One response to be looked at. */
-export interface TapTarget {
+export interface ObserverTarget {
   readonly dialect: Dialect
   readonly head: Head
   /** Of the request that was sent, for an estimate. */
@@ -174,12 +174,12 @@ export interface TapTarget {
 }
 
 /** Opens a tap on a successful response. */
-export function openTap(target: TapTarget): Tap {
+export function observeResponse(target: ObserverTarget): ResponseObserver {
   return new ResponseTap(target)
 }
 
-class ResponseTap implements Tap {
-  readonly #target: TapTarget
+class ResponseTap implements ResponseObserver {
+  readonly #target: ObserverTarget
   readonly #coding: string
   readonly #streams: boolean
   readonly #withCalls: boolean
@@ -190,10 +190,10 @@ class ResponseTap implements Tap {
   /** Of how many bytes the id is looked for next; 0: not any more. */
   #idWithin: number
 
-  constructor(target: TapTarget) {
+  constructor(target: ObserverTarget) {
     const { headers } = target.head
     this.#target = target
-    this.#coding = codingOf(headers)
+    this.#coding = contentEncoding(headers)
     this.#streams = isEventStream(headers)
     this.#withCalls = target.withCalls === true
     this.#idWithin = target.withId === true && this.#coding === 'identity' ? 1 : 0
@@ -274,10 +274,10 @@ class ResponseTap implements Tap {
 
   #tell(body: Body): void {
     const { dialect, requestBytes, withEnd } = this.#target
-    let facts: Facts = NO_FACTS
+    let facts: ResponseMetadata = NO_FACTS
     let callsNothing: boolean | undefined
     try {
-      facts = dialect.facts(body)
+      facts = dialect.metadata(body)
       callsNothing = withEnd ? dialect.callsNothing(body) : undefined
     } catch (error) {
       // A response that is no JSON, or only the beginning of it, says nothing of itself.

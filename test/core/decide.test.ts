@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { NO_LIMITS } from '../../src/core/budget/meters.ts'
 import { DEFAULT_TEXTS } from '../../src/core/budget/notice.ts'
 import { type BudgetPolicy, decide } from '../../src/core/decide.ts'
-import type { Position } from '../../src/core/session/session.ts'
+import type { RunState } from '../../src/core/session/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
 
 const POLICY: BudgetPolicy = {
@@ -19,11 +19,11 @@ const POLICY: BudgetPolicy = {
   texts: DEFAULT_TEXTS,
 }
 
-const at = (iteration: number, toolCalls = 0, more: Partial<Position> = {}): Position => ({
+const at = (iteration: number, toolCalls = 0, more: Partial<RunState> = {}): RunState => ({
   iteration,
   toolCalls,
   isRetry: false,
-  startsRun: false,
+  isNewRun: false,
   isNew: false,
   run: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
   session: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
@@ -71,10 +71,10 @@ describe('the verdict', () => {
   })
 
   it('repeats the answer of a run that was stopped, and goes on once its budget is raised', () => {
-    expect(decide({ ...at(22), ended }, POLICY)).toEqual({ kind: 'repeat', answer: ended })
-    expect(decide({ ...at(22), ended }, { ...POLICY, run: { ...POLICY.run, iterations: 90 } }).kind).toBe(
-      'allow',
-    )
+    expect(decide({ ...at(22), finalAnswer: ended }, POLICY)).toEqual({ kind: 'repeat', answer: ended })
+    expect(
+      decide({ ...at(22), finalAnswer: ended }, { ...POLICY, run: { ...POLICY.run, iterations: 90 } }).kind,
+    ).toBe('allow')
   })
 
   it('allows everything without a limit and everything when it is turned off', () => {
@@ -99,8 +99,8 @@ describe('the verdict', () => {
   it('announces the budget in the same words in every request of a run', () => {
     const announcing = { ...POLICY, announce: ['iterations'] as const }
     const words = [1, 13, 14, 20].map((iteration) => {
-      const verdict = decide(at(iteration), announcing)
-      return 'announcement' in verdict ? verdict.announcement : undefined
+      const decision = decide(at(iteration), announcing)
+      return 'announcement' in decision ? decision.announcement : undefined
     })
     expect(new Set(words)).toEqual(
       new Set([

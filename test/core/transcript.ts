@@ -1,17 +1,17 @@
 /** Conversations as chat clients send them, and a session that sees one request after the other. */
 import type { Conversation } from '../../src/core/conversation.ts'
 import { buildRegistry } from '../../src/core/harness/match.ts'
-import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
+import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
 import { hashOf } from '../../src/core/hash.ts'
-import { observe } from '../../src/core/session/count-request.ts'
-import { type Sighting, sight } from '../../src/core/session/request-facts.ts'
-import { NEW_SESSION, type Position, type Session } from '../../src/core/session/session.ts'
-import { nothingRead } from '../../src/core/session/transcript.ts'
+import { countRequest } from '../../src/core/session/count-request.ts'
+import { factsOf, type RequestFacts } from '../../src/core/session/request-facts.ts'
+import { NEW_SESSION, type RunState, type Session } from '../../src/core/session/session.ts'
+import { emptyTranscript } from '../../src/core/session/transcript.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 
 export type Message = Readonly<Record<string, unknown>>
 
-export const registry = buildRegistry(SCAFFOLDS, SUMMARY_REQUESTS)
+export const registry = buildRegistry(HARNESS_TEXTS, SUMMARY_REQUESTS)
 
 export const system = (content: string): Message => ({ role: 'system', content })
 export const user = (content: unknown): Message => ({ role: 'user', content })
@@ -45,9 +45,14 @@ export function conversationOf(messages: readonly Message[], extra: Message = {}
   return request.conversation
 }
 
-export function sightingOf(messages: readonly Message[], extra: Message = {}): Sighting {
+export function sightingOf(messages: readonly Message[], extra: Message = {}): RequestFacts {
   const conversation = conversationOf(messages, extra)
-  return sight(nothingRead(conversation), conversation, hashOf(bodyOf(messages, extra).toString()), registry)
+  return factsOf(
+    emptyTranscript(conversation),
+    conversation,
+    hashOf(bodyOf(messages, extra).toString()),
+    registry,
+  )
 }
 
 export interface Seen {
@@ -73,10 +78,10 @@ export function newSession() {
     see(
       messages: readonly Message[],
       { thread = '', extra = {}, isDerived = false, now = 1_000 }: Seen = {},
-    ): Position {
-      const seen = observe(session, sightingOf(messages, extra), thread, now, isDerived)
+    ): RunState {
+      const seen = countRequest(session, sightingOf(messages, extra), thread, now, isDerived)
       session = seen.session
-      return seen.position
+      return seen.runState
     },
     iteration(messages: readonly Message[], seen: Seen = {}): number {
       return this.see(messages, seen).iteration

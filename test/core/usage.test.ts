@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { observe } from '../../src/core/session/count-request.ts'
+import { countRequest } from '../../src/core/session/count-request.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
-import { answered } from '../../src/core/session/transitions.ts'
+import { noteAnswer } from '../../src/core/session/transitions.ts'
 import { addCall, estimateTokens, NO_USAGE } from '../../src/core/usage.ts'
 import { type Message, sightingOf, steps, system, user } from './transcript.ts'
 
@@ -10,23 +10,23 @@ const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: f
 
 /** The session after a request, and what names it there. */
 function seen(session: Session, messages: readonly Message[], thread = '') {
-  const sighting = sightingOf(messages)
-  const next = observe(session, sighting, thread, 0).session
-  return { session: next, request: { fingerprint: sighting.fingerprint, thread } }
+  const facts = sightingOf(messages)
+  const next = countRequest(session, facts, thread, 0).session
+  return { session: next, request: { fingerprint: facts.fingerprint, thread } }
 }
 
 describe('the usage of a run', () => {
   it('adds up over its answers, and over all threads for the session', () => {
     const one = seen(NEW_SESSION, TASK, 'main')
     const other = seen(one.session, TASK, 'helper')
-    let session = answered(other.session, one.request, { usage: call, ids: [], requestBytes: 400 })
-    session = answered(session, other.request, {
+    let session = noteAnswer(other.session, one.request, { usage: call, ids: [], requestBytes: 400 })
+    session = noteAnswer(session, other.request, {
       usage: { ...call, estimated: true },
       ids: [],
       requestBytes: 400,
     })
     const next = seen(session, [...TASK, ...steps('a', 1)], 'main')
-    session = answered(next.session, next.request, { usage: call, ids: [], requestBytes: 400 })
+    session = noteAnswer(next.session, next.request, { usage: call, ids: [], requestBytes: 400 })
     const usageOf = (name: string) => session.threads.find((thread) => thread.name === name)?.run.usage
     expect(usageOf('main')).toEqual({ input: 200, output: 20, cachedInput: 80, cost: 0.5, estimated: false })
     expect(usageOf('helper')).toEqual({
@@ -41,11 +41,11 @@ describe('the usage of a run', () => {
 
   it('begins anew with a human message; the session’s goes on', () => {
     const one = seen(NEW_SESSION, TASK)
-    const session = answered(one.session, one.request, { usage: call, ids: [], requestBytes: 400 })
+    const session = noteAnswer(one.session, one.request, { usage: call, ids: [], requestBytes: 400 })
     const next = seen(session, [...TASK, ...steps('a', 1), user('And the tests.')])
     expect(next.session.threads.at(-1)?.run.usage).toBeUndefined()
     expect(next.session.usage?.input).toBe(100)
-    const late = answered(next.session, one.request, { usage: call, ids: [], requestBytes: 400 })
+    const late = noteAnswer(next.session, one.request, { usage: call, ids: [], requestBytes: 400 })
     expect(late.threads.at(-1)?.run.usage).toBeUndefined()
     expect(late.usage?.input).toBe(200)
   })
@@ -55,14 +55,14 @@ describe('a response that a client goes on from', () => {
   it('leads to the thread that gave it, whatever the request shows', () => {
     const main = seen(NEW_SESSION, TASK)
     const other = seen(main.session, [system('You are a helper.'), user('Look it up.')])
-    let session = answered(other.session, main.request, { usage: call, ids: ['resp_1'], requestBytes: 400 })
-    session = answered(session, other.request, { usage: call, ids: ['resp_2'], requestBytes: 400 })
-    const sighting = {
+    let session = noteAnswer(other.session, main.request, { usage: call, ids: ['resp_1'], requestBytes: 400 })
+    session = noteAnswer(session, other.request, { usage: call, ids: ['resp_2'], requestBytes: 400 })
+    const facts = {
       ...sightingOf([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
       previous: 'resp_1',
     }
-    const { position, session: after } = observe(session, sighting, '', 0)
-    expect(position.iteration).toBe(2)
+    const { runState, session: after } = countRequest(session, facts, '', 0)
+    expect(runState.iteration).toBe(2)
     expect(after.threads.at(-1)?.responses).toEqual(['resp_1'])
   })
 
@@ -70,7 +70,7 @@ describe('a response that a client goes on from', () => {
     const { session, request } = seen(NEW_SESSION, TASK)
     const ids = Array.from({ length: 50 }, (_, at) => `resp_${at}`)
     const after = ids.reduce(
-      (all, id) => answered(all, request, { usage: call, ids: [id], requestBytes: 400 }),
+      (all, id) => noteAnswer(all, request, { usage: call, ids: [id], requestBytes: 400 }),
       session,
     )
     expect(after.threads[0]?.responses).toEqual(ids.slice(-8))

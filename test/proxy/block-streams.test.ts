@@ -32,7 +32,7 @@ async function whereThird(third: Answer, after: Answer = { text: 'I give up.' })
     { loop_guard: { max_warnings_before_block: 0 } },
   )
   const { messages } = await runAgent(url, START, { max: 2 })
-  const { client, verdict } = clientOf(url)
+  const { client, decision } = clientOf(url)
   const running = client.chat.completions.stream({
     model: 'gpt-test',
     messages: messages as ChatMessage[] as OpenAI.ChatCompletionMessageParam[],
@@ -40,23 +40,23 @@ async function whereThird(third: Answer, after: Answer = { text: 'I give up.' })
     stream_options: { include_usage: true },
   })
   const { choices, usage } = await running.finalChatCompletion()
-  return { ...choices[0], usage, verdict: verdict(), asked: provider.requests.at(-1)?.json.messages ?? [] }
+  return { ...choices[0], usage, decision: decision(), asked: provider.requests.at(-1)?.json.messages ?? [] }
 }
 
 /** The official client, and the verdict that the newest reply told it. */
 function clientOf(url: string) {
-  let verdict: string | null = null
+  let decision: string | null = null
   const client = new OpenAI({
     apiKey: 'sk-test',
     baseURL: `${url}/v1`,
     maxRetries: 0,
     fetch: async (...request) => {
       const response = await fetch(...request)
-      verdict = response.headers.get('x-governor-verdict')
+      decision = response.headers.get('x-governor-verdict')
       return response
     },
   })
-  return { client, verdict: () => verdict }
+  return { client, decision: () => decision }
 }
 
 const callsOf = (message: OpenAI.ChatCompletionMessage | undefined) =>
@@ -119,11 +119,11 @@ describe('a streamed call is known and refused', () => {
       ],
     ],
   ])('%s', async (_, events) => {
-    const { message, finish_reason: finish, verdict, asked } = await whereThird(stream(...events))
+    const { message, finish_reason: finish, decision, asked } = await whereThird(stream(...events))
     expect(message).toMatchObject({ role: 'assistant', content: 'I give up.' })
     expect(callsOf(message)).toBeUndefined()
     expect(finish).toBe('stop')
-    expect(verdict).toBe('block')
+    expect(decision).toBe('block')
     expect(asked.at(-2)?.tool_calls).toEqual([CALL])
     expect(asked.at(-1)?.tool_call_id).toBe('a')
   })
@@ -155,9 +155,9 @@ describe('a streamed call is known and refused', () => {
       ],
     ],
   ])('beside another, which goes through, %s', async (_, events) => {
-    const { message, verdict } = await whereThird(stream(...events, DONE))
+    const { message, decision } = await whereThird(stream(...events, DONE))
     expect(callsOf(message)).toEqual([['b', '{"file":"a"}']])
-    expect(verdict).toBe('block')
+    expect(decision).toBe('block')
   })
 
   it('where its arguments are missing, and a provider that is asked again gets some', async () => {
@@ -251,10 +251,10 @@ describe('a second response that is none', () => {
     const {
       message,
       finish_reason: finish,
-      verdict,
+      decision,
     } = await whereThird(stream(role, calling({ index: 0, ...CALL }), end, DONE), after)
     expect(callsOf(message)).toEqual([['a', CALL.function.arguments]])
     expect(finish).toBe('tool_calls')
-    expect(verdict).toBe('allow')
+    expect(decision).toBe('allow')
   })
 })

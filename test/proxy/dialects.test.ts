@@ -102,8 +102,8 @@ describe.each(WAYS.flatMap((way) => [false, true].map((stream) => ({ ...way, str
       loop_guard: { enabled: false },
       budget: { max_iterations: 10, adaptive: false, caution_threshold: 0.5, warning_threshold: 0.5 },
     }
-    const heeds = (events: readonly ProxyEvent[]) =>
-      events.flatMap((event) => (event.kind === 'warning_answered' ? [event.heed] : []))
+    const reactions = (events: readonly ProxyEvent[]) =>
+      events.flatMap((event) => (event.kind === 'warning_answered' ? [event.reaction] : []))
 
     it('is heeded by an answer that calls nothing', async () => {
       const script: Script = (request, number) =>
@@ -111,14 +111,14 @@ describe.each(WAYS.flatMap((way) => [false, true].map((stream) => ({ ...way, str
       const { url, events, until } = await startBoth(script, config)
       await one.run(url, one.stream)
       await until(({ kind }) => kind === 'warning_answered')
-      expect(heeds(events)).toEqual(['acknowledged'])
+      expect(reactions(events)).toEqual(['acknowledged'])
     })
 
     it('is not heeded by one that goes on, as far as that is shown', async () => {
       const { url, events } = await startBoth(one.script, config)
       await one.run(url, one.stream)
       const isShown = one.way !== 'responses, kept'
-      expect(heeds(events)).toEqual(isShown ? Array(6).fill('ignored') : [])
+      expect(reactions(events)).toEqual(isShown ? Array(6).fill('ignored') : [])
     })
   },
 )

@@ -15,7 +15,9 @@ const sameCall = () => ({ calls: [{ name: 'search', arguments: '{"query":"the sa
 
 describe('a fault in the loop guard', () => {
   const spoiled = (thread: Thread): Thread =>
-    thread.guarded ? { ...thread, guarded: Object.assign({}, thread.guarded, { known: null }) } : thread
+    thread.loopState
+      ? { ...thread, loopState: Object.assign({}, thread.loopState, { assistantHashes: null }) }
+      : thread
   const spoil = (session: Session) => ({ ...session, threads: session.threads.map(spoiled) })
 
   it('leaves the budget judged by all that is remembered, and is counted as that guard’s', async () => {
@@ -59,7 +61,9 @@ it('a fault in the loop guard counts once for each request, though the store mak
   const spoil = (session: Session) => ({
     ...session,
     threads: session.threads.map((thread) =>
-      thread.guarded ? { ...thread, guarded: Object.assign({}, thread.guarded, { known: null }) } : thread,
+      thread.loopState
+        ? { ...thread, loopState: Object.assign({}, thread.loopState, { assistantHashes: null }) }
+        : thread,
     ),
   })
   const { url, events } = await startBoth(sameCall, {}, { store: racing(spoilingStore(spoil)) })

@@ -56,7 +56,7 @@ it.each([
   const { steps } = await runAgent(url, START, { headers, max: 20 })
   const verdicts = steps.map((step) => step.headers.get('x-governor-verdict'))
   expect(verdicts.includes('warn')).toBe(true)
-  expect(verdicts.some((verdict) => verdict === 'block' || verdict === 'stop')).toBe(isBlocked)
+  expect(verdicts.some((decision) => decision === 'block' || decision === 'stop')).toBe(isBlocked)
 })
 
 describe('a loop is found', () => {
@@ -257,7 +257,7 @@ async function follow(
   const verdicts = steps.map(({ headers }) => headers.get('x-governor-verdict'))
   return {
     verdicts,
-    warned: verdicts.flatMap((verdict, step) => (verdict === 'warn' ? [step] : [])),
+    warned: verdicts.flatMap((decision, step) => (decision === 'warn' ? [step] : [])),
     url,
     messages,
   }

@@ -274,11 +274,11 @@ describe('a limit of a session', () => {
     )
     const headers = header('a')
     let messages: readonly ChatMessage[] = START
-    for (const verdict of ['warn', 'warn', 'warn', 'stop']) {
+    for (const decision of ['warn', 'warn', 'warn', 'stop']) {
       const failed = await callModel(url, messages, { headers })
       expect(failed.status).toBe(503)
       const step = await callModel(url, messages, { headers })
-      expect(step.headers.get('x-governor-verdict')).toBe(verdict)
+      expect(step.headers.get('x-governor-verdict')).toBe(decision)
       messages = afterStep(messages, step)
     }
   })

@@ -36,7 +36,7 @@ async function passed(body: Buffer, fields: readonly string[] = []) {
   expect(upstream.requests).toHaveLength(1)
   const [request] = upstream.requests
   if (!request) throw new Error('nothing arrived')
-  return { request, verdict: fieldOf(answer, 'x-governor-verdict') }
+  return { request, decision: fieldOf(answer, 'x-governor-verdict') }
 }
 
 const TOOLS = '"tools":[{"type":"function","function":{"name":"f"}}]'
@@ -59,11 +59,11 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
     ['unknown fields everywhere', `{${MESSAGES},${TOOLS},"x":{"y":[null,true]},"tool_choice":"auto"}`],
   ])('%s', async (_, body) => {
     const bytes = Buffer.from(body)
-    const { request, verdict } = await passed(bytes, [
+    const { request, decision } = await passed(bytes, [
       'Content-Type: application/json; charset=utf-8',
       'x-b: 1',
     ])
-    expect(verdict).toBe('allow')
+    expect(decision).toBe('allow')
     expect(request.body.equals(bytes)).toBe(true)
     expect(request.fields).toContain(`content-length: ${bytes.length}`)
     expect(endToEnd(request)).toEqual(['Content-Type: application/json; charset=utf-8', 'x-b: 1'])
@@ -76,8 +76,8 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
     ['deflate', deflateSync(`{${MESSAGES},${TOOLS}}`)],
     ['identity', Buffer.from(`{${MESSAGES},${TOOLS}}`)],
   ])('in %s', async (encoding, bytes) => {
-    const { request, verdict } = await passed(bytes, [`Content-Encoding: ${encoding}`])
-    expect(verdict).toBe('allow')
+    const { request, decision } = await passed(bytes, [`Content-Encoding: ${encoding}`])
+    expect(decision).toBe('allow')
     expect(request.body.equals(bytes)).toBe(true)
     expect(endToEnd(request)).toEqual([`Content-Encoding: ${encoding}`])
   })
@@ -158,8 +158,8 @@ describe('any JSON request under allow', () => {
         const rest = extra.map(([name, json]) => `${JSON.stringify(`x_${name}`)}${gap}:${gap}${json}`)
         const members = [...rest.slice(0, place), ...known, ...rest.slice(place)]
         const bytes = Buffer.from(`${gap}{${members.join(`${gap},${gap}`)}}${gap}`)
-        const { request, verdict } = await passed(bytes)
-        expect(verdict).toBe('allow')
+        const { request, decision } = await passed(bytes)
+        expect(decision).toBe('allow')
         expect(request.body.equals(bytes)).toBe(true)
       }),
       { numRuns: 60 },

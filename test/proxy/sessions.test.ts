@@ -247,10 +247,10 @@ describe('the limit of a session', () => {
 
   it('counts each call once where the system text tells the time, and the run is known all the same', async () => {
     const { url, provider } = await startBoth(runaway(), { budget: { session: { max_iterations: 12 } } })
-    const seen = []
+    const recentRequests = []
     for (let count = 0; count < 15; count++)
-      seen.push(await callModel(url, worked(count, withClock(count)), named('s')))
-    expect(seen.map(({ governor }) => governor?.['terminal_reason'])).toEqual([
+      recentRequests.push(await callModel(url, worked(count, withClock(count)), named('s')))
+    expect(recentRequests.map(({ governor }) => governor?.['terminal_reason'])).toEqual([
       ...Array.from({ length: 12 }, () => undefined),
       ...Array.from({ length: 3 }, () => 'max_iterations'),
     ])
@@ -261,10 +261,11 @@ describe('the limit of a session', () => {
   it('counts each call once where more threads take turns than are remembered', async () => {
     const { url } = await startBoth(runaway(), { budget: { session: { max_iterations: 400 } } })
     const task = (at: number): ChatMessage[] => [{ role: 'user', content: `Task ${at}.` }]
-    const seen = []
+    const recentRequests = []
     for (let count = 0; count < 5; count++)
-      for (let at = 0; at < 80; at++) seen.push(await callModel(url, worked(count, task(at)), named('s')))
-    expect(seen.filter(({ governor }) => governor)).toEqual([])
+      for (let at = 0; at < 80; at++)
+        recentRequests.push(await callModel(url, worked(count, task(at)), named('s')))
+    expect(recentRequests.filter(({ governor }) => governor)).toEqual([])
     expect((await callModel(url, worked(5, task(0)), named('s'))).governor).toMatchObject({
       terminal_reason: 'max_iterations',
       budget_used: 400,

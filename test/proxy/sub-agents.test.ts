@@ -38,9 +38,11 @@ describe('sub-agents under one session id', () => {
     )
     if (!main || !child || !grandchild) throw new Error('no agents')
     const order = [main, main, child, grandchild, main, grandchild, grandchild, main, child, main]
-    const seen: (string | null)[] = []
-    for (const one of order) seen.push(iteration(await one.step()))
-    expect(seen).toEqual(['1', '2', '1', '1', '3', '2', '3', '4', '2', '5'].map((at) => `${at}/300`))
+    const recentRequests: (string | null)[] = []
+    for (const one of order) recentRequests.push(iteration(await one.step()))
+    expect(recentRequests).toEqual(
+      ['1', '2', '1', '1', '3', '2', '3', '4', '2', '5'].map((at) => `${at}/300`),
+    )
   })
 
   it('are told apart though they were asked the same and run at once', async () => {

@@ -3,9 +3,9 @@ import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { boundary } from '../../src/core/conversation.ts'
 import { hashOfBytes } from '../../src/core/hash.ts'
-import { guard, UNGUARDED } from '../../src/core/loop/observe.ts'
-import { sight } from '../../src/core/session/request-facts.ts'
-import { nothingRead, readOn } from '../../src/core/session/transcript.ts'
+import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/observe.ts'
+import { factsOf } from '../../src/core/session/request-facts.ts'
+import { advance, emptyTranscript } from '../../src/core/session/transcript.ts'
 import { TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
@@ -55,12 +55,16 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
     const { conversation, list } = request
     try {
       const end = boundary(conversation, conversation.length - 1)
-      const reading = await readInTurns(nothingRead(conversation), conversation, end, registry)
-      const sighting = sight(reading, conversation, hashOfBytes(body), registry, body.length)
+      const state = await readInTurns(emptyTranscript(conversation), conversation, end, registry)
+      const facts = factsOf(state, conversation, hashOfBytes(body), registry, body.length)
       explicitSessionId([], request, IDENTITY)
       demandsIn(list)
-      const settled = readOn(reading, conversation, conversation.length - 1, registry)
-      guard(UNGUARDED, { conversation, reading: settled, registry, goesOnFrom: sighting.step }, POLICY)
+      const settled = advance(state, conversation, conversation.length - 1, registry)
+      observeTranscript(
+        INITIAL_LOOP_STATE,
+        { conversation, state: settled, registry, previousStep: facts.previousStep },
+        POLICY,
+      )
     } finally {
       steps = list.work.steps
     }

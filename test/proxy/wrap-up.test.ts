@@ -36,11 +36,11 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     expect(provider.requests[7]?.json.messages.at(-1)?.content).toMatch(
       /^\[BUDGET: Iteration 8\/10\. You MUST/,
     )
-    const heeds = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.heed] : []))
-    expect(heeds).toEqual(['ignored', 'ignored', 'acknowledged', 'ignored'])
+    const reactions = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.reaction] : []))
+    expect(reactions).toEqual(['ignored', 'ignored', 'acknowledged', 'ignored'])
     const metrics = await (await fetch(`${url}/metrics`)).text()
-    expect(metrics).toContain('governor_warnings_answered_total{heed="ignored"} 3')
-    expect(metrics).toContain('governor_warnings_answered_total{heed="acknowledged"} 1')
+    expect(metrics).toContain('governor_warnings_answered_total{reaction="ignored"} 3')
+    expect(metrics).toContain('governor_warnings_answered_total{reaction="acknowledged"} 1')
   })
 
   it('stays where it is with escalate: false', async () => {
@@ -72,8 +72,8 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     const { messages } = await runAgent(url, START, { stream })
     await until(({ kind }) => kind === 'warning_answered')
     await callModel(url, [...messages, { role: 'user', content: 'Thanks. And now?' }], { stream })
-    const heeds = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.heed] : []))
-    expect(heeds).toEqual(['acknowledged'])
+    const reactions = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.reaction] : []))
+    expect(reactions).toEqual(['acknowledged'])
   })
 })
 

@@ -164,7 +164,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
   })
 
   describe(`${name} links responses to sessions`, () => {
-    const link = { id: 's1', session: 'mine', owed: ['{}'], begun: sessionOf(1) }
+    const link = { id: 's1', session: 'mine', pendingResults: ['{}'], begun: sessionOf(1) }
 
     it('for their own tenant alone', async () => {
       const { store } = await open()
@@ -177,8 +177,8 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
     it('so that a later link of a response takes the place of the one before', async () => {
       const { store } = await open()
       await store.link('me', 'resp_1', link)
-      await store.link('me', 'resp_1', { id: 's1', session: 'mine', as: 'resp_2' })
-      expect(await store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine', as: 'resp_2' })
+      await store.link('me', 'resp_1', { id: 's1', session: 'mine', redirectTo: 'resp_2' })
+      expect(await store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine', redirectTo: 'resp_2' })
     })
   })
 

@@ -19,10 +19,14 @@ function sessionAt(iteration: number, text = ''): Session {
     askedAt: 0,
     iteration,
     toolCalls: 0,
-    seen: [],
-    ...(text === '' ? {} : { ended }),
+    recentRequests: [],
+    ...(text === '' ? {} : { finalAnswer: ended }),
   }
-  return { threads: [{ name: '', system: hashOf(''), humans: [], humanCount: 0, ancestry: [], run }] }
+  return {
+    threads: [
+      { name: '', system: hashOf(''), userMessageHashes: [], userMessageCount: 0, assistantHashes: [], run },
+    ],
+  }
 }
 
 const sizeOf = async (store: Store) => (await store.health()).sessions
@@ -164,10 +168,10 @@ describe('a link', () => {
 
   it('is forgotten as well where what it holds takes too much room', async () => {
     const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 40_000 })
-    const owed = ['x'.repeat(2_000)]
-    for (let at = 0; at < 4; at++) await store.link('me', `resp_${at}`, { ...link, owed })
+    const pendingResults = ['x'.repeat(2_000)]
+    for (let at = 0; at < 4; at++) await store.link('me', `resp_${at}`, { ...link, pendingResults })
     expect(await store.linked('me', 'resp_0')).toBeUndefined()
-    expect(await store.linked('me', 'resp_3')).toEqual({ ...link, owed })
+    expect(await store.linked('me', 'resp_3')).toEqual({ ...link, pendingResults })
   })
 })
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { CallUsage } from '../../src/core/usage.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
-import { type Answered, openTap } from '../../src/usage/observe.ts'
+import { type Answered, observeResponse } from '../../src/usage/observe.ts'
 import { callModel, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { chunks, completion } from '../support/provider.ts'
@@ -16,7 +16,7 @@ const isAnswered = (event: ProxyEvent) => event.kind === 'answered'
 /** What a tap says of a body that comes in pieces. */
 function tapped(pieces: readonly Buffer[], headers: readonly string[] = [], requestBytes = 400): Answered {
   const told: Answered[] = []
-  const tap = openTap({
+  const tap = observeResponse({
     dialect: chat,
     head: { status: 200, reason: 'OK', headers },
     requestBytes,
@@ -183,10 +183,10 @@ describe('a tap', () => {
 
   it('keeps no more of a long stream than its ends', () => {
     const seen: number[] = []
-    const tap = openTap({
+    const tap = observeResponse({
       dialect: {
         ...chat,
-        facts({ head, tail, whole: all }) {
+        metadata({ head, tail, whole: all }) {
           seen.push(head.length, tail.length)
           expect(all).toBeUndefined()
           return {}

@@ -12,7 +12,7 @@
  * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
  * `human`: a part that begins so is a person's, whatever else it looks like.
  */
-export interface Scaffold {
+export interface HarnessText {
   readonly source: string
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'
   readonly text: string
@@ -25,7 +25,7 @@ type Patterns = ReadonlyMap<number, readonly Pattern[]>
 
 type Pattern = readonly string[]
 
-export interface ScaffoldRegistry {
+export interface HarnessRegistry {
   /** What is taken off the start of a text: how it begins, and how it ends. */
   readonly ended: Patterns
   readonly prefixes: Patterns
@@ -71,7 +71,7 @@ function candidates(patterns: Patterns, text: string, at: number): readonly Patt
 }
 
 /** What is taken off the start of a text for a row: its beginnings, each with its end. */
-function endedBy({ match, text, end }: Omit<Scaffold, 'source'>): readonly Pattern[] {
+function endedBy({ match, text, end }: Omit<HarnessText, 'source'>): readonly Pattern[] {
   const start = fold(text)
   if (match === 'tag') {
     const close = `</${start.replace(/>.*/, '')}>`
@@ -85,10 +85,10 @@ function endedBy({ match, text, end }: Omit<Scaffold, 'source'>): readonly Patte
 
 /** Builds the registry once per configuration. In a summary request, `{}` stands for one word. */
 export function buildRegistry(
-  scaffolds: readonly Omit<Scaffold, 'source'>[],
+  scaffolds: readonly Omit<HarnessText, 'source'>[],
   summaryRequests: readonly string[],
-): ScaffoldRegistry {
-  const texts = (match: Scaffold['match']) =>
+): HarnessRegistry {
+  const texts = (match: HarnessText['match']) =>
     scaffolds.filter((row) => row.match === match && row.end === undefined).map(({ text }) => [fold(text)])
   const summaries = summaryRequests.map((text) => fold(text).split('{}'))
   return {
@@ -113,7 +113,7 @@ function withoutLeading(text: string, ended: Patterns): string | undefined {
 /** More texts than any harness puts before a person's are not taken off. */
 const MAX_ENDED = 256
 
-function withoutEnded(text: string, { ended }: ScaffoldRegistry): string {
+function withoutEnded(text: string, { ended }: HarnessRegistry): string {
   let rest = text.trim()
   for (let taken = 0; taken < MAX_ENDED; taken++) {
     const next = withoutLeading(rest, ended)
@@ -178,7 +178,7 @@ function startOf(text: string): number {
 }
 
 /** What is left of one text part when the harness's own words are taken away. */
-function humanPart(text: string, registry: ScaffoldRegistry): string {
+function humanPart(text: string, registry: HarnessRegistry): string {
   if (startsWithAny(text, startOf(text), registry.human)) return text
   const rest = withoutEnded(text, registry)
   if (rest === '' || startsWithAny(rest, 0, registry.prefixes)) return ''
@@ -186,7 +186,7 @@ function humanPart(text: string, registry: ScaffoldRegistry): string {
 }
 
 /** What the human said in a message's text parts; empty when the harness wrote all of it. */
-export function humanText(texts: readonly string[], registry: ScaffoldRegistry): string {
+export function humanText(texts: readonly string[], registry: HarnessRegistry): string {
   let said = ''
   for (const text of texts) {
     const part = humanPart(text, registry)
@@ -196,7 +196,7 @@ export function humanText(texts: readonly string[], registry: ScaffoldRegistry):
 }
 
 /** Is the whole message the known request for a last answer that a harness makes at its own limit? */
-export function isSummaryRequest(texts: readonly string[], registry: ScaffoldRegistry): boolean {
+export function isSummaryRequest(texts: readonly string[], registry: HarnessRegistry): boolean {
   const [only] = texts
   if (only === undefined || texts.length > 1) return false
   return fitsAny(withoutEnded(only, registry), registry.summaryRequests)

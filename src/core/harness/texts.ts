@@ -3,16 +3,16 @@
  * traffic; each text is matched, never sent. Prefixes are as long as they must be for no person to start so.
  */
 import { NOTICES } from '../loop/notice.ts'
-import type { Scaffold } from './match.ts'
+import type { HarnessText } from './match.ts'
 
-const scaffold = (source: string, match: Scaffold['match'], ...texts: readonly string[]): Scaffold[] =>
+const scaffold = (source: string, match: HarnessText['match'], ...texts: readonly string[]): HarnessText[] =>
   texts.map((text) => ({ source, match, text }))
 
 /** Texts of which it is known how they end: a person's words may follow in the same part. */
-const ended = (source: string, end: string, ...texts: readonly string[]): Scaffold[] =>
+const ended = (source: string, end: string, ...texts: readonly string[]): HarnessText[] =>
   texts.map((text) => ({ source, match: 'prefix', text, end }))
 
-export const SCAFFOLDS: readonly Scaffold[] = [
+export const HARNESS_TEXTS: readonly HarnessText[] = [
   ...scaffold(
     'claude-code',
     'tag',

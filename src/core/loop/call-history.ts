@@ -19,11 +19,11 @@ export interface LoopLimits {
 }
 
 /** One call that was made and what came of it. */
-export interface Strike {
+export interface ToolCallRecord {
   readonly tool: string
   readonly call: Hash
   /** Empty where there was no result. */
-  readonly outcome: Hash | ''
+  readonly resultHash: Hash | ''
   /** It waits for something, or its result says that work goes on. */
   readonly isPoll: boolean
   /** It changes something. */
@@ -32,19 +32,19 @@ export interface Strike {
   readonly isTerse: boolean
 }
 
-export interface Trace extends Strike {
+export interface HistoryEntry extends ToolCallRecord {
   /** Number of the response it was in. */
   readonly step: number
   /** Neither a call nor an outcome that the window knew. */
   readonly isNew: boolean
   /** Part of a loop that was found: known, but not counted again. */
-  readonly isSpent: boolean
+  readonly isHandled: boolean
 }
 
 /** How often the newest call has been made in a row since a loop was found, window or not. */
-interface Streak {
+interface RepeatCount {
   readonly call: Hash
-  readonly outcome: Hash | ''
+  readonly resultHash: Hash | ''
   readonly isPoll: boolean
   /** With this outcome. */
   readonly same: number
@@ -53,29 +53,32 @@ interface Streak {
 }
 
 /** Plain data of bounded size. */
-export interface Trail {
+export interface CallHistory {
   /** Oldest first. */
-  readonly window: readonly Trace[]
+  readonly window: readonly HistoryEntry[]
   /** Unset before the first. */
-  readonly streak: Streak | undefined
+  readonly repeats: RepeatCount | undefined
   /** How many responses it has seen. */
   readonly steps: number
   /** The newest of them that brought something new, or that a loop was found in. */
   readonly newsAt: number
 }
 
-export const EMPTY_TRAIL: Trail = { window: [], streak: undefined, steps: 0, newsAt: 0 }
+export const EMPTY_HISTORY: CallHistory = { window: [], repeats: undefined, steps: 0, newsAt: 0 }
 
 /** Names are only shown. */
 const MAX_NAME = 64
 
-export const isSamePair = (a: Strike | Streak, b: Strike | Streak) =>
-  a.call === b.call && a.outcome === b.outcome
+export const isSamePair = (a: ToolCallRecord | RepeatCount, b: ToolCallRecord | RepeatCount) =>
+  a.call === b.call && a.resultHash === b.resultHash
 
-function extended(streak: Streak | undefined, { call, outcome, isPoll }: Strike): Streak {
-  if (streak?.call !== call) return { call, outcome, isPoll, same: 1, any: 1 }
-  const same = streak.outcome === outcome ? streak.same + 1 : 1
-  return { call, outcome, isPoll: isPoll || streak.isPoll, same, any: streak.any + 1 }
+function extended(
+  repeats: RepeatCount | undefined,
+  { call, resultHash, isPoll }: ToolCallRecord,
+): RepeatCount {
+  if (repeats?.call !== call) return { call, resultHash, isPoll, same: 1, any: 1 }
+  const same = repeats.resultHash === resultHash ? repeats.same + 1 : 1
+  return { call, resultHash, isPoll: isPoll || repeats.isPoll, same, any: repeats.any + 1 }
 }
 
 /** How many of the newest calls are compared, */
@@ -87,44 +90,59 @@ const MAX_WINDOW = 64
  * How many calls are kept. Calls side by side may be more than a window holds: of those, as many responses as make a
  * repetition.
  */
-function sizeOf(window: Trail['window'], step: number, { repetitionThreshold }: LoopLimits): number {
+function sizeOf(window: CallHistory['window'], step: number, { repetitionThreshold }: LoopLimits): number {
   if (window.length < WINDOW) return WINDOW
-  const first = window.findIndex((trace) => trace.step > step - Math.min(repetitionThreshold, WINDOW))
+  const first = window.findIndex((entry) => entry.step > step - Math.min(repetitionThreshold, WINDOW))
   const size = first === -1 ? 0 : window.length - first + 1
   return Math.max(WINDOW, Math.min(size, MAX_WINDOW))
 }
 
 /** Takes one call into the trail. `step` is the number of the response that made it. */
-export function follow(trail: Trail, strike: Strike, step: number, limits: LoopLimits): Trail {
-  const isNew = !trail.window.some((known) => isSamePair(known, strike))
-  const { call, outcome, isPoll, isChange, isTerse } = strike
-  const tool = strike.tool.slice(0, MAX_NAME)
-  const trace: Trace = { tool, call, outcome, isPoll, isChange, isTerse, step, isNew, isSpent: false }
+export function addToHistory(
+  history: CallHistory,
+  record: ToolCallRecord,
+  step: number,
+  limits: LoopLimits,
+): CallHistory {
+  const isNew = !history.window.some((known) => isSamePair(known, record))
+  const { call, resultHash, isPoll, isChange, isTerse } = record
+  const tool = record.tool.slice(0, MAX_NAME)
+  const entry: HistoryEntry = {
+    tool,
+    call,
+    resultHash,
+    isPoll,
+    isChange,
+    isTerse,
+    step,
+    isNew,
+    isHandled: false,
+  }
   return {
-    window: withNewest(trail.window, trace, sizeOf(trail.window, step, limits)),
-    streak: extended(trail.streak, strike),
+    window: withNewest(history.window, entry, sizeOf(history.window, step, limits)),
+    repeats: extended(history.repeats, record),
     steps: step,
-    newsAt: isNew ? step : trail.newsAt,
+    newsAt: isNew ? step : history.newsAt,
   }
 }
 
 /** Gives an outcome of a call another name. */
-export function renameOutcome(trail: Trail, call: Hash, from: Hash | '', to: Hash): Trail {
-  const renamed = <T extends Pick<Strike, 'call' | 'outcome'>>(one: T): T =>
-    one.call === call && one.outcome === from ? { ...one, outcome: to } : one
-  const { window, streak } = trail
-  return { ...trail, window: window.map(renamed), streak: streak && renamed(streak) }
+export function renameResult(history: CallHistory, call: Hash, from: Hash | '', to: Hash): CallHistory {
+  const renamed = <T extends Pick<ToolCallRecord, 'call' | 'resultHash'>>(one: T): T =>
+    one.call === call && one.resultHash === from ? { ...one, resultHash: to } : one
+  const { window, repeats } = history
+  return { ...history, window: window.map(renamed), repeats: repeats && renamed(repeats) }
 }
 
 /**
  * The trail after a loop in it was dealt with: what was counted counts no more. A pattern that may not block leaves the
  * equal outcomes in a row counted: a threshold of theirs above its own would never be reached.
  */
-export function spend({ window, streak, steps }: Trail, mayBlock = true): Trail {
-  const same = mayBlock ? 0 : (streak?.same ?? 0)
+export function markHandled({ window, repeats, steps }: CallHistory, mayBlock = true): CallHistory {
+  const same = mayBlock ? 0 : (repeats?.same ?? 0)
   return {
-    window: window.map((trace) => (trace.isSpent ? trace : { ...trace, isSpent: true })),
-    streak: streak && { ...streak, same, any: 0 },
+    window: window.map((entry) => (entry.isHandled ? entry : { ...entry, isHandled: true })),
+    repeats: repeats && { ...repeats, same, any: 0 },
     steps,
     newsAt: steps,
   }

@@ -45,7 +45,7 @@ export function loopNotice(loop: Repeated, backOff: number | undefined): string 
 }
 
 /** What stands in place of the result of a call that was not executed; `count` is how often it had been. */
-export function refusalText(tool: string, count: number): string {
+export function blockText(tool: string, count: number): string {
   return `${REFUSAL}'${tool}' was called ${count} times with identical arguments and results. This call was not executed. Try something different or give your final answer.`
 }
 
@@ -53,7 +53,7 @@ export function refusalText(tool: string, count: number): string {
 export const NOT_EXECUTED = '[LOOP GUARD] This call was not executed.'
 
 /** Stands in where a run was ended for its loop and the model gave no answer. */
-export function loopFallback(tool: string, count: number): string {
+export function fallbackText(tool: string, count: number): string {
   return `(Stopped: '${tool}' was called ${count} times with identical arguments and results)`
 }
 

@@ -4,12 +4,14 @@
  */
 
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from '../conversation.ts'
-import type { ScaffoldRegistry } from '../harness/match.ts'
+import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
 import { withNewest } from '../newest.ts'
-import { hashOfStep, humanWords, type Reading } from '../session/transcript.ts'
+import { assistantHash, type TranscriptState, userText } from '../session/transcript.ts'
 import { callHash } from './call-hash.ts'
 import {
+  type BlockedCall,
+  blockCalls,
   humanSpoke,
   type LoopCall,
   type LoopFinding,
@@ -17,53 +19,51 @@ import {
   type LoopPolicy,
   NO_LOOP,
   observeStep,
-  type Refusal,
-  refuseCalls,
 } from './escalation.ts'
-import { refusalText } from './notice.ts'
-import { answeredCalls, type KnownCall, withMade } from './pending-calls.ts'
-import { nameOutcome } from './result-hash.ts'
-import { isGivenTerse, isUnfinished } from './tool-result.ts'
+import { blockText } from './notice.ts'
+import { addPendingCalls, answeredCalls, type PendingCall } from './pending-calls.ts'
+import { hashResult } from './result-hash.ts'
+import { isTerseResult, isUnfinished } from './tool-result.ts'
 import {
+  type CallReader,
   callsAt,
-  type Looking,
-  lookingAt,
+  createCallReader,
   MAX_UNKNOWN,
   resultBefore,
   resultsAfter,
 } from './transcript-calls.ts'
 
 /** What a thread remembers for the guard; plain JSON, bounded. */
-export interface Guarded {
+export interface LoopState {
   readonly memory: LoopMemory
   /** The newest assistant messages that were taken in, oldest first. */
-  readonly known: readonly Hash[]
+  readonly assistantHashes: readonly Hash[]
   /** Where in the transcript the newest of them stood: two messages of one content are told apart by nothing else. */
-  readonly at: number
+  readonly newestIndex: number
   /** What a human said last, in words. */
-  readonly human: Hash | undefined
+  readonly lastUserMessage: Hash | undefined
   /** What was found in the newest of them. */
   readonly finding: LoopFinding | undefined
   /** Calls that no transcript shows, oldest first. */
-  readonly made: readonly KnownCall[] | undefined
+  readonly pendingCalls: readonly PendingCall[] | undefined
   /** Calls were refused that no transcript shows; the model is still to be told, */
-  readonly untold: string | undefined
+  readonly pendingNotice: string | undefined
   /** or is told in answer to the newest assistant message. */
-  readonly told: string | undefined
+  readonly currentNotice: string | undefined
   /** The request whose response had calls refused last, and how many responses had before it. */
-  readonly refusedIn: { readonly request: string; readonly blocks: number } | undefined
+  readonly lastBlock: { readonly request: string; readonly blocks: number } | undefined
 }
 
-export const UNGUARDED: Guarded = {
+export const INITIAL_LOOP_STATE: LoopState = {
   memory: NO_LOOP,
-  known: [],
-  at: -1,
-  human: undefined,
+  assistantHashes: [],
+  newestIndex: -1,
+  lastUserMessage: undefined,
   finding: undefined,
-  made: undefined,
-  untold: undefined,
-  told: undefined,
-  refusedIn: undefined,
+  pendingCalls: undefined,
+  pendingNotice: undefined,
+  currentNotice: undefined,
+  lastBlock: undefined,
 }
 
 /** How many assistant messages are remembered by name. */
@@ -73,14 +73,14 @@ const MAX_KNOWN = 16
 export interface Transcript {
   readonly conversation: Conversation
   /** Of all messages but the last. */
-  readonly reading: Reading
-  readonly registry: ScaffoldRegistry
+  readonly state: TranscriptState
+  readonly registry: HarnessRegistry
   /** Names what the request goes on from, where that is not in it: its results belong to calls of an earlier response. */
-  readonly goesOnFrom: Hash | undefined
+  readonly previousStep: Hash | undefined
 }
 
 /** How one message of a transcript is taken in. */
-interface Followed {
+interface MessageOptions {
   /** When its results came, in milliseconds; unset where that is not known. */
   readonly now?: number | undefined
   /** Calls that are not there for the agent. */
@@ -89,51 +89,55 @@ interface Followed {
 
 /** Takes in what one response called. */
 function observeAt(
-  { memory, made: known = [] }: Guarded,
-  looking: Looking,
+  { memory, pendingCalls: known = [] }: LoopState,
+  looking: CallReader,
   index: number,
-  { now, isLeftOut }: Followed,
+  { now, isLeftOut }: MessageOptions,
 ): ReturnType<typeof observeStep> {
   const { conversation, policy } = looking
-  let { trail } = memory
+  let { history } = memory
   const calls: LoopCall[] = []
   const counted = new Set<Hash>()
   const called = known.length > 0 ? callsAt(conversation, index, policy, known) : looking.callsAt(index)
-  for (const { id, made, result } of called) {
-    const { tool, call, isPoll, isChange, isExempt } = made
+  for (const { id, signature, result } of called) {
+    const { tool, call, isPoll, isChange, isExempt } = signature
     if (isExempt || isLeftOut?.(call)) continue
     // Equal calls of one response count once; another result of such a one must not rename what came of it.
     if (counted.has(call)) continue
     counted.add(call)
     if (!result) {
-      calls.push({ id, tool, call, outcome: '', isPoll, isChange, isTerse: true })
+      calls.push({ id, tool, call, resultHash: '', isPoll, isChange, isTerse: true })
       continue
     }
-    const named = nameOutcome(
-      trail,
+    const named = hashResult(
+      history,
       call,
       result,
       policy.volatile,
       (isIt) => resultBefore(looking, index, call, isIt),
       conversation.work,
     )
-    trail = named.trail
+    history = named.history
     const isWaiting = isPoll || isUnfinished(result)
-    const isTerse = isGivenTerse(result)
-    calls.push({ id, tool, call, outcome: named.outcome, isPoll: isWaiting, isChange, isTerse })
+    const isTerse = isTerseResult(result)
+    calls.push({ id, tool, call, resultHash: named.resultHash, isPoll: isWaiting, isChange, isTerse })
   }
-  return observeStep(trail === memory.trail ? memory : { ...memory, trail }, calls, policy, now)
+  return observeStep(history === memory.history ? memory : { ...memory, history }, calls, policy, now)
 }
 
 /** Where in a transcript the messages begin that were not taken in: after the newest that was. */
-function firstNew({ known, at }: Guarded, { conversation, reading }: Transcript, oldest: number): number {
-  const { assistants } = reading
+function firstUnknown(
+  { assistantHashes: known, newestIndex: at }: LoopState,
+  { conversation, state }: Transcript,
+  oldest: number,
+): number {
+  const { assistantMessages } = state
   const last = known.at(-1)
   if (last === undefined) return oldest
-  const same = assistants.find(({ index }) => index === at)
-  if (same && hashOfStep(same, conversation) === last) return at + 1
+  const same = assistantMessages.find(({ index }) => index === at)
+  if (same && assistantHash(same, conversation) === last) return at + 1
   // A history that was compacted, or went back.
-  const newest = assistants.findLast((step) => known.includes(hashOfStep(step, conversation)))
+  const newest = assistantMessages.findLast((step) => known.includes(assistantHash(step, conversation)))
   return newest ? newest.index + 1 : oldest
 }
 
@@ -143,80 +147,121 @@ function isRow(finding: LoopFinding | undefined): boolean {
 }
 
 /** What a message changes: a person's words begin anew, a response's calls are taken in with their results. */
-export function followMessage(
-  guarded: Guarded,
-  looking: Looking,
-  registry: ScaffoldRegistry,
+export function observeMessage(
+  loopState: LoopState,
+  looking: CallReader,
+  registry: HarnessRegistry,
   index: number,
-  followed: Followed = {},
-): Guarded {
+  followed: MessageOptions = {},
+): LoopState {
   const { conversation } = looking
-  const words = humanWords(conversation, index, registry)
+  const words = userText(conversation, index, registry)
   if (words !== undefined) {
     const human = hashOfText(words)
-    const isRepeated = words !== '' && human === guarded.human
-    const memory = humanSpoke(guarded.memory, isRepeated)
+    const isRepeated = words !== '' && human === loopState.lastUserMessage
+    const memory = humanSpoke(loopState.memory, isRepeated)
     // What a harness says after each step comes between the calls of a row and what the model is to be told about them.
-    const finding = isRepeated && isRow(guarded.finding) ? guarded.finding : undefined
-    return { ...guarded, memory, human, finding, untold: undefined, told: undefined }
+    const finding = isRepeated && isRow(loopState.finding) ? loopState.finding : undefined
+    return {
+      ...loopState,
+      memory,
+      lastUserMessage: human,
+      finding,
+      pendingNotice: undefined,
+      currentNotice: undefined,
+    }
   }
-  if (conversation.role(index) !== 'assistant') return guarded
-  const { memory, finding } = observeAt(guarded, looking, index, followed)
-  return { ...guarded, memory, finding, at: index, told: guarded.untold, untold: undefined }
+  if (conversation.role(index) !== 'assistant') return loopState
+  const { memory, finding } = observeAt(loopState, looking, index, followed)
+  return {
+    ...loopState,
+    memory,
+    finding,
+    newestIndex: index,
+    currentNotice: loopState.pendingNotice,
+    pendingNotice: undefined,
+  }
 }
 
 /**
  * Takes in what a request shows that was not known. The same request again changes nothing. `now`: when its newest
  * results came, in milliseconds.
  */
-export function guard(guarded: Guarded, transcript: Transcript, policy: LoopPolicy, now?: number): Guarded {
-  const { conversation, reading, registry, goesOnFrom } = transcript
-  const looking = lookingAt(conversation, policy)
-  const from = firstNew(guarded, transcript, startOfNewest(conversation, MAX_UNKNOWN))
+export function observeTranscript(
+  loopState: LoopState,
+  transcript: Transcript,
+  policy: LoopPolicy,
+  now?: number,
+): LoopState {
+  const { conversation, state, registry, previousStep } = transcript
+  const looking = createCallReader(conversation, policy)
+  const from = firstUnknown(loopState, transcript, startOfNewest(conversation, MAX_UNKNOWN))
   const last = lastMessage(conversation)
-  const newest = reading.assistants.at(-1)?.index
-  let next = guarded
-  if (goesOnFrom !== undefined && !next.known.includes(goesOnFrom)) {
-    const known = withNewest(next.known, goesOnFrom, MAX_KNOWN)
-    const calls = answeredCalls(next.made ?? [], resultsAfter(conversation, -1), policy, conversation.work)
+  const newest = state.assistantMessages.at(-1)?.index
+  let next = loopState
+  if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {
+    const known = withNewest(next.assistantHashes, previousStep, MAX_KNOWN)
+    const calls = answeredCalls(
+      next.pendingCalls ?? [],
+      resultsAfter(conversation, -1),
+      policy,
+      conversation.work,
+    )
     const { memory, finding } = observeStep(next.memory, calls, policy, now)
-    next = { ...next, memory, known, at: -1, finding, told: next.untold, untold: undefined }
+    next = {
+      ...next,
+      memory,
+      assistantHashes: known,
+      newestIndex: -1,
+      finding,
+      currentNotice: next.pendingNotice,
+      pendingNotice: undefined,
+    }
   }
   for (let index = from; index < conversation.length; index++) {
     // A call whose result is still to come is none yet.
     if (index === last && conversation.role(index) === 'assistant') continue
-    next = followMessage(next, looking, registry, index, index === newest ? { now } : {})
-    const step = reading.assistants.find((one) => one.index === index)
-    if (step) next = { ...next, known: withNewest(next.known, hashOfStep(step, conversation), MAX_KNOWN) }
+    next = observeMessage(next, looking, registry, index, index === newest ? { now } : {})
+    const step = state.assistantMessages.find((one) => one.index === index)
+    if (step)
+      next = {
+        ...next,
+        assistantHashes: withNewest(next.assistantHashes, assistantHash(step, conversation), MAX_KNOWN),
+      }
   }
   return next
 }
 
 /** Goes on after a request that can't be taken in: the next one begins where it ended, and nothing is said now. */
-export function skip(guarded: Guarded, { conversation, reading, goesOnFrom }: Transcript): Guarded {
+export function skipTranscript(
+  loopState: LoopState,
+  { conversation, state, previousStep }: Transcript,
+): LoopState {
   // What it took so far is no reason to leave out what comes after it.
   conversation.work?.paused()
-  const newest = reading.assistants.at(-1)
-  const known = newest ? [hashOfStep(newest, conversation)] : []
+  const newest = state.assistantMessages.at(-1)
+  const known = newest ? [assistantHash(newest, conversation)] : []
   return {
-    ...guarded,
-    known: goesOnFrom === undefined ? known : [goesOnFrom, ...known],
-    at: newest?.index ?? -1,
+    ...loopState,
+    assistantHashes: previousStep === undefined ? known : [previousStep, ...known],
+    newestIndex: newest?.index ?? -1,
     finding: undefined,
-    untold: undefined,
-    told: undefined,
+    pendingNotice: undefined,
+    currentNotice: undefined,
   }
 }
 
 /** Takes in what a response called whose conversation its provider keeps. */
-export function made(guarded: Guarded, calls: readonly ToolCall[], policy: LoopPolicy): Guarded {
-  return calls.length === 0 ? guarded : { ...guarded, made: withMade(guarded.made ?? [], calls, policy) }
+export function recordCalls(loopState: LoopState, calls: readonly ToolCall[], policy: LoopPolicy): LoopState {
+  return calls.length === 0
+    ? loopState
+    : { ...loopState, pendingCalls: addPendingCalls(loopState.pendingCalls ?? [], calls, policy) }
 }
 
 /** What becomes of the calls of one response. */
-export interface Refused {
+export interface BlockDecision {
   /** One entry for each call, in order: `undefined` lets it through. */
-  readonly refusals: readonly (Refusal | undefined)[]
+  readonly blocked: readonly (BlockedCall | undefined)[]
   /** Calls of this run were refused once too often. */
   readonly endsRun: boolean
 }
@@ -226,29 +271,29 @@ export interface Refused {
  * `request` names what it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as
  * it was before.
  */
-export function refuse(
-  guarded: Guarded,
+export function decideBlocks(
+  loopState: LoopState,
   calls: readonly ToolCall[],
   policy: LoopPolicy,
   request: string,
   isAgain: boolean,
   now: number,
-): { readonly guarded: Guarded; readonly refused: Refused } {
-  const { refusedIn } = guarded
-  const isSentAgain = !isAgain && refusedIn?.request === request
-  const before = isSentAgain ? { ...guarded.memory, blocks: refusedIn.blocks } : guarded.memory
+): { readonly loopState: LoopState; readonly decision: BlockDecision } {
+  const { lastBlock } = loopState
+  const isSentAgain = !isAgain && lastBlock?.request === request
+  const before = isSentAgain ? { ...loopState.memory, blocks: lastBlock.blocks } : loopState.memory
   const made = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, refusals, endsRun } = refuseCalls(before, made, policy, now)
+  const { memory, blocked, endsRun } = blockCalls(before, made, policy, now)
   // A model whose calls are all refused is asked again, and sees why. One that keeps some learns of the others later.
-  const isPart = refusals.some((refusal) => !refusal)
-  const texts = refusals.flatMap((refusal) => (refusal ? [refusalText(refusal.tool, refusal.count)] : []))
+  const isPart = blocked.some((refusal) => !refusal)
+  const texts = blocked.flatMap((refusal) => (refusal ? [blockText(refusal.tool, refusal.count)] : []))
   return {
-    guarded: {
-      ...guarded,
+    loopState: {
+      ...loopState,
       memory,
-      ...(isAgain || memory === before ? {} : { refusedIn: { request, blocks: before.blocks } }),
-      ...(isPart && texts.length > 0 ? { untold: [...new Set(texts)].join('\n\n') } : {}),
+      ...(isAgain || memory === before ? {} : { lastBlock: { request, blocks: before.blocks } }),
+      ...(isPart && texts.length > 0 ? { pendingNotice: [...new Set(texts)].join('\n\n') } : {}),
     },
-    refused: { refusals, endsRun },
+    decision: { blocked, endsRun },
   }
 }

@@ -1,6 +1,6 @@
 /** The patterns of a run that goes round in circles: how each is found, what the model is told, what may follow. */
 import type { Hash } from '../hash.ts'
-import { isSamePair, type LoopLimits, type Trace, type Trail, WINDOW } from './call-history.ts'
+import { type CallHistory, type HistoryEntry, isSamePair, type LoopLimits, WINDOW } from './call-history.ts'
 
 /** A loop, before its pattern is named. */
 export interface FoundLoop {
@@ -20,8 +20,8 @@ export interface FoundLoop {
 }
 
 /** The trail that a loop is looked for in, and how much patience there is with it. */
-interface Looking extends Trail {
-  readonly last: Trace
+interface Looking extends CallHistory {
+  readonly last: HistoryEntry
   readonly limits: LoopLimits
   /** So many repetitions less are enough: the model has been warned. */
   readonly less: number
@@ -35,15 +35,15 @@ function patience(threshold: number, isWaiting: boolean, { limits, less }: Looki
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(LEAST, threshold - less)
 }
 
-function loopOf({ last, streak }: Looking, found: Pick<FoundLoop, 'count' | 'span'>): FoundLoop {
-  const isWaiting = last.isPoll || streak?.isPoll === true
+function loopOf({ last, repeats }: Looking, found: Pick<FoundLoop, 'count' | 'span'>): FoundLoop {
+  const isWaiting = last.isPoll || repeats?.isPoll === true
   const { call, tool, isTerse } = last
   return { calls: [call], tools: [tool], hasNews: false, isWaiting, isTerse, ...found }
 }
 
 /** One pair of call and outcome, again and again with nothing between. */
 function inARow(looking: Looking): FoundLoop | undefined {
-  const { same = 0 } = looking.streak ?? {}
+  const { same = 0 } = looking.repeats ?? {}
   const loop = loopOf(looking, { count: same, span: same })
   return same < patience(looking.limits.repetitionThreshold, loop.isWaiting, looking) ? undefined : loop
 }
@@ -59,12 +59,12 @@ function inTurn(looking: Looking): FoundLoop | undefined {
   const laps = isWaiting ? Math.min(LAPS * limits.pollMultiplier, WINDOW / 2) : LAPS
   const fresh = isWaiting ? laps : laps - less
   const turns = window.slice(-2 * laps)
-  const isTurn = turns.every((trace, at) => {
-    if (trace.isSpent && at >= turns.length - 2 * fresh) return false
+  const isTurn = turns.every((entry, at) => {
+    if (entry.isHandled && at >= turns.length - 2 * fresh) return false
     // Calls of one response are made side by side and not in turn.
-    if (turns[at - 1]?.step === trace.step) return false
+    if (turns[at - 1]?.step === entry.step) return false
     const earlier = turns[at - 2]
-    return !earlier || isSamePair(earlier, trace)
+    return !earlier || isSamePair(earlier, entry)
   })
   if (!isTurn || turns.length < 2 * laps) return undefined
   return {
@@ -103,8 +103,8 @@ function standstill(looking: Looking): FoundLoop | undefined {
 
 /** One call in a row, whatever came of it. A warning about anything else makes it no worse. */
 function whateverCameOfIt(looking: Looking): FoundLoop | undefined {
-  const { window, streak, limits } = looking
-  const { any = 0 } = streak ?? {}
+  const { window, repeats, limits } = looking
+  const { any = 0 } = repeats ?? {}
   const loop = loopOf(looking, { count: any, span: any })
   if (any < patience(limits.sameCallThreshold, loop.isWaiting, { ...looking, less: 0 })) return undefined
   return { ...loop, hasNews: window.slice(1 - any).some(({ isNew }) => isNew) }
@@ -115,26 +115,26 @@ function whateverCameOfIt(looking: Looking): FoundLoop | undefined {
  * changes something: to look again after that is no repetition. What is waited for between them is waiting.
  */
 function inTheWindow(looking: Looking): FoundLoop | undefined {
-  const { window, last, streak, limits } = looking
-  let isWaiting = last.isPoll || streak?.isPoll === true
+  const { window, last, repeats, limits } = looking
+  let isWaiting = last.isPoll || repeats?.isPoll === true
   let count = 0
   let hasNews = false
   let isNewBetween = false
   for (let at = window.length - 1; at >= 0; at--) {
-    const trace = window[at]
-    if (!trace || trace.isSpent) return undefined
-    if (isSamePair(trace, last)) {
+    const entry = window[at]
+    if (!entry || entry.isHandled) return undefined
+    if (isSamePair(entry, last)) {
       count++
       isNewBetween = false
       if (count === patience(limits.repetitionThreshold, isWaiting, looking)) {
         const span = window.length - at
         return { ...loopOf(looking, { count, span }), hasNews, isWaiting }
       }
-    } else if (trace.isNew) {
-      if (isNewBetween || trace.isChange) return undefined
+    } else if (entry.isNew) {
+      if (isNewBetween || entry.isChange) return undefined
       isNewBetween = true
       hasNews = true
-    } else if (trace.isPoll) isWaiting = true
+    } else if (entry.isPoll) isWaiting = true
   }
   return undefined
 }
@@ -207,15 +207,15 @@ const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow
  * `isLast`: its response calls nothing more, so that it is known whether that brought anything new.
  */
 export function findLoop(
-  trail: Trail,
+  history: CallHistory,
   limits: LoopLimits,
   isWarned: boolean,
   isLast: boolean,
 ): Loop | undefined {
-  const last = trail.window.at(-1)
+  const last = history.window.at(-1)
   // Nothing goes round where the newest call has not been made before.
-  if (!last || (last.isNew && trail.streak?.any === 1)) return undefined
-  const looking: Looking = { ...trail, last, limits, less: isWarned ? 1 : 0 }
+  if (!last || (last.isNew && history.repeats?.any === 1)) return undefined
+  const looking: Looking = { ...history, last, limits, less: isWarned ? 1 : 0 }
   for (const [pattern, { find, isOfResponses }] of ROWS) {
     const found = isLast || !isOfResponses ? find(looking) : undefined
     if (found) return { pattern, ...found }

@@ -4,54 +4,57 @@
  */
 import type { ToolCall, ToolResult } from '../conversation.ts'
 import type { Work } from '../work.ts'
-import { type LoopCall, type LoopPolicy, loopCall, type MadeCall, madeCall } from './escalation.ts'
+import { type CallSignature, type LoopCall, type LoopPolicy, loopCall, signatureOf } from './escalation.ts'
 
 /** A call without its arguments: its name among others, and what was read in them. */
-export interface KnownCall extends Omit<MadeCall, 'isExempt'> {
+export interface PendingCall extends Omit<CallSignature, 'isExempt'> {
   readonly id: string
   /** The provider's name for it, by which a later request may refer to it. */
   readonly item?: string
 }
 
 /** So many of the newest are remembered: those of a window of responses that call several tools each. */
-const MAX_MADE = 64
+const MAX_PENDING = 64
 
 /** Takes in what a response called; the same response again adds nothing. */
-export function withMade(
-  known: readonly KnownCall[],
+export function addPendingCalls(
+  known: readonly PendingCall[],
   calls: readonly ToolCall[],
   policy: LoopPolicy,
-): readonly KnownCall[] {
+): readonly PendingCall[] {
   const fresh = calls
     .filter(({ id }) => id !== '' && !known.some((one) => one.id === id))
-    .map((call): KnownCall => {
-      const { isExempt: _exempt, ...made } = madeCall(call, policy)
+    .map((call): PendingCall => {
+      const { isExempt: _exempt, ...made } = signatureOf(call, policy)
       return { id: call.id, ...made, ...(call.item === undefined ? {} : { item: call.item }) }
     })
-  return fresh.length === 0 ? known : [...known, ...fresh].slice(-MAX_MADE)
+  return fresh.length === 0 ? known : [...known, ...fresh].slice(-MAX_PENDING)
 }
 
 /** A call that is only referred to, as its response told of it. */
-export function referredTo(known: readonly KnownCall[], call: ToolCall): KnownCall | undefined {
+export function pendingCallOf(known: readonly PendingCall[], call: ToolCall): PendingCall | undefined {
   return call.name === '' ? known.find(({ item }) => item !== undefined && item === call.item) : undefined
 }
 
 /** Puts results together with the calls they answer; those of calls that nobody told of are left out. */
 export function answeredCalls(
-  known: readonly KnownCall[],
+  known: readonly PendingCall[],
   results: readonly ToolResult[],
   policy: LoopPolicy,
   work?: Work,
 ): LoopCall[] {
   return results.flatMap(({ callId, text }) => {
     const call = known.find(({ id }) => id === callId)
-    const read = call && loopCall(callId, exemptBy(policy, call), text, policy, work)
+    const read = call && loopCall(callId, withExemption(policy, call), text, policy, work)
     return read ? [read] : []
   })
 }
 
 /** What is exempt is the policy's to say, which may have changed since. */
-export function exemptBy(policy: LoopPolicy, { tool, call, isPoll, isChange }: KnownCall): MadeCall {
-  const { isExempt } = madeCall({ name: tool, arguments: '' }, policy, call)
+export function withExemption(
+  policy: LoopPolicy,
+  { tool, call, isPoll, isChange }: PendingCall,
+): CallSignature {
+  const { isExempt } = signatureOf({ name: tool, arguments: '' }, policy, call)
   return { tool, call, isPoll, isChange, isExempt }
 }

@@ -5,29 +5,33 @@
 
 import type { Hash } from '../hash.ts'
 import type { Work } from '../work.ts'
-import { renameOutcome, type Trail } from './call-history.ts'
-import { isMasked, outcomeHash, type Volatile } from './result-mask.ts'
-import { exactName, type Given, hasExactName } from './tool-result.ts'
+import { type CallHistory, renameResult } from './call-history.ts'
+import { isMasked, type MaskMode, maskedHash } from './result-mask.ts'
+import { exactResultHash, hasExactHash, type TranscriptResult } from './tool-result.ts'
 
 /** Was the call made before, with results other than the one of this name? `'same'`: with this one. */
-function earlierResults({ window, streak }: Trail, call: Hash, exact: Hash): 'none' | 'same' | 'others' {
+function earlierResults(
+  { window, repeats }: CallHistory,
+  call: Hash,
+  exact: Hash,
+): 'none' | 'same' | 'others' {
   let found: 'none' | 'others' = 'none'
-  if (streak?.call === call) {
-    if (streak.outcome === exact) return 'same'
+  if (repeats?.call === call) {
+    if (repeats.resultHash === exact) return 'same'
     found = 'others'
   }
-  for (const trace of window) {
-    if (trace.call !== call) continue
-    if (trace.outcome === exact) return 'same'
+  for (const entry of window) {
+    if (entry.call !== call) continue
+    if (entry.resultHash === exact) return 'same'
     found = 'others'
   }
   return found
 }
 
 /** What the trail knows of earlier results of a call, by name. */
-function knownNames({ window, streak }: Trail, call: Hash): Set<Hash | ''> {
-  const names = new Set(window.filter((trace) => trace.call === call).map(({ outcome }) => outcome))
-  if (streak?.call === call) names.add(streak.outcome)
+function knownNames({ window, repeats }: CallHistory, call: Hash): Set<Hash | ''> {
+  const names = new Set(window.filter((entry) => entry.call === call).map(({ resultHash }) => resultHash))
+  if (repeats?.call === call) names.add(repeats.resultHash)
   return names
 }
 
@@ -35,21 +39,22 @@ function knownNames({ window, streak }: Trail, call: Hash): Set<Hash | ''> {
  * Names the result of a call so that two of its results in the trail have one name where they are the same, times and
  * ids aside. `earlier` finds the result that has an exact name; where it is no longer there, it is taken for different.
  */
-export function nameOutcome(
-  trail: Trail,
+export function hashResult(
+  history: CallHistory,
   call: Hash,
-  result: Given,
-  volatile: Volatile,
-  earlier: (isIt: (result: Given) => boolean) => Given | undefined,
+  result: TranscriptResult,
+  volatile: MaskMode,
+  earlier: (isIt: (result: TranscriptResult) => boolean) => TranscriptResult | undefined,
   work?: Work,
-): { readonly trail: Trail; readonly outcome: Hash } {
-  const exact = exactName(result, volatile)
-  if (volatile === 'none' || earlierResults(trail, call, exact) !== 'others') return { trail, outcome: exact }
-  let named = trail
-  for (const name of knownNames(trail, call)) {
+): { readonly history: CallHistory; readonly resultHash: Hash } {
+  const exact = exactResultHash(result, volatile)
+  if (volatile === 'none' || earlierResults(history, call, exact) !== 'others')
+    return { history, resultHash: exact }
+  let named = history
+  for (const name of knownNames(history, call)) {
     if (name === '' || isMasked(name)) continue
-    const same = earlier((candidate) => hasExactName(candidate, name))
-    if (same) named = renameOutcome(named, call, name, outcomeHash(same.text, volatile, work))
+    const same = earlier((candidate) => hasExactHash(candidate, name))
+    if (same) named = renameResult(named, call, name, maskedHash(same.text, volatile, work))
   }
-  return { trail: named, outcome: outcomeHash(result.text, volatile, work) }
+  return { history: named, resultHash: maskedHash(result.text, volatile, work) }
 }

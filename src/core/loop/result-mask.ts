@@ -7,7 +7,7 @@ import type { Work } from '../work.ts'
 import { withoutNotices } from './notice.ts'
 
 /** `default` masks what is listed here and sorts the lines; `none` compares results letter by letter. */
-export type Volatile = 'default' | 'none'
+export type MaskMode = 'default' | 'none'
 
 const MONTH =
   '(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)'
@@ -94,7 +94,7 @@ export function exactHash(result: string): Hash {
 }
 
 /** Names what a tool answered. @throws {TooMuchToRead} */
-export function outcomeHash(result: string, volatile: Volatile, work?: Work): Hash {
+export function maskedHash(result: string, volatile: MaskMode, work?: Work): Hash {
   if (volatile === 'none') return exactHash(result)
   work?.search(result.length)
   return (MASKED + hashOfText(maskVolatile(withoutNotices(result)))) as Hash

@@ -1,23 +1,23 @@
 /** How one more request changes what is remembered of its session. */
 
 import type { Hash } from '../hash.ts'
-import { type Guarded, UNGUARDED } from '../loop/observe.ts'
+import { INITIAL_LOOP_STATE, type LoopState } from '../loop/observe.ts'
 import { isStagnating } from '../loop/stagnation.ts'
 import { merged, withNewest } from '../newest.ts'
 import { isLate, withDemands } from './demands.ts'
-import { branchesOff, wentOn } from './fork.ts'
-import type { Sighting } from './request-facts.ts'
+import { addContinuation, isFork } from './fork.ts'
+import type { RequestFacts } from './request-facts.ts'
 import {
-  type EnterStorm,
-  type Heed,
-  type Position,
+  type CheckErrors,
+  type RecentRequest,
   type Run,
-  type Seen,
+  type RunState,
   type Session,
   type Thread,
   type Totals,
   usedBy,
   usedIn,
+  type WarningReaction,
 } from './session.ts'
 import { beginsAnew, findThread, retryOf, startOf, startsOver, startsRun } from './thread.ts'
 import { counted, withForgotten } from './totals.ts'
@@ -32,10 +32,10 @@ const MAX_SEEN = 4
 const MAX_REPEATS = 32
 
 const NO_HASHES: readonly Hash[] = []
-const NONE_SEEN: readonly Seen[] = []
+const NONE_SEEN: readonly RecentRequest[] = []
 
 /** How full the context window is before a request; a history that got shorter takes less in proportion. */
-function filledBy(thread: Thread | undefined, { bytes, previous }: Sighting): number | undefined {
+function filledBy(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
   const context = thread?.context
   if (!context) return undefined
   const isShorter = bytes !== undefined && previous === undefined && bytes < context.requestBytes
@@ -43,11 +43,15 @@ function filledBy(thread: Thread | undefined, { bytes, previous }: Sighting): nu
 }
 
 /** What the newest answer made of the warning before it; `undefined` where there was none, or it is not to be seen. */
-function heedOf(known: Thread | undefined, sighting: Sighting, isRetry: boolean): Heed | undefined {
+function reactionOf(
+  known: Thread | undefined,
+  facts: RequestFacts,
+  isRetry: boolean,
+): WarningReaction | undefined {
   if (!known?.run.isWarned || isRetry) return undefined
-  const { newest } = sighting
-  if (newest === undefined || known.ancestry.includes(newest)) return undefined
-  const speaks = sighting.speaks()
+  const { newestAssistant: newest } = facts
+  if (newest === undefined || known.assistantHashes.includes(newest)) return undefined
+  const speaks = facts.speaks()
   if (speaks === undefined) return undefined
   return speaks ? 'acknowledged' : 'ignored'
 }
@@ -58,12 +62,12 @@ function newRun(now: number): Run {
     askedAt: now,
     iteration: 0,
     toolCalls: 0,
-    seen: NONE_SEEN,
+    recentRequests: NONE_SEEN,
     usage: undefined,
     isWarned: undefined,
     wasIgnored: undefined,
     isAnswered: undefined,
-    ended: undefined,
+    finalAnswer: undefined,
     stopTries: undefined,
     demands: undefined,
   }
@@ -91,130 +95,140 @@ interface Place {
 
 function placeOf(
   session: Session,
-  sighting: Sighting,
+  facts: RequestFacts,
   threadName: string,
   now: number,
   isDerived: boolean,
 ): Place {
-  const found = findThread(session, sighting, threadName, isDerived)
-  const isBranch = found !== undefined && branchesOff(found, sighting) && !retryOf(found.run, sighting)
+  const found = findThread(session, facts, threadName, isDerived)
+  const isBranch = found !== undefined && isFork(found, facts) && !retryOf(found.run, facts)
   if (!found || isBranch) return { known: undefined, from: undefined, startsRun: true }
-  const isOver = isDerived ? startsOver(found, sighting) : beginsAnew(found, sighting, now)
+  const isOver = isDerived ? startsOver(found, facts) : beginsAnew(found, facts, now)
   if (isOver) return { known: found, from: undefined, startsRun: true }
-  return { known: found, from: found, startsRun: startsRun(found, sighting) }
+  return { known: found, from: found, startsRun: startsRun(found, facts) }
 }
 
 /** A run after one more request, which was given the number `iteration`. `before`: it is one of the run's again. */
 function runAfter(
   run: Run,
-  sighting: Sighting,
+  facts: RequestFacts,
   {
     iteration,
     before,
     from,
-    heed,
+    reaction,
     demands,
     now,
   }: {
     readonly iteration: number
-    readonly before: Seen | undefined
+    readonly before: RecentRequest | undefined
     readonly from: Thread | undefined
-    readonly heed: Heed | undefined
+    readonly reaction: WarningReaction | undefined
     readonly demands: readonly Hash[]
     readonly now: number
   },
 ): Run {
-  const { fingerprint, newest } = sighting
+  const { fingerprint, newestAssistant: newest } = facts
   // A request that was changed and sent again shows the same calls again.
-  const isCounted = before !== undefined || (newest !== undefined && from?.ancestry.includes(newest))
+  const isCounted = before !== undefined || (newest !== undefined && from?.assistantHashes.includes(newest))
   return {
     startedAt: run.startedAt,
     askedAt: now,
     iteration: Math.max(run.iteration, iteration),
-    toolCalls: Math.max(sighting.toolCalls, run.toolCalls + (isCounted ? 0 : sighting.newToolCalls)),
-    seen: before
-      ? renumbered(run.seen, before, iteration)
-      : withNewest(run.seen, { fingerprint, iteration }, MAX_SEEN),
+    toolCalls: Math.max(facts.toolCalls, run.toolCalls + (isCounted ? 0 : facts.newToolCalls)),
+    recentRequests: before
+      ? renumbered(run.recentRequests, before, iteration)
+      : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_SEEN),
     usage: run.usage,
-    isWarned: heed ? false : run.isWarned,
-    wasIgnored: heed ? heed === 'ignored' : run.wasIgnored,
+    isWarned: reaction ? false : run.isWarned,
+    wasIgnored: reaction ? reaction === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
-    ended: run.ended,
+    finalAnswer: run.finalAnswer,
     stopTries: run.stopTries,
-    demands: withDemands(run.demands, demands, fingerprint, run.ended !== undefined),
+    demands: withDemands(run.demands, demands, fingerprint, run.finalAnswer !== undefined),
   }
 }
 
 /** The number of a request in its run, and which sending of its bytes it is where that counts. `before`: the one before. */
 function numberOf(
   run: Run,
-  { iteration }: Sighting,
-  before: Seen | undefined,
-): { readonly iteration: number; readonly repeat: number | undefined } {
+  { iteration }: RequestFacts,
+  before: RecentRequest | undefined,
+): { readonly iteration: number; readonly resendCount: number | undefined } {
   const answered = before?.answered ?? 1
-  const isRepeat = before !== undefined && !run.ended && answered >= MAX_REPEATS
-  if (before && !isRepeat) return { iteration: before.iteration, repeat: undefined }
+  const isRepeat = before !== undefined && !run.finalAnswer && answered >= MAX_REPEATS
+  if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
   // Of a run that was stopped nothing counts any more: its last step in another form is no further one.
-  const more = run.ended ? 0 : 1
+  const more = run.finalAnswer ? 0 : 1
   return {
     iteration: Math.max(iteration, run.iteration + more),
-    repeat: isRepeat ? answered + 1 : undefined,
+    resendCount: isRepeat ? answered + 1 : undefined,
   }
 }
 
-function renumbered(seen: readonly Seen[], one: Seen, iteration: number): readonly Seen[] {
-  if (one.iteration === iteration) return seen
-  return seen.map((other) => (other === one ? { ...one, iteration } : other))
+function renumbered(
+  recentRequests: readonly RecentRequest[],
+  one: RecentRequest,
+  iteration: number,
+): readonly RecentRequest[] {
+  if (one.iteration === iteration) return recentRequests
+  return recentRequests.map((other) => (other === one ? { ...one, iteration } : other))
 }
 
 /** How often a prompt was sent without an answer having been shown. What a compacted history leaves of it is no start. */
-function startsAfter(from: Thread | undefined, { isPrompt, ancestry }: Sighting, isRetry: boolean): number {
-  const starts = from?.starts ?? 0
-  const isUnanswered = !from || from.ancestry.length === 0
-  if (isPrompt) return starts + (isRetry || isUnanswered ? 1 : 0)
-  return Math.max(0, starts - (isUnanswered && ancestry.length > 0 ? 1 : 0))
+function startsAfter(
+  from: Thread | undefined,
+  { isPrompt, assistantHashes }: RequestFacts,
+  isRetry: boolean,
+): number {
+  const unansweredStarts = from?.unansweredStarts ?? 0
+  const isUnanswered = !from || from.assistantHashes.length === 0
+  if (isPrompt) return unansweredStarts + (isRetry || isUnanswered ? 1 : 0)
+  return Math.max(0, unansweredStarts - (isUnanswered && assistantHashes.length > 0 ? 1 : 0))
 }
 
 /** A thread after one more request. */
 function threadAfter(
   name: string,
   { known, from }: Place,
-  sighting: Sighting,
+  facts: RequestFacts,
   run: Run,
-  { guarded, errors, isRetry }: Pick<Thread, 'guarded' | 'errors'> & { readonly isRetry: boolean },
+  { loopState, errors, isRetry }: Pick<Thread, 'loopState' | 'errors'> & { readonly isRetry: boolean },
 ): Thread {
   return {
     name,
     // Where it is another in each request, the first one counts; what the provider keeps is not sent again.
-    system: from ? from.system : sighting.system,
-    humans: merged(from?.humans ?? NO_HASHES, sighting.humans, MAX_HUMANS),
-    humanCount: sighting.humans.length,
-    ancestry: merged(from?.ancestry ?? NO_HASHES, sighting.ancestry, MAX_ANCESTRY),
-    starts: startsAfter(from, sighting, isRetry),
+    system: from ? from.system : facts.system,
+    userMessageHashes: merged(from?.userMessageHashes ?? NO_HASHES, facts.userMessageHashes, MAX_HUMANS),
+    userMessageCount: facts.userMessageHashes.length,
+    assistantHashes: merged(from?.assistantHashes ?? NO_HASHES, facts.assistantHashes, MAX_ANCESTRY),
+    unansweredStarts: startsAfter(from, facts, isRetry),
     run,
     responses: from?.responses,
     context: from?.context,
-    wentOnFrom: wentOn(from, sighting),
-    guarded,
+    continuedFrom: addContinuation(from, facts),
+    loopState,
     errors,
-    hasSaid: known?.hasSaid,
-    isLoose: known?.isLoose,
+    noticeSent: known?.noticeSent,
+    dropsThinking: known?.dropsThinking,
   }
 }
 
 /** A session with one of its threads as it is after one more request. */
 function sessionAfter(
   session: Session,
-  sighting: Sighting,
+  facts: RequestFacts,
   { known, from }: Place,
   thread: Thread,
   totals: Totals,
 ): Session {
   const { threads, usage, forgotten, contexts } = session
   // One that another agent began with the same prompt has an answer that nobody has shown less.
-  const other = known ? undefined : startOf(threads, sighting)
+  const other = known ? undefined : startOf(threads, facts)
   const others = other
-    ? threads.map((one) => (one === other ? { ...one, starts: (one.starts ?? 1) - 1 } : one))
+    ? threads.map((one) =>
+        one === other ? { ...one, unansweredStarts: (one.unansweredStarts ?? 1) - 1 } : one,
+      )
     : threads
   const [oldest] = threads
   const lost = known ? (from ? undefined : known) : threads.length === MAX_THREADS ? oldest : undefined
@@ -234,66 +248,66 @@ function sessionAfter(
  *
  * What is made here for every request is written out in full: an object of one shape costs a tenth of one that is spread.
  */
-export function observe(
+export function countRequest(
   session: Session,
-  sighting: Sighting,
+  facts: RequestFacts,
   threadName: string,
   now: number,
   isDerived = false,
-  follow?: (guarded: Guarded) => Guarded,
-  enterStorm?: EnterStorm,
+  follow?: (loopState: LoopState) => LoopState,
+  enterStorm?: CheckErrors,
   demands: readonly Hash[] = NO_HASHES,
-): { session: Session; position: Position } {
-  const place = placeOf(session, sighting, threadName, now, isDerived)
+): { session: Session; runState: RunState } {
+  const place = placeOf(session, facts, threadName, now, isDerived)
   const { known, from } = place
   const run = known && !place.startsRun ? known.run : newRun(now)
-  const before = retryOf(run, sighting)
-  const { iteration, repeat } = numberOf(run, sighting, before)
-  const guarded = follow?.(from?.guarded ?? UNGUARDED)
+  const before = retryOf(run, facts)
+  const { iteration, resendCount } = numberOf(run, facts, before)
+  const loopState = follow?.(from?.loopState ?? INITIAL_LOOP_STATE)
   const storm = known?.errors && enterStorm?.(known.errors)
-  const heed = heedOf(known, sighting, before !== undefined)
-  const next = runAfter(run, sighting, {
+  const reaction = reactionOf(known, facts, before !== undefined)
+  const next = runAfter(run, facts, {
     iteration,
     before,
     from: known,
-    heed: place.startsRun ? undefined : heed,
+    reaction: place.startsRun ? undefined : reaction,
     demands,
     now,
   })
-  const thread = threadAfter(threadName, place, sighting, next, {
-    guarded,
+  const thread = threadAfter(threadName, place, facts, next, {
+    loopState,
     errors: storm ? storm.streaks : known?.errors,
     isRetry: before !== undefined,
   })
-  const late = isLate(next.demands, sighting.fingerprint)
-  const totals = counted(session, sighting, run, next, heed, now, late && !before)
-  const after = sessionAfter(session, sighting, place, thread, totals)
+  const late = isLate(next.demands, facts.fingerprint)
+  const totals = counted(session, facts, run, next, reaction, now, late && !before)
+  const after = sessionAfter(session, facts, place, thread, totals)
   return {
     session: after,
-    position: {
+    runState: {
       iteration,
       toolCalls: next.toolCalls,
       isRetry: before !== undefined,
-      repeat,
-      startsRun: place.startsRun,
+      resendCount,
+      isNewRun: place.startsRun,
       isNew: session.totals === undefined,
       run: usedBy(next, now, iteration),
       // What a run that was stopped asks for is not counted, and is one too many all the same.
-      session: usedIn(after, now, run.ended ? 1 : 0),
-      contextTokens: filledBy(from, sighting),
-      isStagnating: guarded !== undefined && isStagnating(guarded.memory.trail),
+      session: usedIn(after, now, run.finalAnswer ? 1 : 0),
+      contextTokens: filledBy(from, facts),
+      isStagnating: loopState !== undefined && isStagnating(loopState.memory.history),
       wasIgnored: next.wasIgnored === true,
-      heed,
-      loop: guarded?.finding,
-      guarded,
+      reaction,
+      loop: loopState?.finding,
+      loopState,
       reductions: session.contexts?.reductions,
-      ended: run.ended,
+      finalAnswer: run.finalAnswer,
       hasErrors: known?.errors !== undefined,
       storm: storm?.reply,
       stopTries: run.stopTries,
       isLate: late,
-      hasSaid: known?.hasSaid,
-      isLoose: known?.isLoose,
+      noticeSent: known?.noticeSent,
+      dropsThinking: known?.dropsThinking,
     },
   }
 }

@@ -1,15 +1,15 @@
 /** What one request tells about its session, boiled down to hashes and counts that can be remembered. */
 import { type Conversation, lastMessage } from '../conversation.ts'
-import { isSummaryRequest, type ScaffoldRegistry } from '../harness/match.ts'
+import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, nameOf } from '../hash.ts'
-import { ancestryOf, type Reading, readOn } from './transcript.ts'
+import { advance, assistantHashesOf, type TranscriptState } from './transcript.ts'
 
-export interface Sighting {
+export interface RequestFacts {
   /** Of the request's bytes: the same again is a retry. */
   readonly fingerprint: string
   readonly system: Hash
   /** Every human message of the transcript, in order. */
-  readonly humans: readonly Hash[]
+  readonly userMessageHashes: readonly Hash[]
   /** Iteration number by the transcript alone: assistant messages since the last human message, plus one. */
   readonly iteration: number
   /** Tool calls since the last human message. */
@@ -17,13 +17,13 @@ export interface Sighting {
   /** Tool calls of the newest assistant message: those that no earlier request of the run can have held. */
   readonly newToolCalls: number
   /** The first and the newest assistant messages: a transcript that holds one of them continues the same thread. */
-  readonly ancestry: readonly Hash[]
+  readonly assistantHashes: readonly Hash[]
   /** How many calls each of them made. */
-  readonly calls: readonly number[]
+  readonly callCounts: readonly number[]
   /** The newest assistant message, if there is one: what it is tells a transcript that grew from one that went back. */
-  readonly newest: Hash | undefined
+  readonly newestAssistant: Hash | undefined
   /** The last message is a human's. */
-  readonly endsInHuman: boolean
+  readonly endsInUserMessage: boolean
   /** The transcript holds what humans said and nothing else: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
   /** The last message is the agent's own request for a final answer. */
@@ -33,7 +33,7 @@ export interface Sighting {
   /** Several may go on from it, each in its own way: it is a response. A conversation has one end. */
   readonly mayFork: boolean
   /** Names the results that the input begins with, whose calls are not in it. */
-  readonly step: Hash | undefined
+  readonly previousStep: Hash | undefined
   /** Length of the request. */
   readonly bytes: number | undefined
   /** Does the newest assistant message say something, or call nothing? `undefined` where the request shows none. */
@@ -52,52 +52,55 @@ function endsInPrefill(conversation: Conversation, last: number): boolean {
   return conversation.callCount(last) === 0 && ran.length === 0
 }
 
-function holdsPromptAlone(conversation: Conversation, { assistants, humans }: Reading): boolean {
-  if (assistants.length > 0 || humans.length === 0) return false
+function holdsPromptAlone(
+  conversation: Conversation,
+  { assistantMessages, userMessageHashes }: TranscriptState,
+): boolean {
+  if (assistantMessages.length > 0 || userMessageHashes.length === 0) return false
   let messages = 0
   for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') messages++
-  return messages === humans.length
+  return messages === userMessageHashes.length
 }
 
 /**
  * Reads a conversation to its end, from what was read of it before: all messages but the last one at most, as only what
  * follows tells what an assistant message is. `fingerprint` stands for the bytes of the request.
  */
-export function sight(
-  from: Reading,
+export function factsOf(
+  from: TranscriptState,
   conversation: Conversation,
   fingerprint: string,
-  registry: ScaffoldRegistry,
+  registry: HarnessRegistry,
   bytes?: number,
-): Sighting {
+): RequestFacts {
   const last = lastMessage(conversation)
   const end = endsInPrefill(conversation, last) ? last : conversation.length
-  const reading = readOn(from, conversation, end, registry)
-  const ancestry = ancestryOf(reading, conversation)
+  const state = advance(from, conversation, end, registry)
+  const assistantHashes = assistantHashesOf(state, conversation)
   return {
     fingerprint,
     bytes,
-    system: reading.system,
-    humans: reading.humans,
-    iteration: reading.steps + 1,
-    toolCalls: reading.toolCalls,
-    newToolCalls: reading.newToolCalls,
-    ancestry,
-    calls: reading.assistants.map(({ calls }) => calls),
-    newest: ancestry.at(-1),
-    endsInHuman: reading.endsInHuman && reading.length === conversation.length,
-    isPrompt: holdsPromptAlone(conversation, reading),
+    system: state.system,
+    userMessageHashes: state.userMessageHashes,
+    iteration: state.iterations + 1,
+    toolCalls: state.toolCalls,
+    newToolCalls: state.newToolCalls,
+    assistantHashes,
+    callCounts: state.assistantMessages.map(({ calls }) => calls),
+    newestAssistant: assistantHashes.at(-1),
+    endsInUserMessage: state.endsInUserMessage && state.length === conversation.length,
+    isPrompt: holdsPromptAlone(conversation, state),
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     previous: undefined,
     mayFork: false,
-    step: undefined,
+    previousStep: undefined,
     speaks() {
-      const at = reading.assistants.at(-1)?.index
+      const at = state.assistantMessages.at(-1)?.index
       if (at === undefined) return undefined
       return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
     },
-    beginning: reading.beginning,
+    beginning: state.beginning,
   }
 }
 
@@ -105,33 +108,33 @@ export function sight(
  * What a request tells that goes on from what its provider keeps: its results are those of the calls before, and it is
  * known by what it goes on from.
  */
-export function goingOn(
-  sighting: Sighting,
+export function withPrevious(
+  facts: RequestFacts,
   conversation: Conversation,
   previous: string,
   mayFork: boolean,
-): Sighting {
+): RequestFacts {
   const ids: string[] = []
   for (let at = 0; at < conversation.length && conversation.role(at) !== 'assistant'; at++)
     ids.push(...conversation.results(at).map(({ callId }) => callId))
-  if (ids.length === 0) return { ...sighting, previous, mayFork }
-  const step = hashOf('goes on', previous, ...ids)
-  const isSameRun = sighting.humans.length === 0 && sighting.ancestry.length === 0
+  if (ids.length === 0) return { ...facts, previous, mayFork }
+  const previousStep = hashOf('goes on', previous, ...ids)
+  const isSameRun = facts.userMessageHashes.length === 0 && facts.assistantHashes.length === 0
   return {
-    ...sighting,
+    ...facts,
     previous,
     mayFork,
-    step,
-    ancestry: [step, ...sighting.ancestry],
-    calls: [ids.length, ...sighting.calls],
-    newest: sighting.newest ?? step,
+    previousStep,
+    assistantHashes: [previousStep, ...facts.assistantHashes],
+    callCounts: [ids.length, ...facts.callCounts],
+    newestAssistant: facts.newestAssistant ?? previousStep,
     ...(isSameRun ? { toolCalls: ids.length, newToolCalls: ids.length } : {}),
   }
 }
 
 /** Does the request take part in a tool loop? Titles and summaries offer no tools and hold no results, or say what they are. */
 export function isAgentic(conversation: Conversation): boolean {
-  if (conversation.isUpkeep) return false
+  if (conversation.isCompaction) return false
   if (conversation.offersTools) return true
   for (let at = 0; at < conversation.length; at++) if (conversation.resultCount(at) > 0) return true
   return false
@@ -142,6 +145,6 @@ export function isAgentic(conversation: Conversation): boolean {
  * parallel runs of one prompt are fifty sessions. `undefined` while there is no assistant message: such a
  * request is the first of something new.
  */
-export function derivedSessionId(tenant: string, { beginning }: Sighting): string | undefined {
+export function derivedSessionId(tenant: string, { beginning }: RequestFacts): string | undefined {
   return beginning === undefined ? undefined : nameOf(tenant, beginning)
 }

@@ -10,16 +10,16 @@ import type { Amounts } from '../budget/meters.ts'
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
-import type { Guarded } from '../loop/observe.ts'
+import type { LoopState } from '../loop/observe.ts'
 import type { FinalAnswer } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 import type { Demand } from './demands.ts'
 import type { ErrorStreak, StormReply } from './error-streak.ts'
-import type { StopTries } from './stop-attempts.ts'
-import type { Bound } from './thinking-state.ts'
+import type { StopAttempts } from './stop-attempts.ts'
+import type { ThinkingState } from './thinking-state.ts'
 
 /** A request that was given a number. */
-export interface Seen {
+export interface RecentRequest {
   readonly fingerprint: string
   readonly iteration: number
   /** How many of its sendings were answered to the end; unset: the first one was, as far as is known. */
@@ -36,7 +36,7 @@ export interface Run {
   readonly iteration: number
   readonly toolCalls: number
   /** The newest requests of the run and the iteration each was given, oldest first. */
-  readonly seen: readonly Seen[]
+  readonly recentRequests: readonly RecentRequest[]
   /** What its answers took; unset before the first. */
   readonly usage?: Usage | undefined
   /** The model was warned, and what it made of it is still to be seen. */
@@ -46,40 +46,40 @@ export interface Run {
   /** The newest answer called nothing. */
   readonly isAnswered?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
-  readonly ended?: FinalAnswer | undefined
+  readonly finalAnswer?: FinalAnswer | undefined
   /** Unset until Governor has stopped it in vain. */
-  readonly stopTries?: StopTries | undefined
+  readonly stopTries?: StopAttempts | undefined
   /** Unset where its requests want nothing but plain text. */
   readonly demands?: readonly Demand[] | undefined
 }
 
 /** One conversation of a session: sub-agents run side by side under their parent's id. */
-export interface Thread extends Bound {
+export interface Thread extends ThinkingState {
   /** The client's own name for it, where it sends one. */
   readonly name: string
   readonly system: Hash
   /** Human messages seen, oldest first. */
-  readonly humans: readonly Hash[]
+  readonly userMessageHashes: readonly Hash[]
   /** How many of them the newest request held. */
-  readonly humanCount: number
-  readonly ancestry: readonly Hash[]
+  readonly userMessageCount: number
+  readonly assistantHashes: readonly Hash[]
   /** How often its prompt was sent without an answer to it having been shown: by as many agents, it may be. */
-  readonly starts?: number | undefined
+  readonly unansweredStarts?: number | undefined
   readonly run: Run
   /** Ids of its newest responses that a client can go on from, oldest first. */
   readonly responses?: readonly string[] | undefined
   /** How much of the context window its newest answer left filled. */
   readonly context?: { readonly tokens: number; readonly requestBytes: number } | undefined
   /** Of these, those that a request has gone on from. */
-  readonly wentOnFrom?: readonly string[] | undefined
+  readonly continuedFrom?: readonly string[] | undefined
   /** Unset while nobody guards it. */
-  readonly guarded?: Guarded | undefined
+  readonly loopState?: LoopState | undefined
   /** Errors in a row, by upstream and model; unset where there are none. */
   readonly errors?: readonly ErrorStreak[] | undefined
 }
 
 /** Takes a request into a thread's errors, and says what it gets instead of an answer where there is a storm of them. */
-export type EnterStorm = (errors: readonly ErrorStreak[]) => {
+export type CheckErrors = (errors: readonly ErrorStreak[]) => {
   readonly streaks: readonly ErrorStreak[]
   readonly reply: StormReply | undefined
 }
@@ -116,17 +116,17 @@ export interface FirstAnswer {
 }
 
 /** What a model made of a warning: it said something or called nothing, or it went on as before. */
-export type Heed = 'acknowledged' | 'ignored'
+export type WarningReaction = 'acknowledged' | 'ignored'
 
 /** Where a request stands in its session. */
-export interface Position extends Bound {
+export interface RunState extends ThinkingState {
   /** Iteration number of this request, from 1. */
   readonly iteration: number
   readonly toolCalls: number
   readonly isRetry: boolean
   /** Which sending of its bytes this is, where they were answered so often that it counts as an iteration. */
-  readonly repeat?: number | undefined
-  readonly startsRun: boolean
+  readonly resendCount?: number | undefined
+  readonly isNewRun: boolean
   /** Nothing was known of the session before. */
   readonly isNew: boolean
   /** What the run and the whole session have used, this request included. */
@@ -139,19 +139,19 @@ export interface Position extends Bound {
   /** The newest warning was ignored. */
   readonly wasIgnored: boolean
   /** What the newest answer made of the warning before it; set on the first request that shows it. */
-  readonly heed?: Heed | undefined
+  readonly reaction?: WarningReaction | undefined
   /** The loop that the newest step of the run closed. */
   readonly loop?: LoopFinding | undefined
   /** What the loop guard knows of the thread, this request included. */
-  readonly guarded?: Guarded | undefined
+  readonly loopState?: LoopState | undefined
   /** Windows of models that are smaller for this session, for a while. */
   readonly reductions?: readonly Reduction[] | undefined
-  readonly ended?: FinalAnswer | undefined
+  readonly finalAnswer?: FinalAnswer | undefined
   /** The thread had errors before this request. */
   readonly hasErrors: boolean
   /** What the request gets at once, in a storm of errors. */
   readonly storm?: StormReply | undefined
-  readonly stopTries?: StopTries | undefined
+  readonly stopTries?: StopAttempts | undefined
   /** The run is over, and this request wants an answer of another form than its requests before. */
   readonly isLate?: boolean
 }

@@ -1,6 +1,6 @@
 /** What a run that was stopped remembers of the requests for its last answer that brought none to be recorded. */
 
-export interface StopTries {
+export interface StopAttempts {
   /** Names of the forms of the request that the provider failed on. */
   readonly failedForms: readonly string[]
   /** How often it failed, and when first, in milliseconds since the epoch. */
@@ -10,7 +10,7 @@ export interface StopTries {
   readonly truncated: number
 }
 
-export const NO_TRIES: StopTries = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
+export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
 
 /** So many failures over so many milliseconds are no passing one. */
 const MAX_FAILURES = 3
@@ -19,7 +19,11 @@ const PASSING_MS = 10_000
 const MAX_TRUNCATED = 3
 
 /** The provider failed on a form of the request. `now`: in milliseconds since the epoch, where it is to be counted. */
-export function withFailure(tries: StopTries = NO_TRIES, form: string, now?: number): StopTries {
+export function withFailure(
+  tries: StopAttempts = NO_STOP_ATTEMPTS,
+  form: string,
+  now?: number,
+): StopAttempts {
   const { failedForms, failures, failingSince } = tries
   return {
     ...tries,
@@ -30,15 +34,15 @@ export function withFailure(tries: StopTries = NO_TRIES, form: string, now?: num
 }
 
 /** Has the provider failed so often, and for so long, that the run has to end without its answer? */
-export function isHopeless({ failures, failingSince }: StopTries, now: number): boolean {
+export function isHopeless({ failures, failingSince }: StopAttempts, now: number): boolean {
   return failures >= MAX_FAILURES && now - failingSince >= PASSING_MS
 }
 
-export function withTruncated(tries: StopTries = NO_TRIES): StopTries {
+export function withTruncated(tries: StopAttempts = NO_STOP_ATTEMPTS): StopAttempts {
   return { ...tries, truncated: tries.truncated + 1 }
 }
 
 /** Is an answer that was cut off the last one that is asked for? */
-export function isLastTry({ truncated }: StopTries): boolean {
+export function isLastTry({ truncated }: StopAttempts): boolean {
   return truncated > MAX_TRUNCATED
 }

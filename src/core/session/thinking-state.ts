@@ -4,9 +4,9 @@
  */
 
 /** What is remembered of a conversation for its reasoning's sake. */
-export interface Bound {
+export interface ThinkingState {
   /** Governor has said or taken out something that the client's history does not show. */
-  readonly hasSaid?: true | undefined
+  readonly noticeSent?: true | undefined
   /** Its provider is told to leave out reasoning that was made for another prompt. */
-  readonly isLoose?: true | undefined
+  readonly dropsThinking?: true | undefined
 }

@@ -1,7 +1,7 @@
 /** Which conversation of its session a request belongs to, and whether it begins another run of it. */
 
-import type { Sighting } from './request-facts.ts'
-import type { Run, Seen, Session, Thread } from './session.ts'
+import type { RequestFacts } from './request-facts.ts'
+import type { RecentRequest, Run, Session, Thread } from './session.ts'
 
 /** A run that nothing was asked of for so long is over, in milliseconds. */
 const IDLE = 600_000
@@ -25,41 +25,45 @@ function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean)
  */
 export function findThread(
   { threads }: Session,
-  sighting: Sighting,
+  facts: RequestFacts,
   name: string,
   isDerived = false,
 ): Thread | undefined {
   if (name !== '') return newestOf(threads, (thread) => thread.name === name)
-  const { previous, system, humans } = sighting
+  const { previous, system, userMessageHashes } = facts
   if (previous !== undefined) {
-    const again = newestOf(threads, (thread) => retryOf(thread.run, sighting) !== undefined)
+    const again = newestOf(threads, (thread) => retryOf(thread.run, facts) !== undefined)
     if (again) return again
     const gave = newestOf(threads, (thread) => thread.responses?.includes(previous) === true)
     if (gave) return gave
   }
   const isSame = (thread: Thread) => thread.name === '' && thread.system === system
-  if (isDerived) return goneOnWith(threads, sighting, isSame)
-  const isAlike = (thread: Thread) => isSame(thread) && thread.humans[0] === humans[0]
-  const known = showing(threads, sighting, isAlike) ?? goneOnInOtherWords(threads, sighting)
+  if (isDerived) return goneOnWith(threads, facts, isSame)
+  const isAlike = (thread: Thread) => isSame(thread) && thread.userMessageHashes[0] === userMessageHashes[0]
+  const known = showing(threads, facts, isAlike) ?? goneOnInOtherWords(threads, facts)
   if (known) return known
-  if (threads.some(isAlike)) return begunAlike(threads, sighting, isAlike)
+  if (threads.some(isAlike)) return begunAlike(threads, facts, isAlike)
   return (
-    showing(threads, sighting, isSame) ??
-    newestOf(threads, (thread) => isSame(thread) && thread.humans.some((human) => humans.includes(human))) ??
-    (humans.length === 0 ? newestOf(threads, isSame) : undefined)
+    showing(threads, facts, isSame) ??
+    newestOf(
+      threads,
+      (thread) =>
+        isSame(thread) && thread.userMessageHashes.some((human) => userMessageHashes.includes(human)),
+    ) ??
+    (userMessageHashes.length === 0 ? newestOf(threads, isSame) : undefined)
   )
 }
 
 /** Of the threads that pass, the one that knows the newest answer that any of them knows. */
 function showing(
   threads: readonly Thread[],
-  { ancestry }: Sighting,
+  { assistantHashes }: RequestFacts,
   isIt: (thread: Thread) => boolean,
 ): Thread | undefined {
-  for (let at = ancestry.length - 1; at >= 0; at--) {
-    const answer = ancestry[at]
+  for (let at = assistantHashes.length - 1; at >= 0; at--) {
+    const answer = assistantHashes[at]
     if (answer === undefined) continue
-    const found = newestOf(threads, (thread) => isIt(thread) && thread.ancestry.includes(answer))
+    const found = newestOf(threads, (thread) => isIt(thread) && thread.assistantHashes.includes(answer))
     if (found) return found
   }
   return undefined
@@ -69,13 +73,16 @@ function showing(
  * A run whose system text is another in each request (it says what time it is) is known by its newest answer, as one of
  * several, and by what a human said last: an agent that was given the history and a task is another conversation.
  */
-function goneOnInOtherWords(threads: readonly Thread[], { ancestry, humans }: Sighting): Thread | undefined {
-  if (ancestry.length < 2) return undefined
-  const last = humans.at(-1)
+function goneOnInOtherWords(
+  threads: readonly Thread[],
+  { assistantHashes, userMessageHashes }: RequestFacts,
+): Thread | undefined {
+  if (assistantHashes.length < 2) return undefined
+  const last = userMessageHashes.at(-1)
   return newestOf(threads, (thread) => {
-    const newest = thread.ancestry.at(-1)
-    const isKnown = thread.name === '' && newest !== undefined && ancestry.includes(newest)
-    return isKnown && thread.humans.at(-1) === last
+    const newest = thread.assistantHashes.at(-1)
+    const isKnown = thread.name === '' && newest !== undefined && assistantHashes.includes(newest)
+    return isKnown && thread.userMessageHashes.at(-1) === last
   })
 }
 
@@ -86,40 +93,38 @@ function goneOnInOtherWords(threads: readonly Thread[], { ancestry, humans }: Si
  */
 function begunAlike(
   threads: readonly Thread[],
-  sighting: Sighting,
+  facts: RequestFacts,
   isAlike: (thread: Thread) => boolean,
 ): Thread | undefined {
-  const shows = sighting.ancestry.length
+  const shows = facts.assistantHashes.length
   if (shows === 0) {
-    const again = newestOf(
-      threads,
-      (thread) => isAlike(thread) && retryOf(thread.run, sighting) !== undefined,
-    )
+    const again = newestOf(threads, (thread) => isAlike(thread) && retryOf(thread.run, facts) !== undefined)
     return again ?? newestOf(threads, isAlike)
   }
   // One whose history the provider keeps has shown no answer either, until the client sends all of it again.
   const unanswered = newestOf(
     threads,
-    (thread) => isAlike(thread) && (thread.ancestry.length === 0 || thread.wentOnFrom !== undefined),
+    (thread) =>
+      isAlike(thread) && (thread.assistantHashes.length === 0 || thread.continuedFrom !== undefined),
   )
   if (unanswered) return unanswered
-  const isOther = sighting.previous === undefined && (shows > 1 || startOf(threads, sighting) !== undefined)
+  const isOther = facts.previous === undefined && (shows > 1 || startOf(threads, facts) !== undefined)
   return isOther ? undefined : newestOf(threads, isAlike)
 }
 
 /** The thread whose prompt was sent more often than answers to it were shown, where a transcript shows one and no more. */
 export function startOf(
   threads: readonly Thread[],
-  { system, humans, ancestry }: Sighting,
+  { system, userMessageHashes, assistantHashes }: RequestFacts,
 ): Thread | undefined {
-  if (ancestry.length !== 1) return undefined
+  if (assistantHashes.length !== 1) return undefined
   return newestOf(
     threads,
     (thread) =>
       thread.name === '' &&
       thread.system === system &&
-      thread.humans[0] === humans[0] &&
-      (thread.starts ?? 0) > 0,
+      thread.userMessageHashes[0] === userMessageHashes[0] &&
+      (thread.unansweredStarts ?? 0) > 0,
   )
 }
 
@@ -129,19 +134,20 @@ export function startOf(
  */
 function goneOnWith(
   threads: readonly Thread[],
-  { ancestry, humans }: Sighting,
+  { assistantHashes, userMessageHashes }: RequestFacts,
   isSame: (thread: Thread) => boolean,
 ): Thread | undefined {
-  const [first] = ancestry
+  const [first] = assistantHashes
   return (
     newestOf(
       threads,
       (thread) =>
-        isSame(thread) && ancestry.some((answer) => answer !== first && thread.ancestry.includes(answer)),
+        isSame(thread) &&
+        assistantHashes.some((answer) => answer !== first && thread.assistantHashes.includes(answer)),
     ) ??
     newestOf(threads, (thread) => {
-      const last = thread.humans.at(-1)
-      return isSame(thread) && (last === undefined || humans.includes(last))
+      const last = thread.userMessageHashes.at(-1)
+      return isSame(thread) && (last === undefined || userMessageHashes.includes(last))
     })
   )
 }
@@ -151,15 +157,15 @@ function goneOnWith(
  * "continue" twice. A transcript that lost messages, and ends in an old one, continues the run; but once the run was
  * stopped and answered, a human who says the same again means it.
  */
-export function startsRun(thread: Thread, sighting: Sighting): boolean {
-  const last = sighting.humans.at(-1)
+export function startsRun(thread: Thread, facts: RequestFacts): boolean {
+  const last = facts.userMessageHashes.at(-1)
   if (last === undefined) return false
   // What a human says beside a history that the provider keeps is new.
-  if (sighting.previous !== undefined) return !retryOf(thread.run, sighting)
-  if (!thread.humans.includes(last)) return true
+  if (facts.previous !== undefined) return !retryOf(thread.run, facts)
+  if (!thread.userMessageHashes.includes(last)) return true
   // One more than before, and nothing since: a shorter view of the same history may well have come in between.
-  if (sighting.humans.length > thread.humanCount && sighting.iteration === 1) return true
-  return thread.run.ended !== undefined && sighting.endsInHuman && !retryOf(thread.run, sighting)
+  if (facts.userMessageHashes.length > thread.userMessageCount && facts.iteration === 1) return true
+  return thread.run.finalAnswer !== undefined && facts.endsInUserMessage && !retryOf(thread.run, facts)
 }
 
 /**
@@ -167,14 +173,17 @@ export function startsRun(thread: Thread, sighting: Sighting): boolean {
  * and what was before is over: it was stopped, its last answer called nothing, or nothing was asked for ten minutes. Else
  * the prompt may be what a compacted history has left.
  */
-export function beginsAnew({ run }: Thread, sighting: Sighting, now: number): boolean {
-  if (!sighting.isPrompt || sighting.previous !== undefined || retryOf(run, sighting)) return false
-  return run.ended !== undefined || run.isAnswered === true || now - run.askedAt >= IDLE
+export function beginsAnew({ run }: Thread, facts: RequestFacts, now: number): boolean {
+  if (!facts.isPrompt || facts.previous !== undefined || retryOf(run, facts)) return false
+  return run.finalAnswer !== undefined || run.isAnswered === true || now - run.askedAt >= IDLE
 }
 
 /** The same request as one that the run has seen. */
-export function retryOf({ seen }: Run, { fingerprint }: { readonly fingerprint: string }): Seen | undefined {
-  for (const one of seen) if (one.fingerprint === fingerprint) return one
+export function retryOf(
+  { recentRequests }: Run,
+  { fingerprint }: { readonly fingerprint: string },
+): RecentRequest | undefined {
+  for (const one of recentRequests) if (one.fingerprint === fingerprint) return one
   return undefined
 }
 
@@ -182,11 +191,14 @@ export function retryOf({ seen }: Run, { fingerprint }: { readonly fingerprint: 
  * A session without a name of its own is known by how it began. Where the same beginning is shown again, with a newest
  * message that is an old one, somebody started over: that is another run, whatever this one had used.
  */
-export function startsOver(thread: Thread, sighting: Sighting): boolean {
-  const { run, ancestry } = thread
+export function startsOver(thread: Thread, facts: RequestFacts): boolean {
+  const { run, assistantHashes } = thread
   // The last step of a run that was stopped, sent again in another form, wants its answer again.
-  const isBack = run.ended ? sighting.iteration < run.iteration : sighting.iteration <= run.iteration
+  const isBack = run.finalAnswer ? facts.iteration < run.iteration : facts.iteration <= run.iteration
   return (
-    isBack && sighting.newest !== undefined && ancestry.includes(sighting.newest) && !retryOf(run, sighting)
+    isBack &&
+    facts.newestAssistant !== undefined &&
+    assistantHashes.includes(facts.newestAssistant) &&
+    !retryOf(run, facts)
   )
 }

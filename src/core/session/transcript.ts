@@ -3,51 +3,51 @@
  * that an agent that sends everything again is read only where it goes on.
  */
 import type { Conversation } from '../conversation.ts'
-import { humanText, type ScaffoldRegistry } from '../harness/match.ts'
+import { type HarnessRegistry, humanText } from '../harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
-import { type Hash, hashOfText, listed } from '../hash.ts'
+import { type Hash, hashOfText, lengthPrefixed } from '../hash.ts'
 
 /** An assistant message. All readings that go on from one another share it, so that it is hashed once. */
-export interface Step {
+export interface AssistantMessage {
   readonly index: number
   readonly calls: number
   /** Unset until it is needed. */
   hash: Hash | undefined
 }
 
-export interface Reading {
+export interface TranscriptState {
   /** How many messages were read. */
   readonly length: number
   readonly system: Hash
   /** Every human message, in order. */
-  readonly humans: readonly Hash[]
+  readonly userMessageHashes: readonly Hash[]
   /** What a human said first, in words. */
-  readonly asked: Hash | undefined
+  readonly firstUserText: Hash | undefined
   /** Names system text, first human words and first assistant message: what the conversation began with. */
   readonly beginning: string | undefined
   /** Assistant messages since the last human message. */
-  readonly steps: number
+  readonly iterations: number
   /** Tool calls since the last human message. */
   readonly toolCalls: number
   /** Tool calls of the newest assistant message since the last human one. */
   readonly newToolCalls: number
   /** The last message read is a human's. */
-  readonly endsInHuman: boolean
+  readonly endsInUserMessage: boolean
   /** The first and the newest assistant messages, in order. */
-  readonly assistants: readonly Step[]
+  readonly assistantMessages: readonly AssistantMessage[]
 }
 
 /** How many of the newest assistant messages identify a thread. */
-const ANCESTRY = 8
+const MAX_ASSISTANT_MESSAGES = 8
 
 /** Names an assistant message by all that it says and calls. */
-export function hashOfStep(step: Step, conversation: Conversation): Hash {
+export function assistantHash(step: AssistantMessage, conversation: Conversation): Hash {
   if (step.hash !== undefined) return step.hash
   let list = ''
-  for (const text of conversation.texts(step.index)) list += listed(text)
+  for (const text of conversation.texts(step.index)) list += lengthPrefixed(text)
   for (const call of conversation.calls(step.index))
-    list += listed(call.id) + listed(call.name) + listed(call.arguments)
-  for (const id of conversation.ranByProvider?.(step.index) ?? []) list += listed(id)
+    list += lengthPrefixed(call.id) + lengthPrefixed(call.name) + lengthPrefixed(call.arguments)
+  for (const id of conversation.ranByProvider?.(step.index) ?? []) list += lengthPrefixed(id)
   const hash = hashOfText(list)
   step.hash = hash
   return hash
@@ -57,9 +57,9 @@ export function hashOfStep(step: Step, conversation: Conversation): Hash {
  * Names the first answer of a conversation. One that the provider was to go on with may have grown when it is shown again:
  * what was run for it first stays.
  */
-function hashOfFirst(step: Step, conversation: Conversation): Hash {
+function hashOfFirst(step: AssistantMessage, conversation: Conversation): Hash {
   const [ran] = conversation.ranByProvider?.(step.index) ?? []
-  return ran === undefined ? hashOfStep(step, conversation) : hashOfText(ran)
+  return ran === undefined ? assistantHash(step, conversation) : hashOfText(ran)
 }
 
 /** A message without any text, a picture say: a person's, unless it follows what a tool gave and shows that. */
@@ -78,10 +78,10 @@ function isWrittenResult(said: string, conversation: Conversation, index: number
  * What a human said in a message, which may be a picture without words, or words beside what tools gave; `undefined` where
  * it is none of a human.
  */
-export function humanWords(
+export function userText(
   conversation: Conversation,
   index: number,
-  registry: ScaffoldRegistry,
+  registry: HarnessRegistry,
 ): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
   const said = humanText(conversation.texts(index), registry)
@@ -90,25 +90,25 @@ export function humanWords(
 }
 
 /** The first and the newest of the assistant messages. */
-function kept(assistants: readonly Step[]): readonly Step[] {
-  return assistants.length <= ANCESTRY + 1
-    ? assistants
-    : [...assistants.slice(0, 1), ...assistants.slice(-ANCESTRY)]
+function kept(assistantMessages: readonly AssistantMessage[]): readonly AssistantMessage[] {
+  return assistantMessages.length <= MAX_ASSISTANT_MESSAGES + 1
+    ? assistantMessages
+    : [...assistantMessages.slice(0, 1), ...assistantMessages.slice(-MAX_ASSISTANT_MESSAGES)]
 }
 
 /** A reading of no message yet. */
-export function nothingRead(conversation: Conversation): Reading {
+export function emptyTranscript(conversation: Conversation): TranscriptState {
   return {
     length: 0,
     system: hashOfText(conversation.systemText()),
-    humans: [],
-    asked: undefined,
+    userMessageHashes: [],
+    firstUserText: undefined,
     beginning: undefined,
-    steps: 0,
+    iterations: 0,
     toolCalls: 0,
     newToolCalls: 0,
-    endsInHuman: false,
-    assistants: [],
+    endsInUserMessage: false,
+    assistantMessages: [],
   }
 }
 
@@ -122,56 +122,56 @@ function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly I
  * Goes on from a reading of a conversation's first messages to that of its first `length`. `mayPause`: or to that of fewer, where
  * others should have their turn first.
  */
-export function readOn(
-  from: Reading,
+export function advance(
+  from: TranscriptState,
   conversation: Conversation,
   length: number,
-  registry: ScaffoldRegistry,
+  registry: HarnessRegistry,
   mayPause = false,
-): Reading {
+): TranscriptState {
   if (length <= from.length) return from
-  let { asked, beginning, steps, toolCalls, newToolCalls, endsInHuman } = from
-  const humans: Hash[] = []
-  const assistants: Step[] = []
+  let { firstUserText, beginning, iterations, toolCalls, newToolCalls, endsInUserMessage } = from
+  const userMessageHashes: Hash[] = []
+  const assistantMessages: AssistantMessage[] = []
   let index = from.length
   for (; index < length; index++) {
     if (mayPause && index > from.length && conversation.work?.isDue) break
-    endsInHuman = false
+    endsInUserMessage = false
     const role = conversation.role(index)
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
-      const step: Step = { index, calls: newToolCalls, hash: undefined }
-      beginning ??= from.system + (asked ?? '') + hashOfFirst(step, conversation)
-      assistants.push(step)
-      steps++
+      const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined }
+      beginning ??= from.system + (firstUserText ?? '') + hashOfFirst(step, conversation)
+      assistantMessages.push(step)
+      iterations++
       toolCalls += newToolCalls
       continue
     }
-    const said = humanWords(conversation, index, registry)
+    const said = userText(conversation, index, registry)
     if (said === undefined) continue
     const human = hashOfText(said)
-    humans.push(human)
-    if (said !== '') asked ??= human
-    steps = 0
+    userMessageHashes.push(human)
+    if (said !== '') firstUserText ??= human
+    iterations = 0
     toolCalls = 0
     newToolCalls = 0
-    endsInHuman = true
+    endsInUserMessage = true
   }
   return {
     length: index,
     system: from.system,
-    humans: grown(from.humans, humans),
-    asked,
+    userMessageHashes: grown(from.userMessageHashes, userMessageHashes),
+    firstUserText,
     beginning,
-    steps,
+    iterations,
     toolCalls,
     newToolCalls,
-    endsInHuman,
-    assistants: kept(grown(from.assistants, assistants)),
+    endsInUserMessage,
+    assistantMessages: kept(grown(from.assistantMessages, assistantMessages)),
   }
 }
 
 /** The first and the newest assistant messages of what was read: a transcript that holds one continues the same thread. */
-export function ancestryOf(reading: Reading, conversation: Conversation): readonly Hash[] {
-  return reading.assistants.map((step) => hashOfStep(step, conversation))
+export function assistantHashesOf(state: TranscriptState, conversation: Conversation): readonly Hash[] {
+  return state.assistantMessages.map((step) => assistantHash(step, conversation))
 }

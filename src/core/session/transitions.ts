@@ -1,20 +1,20 @@
 /** What becomes of a request after it was counted: an answer, none, or the last one of its run. */
 
-import type { Guarded, Refused } from '../loop/observe.ts'
+import type { BlockDecision, LoopState } from '../loop/observe.ts'
 import type { FinalAnswer } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
 import type { ErrorStreak } from './error-streak.ts'
 import {
   type FirstAnswer,
-  type Position,
   type Run,
+  type RunState,
   type Session,
   type Thread,
   usedBy,
   usedIn,
 } from './session.ts'
-import { NO_TRIES, type StopTries } from './stop-attempts.ts'
+import { NO_STOP_ATTEMPTS, type StopAttempts } from './stop-attempts.ts'
 import { retryOf } from './thread.ts'
 
 /** How many responses of a thread are remembered by id. */
@@ -64,7 +64,7 @@ export interface AnswerFacts {
   /** Does it call nothing? Unset where that is not known. */
   readonly callsNothing?: boolean | undefined
   /** Takes in, for the loop guard, what it called. */
-  readonly follow?: ((guarded: Guarded) => Guarded) | undefined
+  readonly follow?: ((loopState: LoopState) => LoopState) | undefined
 }
 
 /** The newest names, each once. */
@@ -78,32 +78,32 @@ function withNames(
 
 /** Of an answer that comes late, to a request before the newest, the run's end is not seen. */
 function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean | undefined) {
-  const isNewest = run.seen.at(-1)?.fingerprint === request.fingerprint
+  const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
   return callsNothing === undefined || !isNewest ? run.isAnswered : callsNothing
 }
 
 /** A thread with what an answer in it brought; written out, as every request comes by here. */
 function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
-  const { run, guarded } = thread
+  const { run, loopState } = thread
   const { usage, ids, requestBytes, follow, callsNothing } = facts
   return {
     name: thread.name,
     system: thread.system,
-    humans: thread.humans,
-    humanCount: thread.humanCount,
-    ancestry: thread.ancestry,
-    starts: thread.starts,
+    userMessageHashes: thread.userMessageHashes,
+    userMessageCount: thread.userMessageCount,
+    assistantHashes: thread.assistantHashes,
+    unansweredStarts: thread.unansweredStarts,
     run: {
       startedAt: run.startedAt,
       askedAt: run.askedAt,
       iteration: run.iteration,
       toolCalls: run.toolCalls,
-      seen: run.seen,
+      recentRequests: run.recentRequests,
       usage: addCall(run.usage, usage),
       isWarned: run.isWarned,
       wasIgnored: run.wasIgnored,
       isAnswered: isAnsweredBy(run, request, callsNothing),
-      ended: run.ended,
+      finalAnswer: run.finalAnswer,
       stopTries: run.stopTries,
       demands: run.demands,
     },
@@ -113,16 +113,16 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       usage.estimated || usage.input === 0
         ? thread.context
         : { tokens: usage.input + usage.output, requestBytes },
-    wentOnFrom: thread.wentOnFrom,
+    continuedFrom: thread.continuedFrom,
     errors: thread.errors,
-    guarded: follow && guarded ? follow(guarded) : guarded,
-    hasSaid: thread.hasSaid,
-    isLoose: thread.isLoose,
+    loopState: follow && loopState ? follow(loopState) : loopState,
+    noticeSent: thread.noticeSent,
+    dropsThinking: thread.dropsThinking,
   }
 }
 
 /** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
-export function answered(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
+export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
   const { threads, usage, totals, forgotten, contexts } = session
   const at = placeOf(session, request)
   const before = threads[at]
@@ -139,7 +139,7 @@ export function answered(session: Session, request: CountedRequest, facts: Answe
 }
 
 /** The answer has begun and is known by these ids: a client may go on from it before it is over. */
-export function begun(session: Session, request: CountedRequest, ids: readonly string[]): Session {
+export function responseBegan(session: Session, request: CountedRequest, ids: readonly string[]): Session {
   return changeThread(session, request, (thread) => ({
     ...thread,
     responses: withNames(thread.responses, ids),
@@ -147,10 +147,10 @@ export function begun(session: Session, request: CountedRequest, ids: readonly s
 }
 
 /** A sending of a request's bytes was answered to the end; where not `isWhole`, the first one was not. */
-export function delivered(session: Session, request: CountedRequest, isWhole: boolean): Session {
+export function noteDelivery(session: Session, request: CountedRequest, isWhole: boolean): Session {
   return changeRun(session, request, (run) => ({
     ...run,
-    seen: run.seen.map((one) =>
+    recentRequests: run.recentRequests.map((one) =>
       one.fingerprint === request.fingerprint
         ? { ...one, answered: isWhole ? (one.answered ?? 1) + 1 : 0 }
         : one,
@@ -159,59 +159,59 @@ export function delivered(session: Session, request: CountedRequest, isWhole: bo
 }
 
 /** The model was told that its budget is nearly used up. */
-export function warned(session: Session, request: CountedRequest): Session {
+export function noteWarning(session: Session, request: CountedRequest): Session {
   return changeRun(session, request, (run) => ({ ...run, isWarned: true }))
 }
 
 /** Governor has said or taken out something that the client's history does not show. */
-export function said(session: Session, request: CountedRequest): Session {
-  return changeThread(session, request, (thread) => ({ ...thread, hasSaid: true }))
+export function noteInjected(session: Session, request: CountedRequest): Session {
+  return changeThread(session, request, (thread) => ({ ...thread, noticeSent: true }))
 }
 
 /** From here on the provider is to leave out reasoning that was made for another prompt. */
-export function loosen(session: Session, request: CountedRequest): Session {
-  return changeThread(session, request, (thread) => ({ ...thread, isLoose: true }))
+export function dropBoundThinking(session: Session, request: CountedRequest): Session {
+  return changeThread(session, request, (thread) => ({ ...thread, dropsThinking: true }))
 }
 
 /** The model called nothing after it was warned; the next request need not be looked at for it. */
-export function acknowledged(session: Session, request: CountedRequest): Session {
+export function noteAcknowledged(session: Session, request: CountedRequest): Session {
   const after = changeRun(session, request, (run) => ({ ...run, isWarned: false, wasIgnored: false }))
   const { totals } = after
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
 }
 
 /** Nothing is refused where nothing is known. */
-const NONE: Refused = { refusals: [], endsRun: false }
+const NONE: BlockDecision = { blocked: [], endsRun: false }
 
 /** Lets `judge` see what the loop guard knows of the thread that a request was counted in, and change it. */
-export function refuseIn(
+export function blockIn(
   session: Session,
   request: CountedRequest,
-  judge: (guarded: Guarded) => { readonly guarded: Guarded; readonly refused: Refused },
-): { session: Session; refused: Refused } {
+  decide: (loopState: LoopState) => { readonly loopState: LoopState; readonly decision: BlockDecision },
+): { session: Session; decision: BlockDecision } {
   const at = placeOf(session, request)
   const thread = session.threads[at]
-  if (!thread?.guarded) return { session, refused: NONE }
-  const { guarded, refused } = judge(thread.guarded)
+  if (!thread?.loopState) return { session, decision: NONE }
+  const { loopState, decision } = decide(thread.loopState)
   return {
-    session: { ...session, threads: withThreadAt(session.threads, at, { ...thread, guarded }) },
-    refused,
+    session: { ...session, threads: withThreadAt(session.threads, at, { ...thread, loopState }) },
+    decision,
   }
 }
 
 /**
  * The provider did not answer: the iteration was not used, and whatever the agent sends next takes its number.
  */
-export function giveBack(session: Session, request: CountedRequest): Session {
+export function releaseIteration(session: Session, request: CountedRequest): Session {
   let isGiven = false
   const after = changeThread(session, request, (thread) => {
-    const { run, starts = 0 } = thread
+    const { run, unansweredStarts = 0 } = thread
     const given = retryOf(run, request)?.iteration
-    isGiven = given === run.iteration && (!run.ended || isLate(run.demands, request.fingerprint))
-    const isStart = starts > 0 && thread.ancestry.length === 0
+    isGiven = given === run.iteration && (!run.finalAnswer || isLate(run.demands, request.fingerprint))
+    const isStart = unansweredStarts > 0 && thread.assistantHashes.length === 0
     return {
       ...thread,
-      starts: isStart ? starts - 1 : starts,
+      unansweredStarts: isStart ? unansweredStarts - 1 : unansweredStarts,
       run: given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run,
     }
   })
@@ -229,23 +229,23 @@ function withIterations(session: Session, more: number): Session {
 }
 
 /** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
-export function end(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
+export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
   let isFirst = false
   const after = changeRun(session, request, (run) => {
-    isFirst = run.ended === undefined
-    return { ...run, ended: answer }
+    isFirst = run.finalAnswer === undefined
+    return { ...run, finalAnswer: answer }
   })
   // The request for it was one more than there may be, and is none of the session's iterations.
   return isFirst ? uncounted(after) : after
 }
 
 /** Takes note of what became of the request for a run's last answer, where that is not recorded. */
-export function triedToStop(
+export function noteStopAttempt(
   session: Session,
   request: CountedRequest,
-  change: (tries: StopTries | undefined) => StopTries,
-): { session: Session; tries: StopTries } {
-  let tries = NO_TRIES
+  change: (tries: StopAttempts | undefined) => StopAttempts,
+): { session: Session; tries: StopAttempts } {
+  let tries = NO_STOP_ATTEMPTS
   const after = changeRun(session, request, (run) => {
     tries = change(run.stopTries)
     return { ...run, stopTries: tries }
@@ -257,11 +257,11 @@ export function triedToStop(
  * A run that was over goes on with its newest request, as the limit was raised since. From here on it counts again; what
  * is sent again from before its end changes nothing.
  */
-export function goOn(session: Session, request: CountedRequest): Session {
+export function resumeRun(session: Session, request: CountedRequest): Session {
   let wasOver = false
   const after = changeRun(session, request, (run) => {
-    wasOver = run.ended !== undefined && retryOf(run, request)?.iteration === run.iteration
-    return wasOver ? { ...run, ended: undefined } : run
+    wasOver = run.finalAnswer !== undefined && retryOf(run, request)?.iteration === run.iteration
+    return wasOver ? { ...run, finalAnswer: undefined } : run
   })
   return wasOver ? withIterations(after, 1) : after
 }
@@ -270,11 +270,11 @@ export function goOn(session: Session, request: CountedRequest): Session {
 export function adoptFirst(
   session: Session,
   request: CountedRequest,
-  position: Position,
+  runState: RunState,
   { askedAt, usage }: FirstAnswer,
   now: number,
-): { session: Session; position: Position } {
-  let { run } = position
+): { session: Session; runState: RunState } {
+  let { run } = runState
   const changed = changeRun(session, request, (before) => {
     const after: Run = { ...before, startedAt: askedAt, usage: addCall(before.usage, usage) }
     run = usedBy(after, now, run.iterations)
@@ -286,7 +286,7 @@ export function adoptFirst(
     usage: addCall(session.usage, usage),
     ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
   }
-  return { session: after, position: { ...position, run, session: usedIn(after, now) } }
+  return { session: after, runState: { ...runState, run, session: usedIn(after, now) } }
 }
 
 /** Changes the errors in a row of the thread that a request was counted in. */

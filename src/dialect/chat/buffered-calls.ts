@@ -1,15 +1,15 @@
 /** Chat Completions responses as the input shows them, and without some of their calls. */
 
-import type { HeldCalls, RefusedRound } from '../dialect.ts'
+import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
 import { argumentsOf, callsOf } from './calls.ts'
 import { choicesOf, contentText, withoutCalls } from './wire.ts'
 
-export function heldOf(message: Json): HeldCalls {
+export function heldOf(message: Json): BufferedCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
 }
 
-export function readChatCalls(body: Buffer): HeldCalls | undefined {
+export function readChatCalls(body: Buffer): BufferedCalls | undefined {
   const answer = parseObject(body.toString('utf8'))
   const choices = answer ? choicesOf(answer) : []
   const message = choices[0]?.['message']
@@ -64,22 +64,22 @@ function sentBack(call: unknown): unknown {
 const OWN_FIELDS = new Set(['role', 'content', 'refusal', 'name', 'audio', 'tool_calls', 'function_call'])
 
 /** A message as it is sent back; `isBare`: without what is not the API's own. */
-function messageOf({ held }: RefusedRound, isBare: boolean): Json {
-  const message = isObject(held.message) ? held.message : {}
+function messageOf({ buffered }: BlockedMessage, isBare: boolean): Json {
+  const message = isObject(buffered.message) ? buffered.message : {}
   if (!isBare) return message
   return Object.fromEntries(Object.entries(message).filter(([key]) => OWN_FIELDS.has(key)))
 }
 
 /** The messages that stand after a refused round: what the model said, and what became of each call. */
-export function roundMessages(round: RefusedRound, isBare: boolean): Json[] {
-  const { held, results } = round
+export function roundMessages(round: BlockedMessage, isBare: boolean): Json[] {
+  const { buffered, results } = round
   const message = messageOf(round, isBare)
   const { tool_calls: listed, ...others } = message
   const calls = Array.isArray(listed) ? listed : []
   const isOldKind = calls.length === 0
   return [
     isOldKind ? others : { ...others, tool_calls: calls.map(sentBack) },
-    ...held.calls.map(({ id, name }, at) =>
+    ...buffered.calls.map(({ id, name }, at) =>
       isOldKind
         ? { role: 'function', name, content: results[at] ?? '' }
         : { role: 'tool', tool_call_id: id, content: results[at] ?? '' },

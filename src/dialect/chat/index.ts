@@ -20,7 +20,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RefusedRound, ToolBan } from '../dialect.ts'
+import type { BlockedMessage, Dialect, DialectRequest, ToolBan } from '../dialect.ts'
 import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
 import { isObject } from '../shared/json-object.ts'
 import { openaiOverflow } from '../shared/overflow-error.ts'
@@ -317,7 +317,7 @@ class ChatRequest implements DialectRequest {
     return edits
   }
 
-  goOn(rounds: readonly RefusedRound[], isBare = false): Edit[] {
+  continueAfterBlock(rounds: readonly BlockedMessage[], isBare = false): Edit[] {
     const { json, list } = this.list
     return rounds
       .flatMap((round) => roundMessages(round, isBare))
@@ -334,7 +334,7 @@ export const chat: Dialect = {
   name: 'chat',
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
   read,
-  facts: chatFacts,
+  metadata: chatFacts,
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
@@ -343,6 +343,6 @@ export const chat: Dialect = {
   withoutCalls: withoutChatCalls,
   overflowError: openaiOverflow,
   errorReply: (error) => ({ error }),
-  openGate: () => openFilter(chatStream),
+  openFilter: () => openFilter(chatStream),
   reply: replyInChat,
 }

@@ -50,10 +50,10 @@ const start = (mode: StreamMode): ChatStream => ({
   hasSeveral: false,
 })
 
-function nextResponse(own: ChatStream, mode: StreamMode): void {
-  own.assembly = mode === 'filter' ? createAssembly() : undefined
-  own.hasChunk = false
-  own.hasChoices = false
+function nextResponse(stream: ChatStream, mode: StreamMode): void {
+  stream.assembly = mode === 'filter' ? createAssembly() : undefined
+  stream.hasChunk = false
+  stream.hasChoices = false
 }
 
 /** A chunk that only calls, ends or says whose message it is shows the user nothing; nor does usage beside a choice. */
@@ -69,19 +69,19 @@ function kindOf(chunk: Json, deltas: readonly Json[], text: string): Part['kind'
   return text === '' ? 'other' : 'text'
 }
 
-function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
+function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   const data = dataOf(frame)
   const isDone = data?.trim() === DONE
   const chunk = data === undefined || isDone ? undefined : parseObject(data)
   const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
   if (!chunk)
-    return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && own.hasChunk }
-  own.hasChunk = true
+    return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && stream.hasChunk }
+  stream.hasChunk = true
   const choices = choicesOf(chunk)
   // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
-  if (choices.length > 0) own.envelope ??= envelopeOf(chunk)
-  own.hasChoices ||= choices.length > 0
-  own.hasSeveral ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
+  if (choices.length > 0) stream.envelope ??= envelopeOf(chunk)
+  stream.hasChoices ||= choices.length > 0
+  stream.hasSeveral ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
   const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
   return {
@@ -92,7 +92,7 @@ function parse(frame: Frame, own: ChatStream, isLater: boolean): ChatPart {
     isEmpty: isEmptyChunk(chunk),
     isOver: finishes(chunk),
     usage: isObject(chunk['usage']) ? chunk['usage'] : undefined,
-    places: deltas.flatMap((delta) => own.assembly?.add(delta) ?? []),
+    places: deltas.flatMap((delta) => stream.assembly?.add(delta) ?? []),
   }
 }
 
@@ -104,19 +104,19 @@ function changed(part: ChatPart, chunk: Json): ChatPart {
 }
 
 /** A chunk of a later response as one of the first: under its name, and with the role told once. */
-function renamed({ frame, chunk }: ChatPart, own: ChatStream): Buffer {
-  const role = own.hasRole ? {} : { role: 'assistant' }
-  own.hasRole ||= choicesOf(chunk).length > 0
+function renamed({ frame, chunk }: ChatPart, stream: ChatStream): Buffer {
+  const role = stream.hasRole ? {} : { role: 'assistant' }
+  stream.hasRole ||= choicesOf(chunk).length > 0
   const told = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
-  return withData(frame, JSON.stringify({ ...told, ...own.envelope }))
+  return withData(frame, JSON.stringify({ ...told, ...stream.envelope }))
 }
 
-function render(part: ChatPart, own: ChatStream): Buffer[] {
+function render(part: ChatPart, stream: ChatStream): Buffer[] {
   const { frame, chunk, isLater, isChanged, isEmpty, kind } = part
   // What a response after the first begins with goes without saying.
-  if (isLater && isEmpty && own.assembly) return []
-  if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, own)]
-  own.hasRole ||= saysRole(chunk)
+  if (isLater && isEmpty && stream.assembly) return []
+  if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, stream)]
+  stream.hasRole ||= saysRole(chunk)
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
 
@@ -188,16 +188,16 @@ function ownChunk({ envelope }: ChatStream, fields: Json): Buffer {
   return dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
 }
 
-function textChunk(own: ChatStream, delta: Json): Buffer {
-  return ownChunk(own, { choices: [{ index: 0, delta, finish_reason: null }] })
+function textChunk(stream: ChatStream, delta: Json): Buffer {
+  return ownChunk(stream, { choices: [{ index: 0, delta, finish_reason: null }] })
 }
 
-function finishChunk(own: ChatStream, governor: unknown): Buffer {
-  return ownChunk(own, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
+function finishChunk(stream: ChatStream, governor: unknown): Buffer {
+  return ownChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
 }
 
 /** The end of the provider's, with the terminal state at its last finish reason and the usage of all responses. */
-function providersEnding(ending: StreamEnding<ChatPart>, own: ChatStream): Buffer[] {
+function providersEnding(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { mode, metadata, usage, responses } = ending
   const parts = ending.parts.filter(({ isDone }) => !isDone)
   const last = parts.findLast(({ chunk }) => finishes(chunk))
@@ -205,21 +205,21 @@ function providersEnding(ending: StreamEnding<ChatPart>, own: ChatStream): Buffe
     const kept = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
     const summed = responses > 1 && isObject(kept['usage']) ? { ...kept, usage } : kept
     const chunk = part === last ? { ...summed, governor: metadata } : summed
-    return render(changed(part, chunk), own)
+    return render(changed(part, chunk), stream)
   })
   // Some providers end without a reason. The client needs one, and what it says about the run.
-  return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(own, metadata)]
+  return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(stream, metadata)]
 }
 
-function ending(of: StreamEnding<ChatPart>, own: ChatStream): Buffer[] {
+function ending(of: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { parts, mode, metadata, fallback, usage } = of
   const out =
     fallback === undefined
-      ? providersEnding(of, own)
+      ? providersEnding(of, stream)
       : [
-          textChunk(own, { role: 'assistant', content: fallback }),
-          finishChunk(own, metadata),
-          ...(isObject(usage) ? [ownChunk(own, { choices: [], usage })] : []),
+          textChunk(stream, { role: 'assistant', content: fallback }),
+          finishChunk(stream, metadata),
+          ...(isObject(usage) ? [ownChunk(stream, { choices: [], usage })] : []),
         ]
   const done = parts.find(({ isDone }) => isDone)
   if (done) return [...out, terminated(done.frame)]
@@ -234,7 +234,7 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   withoutCalls: withoutPartCalls,
   keepCalls,
   besideCalls,
-  separator: (own) => [textChunk(own, { content: '\n\n' })],
+  separator: (stream) => [textChunk(stream, { content: '\n\n' })],
   assemble: ({ assembly }) => assembly && heldOf(assembly.message),
   isUnfilterable: ({ hasSeveral }) => hasSeveral,
   mayFollow: ({ hasChoices }) => hasChoices,

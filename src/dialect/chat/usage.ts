@@ -1,6 +1,6 @@
 /** What a Chat Completions response says it took. */
 import type { TokenUsage } from '../../core/usage.ts'
-import type { Facts, Tapped } from '../dialect.ts'
+import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import type { Json } from '../shared/json-object.ts'
 import { inside, lastObject, lastText, tokens } from '../shared/usage-text.ts'
 
@@ -29,7 +29,7 @@ export function tokenUsage(usage: Json, ofInput: unknown, ofOutput: unknown): To
 }
 
 /** It stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one. */
-export function chatFacts({ tail }: Tapped): Facts {
+export function chatFacts({ tail }: ResponseTail): ResponseMetadata {
   return { usage: chatUsage(lastObject(tail, 'usage')) }
 }
 
@@ -37,7 +37,7 @@ export function chatFacts({ tail }: Tapped): Facts {
 const CALLS = /"(?:tool_calls"\s{0,4}:\s{0,4}\[\s{0,4}\{|function_call"\s{0,4}:\s{0,4}\{)/
 
 /** Some providers say `stop` beside calls, so that both are looked at. */
-export function chatCallsNothing({ tail }: Tapped): boolean {
+export function chatCallsNothing({ tail }: ResponseTail): boolean {
   const reason = lastText(tail, 'finish_reason')
   if (reason === undefined || reason === 'tool_calls' || reason === 'function_call') return false
   return !CALLS.test(tail.toString('latin1'))

@@ -1,7 +1,7 @@
 /** Messages responses as their provider may keep them and as the input shows them. */
 import { parseForeign } from '../../core/foreign-json.ts'
 import { createFrameReader } from '../../sse/frames.ts'
-import type { HeldCalls, RefusedRound } from '../dialect.ts'
+import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from '../shared/json-object.ts'
 import { callsOf, contentAt } from './content.ts'
 import { eventIn } from './events.ts'
@@ -13,14 +13,14 @@ interface Said {
   readonly content: string
 }
 
-export function heldOf(said: Said): HeldCalls {
+export function heldOf(said: Said): BufferedCalls {
   const content = contentAt(Buffer.from(said.content), 0)
   const text = answerText(contentOf({ content: parseForeign(said.content, said.content.length) }))
   const { id } = said
   return { calls: callsOf(content), text, message: said, ...(id === '' ? {} : { id }) }
 }
 
-export function readMessageCalls(body: Buffer): HeldCalls | undefined {
+export function readMessageCalls(body: Buffer): BufferedCalls | undefined {
   const message = parseObject(body.toString('utf8'))
   if (!message || !Array.isArray(message['content'])) return undefined
   return heldOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
@@ -51,23 +51,23 @@ export function withoutMessageCalls(
 }
 
 /** The results of a refused round, as a user message holds them. */
-function resultsOf({ held, results }: RefusedRound): Json[] {
-  return held.calls.map(({ id }, at) => ({
+function resultsOf({ buffered, results }: BlockedMessage): Json[] {
+  return buffered.calls.map(({ id }, at) => ({
     type: 'tool_result',
     tool_use_id: id,
     content: results[at] ?? '',
   }))
 }
 
-function saidIn({ held }: RefusedRound): Said {
-  const { message } = held
+function saidIn({ buffered }: BlockedMessage): Said {
+  const { message } = buffered
   return isObject(message)
     ? { id: textOf(message['id']), content: textOf(message['content']) || '[]' }
     : { id: '', content: '[]' }
 }
 
 /** The messages (JSON texts) that stand after a refused round: what the model said, and what became of each call. */
-export function roundMessages(round: RefusedRound): string[] {
+export function roundMessages(round: BlockedMessage): string[] {
   return [
     `{"role":"assistant","content":${saidIn(round).content}}`,
     JSON.stringify({ role: 'user', content: resultsOf(round) }),
@@ -75,14 +75,14 @@ export function roundMessages(round: RefusedRound): string[] {
 }
 
 /** The results (JSON texts) of the calls in `refused`. */
-export function refusedResults(round: RefusedRound, refused: ReadonlySet<number>): string[] {
+export function refusedResults(round: BlockedMessage, refused: ReadonlySet<number>): string[] {
   return resultsOf(round)
     .filter((_, at) => refused.has(at))
     .map((result) => JSON.stringify(result))
 }
 
 /** What is sent after a refused round where the provider keeps what the model said, under this id. */
-export function roundAfter(round: RefusedRound): { readonly id: string; readonly messages: string } {
+export function roundAfter(round: BlockedMessage): { readonly id: string; readonly messages: string } {
   return { id: saidIn(round).id, messages: JSON.stringify([{ role: 'user', content: resultsOf(round) }]) }
 }
 
@@ -130,7 +130,7 @@ export function createAssembly() {
 export function assembled(
   id: string | undefined,
   assembly: ReturnType<typeof createAssembly>,
-): HeldCalls | undefined {
+): BufferedCalls | undefined {
   if (id === undefined) return undefined
   try {
     return heldOf({ id, content: assembly.content })
@@ -141,7 +141,7 @@ export function assembled(
 }
 
 /** What a whole streamed response says; `undefined` where it has no end. */
-export function streamedMessage(body: Buffer): HeldCalls | undefined {
+export function streamedMessage(body: Buffer): BufferedCalls | undefined {
   const assembly = createAssembly()
   let id: string | undefined
   let hasEnd = false

@@ -16,7 +16,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RefusedRound, ToolBan } from '../dialect.ts'
+import type { BlockedMessage, Dialect, DialectRequest, ToolBan } from '../dialect.ts'
 import { isObject } from '../shared/json-object.ts'
 import { anthropicOverflow } from '../shared/overflow-error.ts'
 import {
@@ -250,7 +250,7 @@ function banTools(index: Index, ban: ToolBan): Edit[] {
   return member(index.fields, 'tools') ? [chooseNone(index)] : []
 }
 
-function goOnIn({ json, list }: Index, rounds: readonly RefusedRound[]): Edit[] {
+function goOnIn({ json, list }: Index, rounds: readonly BlockedMessage[]): Edit[] {
   return rounds.flatMap(roundMessages).map((message) => appendElement(json, list, message))
 }
 
@@ -261,7 +261,7 @@ function previousMember({ json, fields }: Index): Span | undefined {
 }
 
 /** The provider has what was sent and what the model said: only the newest results are news to it. */
-function goOnInThread(index: Index, rounds: readonly RefusedRound[]): Edit[] | undefined {
+function goOnInThread(index: Index, rounds: readonly BlockedMessage[]): Edit[] | undefined {
   const { list } = index
   const last = rounds.at(-1)
   const previous = previousMember(index)
@@ -275,22 +275,23 @@ function goOnInThread(index: Index, rounds: readonly RefusedRound[]): Edit[] | u
 }
 
 /** The last user message holds the results of all calls of the response before it. */
-function repayIn(
+function injectionEdits(
   index: Index,
   conversation: MessagesConversation,
-  owed: readonly string[],
-  as: string | undefined,
+  pendingResults: readonly string[],
+  redirectTo: string | undefined,
 ): Edit[] {
   const { json, items, fields, list } = index
-  const previous = as === undefined ? undefined : previousMember(index)
-  const renamed = previous ? [{ ...previous, text: JSON.stringify(as) }] : []
-  if (owed.length === 0) return renamed
+  const previous = redirectTo === undefined ? undefined : previousMember(index)
+  const renamed = previous ? [{ ...previous, text: JSON.stringify(redirectTo) }] : []
+  if (pendingResults.length === 0) return renamed
   const at = items.findIndex((_, place) => conversation.resultCount(place) > 0)
   const { blocks } = conversation.content(at)
   // Results come first in a message.
   const [first] = blocks
-  if (first) return [...renamed, { start: first.start, end: first.start, text: `${owed.join(',')},` }]
-  const message = `{"role":"user","content":[${owed.join(',')}]}`
+  if (first)
+    return [...renamed, { start: first.start, end: first.start, text: `${pendingResults.join(',')},` }]
+  const message = `{"role":"user","content":[${pendingResults.join(',')}]}`
   return [...renamed, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
 }
 
@@ -305,14 +306,19 @@ function firstItemOf(
 }
 
 /** The results in a request that Governor answers alone, for the one that comes after it. */
-function unsentIn({ json, items }: Index, conversation: MessagesConversation, as: string, unique: string) {
-  const owed = items.flatMap((_, at) =>
+function skippedResultsIn(
+  { json, items }: Index,
+  conversation: MessagesConversation,
+  redirectTo: string,
+  unique: string,
+) {
+  const pendingResults = items.flatMap((_, at) =>
     conversation
       .content(at)
       .blocks.filter(({ type }) => type === 'tool_result')
       .map(({ start, end }) => json.toString('utf8', start, end)),
   )
-  return { id: `msg_${unique}`, owed, as }
+  return { id: `msg_${unique}`, pendingResults, redirectTo }
 }
 
 function read(body: Buffer): DialectRequest | undefined {
@@ -337,10 +343,13 @@ function read(body: Buffer): DialectRequest | undefined {
       name === undefined
         ? []
         : [setMember(list.object, list.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
-    goOn: (rounds) => (previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds)),
-    owed: (round, refused) => (isKept ? refusedResults(round, refused) : []),
-    unsent: (unique) => (previous === undefined ? undefined : unsentIn(list, conversation, previous, unique)),
-    repay: (owed, as) => (previous === undefined ? [] : repayIn(list, conversation, owed, as)),
+    continueAfterBlock: (rounds) =>
+      previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds),
+    pendingResults: (round, refused) => (isKept ? refusedResults(round, refused) : []),
+    skippedResults: (unique) =>
+      previous === undefined ? undefined : skippedResultsIn(list, conversation, previous, unique),
+    injectPendingResults: (pendingResults, redirectTo) =>
+      previous === undefined ? [] : injectionEdits(list, conversation, pendingResults, redirectTo),
   }
 }
 
@@ -350,7 +359,7 @@ export const messages: Dialect = {
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   responseId: (head) => firstText(head, 'id'),
-  facts: messagesFacts,
+  metadata: messagesFacts,
   bound: messagesBound,
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
@@ -360,6 +369,6 @@ export const messages: Dialect = {
   withoutCalls: withoutMessageCalls,
   overflowError: anthropicOverflow,
   errorReply: (error) => ({ type: 'error', error }),
-  openGate: () => openFilter(messagesStream),
+  openFilter: () => openFilter(messagesStream),
   reply: replyInMessages,
 }

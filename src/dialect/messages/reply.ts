@@ -9,12 +9,12 @@ import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls, withMembers 
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
-  const held = readMessageCalls(body)
+  const buffered = readMessageCalls(body)
   return {
     text: answerText(contentOf(answer)),
-    calls: held?.calls ?? [],
+    calls: buffered?.calls ?? [],
     end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete',
-    held,
+    buffered,
   }
 }
 

@@ -1,6 +1,6 @@
 /** Streamed Messages responses for the stream engine: content blocks, which the client gets numbered without gaps. */
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import type { HeldCalls } from '../dialect.ts'
+import type { BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { assembled, createAssembly } from './buffered-calls.ts'
@@ -47,41 +47,41 @@ const start = (): MessagesStream => ({
 })
 
 /** What the last response of a run called is still asked for when it is over. */
-function nextResponse(own: MessagesStream, mode: StreamMode): void {
-  if (mode === 'filter') beginMessage(own, undefined)
-  own.callBlocks.clear()
-  own.calls = 0
-  own.usage = undefined
-  own.hasEnd = false
+function nextResponse(stream: MessagesStream, mode: StreamMode): void {
+  if (mode === 'filter') beginMessage(stream, undefined)
+  stream.callBlocks.clear()
+  stream.calls = 0
+  stream.usage = undefined
+  stream.hasEnd = false
 }
 
-function beginMessage(own: MessagesStream, id: string | undefined): void {
-  own.id = id
-  own.assembly = createAssembly()
+function beginMessage(stream: MessagesStream, id: string | undefined): void {
+  stream.id = id
+  stream.assembly = createAssembly()
 }
 
-function addToMessage(data: Json, own: MessagesStream): void {
+function addToMessage(data: Json, stream: MessagesStream): void {
   const { type, index, content_block: block } = data
   if (type === 'message_start') {
     const message = isObject(data['message']) ? data['message'] : {}
-    beginMessage(own, textOf(message['id']))
-    own.usage = message['usage']
+    beginMessage(stream, textOf(message['id']))
+    stream.usage = message['usage']
   }
-  if (type === 'message_delta') own.usage = laterUsage(own.usage, data['usage'])
-  own.hasEnd ||= type === 'message_delta' || type === 'message_stop'
+  if (type === 'message_delta') stream.usage = laterUsage(stream.usage, data['usage'])
+  stream.hasEnd ||= type === 'message_delta' || type === 'message_stop'
   if (type === 'content_block_start') {
-    own.callBlocks.delete(index)
-    if (isCall(block)) own.callBlocks.set(index, own.calls++)
+    stream.callBlocks.delete(index)
+    if (isCall(block)) stream.callBlocks.set(index, stream.calls++)
   }
-  own.assembly.add(data)
+  stream.assembly.add(data)
 }
 
-function kindOf({ type, index, content_block: block }: Json, own: MessagesStream): Part['kind'] {
+function kindOf({ type, index, content_block: block }: Json, stream: MessagesStream): Part['kind'] {
   switch (type) {
     case 'content_block_start':
     case 'content_block_delta':
     case 'content_block_stop':
-      if (own.callBlocks.has(index)) return 'call'
+      if (stream.callBlocks.has(index)) return 'call'
       return type === 'content_block_start' && isObject(block) && block['type'] === 'text' ? 'text' : 'other'
     case 'message_start':
       return 'other'
@@ -105,13 +105,13 @@ function addedText({ type, content_block: block, delta }: Json): string {
     : ''
 }
 
-function parse(frame: Frame, own: MessagesStream, isLater: boolean): MessagesPart {
+function parse(frame: Frame, stream: MessagesStream, isLater: boolean): MessagesPart {
   const data = eventIn(frame)
   const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false }
-  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: own.calls }
-  addToMessage(data, own)
+  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: stream.calls }
+  addToMessage(data, stream)
   const { type, index } = data
-  const kind = kindOf(data, own)
+  const kind = kindOf(data, stream)
   return {
     ...base,
     data,
@@ -119,24 +119,24 @@ function parse(frame: Frame, own: MessagesStream, isLater: boolean): MessagesPar
     text: addedText(data),
     isEmpty: type !== 'content_block_delta' && kind !== 'failed',
     isOver: type === 'message_stop',
-    usage: own.usage,
-    calls: (own.callBlocks.get(index) ?? own.calls - 1) + 1,
+    usage: stream.usage,
+    calls: (stream.callBlocks.get(index) ?? stream.calls - 1) + 1,
   }
 }
 
 /** The event of a block under the client's number; a message begins once. */
-function render(part: MessagesPart, own: MessagesStream): Buffer[] {
+function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   const { type, index } = part.data
   if (type === 'message_start') {
-    if (own.hasBegun) return []
-    own.hasBegun = true
+    if (stream.hasBegun) return []
+    stream.hasBegun = true
   }
   if (type === 'content_block_start') {
-    own.open = own.next
-    own.numbers.set(index, own.next++)
+    stream.open = stream.next
+    stream.numbers.set(index, stream.next++)
   }
-  const number = index === undefined ? undefined : own.numbers.get(index)
-  if (type === 'content_block_stop' && number === own.open) own.open = undefined
+  const number = index === undefined ? undefined : stream.numbers.get(index)
+  if (type === 'content_block_stop' && number === stream.open) stream.open = undefined
   const changes =
     number === undefined || number === index ? part.changes : { ...part.changes, index: String(number) }
   if (Object.keys(changes).length === 0) return [terminated(part.frame)]
@@ -145,11 +145,11 @@ function render(part: MessagesPart, own: MessagesStream): Buffer[] {
 }
 
 /** The numbers of the next response are its own. */
-function closeOpen(own: MessagesStream): Buffer[] {
-  own.numbers.clear()
-  if (own.open === undefined) return []
-  const index = own.open
-  own.open = undefined
+function closeOpen(stream: MessagesStream): Buffer[] {
+  stream.numbers.clear()
+  if (stream.open === undefined) return []
+  const index = stream.open
+  stream.open = undefined
   return [event({ type: 'content_block_stop', index })]
 }
 
@@ -201,7 +201,7 @@ function ownEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
 }
 
 /** The end of the provider's, with the terminal state and the usage of all responses in its `message_delta`. */
-function providersEnd(ending: StreamEnding<MessagesPart>, own: MessagesStream): Buffer[] {
+function providersEnd(ending: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata } = ending
   const last = lastDelta(parts)
   if (!last && mode === 'answer') return ownEnd(ending)
@@ -212,19 +212,22 @@ function providersEnd(ending: StreamEnding<MessagesPart>, own: MessagesStream): 
       ...(responses > 1 ? usageChange(usage) : {}),
       governor: JSON.stringify(metadata),
     }
-    return render({ ...part, changes }, own)
+    return render({ ...part, changes }, stream)
   })
 }
 
-function ending(of: StreamEnding<MessagesPart>, own: MessagesStream): Buffer[] {
+function ending(of: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { mode, fallback } = of
   const isAnswer = mode === 'answer'
-  const before = [...(isAnswer && !own.hasBegun ? [ownStart()] : []), ...(isAnswer ? closeOpen(own) : [])]
-  if (fallback === undefined) return [...before, ...providersEnd(of, own)]
-  return [...before, ...textEvents(own.next++, fallback), ...ownEnd(of)]
+  const before = [
+    ...(isAnswer && !stream.hasBegun ? [ownStart()] : []),
+    ...(isAnswer ? closeOpen(stream) : []),
+  ]
+  if (fallback === undefined) return [...before, ...providersEnd(of, stream)]
+  return [...before, ...textEvents(stream.next++, fallback), ...ownEnd(of)]
 }
 
-function assemble({ id, assembly }: MessagesStream): HeldCalls | undefined {
+function assemble({ id, assembly }: MessagesStream): BufferedCalls | undefined {
   return assembled(id, assembly)
 }
 

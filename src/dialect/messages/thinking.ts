@@ -4,7 +4,7 @@
  */
 import { type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, member, members, root } from '../../json/scan.ts'
-import type { BoundReasoning, Loosening } from '../dialect.ts'
+import type { BoundThinking, ThinkingRemoval } from '../dialect.ts'
 import { isObject, parseObject, textOf } from '../shared/json-object.ts'
 
 /** The part of the API that the setting belongs to. */
@@ -16,12 +16,12 @@ function isRefusal(error: Buffer): boolean {
   return isObject(told) && textOf(told['message']).includes('bound to a different conversation')
 }
 
-function loosening(edit: Edit): Loosening {
+function loosening(edit: Edit): ThinkingRemoval {
   return { edits: [edit], beta: BETA }
 }
 
 /** A client that sets this itself, or turns thinking off, knows what it does. */
-function loosen(json: Buffer): Loosening | undefined {
+function loosen(json: Buffer): ThinkingRemoval | undefined {
   const object = root(json)
   const fields = members(json, object)
   const thinking = member(fields, 'thinking')?.value
@@ -33,4 +33,4 @@ function loosen(json: Buffer): Loosening | undefined {
   return loosening(setMember(thinking, members(json, thinking), 'block_binding', DROP))
 }
 
-export const messagesBound: BoundReasoning = { isRefusal, loosen }
+export const messagesBound: BoundThinking = { isBoundThinkingError: isRefusal, dropBoundThinking: loosen }

@@ -11,7 +11,7 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import { createFrameReader, dataOf } from '../../sse/frames.ts'
-import type { Facts, Tapped } from '../dialect.ts'
+import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { isObject, parseObject, textOf } from '../shared/json-object.ts'
 import { firstText, inside, lastObject, lastText, tokens } from '../shared/usage-text.ts'
 import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
@@ -66,7 +66,10 @@ function memberValues(whole: Buffer): { readonly usage: unknown; readonly id: st
   return { usage, id: textOf(id) }
 }
 
-function statedIn({ head, tail, whole, streams }: Tapped): { readonly usage: unknown; readonly id: string } {
+function statedIn({ head, tail, whole, streams }: ResponseTail): {
+  readonly usage: unknown
+  readonly id: string
+} {
   if (streams) {
     const start = startOf(head)
     return {
@@ -84,13 +87,13 @@ const RUN_BY_PROVIDER =
   /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
 
 /** What a client shows that goes on from a response which has paused: the id of the first call in it. */
-function pausedAt({ head, tail }: Tapped): string | undefined {
+function pausedAt({ head, tail }: ResponseTail): string | undefined {
   if (lastText(tail, 'stop_reason') !== 'pause_turn') return undefined
   return RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1]
 }
 
 /** By its own id a response can be gone on from in a message thread alone. */
-export function messagesFacts(tapped: Tapped): Facts {
+export function messagesFacts(tapped: ResponseTail): ResponseMetadata {
   const { withCalls, whole, streams } = tapped
   const { usage, id } = statedIn(tapped)
   if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedAt(tapped) }
@@ -98,7 +101,7 @@ export function messagesFacts(tapped: Tapped): Facts {
   return { usage: messagesUsage(usage), id, calls: said?.calls }
 }
 
-export function messagesCallsNothing({ tail }: Tapped): boolean {
+export function messagesCallsNothing({ tail }: ResponseTail): boolean {
   const reason = lastText(tail, 'stop_reason')
   return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
 }

@@ -2,7 +2,7 @@
 import { appendElement, type Edit, prependElement, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, member, members, type Span } from '../../json/scan.ts'
-import type { RefusedRound } from '../dialect.ts'
+import type { BlockedMessage } from '../dialect.ts'
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
@@ -28,12 +28,12 @@ function outputItem(call: Json, text: string): Json | undefined {
   }
 }
 
-function itemsOf({ held }: RefusedRound): Json[] {
-  return isObject(held.message) ? objectsOf(held.message['output']) : []
+function itemsOf({ buffered }: BlockedMessage): Json[] {
+  return isObject(buffered.message) ? objectsOf(buffered.message['output']) : []
 }
 
 /** The results of a round as items; `undefined` where one of its calls can't be answered in words. */
-export function outputItems(round: RefusedRound): Json[] | undefined {
+export function outputItems(round: BlockedMessage): Json[] | undefined {
   const outputs = itemsOf(round)
     .filter(isClientCall)
     .map((call, at) => outputItem(call, round.results[at] ?? ''))
@@ -52,7 +52,7 @@ function sentBack(items: readonly Json[]): Json[] {
 }
 
 /** With the history in the request, what was said and answered stands at its end. */
-function atTheEnd({ json, list }: ListIndex<Span>, rounds: readonly RefusedRound[]): Edit[] | undefined {
+function atTheEnd({ json, list }: ListIndex<Span>, rounds: readonly BlockedMessage[]): Edit[] | undefined {
   const added: Json[] = []
   for (const round of rounds) {
     const outputs = outputItems(round)
@@ -67,12 +67,12 @@ function atTheEnd({ json, list }: ListIndex<Span>, rounds: readonly RefusedRound
 /** Where the provider has kept the refused response, only the results are sent, after it. */
 function afterResponse(
   { object, fields, list }: ListIndex<Span>,
-  rounds: readonly RefusedRound[],
+  rounds: readonly BlockedMessage[],
   isConversation: boolean,
 ): Edit[] | undefined {
   const last = rounds.at(-1)
   const outputs = last && outputItems(last)
-  const id = last && isObject(last.held.message) ? last.held.message['id'] : undefined
+  const id = last && isObject(last.buffered.message) ? last.buffered.message['id'] : undefined
   if (!outputs || typeof id !== 'string') return undefined
   const hasInput = fields.some(({ key }) => key === 'input')
   const text = JSON.stringify(outputs)
@@ -84,28 +84,30 @@ function afterResponse(
 /** `isKept`: the provider keeps this request and the response to it. */
 export function goOn(
   index: ListIndex<Span>,
-  rounds: readonly RefusedRound[],
+  rounds: readonly BlockedMessage[],
   { isKept, isConversation }: { readonly isKept: boolean; readonly isConversation: boolean },
 ): Edit[] | undefined {
   return isKept ? afterResponse(index, rounds, isConversation) : atTheEnd(index, rounds)
 }
 
 /** Results as JSON of those calls of a round that the client does not get. */
-export function owedResults(round: RefusedRound, refused: ReadonlySet<number>): readonly string[] {
+export function owedResults(round: BlockedMessage, refused: ReadonlySet<number>): readonly string[] {
   const outputs = outputItems(round) ?? []
   return outputs.filter((_, at) => refused.has(at)).map((item) => JSON.stringify(item))
 }
 
 /** Sends results along that the provider waits for, before all else, and goes on from the response that it kept. */
-export function repay(
+export function injectPendingResults(
   { json, object, fields, list }: ListIndex<Span>,
-  owed: readonly string[],
-  as: string | undefined,
+  pendingResults: readonly string[],
+  redirectTo: string | undefined,
 ): Edit[] {
   const previous =
-    as === undefined ? [] : [setMember(object, fields, 'previous_response_id', JSON.stringify(as))]
-  if (owed.length === 0) return previous
-  const items = owed.join(',')
+    redirectTo === undefined
+      ? []
+      : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]
+  if (pendingResults.length === 0) return previous
+  const items = pendingResults.join(',')
   const kind = kindAt(json, list)
   if (kind === 'array') return [...previous, prependElement(json, list, items)]
   if (kind !== 'string') return [...previous, setMember(object, fields, 'input', `[${items}]`)]

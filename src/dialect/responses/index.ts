@@ -34,7 +34,7 @@ import { openaiOverflow } from '../shared/overflow-error.ts'
 import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from '../shared/request-list.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { firstText } from '../shared/usage-text.ts'
-import { goOn, owedResults, repay, resultsIn } from './continue.ts'
+import { goOn, injectPendingResults, owedResults, resultsIn } from './continue.ts'
 import {
   readResponse,
   readResponseCalls,
@@ -150,7 +150,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
     streams: field('stream') === true,
     // A prompt that is kept by the provider may come with tools of its own.
     offersTools: tools ? holdsItems(json, tools) : isObject(field('prompt')),
-    isUpkeep: items.at(-1)?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger',
+    isCompaction: items.at(-1)?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger',
     systemText() {
       const leading = items.findIndex((one) => one.role !== 'system')
       const all = items.slice(0, leading === -1 ? items.length : leading)
@@ -311,16 +311,19 @@ function read(body: Buffer): DialectRequest | undefined {
     },
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),
-    goOn: (rounds) =>
+    continueAfterBlock: (rounds) =>
       goOn(index, rounds, { isKept: isStored, isConversation: previous.isConversation === true }),
-    owed: (round, refused) => (isStored ? owedResults(round, refused) : []),
-    unsent(unique) {
+    pendingResults: (round, refused) => (isStored ? owedResults(round, refused) : []),
+    skippedResults(unique) {
       if (!isStored || previous.previous === undefined) return undefined
-      const owed = resultsIn(index)
+      const pendingResults = resultsIn(index)
       const id = `resp_${unique}`
-      return previous.isConversation ? { id, owed } : { id, owed, as: previous.previous }
+      return previous.isConversation
+        ? { id, pendingResults }
+        : { id, pendingResults, redirectTo: previous.previous }
     },
-    repay: (owed, as) => repay(index, owed, as),
+    injectPendingResults: (pendingResults, redirectTo) =>
+      injectPendingResults(index, pendingResults, redirectTo),
   }
 }
 
@@ -329,14 +332,14 @@ export const responses: Dialect = {
   claims: (segments) => segments.at(-1) === 'responses',
   read,
   responseId: (head) => firstText(head, 'id'),
-  facts: responsesFacts,
+  metadata: responsesFacts,
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
   openStream: (dropCalls, isJson) => openAnswer(responsesStream, dropCalls, isJson),
   readCalls: readResponseCalls,
   withoutCalls: withoutResponseCalls,
-  openGate: () => openFilter(responsesStream),
+  openFilter: () => openFilter(responsesStream),
   overflowError: openaiOverflow,
   errorReply: (error) => ({ error }),
   reply: replyInResponses,

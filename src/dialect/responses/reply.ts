@@ -2,7 +2,7 @@
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { applyEdits, setMember } from '../../json/edit.ts'
 import { members, root } from '../../json/scan.ts'
-import type { AnswerChange, AnswerEnd, HeldCalls, OwnReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, AnswerEnd, BufferedCalls, OwnReply, ReadAnswer } from '../dialect.ts'
 import {
   isObject,
   type Json,
@@ -34,8 +34,8 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   const output = objectsOf(response['output'])
-  const held = heldOf(response['id'], output)
-  return { text: held.text, calls: held.calls, end: endOf(response), held }
+  const buffered = heldOf(response['id'], output)
+  return { text: buffered.text, calls: buffered.calls, end: endOf(response), buffered }
 }
 
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
@@ -64,7 +64,7 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   )
 }
 
-export function readResponseCalls(body: Buffer): HeldCalls | undefined {
+export function readResponseCalls(body: Buffer): BufferedCalls | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   return heldOf(response['id'], objectsOf(response['output']))

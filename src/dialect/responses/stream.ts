@@ -2,7 +2,7 @@
 import { applyEdits, setMember } from '../../json/edit.ts'
 import { member, members, root } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
-import type { HeldCalls } from '../dialect.ts'
+import type { BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { closingEvents, eventFrame, messageEvents } from './events.ts'
@@ -84,15 +84,15 @@ const start = (mode: StreamMode): ResponsesStream => ({
   done: undefined,
 })
 
-function nextResponse(own: ResponsesStream, mode: StreamMode, isTaken: boolean): void {
-  if (isTaken) own.taken = own.told
-  else own.told = own.taken
-  own.isChanged ||= own.mode !== mode
-  own.mode = mode
-  own.response++
-  own.items = new Map()
-  own.hasText = false
-  own.isOver = false
+function nextResponse(stream: ResponsesStream, mode: StreamMode, isTaken: boolean): void {
+  if (isTaken) stream.taken = stream.told
+  else stream.told = stream.taken
+  stream.isChanged ||= stream.mode !== mode
+  stream.mode = mode
+  stream.response++
+  stream.items = new Map()
+  stream.hasText = false
+  stream.isOver = false
 }
 
 function responseOf(event: Json): Json {
@@ -100,19 +100,19 @@ function responseOf(event: Json): Json {
 }
 
 /** Takes in what an event says of its item; returns the text that it adds to a message. */
-function addToItem(event: Json, own: ResponsesStream): string {
+function addToItem(event: Json, stream: ResponsesStream): string {
   const { type, output_index: place, item } = event
-  const known = own.items.get(place)
+  const known = stream.items.get(place)
   if (isObject(item) && known) known.item = item
   if (isObject(item) && !known) {
     const added: OutputItem = { item, shown: item, isDone: false, index: undefined, text: '' }
-    own.items.set(place, added)
-    if (own.mode === 'answer' && isClientCall(item)) {
-      own.dropped.push(added)
-      own.isChanged = true
+    stream.items.set(place, added)
+    if (stream.mode === 'answer' && isClientCall(item)) {
+      stream.dropped.push(added)
+      stream.isChanged = true
     }
   }
-  const entry = own.items.get(place)
+  const entry = stream.items.get(place)
   if (!entry) return ''
   const isDone = type === 'response.output_item.done'
   // Providers that do not stream text tell it all at the end.
@@ -124,26 +124,26 @@ function addToItem(event: Json, own: ResponsesStream): string {
       ? textOf(event['delta'])
       : ''
   entry.text += text
-  own.hasText ||= text !== ''
+  stream.hasText ||= text !== ''
   return text
 }
 
 type Reading = Pick<ResponsesPart, 'kind' | 'text' | 'isEmpty' | 'isOver'>
 
-function readEvent(event: Json, frame: Frame, own: ResponsesStream): Reading {
+function readEvent(event: Json, frame: Frame, stream: ResponsesStream): Reading {
   const empty = { text: '', isEmpty: true, isOver: false }
   switch (event['type']) {
     case 'response.created':
     case 'response.queued':
     case 'response.in_progress':
-      own.told = responseOf(event)
-      own.dropped = []
+      stream.told = responseOf(event)
+      stream.dropped = []
       return { ...empty, kind: 'other' }
     case 'response.completed':
     case 'response.incomplete': {
-      own.told = responseOf(event)
-      own.isOver = true
-      const text = own.hasText ? '' : textOfOutputItems(objectsOf(own.told['output']))
+      stream.told = responseOf(event)
+      stream.isOver = true
+      const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stream.told['output']))
       return { kind: 'end', text, isEmpty: false, isOver: true }
     }
     case 'response.failed':
@@ -152,71 +152,71 @@ function readEvent(event: Json, frame: Frame, own: ResponsesStream): Reading {
     default:
   }
   if (!('output_index' in event)) return { ...empty, kind: 'lead' }
-  const text = addToItem(event, own)
-  const item = own.items.get(event['output_index'])?.item
+  const text = addToItem(event, stream)
+  const item = stream.items.get(event['output_index'])?.item
   const base = { text, isEmpty: false, isOver: false }
   // The last event of a stream that broke off may lack its end, which it must not get where nothing follows.
-  if (own.mode === 'filter' && !isWhole(frame)) return { ...base, kind: 'end' }
+  if (stream.mode === 'filter' && !isWhole(frame)) return { ...base, kind: 'end' }
   if (!item || item['type'] === 'reasoning') return { ...base, kind: 'lead' }
   if (isClientCall(item)) return { ...base, kind: 'call' }
   return { ...base, kind: item['type'] === 'message' ? 'text' : 'other' }
 }
 
-function parse(frame: Frame, own: ResponsesStream, isLater: boolean): ResponsesPart {
-  const { response, items } = own
+function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): ResponsesPart {
+  const { response, items } = stream
   const data = dataOf(frame)
   const isDone = data?.trim() === DONE
-  if (isDone) own.done = frame
+  if (isDone) stream.done = frame
   const event = data === undefined || isDone ? undefined : parseObject(data)
   const base = { frame, isLater, response, items, isDone, usage: undefined }
   if (!event) {
-    const isEmpty = own.mode === 'filter'
+    const isEmpty = stream.mode === 'filter'
     return { ...base, event: {}, kind: isDone ? 'end' : 'comment', text: '', isEmpty, isOver: false }
   }
-  own.isNumbered ||= typeof event['sequence_number'] === 'number'
+  stream.isNumbered ||= typeof event['sequence_number'] === 'number'
   const { usage } = responseOf(event)
-  return { ...base, event, ...readEvent(event, frame, own), usage: isObject(usage) ? usage : undefined }
+  return { ...base, event, ...readEvent(event, frame, stream), usage: isObject(usage) ? usage : undefined }
 }
 
-function numbered(event: Json, own: ResponsesStream): Json {
-  own.number = own.number === undefined ? Number(event['sequence_number'] ?? 0) : own.number + 1
-  return event['sequence_number'] === own.number ? event : { ...event, sequence_number: own.number }
+function numbered(event: Json, stream: ResponsesStream): Json {
+  stream.number = stream.number === undefined ? Number(event['sequence_number'] ?? 0) : stream.number + 1
+  return event['sequence_number'] === stream.number ? event : { ...event, sequence_number: stream.number }
 }
 
-function ownEvents(events: readonly Json[], own: ResponsesStream): Buffer[] {
-  return events.map((event) => eventFrame(own.isNumbered ? numbered(event, own) : event))
+function ownEvents(events: readonly Json[], stream: ResponsesStream): Buffer[] {
+  return events.map((event) => eventFrame(stream.isNumbered ? numbered(event, stream) : event))
 }
 
 /** An event of an item at its place in the client's output. */
-function placed(event: Json, entry: OutputItem | undefined, own: ResponsesStream): Json {
+function placed(event: Json, entry: OutputItem | undefined, stream: ResponsesStream): Json {
   if (!entry) return event
   if (isObject(event['item'])) entry.shown = event['item']
   entry.isDone ||= event['type'] === 'response.output_item.done'
-  entry.index ??= own.output.push(entry) - 1
+  entry.index ??= stream.output.push(entry) - 1
   if (entry.index === event['output_index']) return event
-  own.isChanged = true
+  stream.isChanged = true
   return { ...event, output_index: entry.index }
 }
 
 /** The end of a response, with all that the client has of it and all that it took. */
-function totalled(event: Json, usage: unknown, own: ResponsesStream): Json {
-  const output = own.output.map(({ shown }) => shown)
+function totalled(event: Json, usage: unknown, stream: ResponsesStream): Json {
+  const output = stream.output.map(({ shown }) => shown)
   const stated = isObject(usage) ? { usage } : {}
   return { ...event, response: { ...responseOf(event), output, ...stated } }
 }
 
 const BEGINNINGS = new Set<unknown>(['response.created', 'response.queued', 'response.in_progress'])
 
-function render(part: ResponsesPart, own: ResponsesStream): Buffer[] {
+function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   const { frame, event, kind, total } = part
-  if (part.isDone || (kind === 'failed' && !own.isChanged)) return [terminated(frame)]
+  if (part.isDone || (kind === 'failed' && !stream.isChanged)) return [terminated(frame)]
   if (BEGINNINGS.has(event['type'])) {
-    own.beganWith ??= part.response
-    if (own.beganWith !== part.response) return []
+    stream.beganWith ??= part.response
+    if (stream.beganWith !== part.response) return []
   }
-  const whole = total ? totalled(event, total.usage, own) : event
-  const next = placed(whole, part.items.get(event['output_index']), own)
-  const changed = typeof event['sequence_number'] === 'number' ? numbered(next, own) : next
+  const whole = total ? totalled(event, total.usage, stream) : event
+  const next = placed(whole, part.items.get(event['output_index']), stream)
+  const changed = typeof event['sequence_number'] === 'number' ? numbered(next, stream) : next
   return [changed === event ? terminated(frame) : withData(frame, JSON.stringify(changed))]
 }
 
@@ -238,32 +238,32 @@ const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined =>
   parts.findLast(({ isOver }) => isOver)
 
 /** The end of Governor's: what the client has, under the name that the provider gave. */
-function ownEnd(of: StreamEnding<ResponsesPart>, own: ResponsesStream): Buffer[] {
+function ownEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, usage, responses, metadata } = of
   const last = responseOf(endIn(parts)?.event ?? {})
   const total = responses > 1 ? usage : (last['usage'] ?? usage)
   const isCutOff = isTruncated(parts)
   const response: Json = {
-    ...own.told,
+    ...stream.told,
     ...last,
     ...(isCutOff ? {} : COMPLETED),
-    output: own.output.map(({ shown }) => shown),
+    output: stream.output.map(({ shown }) => shown),
     ...(total === undefined ? {} : { usage: total }),
     governor: metadata,
   }
-  return ownEvents([{ type: isCutOff ? 'response.incomplete' : 'response.completed', response }], own)
+  return ownEvents([{ type: isCutOff ? 'response.incomplete' : 'response.completed', response }], stream)
 }
 
 /** The end in the provider's own bytes where nothing but the metadata is new. */
-function providersEnd(of: StreamEnding<ResponsesPart>, own: ResponsesStream): Buffer[] {
+function providersEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, mode, responses, metadata } = of
   const end = endIn(parts)
-  if (!end) return mode === 'answer' ? ownEnd(of, own) : []
+  if (!end) return mode === 'answer' ? ownEnd(of, stream) : []
   const { frame, event } = end
-  const isNext = own.number === undefined || event['sequence_number'] === own.number + 1
+  const isNext = stream.number === undefined || event['sequence_number'] === stream.number + 1
   const isComplete = isTruncated(parts) || responseOf(event)['status'] === 'completed'
-  const isAsCame = !own.isChanged && responses === 1 && isComplete
-  if (!isNext || (mode === 'answer' && !isAsCame)) return ownEnd(of, own)
+  const isAsCame = !stream.isChanged && responses === 1 && isComplete
+  if (!isNext || (mode === 'answer' && !isAsCame)) return ownEnd(of, stream)
   const data = Buffer.from(dataOf(frame) ?? '')
   const span = member(members(data, root(data)), 'response')?.value
   const governor = span && setMember(span, members(data, span), 'governor', JSON.stringify(metadata))
@@ -271,33 +271,33 @@ function providersEnd(of: StreamEnding<ResponsesPart>, own: ResponsesStream): Bu
 }
 
 /** Ends items that were begun and not done, as a provider that fails leaves them. */
-function closeItems(own: ResponsesStream): Buffer[] {
-  return own.output.flatMap((entry, index) => {
+function closeItems(stream: ResponsesStream): Buffer[] {
+  return stream.output.flatMap((entry, index) => {
     if (entry.isDone) return []
     const { item, events } = closingEvents(entry.shown, entry.text, index)
     entry.shown = item
     entry.isDone = true
-    own.isChanged = true
-    return ownEvents(events, own)
+    stream.isChanged = true
+    return ownEvents(events, stream)
   })
 }
 
-function say(text: string, own: ResponsesStream): Buffer[] {
+function say(text: string, stream: ResponsesStream): Buffer[] {
   if (text === '') return []
-  const item = messageItem(ownId('msg', own.told['id']), text)
-  const index = own.output.push({ item, shown: item, isDone: true, index: undefined, text }) - 1
-  own.isChanged = true
-  return ownEvents(messageEvents(item, text, index), own)
+  const item = messageItem(ownId('msg', stream.told['id']), text)
+  const index = stream.output.push({ item, shown: item, isDone: true, index: undefined, text }) - 1
+  stream.isChanged = true
+  return ownEvents(messageEvents(item, text, index), stream)
 }
 
-function ending(of: StreamEnding<ResponsesPart>, own: ResponsesStream): Buffer[] {
+function ending(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, mode, fallback } = of
   const text = fallback ?? endIn(parts)?.text ?? ''
-  const said = mode === 'answer' ? [...closeItems(own), ...say(text, own)] : []
-  return [...said, ...providersEnd(of, own), ...(own.done ? [terminated(own.done)] : [])]
+  const said = mode === 'answer' ? [...closeItems(stream), ...say(text, stream)] : []
+  return [...said, ...providersEnd(of, stream), ...(stream.done ? [terminated(stream.done)] : [])]
 }
 
-function assemble({ isOver, told, items }: ResponsesStream): HeldCalls | undefined {
+function assemble({ isOver, told, items }: ResponsesStream): BufferedCalls | undefined {
   const output = [...items.values()].map(({ item }) => item)
   return isOver ? heldOf(told['id'], output) : undefined
 }

@@ -3,7 +3,7 @@ import type { ToolCall } from '../../core/conversation.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import { tokenUsage } from '../chat/usage.ts'
-import type { Facts, Tapped } from '../dialect.ts'
+import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { isObject, type Json, parseObject, textOf } from '../shared/json-object.ts'
 import { firstText, lastObject } from '../shared/usage-text.ts'
 import { callOfItem, isClientCall } from './wire.ts'
@@ -17,7 +17,7 @@ function usageOf(usage: Json | undefined): TokenUsage | undefined {
 const AFTER_OUTPUT = 65_536
 
 /** Does the response say that its provider has not kept it? */
-function isForgotten({ head, tail }: Tapped): boolean {
+function isForgotten({ head, tail }: ResponseTail): boolean {
   const said = /"store"\s{0,4}:\s{0,4}(true|false)/g
   const end = tail.toString('latin1', Math.max(0, tail.length - AFTER_OUTPUT))
   let last: string | undefined
@@ -62,7 +62,7 @@ function wholeItems(body: Buffer): Json[] {
   }
 }
 
-function callsOf({ tail, whole, streams }: Tapped): Pick<Facts, 'calls' | 'item'> {
+function callsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
   const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
   const calls = items.filter(isClientCall).map(
     (item): ToolCall => ({
@@ -75,7 +75,7 @@ function callsOf({ tail, whole, streams }: Tapped): Pick<Facts, 'calls' | 'item'
 }
 
 /** The id stands at the beginning, in a stream in the first event; what it took at the end. */
-export function responsesFacts(tapped: Tapped): Facts {
+export function responsesFacts(tapped: ResponseTail): ResponseMetadata {
   const usage = usageOf(lastObject(tapped.tail, 'usage'))
   const conversation = textOf(lastObject(tapped.tail, 'conversation')?.['id'])
   const id = firstText(tapped.head, 'id')
@@ -94,7 +94,7 @@ const CALLS =
   /"type"\s{0,4}:\s{0,4}"(?:function_call|custom_tool_call|local_shell_call|shell_call|apply_patch_call|computer_call|mcp_approval_request)"/
 
 /** The last event of a stream has all that was said; of a whole response all of it must be there. */
-export function responsesCallsNothing({ tail, whole, streams }: Tapped): boolean {
+export function responsesCallsNothing({ tail, whole, streams }: ResponseTail): boolean {
   if (!streams) return whole !== undefined && !CALLS.test(whole.toString('latin1'))
   const last = tail.lastIndexOf('"response.completed"')
   return last !== -1 && !CALLS.test(tail.toString('latin1', last))

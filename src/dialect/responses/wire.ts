@@ -1,6 +1,6 @@
 /** The pieces that Responses requests, responses and events are made of. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
-import type { HeldCalls } from '../dialect.ts'
+import type { BufferedCalls } from '../dialect.ts'
 import { likenessOf } from '../shared/content-parts.ts'
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 
@@ -176,7 +176,7 @@ export interface HeldResponse {
 }
 
 /** A response with what it calls. */
-export function heldOf(id: unknown, output: readonly Json[]): HeldCalls {
+export function heldOf(id: unknown, output: readonly Json[]): BufferedCalls {
   const message: HeldResponse = { id, output }
   const named = typeof id === 'string' ? { id } : {}
   const calls = output.filter(isClientCall).map(callOfItem)

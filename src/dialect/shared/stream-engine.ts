@@ -2,7 +2,7 @@
 import { isRealAnswer, mayStillBeMarkup } from '../../core/final-answer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
-import type { AnswerStream, CallGate, HeldCalls, TerminalFor } from '../dialect.ts'
+import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
 import { addUsage } from './json-object.ts'
 
 /**
@@ -62,10 +62,10 @@ export interface StreamDialect<P extends Part, S> {
   readonly isNamedByLast?: boolean
   start(mode: StreamMode): S
   /** The current response is over; `isTaken`: the client gets it. Of the next one nothing is known. */
-  nextResponse(own: S, mode: StreamMode, isTaken: boolean): void
-  parse(frame: Frame, own: S, isLater: boolean): P
+  nextResponse(dialectState: S, mode: StreamMode, isTaken: boolean): void
+  parse(frame: Frame, dialectState: S, isLater: boolean): P
   /** The part for the client: its own bytes, terminated, where nothing in it has to change. */
-  render(part: P, own: S): Buffer[]
+  render(part: P, dialectState: S): Buffer[]
   /** The part without its calls; `undefined` where nothing is left. */
   withoutCalls(part: P): P | undefined
   /** A held part without the calls that are refused; `undefined` where nothing is left. */
@@ -73,21 +73,21 @@ export interface StreamDialect<P extends Part, S> {
   /** What a held part says beside calls and the end of its response, which the client gets if another response follows. */
   besideCalls?(part: P): P | undefined
   /** Stands between the texts of two responses. */
-  separator?(own: S): Buffer[]
+  separator?(dialectState: S): Buffer[]
   /** Ends what a response that broke off has left open. */
-  closeOpen?(own: S): Buffer[]
+  closeOpen?(dialectState: S): Buffer[]
   /** The calls of the current response; `undefined` where they can't be told. */
-  assemble(own: S): HeldCalls | undefined
+  assemble(dialectState: S): BufferedCalls | undefined
   /** The newest response with the calls that were taken out; unset where a provider keeps nothing. */
-  newest?(own: S): HeldCalls | undefined
+  newest?(dialectState: S): BufferedCalls | undefined
   /** Calls can't be held in this stream. */
-  isUnfilterable?(own: S): boolean
+  isUnfilterable?(dialectState: S): boolean
   /** May the current response take the place of the one before it? */
-  mayFollow(own: S): boolean
+  mayFollow(dialectState: S): boolean
   /** The client has got, or is about to get, the beginning of a response. */
-  hasBegun(own: S): boolean
+  hasBegun(dialectState: S): boolean
   isTruncated(parts: readonly P[]): boolean
-  ending(ending: StreamEnding<P>, own: S): Buffer[]
+  ending(ending: StreamEnding<P>, dialectState: S): Buffer[]
 }
 
 /** One upstream response. */
@@ -96,7 +96,7 @@ interface StreamedResponse<P> {
   /** In `filter`: what it begins with before it shows anything. */
   opening: P[]
   /** From its first call or its end on. */
-  held: P[]
+  buffered: P[]
   /** A call or the end has come, so that all that follows is held. */
   isHolding: boolean
   usage: unknown
@@ -109,7 +109,7 @@ interface StreamedResponse<P> {
 /** Everything that is known of one client's stream. */
 interface StreamState<P extends Part, S> {
   readonly dialect: StreamDialect<P, S>
-  readonly own: S
+  readonly dialectState: S
   mode: StreamMode
   /** The client asked for an object in JSON, which is not a call that the model wrote out. */
   isJson: boolean
@@ -139,7 +139,7 @@ function newResponse<P>(): StreamedResponse<P> {
   return {
     hasBegun: false,
     opening: [],
-    held: [],
+    buffered: [],
     isHolding: false,
     usage: undefined,
     isOver: false,
@@ -155,7 +155,7 @@ function newState<P extends Part, S>(
 ): StreamState<P, S> {
   return {
     dialect,
-    own: dialect.start(mode),
+    dialectState: dialect.start(mode),
     mode,
     isJson,
     begun: 0,
@@ -185,8 +185,8 @@ function allText({ textBefore, text }: { readonly textBefore: string; readonly t
 }
 
 function read<P extends Part, S>(state: StreamState<P, S>, frame: Frame): P {
-  const { dialect, own, current, responses } = state
-  const part = dialect.parse(frame, own, responses > 0)
+  const { dialect, dialectState, current, responses } = state
+  const part = dialect.parse(frame, dialectState, responses > 0)
   if (part.usage !== undefined) current.usage = part.usage
   current.isOver ||= part.isOver
   return part
@@ -195,7 +195,7 @@ function read<P extends Part, S>(state: StreamState<P, S>, frame: Frame): P {
 /** What has to stand before a text that begins after that of an earlier response. */
 function separatorBefore<P extends Part, S>(state: StreamState<P, S>, text: string): Buffer[] {
   const isSecond = text !== '' && state.text === '' && state.textBefore !== ''
-  return isSecond ? (state.dialect.separator?.(state.own) ?? []) : []
+  return isSecond ? (state.dialect.separator?.(state.dialectState) ?? []) : []
 }
 
 function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
@@ -203,7 +203,7 @@ function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
     const separator = separatorBefore(state, part.text)
     state.text += part.text
     state.hasSaid ||= !part.isEmpty
-    return [...separator, ...state.dialect.render(part, state.own)]
+    return [...separator, ...state.dialect.render(part, state.dialectState)]
   })
 }
 
@@ -230,27 +230,27 @@ function mustWait<P extends Part, S>({ withoutCalls }: StreamDialect<P, S>, part
 }
 
 function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
-  const { dialect, current, own } = state
-  if (dialect.isUnfilterable?.(own)) {
-    const held = current.held.map(rawOf)
-    current.held = []
-    return [...open(state, current.opening), ...held, part.frame.raw]
+  const { dialect, current, dialectState } = state
+  if (dialect.isUnfilterable?.(dialectState)) {
+    const buffered = current.buffered.map(rawOf)
+    current.buffered = []
+    return [...open(state, current.opening), ...buffered, part.frame.raw]
   }
   current.hasFailed ||= part.kind === 'failed'
   // The response before it is what the client gets.
   if (part.isLater && current.hasFailed) return []
   current.isHolding ||= mustWait(dialect, part)
-  const isWaiting = part.kind === 'lead' || (part.kind === 'comment' && current.held.length > 0)
+  const isWaiting = part.kind === 'lead' || (part.kind === 'comment' && current.buffered.length > 0)
   if (current.isHolding || isWaiting) {
-    current.held.push(part)
+    current.buffered.push(part)
     return []
   }
   if (part.isEmpty && !state.hasOpened) {
     current.opening.push(part)
     return []
   }
-  const leading = current.held
-  current.held = []
+  const leading = current.buffered
+  current.buffered = []
   return [...open(state, current.opening), ...pass(state, [...leading, part])]
 }
 
@@ -261,9 +261,9 @@ function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
 
 /** What the last response says beside its calls is shown as soon as another follows, whose text is a new section. */
 function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const { last, dialect, own } = state
-  if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(own)) return []
-  const rest = last.held.flatMap((part) => dialect.besideCalls?.(part) ?? [])
+  const { last, dialect, dialectState } = state
+  if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(dialectState)) return []
+  const rest = last.buffered.flatMap((part) => dialect.besideCalls?.(part) ?? [])
   last.hasShownRest = rest.length > 0
   const bytes = rest.length > 0 ? [...open(state, last.opening), ...show(state, rest)] : []
   beginSection(state)
@@ -271,21 +271,21 @@ function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
 }
 
 function beginResponse<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const { current, dialect, own, last, responses } = state
+  const { current, dialect, dialectState, last, responses } = state
   if (current.hasBegun) return []
   current.hasBegun = true
   state.begun++
   if (responses === 0) return []
   if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
-  return [...showRest(state), ...(dialect.closeOpen?.(own) ?? [])]
+  return [...showRest(state), ...(dialect.closeOpen?.(dialectState) ?? [])]
 }
 
-function endFiltered<P extends Part, S>(state: StreamState<P, S>): HeldCalls | undefined {
-  const { dialect, own, current } = state
-  const calls = dialect.isUnfilterable?.(own) ? undefined : dialect.assemble(own)
-  const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(own))
+function endFiltered<P extends Part, S>(state: StreamState<P, S>): BufferedCalls | undefined {
+  const { dialect, dialectState, current } = state
+  const calls = dialect.isUnfilterable?.(dialectState) ? undefined : dialect.assemble(dialectState)
+  const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(dialectState))
   state.current = newResponse()
-  dialect.nextResponse(own, state.mode, Boolean(isUsable))
+  dialect.nextResponse(dialectState, state.mode, Boolean(isUsable))
   if (!isUsable) return undefined
   state.spent = addUsage(state.spent, state.last?.usage)
   state.last = current
@@ -294,26 +294,26 @@ function endFiltered<P extends Part, S>(state: StreamState<P, S>): HeldCalls | u
 }
 
 function release<P extends Part, S>(state: StreamState<P, S>, refused: ReadonlySet<number>): Buffer[] {
-  const { dialect, own, last, begun, responses, spent } = state
+  const { dialect, dialectState, last, begun, responses, spent } = state
   if (!last) return []
   const hasShownRest = last.hasShownRest === true
   const isUnchanged = begun <= 1 && refused.size === 0
   const opening = open(state, last.opening)
-  if (isUnchanged) return [...opening, ...last.held.map(rawOf)]
+  if (isUnchanged) return [...opening, ...last.buffered.map(rawOf)]
   // A response after the last one may have broken off in the middle of something.
-  const closing = begun > responses ? (dialect.closeOpen?.(own) ?? []) : []
+  const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
   const usage = responses > 1 ? addUsage(spent, last.usage) : undefined
-  const bytes = last.held.flatMap((part) => {
+  const bytes = last.buffered.flatMap((part) => {
     if (part.kind === 'comment') return [terminated(part.frame)]
     const kept = dialect.keepCalls(part, { refused, hasShownRest, usage })
-    return kept ? dialect.render(kept, own) : []
+    return kept ? dialect.render(kept, dialectState) : []
   })
   return [...opening, ...closing, ...bytes]
 }
 
 /** The filter becomes the answer: the calls of the last response are dropped, and what comes now ends the run. */
 function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boolean): Buffer[] {
-  const { last, dialect, own } = state
+  const { last, dialect, dialectState } = state
   const opening = dialect.isNamedByLast || !last ? [] : open(state, last.opening)
   const rest = showRest(state)
   state.spent = addUsage(state.spent, last?.usage)
@@ -323,7 +323,7 @@ function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boole
   state.current = newResponse()
   state.hasSaid = false
   beginSection(state)
-  dialect.nextResponse(own, state.mode, false)
+  dialect.nextResponse(dialectState, state.mode, false)
   return [...opening, ...rest]
 }
 
@@ -340,9 +340,9 @@ function showHeldText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
 
 /** All that is held of a response that failed or broke off. */
 function abandon<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const { held } = state.current
-  state.current.held = []
-  return [...showHeldText(state), ...held.map(({ frame }) => terminated(frame))]
+  const { buffered } = state.current
+  state.current.buffered = []
+  return [...showHeldText(state), ...buffered.map(({ frame }) => terminated(frame))]
 }
 
 function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
@@ -356,10 +356,10 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   }
   if (kind === 'failed') {
     state.hasFailed = true
-    return [...abandon(state), ...dialect.render(part, state.own)]
+    return [...abandon(state), ...dialect.render(part, state.dialectState)]
   }
-  if (kind === 'end' || current.held.length > 0) {
-    current.held.push(part)
+  if (kind === 'end' || current.buffered.length > 0) {
+    current.buffered.push(part)
     return []
   }
   const kept = mode === 'answer' ? dialect.withoutCalls(part) : part
@@ -373,12 +373,12 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
 }
 
 function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<AnswerStream['endTry']> {
-  const { dialect, own, current, mode } = state
-  const text = state.text + state.heldText + textIn(current.held)
+  const { dialect, dialectState, current, mode } = state
+  const text = state.text + state.heldText + textIn(current.buffered)
   const isAnswered = isRealAnswer(text, state.isJson)
   state.responses++
   state.spent = addUsage(state.spent, current.usage)
-  dialect.nextResponse(own, mode, true)
+  dialect.nextResponse(dialectState, mode, true)
   if (state.hasFailed || !current.isOver) return 'broken'
   if (!isAnswered && mode === 'answer') {
     dropHeldText(state)
@@ -392,9 +392,9 @@ function finish<P extends Part, S>(
   terminalFor: TerminalFor,
   fallback: string | undefined,
 ): Buffer[] {
-  const { dialect, own, mode, responses, spent } = state
-  const parts = state.current.held
-  const held = showHeldText(state)
+  const { dialect, dialectState, mode, responses, spent } = state
+  const parts = state.current.buffered
+  const buffered = showHeldText(state)
   const endText = textIn(parts)
   const isAnswered = isRealAnswer(state.text + endText, state.isJson)
   const metadata = terminalFor(isAnswered, dialect.isTruncated(parts))
@@ -402,25 +402,25 @@ function finish<P extends Part, S>(
   const separator = separatorBefore(state, stated ?? endText)
   state.text = stated ?? state.text + endText
   const ending = { parts, mode, metadata, fallback: stated, usage: spent, responses }
-  return [...held, ...separator, ...dialect.ending(ending, own)]
+  return [...buffered, ...separator, ...dialect.ending(ending, dialectState)]
 }
 
 function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
   return {
     get hasBegun() {
-      return state.dialect.hasBegun(state.own)
+      return state.dialect.hasBegun(state.dialectState)
     },
     get hasFailed() {
       return state.hasFailed
     },
-    get hasSaid() {
+    get hasText() {
       return state.hasSaid
     },
     get text() {
       return allText(state)
     },
-    get held() {
-      return state.dialect.newest?.(state.own)
+    get buffered() {
+      return state.dialect.newest?.(state.dialectState)
     },
     push: (frame) =>
       state.hasFailed ? [frame.raw] : [...beginResponse(state), ...answering(state, read(state, frame))],
@@ -440,7 +440,7 @@ export function openAnswer<P extends Part, S>(
 }
 
 /** Opens a stream whose calls are held until they are judged. */
-export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): CallGate {
+export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): ToolCallFilter {
   const state = newState(dialect, 'filter', false)
   return {
     push: (frame) => [...beginResponse(state), ...filtered(state, read(state, frame))],

@@ -1,7 +1,7 @@
 /** A refusal that was held until it was whole: what it means, and how the client is told. */
 import type { Dialect } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
-import { codingOf, headerOf, withHeaders, withoutBodyFields } from '../../http/headers.ts'
+import { contentEncoding, headerOf, withHeaders, withoutBodyFields } from '../../http/headers.ts'
 import type { Flow, Head, Receiver } from '../../http/upstream.ts'
 import { type Classified, classify } from '../classify.ts'
 import type { Row } from '../rows.ts'
@@ -53,7 +53,7 @@ export function meaningOf(
   request: () => Buffer | undefined,
 ): { readonly plain: Buffer; readonly classified: Classified } | undefined {
   const whole = Buffer.concat(held.chunks, held.length)
-  const coding = codingOf(held.head.headers)
+  const coding = contentEncoding(held.head.headers)
   const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_DECODED)
   if (!plain) return undefined
   const classified = classify({ status: held.head.status, body: parsed(plain.toString()) }, quirks, request)

@@ -3,7 +3,7 @@
 import { STANDARD_TIER } from '../../core/context-window.ts'
 import type { Overflow } from '../../core/overflow.ts'
 import { estimateTokens } from '../../core/usage.ts'
-import { codingOf, withoutFields } from '../../http/headers.ts'
+import { contentEncoding, withoutFields } from '../../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root } from '../../json/scan.ts'
@@ -18,7 +18,7 @@ const LONG_CONTEXT = /^context-\d+[km]-/i
 
 /** The body in one piece; `undefined` where it is none that can be changed. */
 export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
-  if (codingOf(headers) !== 'identity') return undefined
+  if (contentEncoding(headers) !== 'identity') return undefined
   if (Buffer.isBuffer(body)) return body
   return Array.isArray(body) ? Buffer.concat(body) : undefined
 }

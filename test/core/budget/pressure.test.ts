@@ -4,9 +4,9 @@ import { LIMITS, METERS, type MeterName, NO_LIMITS } from '../../../src/core/bud
 import { DEFAULT_TEXTS } from '../../../src/core/budget/notice.ts'
 import { type BudgetSettings, policyFor } from '../../../src/core/budget/policy.ts'
 import { type BudgetPolicy, decide } from '../../../src/core/decide.ts'
-import { observe } from '../../../src/core/session/count-request.ts'
-import { NEW_SESSION, type Position } from '../../../src/core/session/session.ts'
-import { answered } from '../../../src/core/session/transitions.ts'
+import { countRequest } from '../../../src/core/session/count-request.ts'
+import { NEW_SESSION, type RunState } from '../../../src/core/session/session.ts'
+import { noteAnswer } from '../../../src/core/session/transitions.ts'
 import { sightingOf, steps, system, user } from '../transcript.ts'
 
 const POLICY: BudgetPolicy = {
@@ -60,17 +60,17 @@ const anyAnswers = fc.array(
 )
 
 /** The positions of a run whose answers take this and that. */
-function positionsOf(answers: readonly { tokens: number; cost: number; seconds: number }[]): Position[] {
+function positionsOf(answers: readonly { tokens: number; cost: number; seconds: number }[]): RunState[] {
   let session = NEW_SESSION
   let now = 1_000
   return answers.map(({ tokens, cost, seconds }, at) => {
-    const sighting = sightingOf([...TASK, ...steps('a', at)])
-    const seen = observe(session, sighting, '', now)
+    const facts = sightingOf([...TASK, ...steps('a', at)])
+    const seen = countRequest(session, facts, '', now)
     const usage = { input: tokens, output: 0, cost, estimated: false }
-    const request = { fingerprint: sighting.fingerprint, thread: '' }
-    session = answered(seen.session, request, { usage, ids: [], requestBytes: 100 })
+    const request = { fingerprint: facts.fingerprint, thread: '' }
+    session = noteAnswer(seen.session, request, { usage, ids: [], requestBytes: 100 })
     now += seconds * 1_000
-    return seen.position
+    return seen.runState
   })
 }
 
@@ -78,8 +78,8 @@ describe('the pressure on a run', () => {
   it('never falls, under any limits and whatever the answers take, and a stop stays one', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
-        const ranks = positionsOf(answers).map((position) => {
-          const verdict = decide(position, policy)
+        const ranks = positionsOf(answers).map((runState) => {
+          const verdict = decide(runState, policy)
           const name = verdict.kind === 'warn' ? (verdict.tier ?? 'none') : verdict.kind
           return RANKS.indexOf(name === 'allow' ? 'none' : name)
         })
@@ -92,8 +92,8 @@ describe('the pressure on a run', () => {
   it('is never said to leave less than nothing', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
-        for (const position of positionsOf(answers)) {
-          const verdict = decide(position, policy)
+        for (const runState of positionsOf(answers)) {
+          const verdict = decide(runState, policy)
           const told = 'notice' in verdict ? verdict.notice : ''
           expect(told).not.toMatch(/-\d|NaN|Infinity|undefined/)
         }
@@ -106,9 +106,9 @@ describe('the pressure on a run', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const last = [...TASK, ...steps('a', answers.length)]
-        const once = observe(NEW_SESSION, sightingOf(last), '', 0)
-        const again = observe(once.session, sightingOf(last), '', 0)
-        expect(decide(again.position, policy)).toEqual(decide(once.position, policy))
+        const once = countRequest(NEW_SESSION, sightingOf(last), '', 0)
+        const again = countRequest(once.session, sightingOf(last), '', 0)
+        expect(decide(again.runState, policy)).toEqual(decide(once.runState, policy))
       }),
       { numRuns: 50 },
     )
@@ -173,8 +173,8 @@ describe('the policy of a request', () => {
 
   it('states every limit that is set, in one text', () => {
     const policy = policyFor(settings('always', true), {})
-    const [position] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
-    const verdict = position && decide(position, policy)
+    const [runState] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
+    const verdict = runState && decide(runState, policy)
     const said = verdict && 'announcement' in verdict ? verdict.announcement : ''
     expect(said?.split('\n').map((line) => line.slice(0, 42))).toEqual([
       'Tool budget: you have 20 iterations total.',

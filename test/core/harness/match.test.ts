@@ -1,18 +1,23 @@
 import { describe, expect, it } from 'vitest'
 import { LIMITS } from '../../../src/core/budget/meters.ts'
 import { DEFAULT_TEXTS, fill } from '../../../src/core/budget/notice.ts'
-import { buildRegistry, humanText, isSummaryRequest, type Scaffold } from '../../../src/core/harness/match.ts'
-import { SCAFFOLDS, SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
-import { loopNotice, refusalText } from '../../../src/core/loop/notice.ts'
+import {
+  buildRegistry,
+  type HarnessText,
+  humanText,
+  isSummaryRequest,
+} from '../../../src/core/harness/match.ts'
+import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
+import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
 import { PATTERNS, type Pattern } from '../../../src/core/loop/patterns.ts'
 
-const registry = buildRegistry(SCAFFOLDS, SUMMARY_REQUESTS)
-const of = (match: Scaffold['match']) =>
-  SCAFFOLDS.filter((entry) => entry.match === match && entry.end === undefined).map(({ text }) => text)
+const registry = buildRegistry(HARNESS_TEXTS, SUMMARY_REQUESTS)
+const of = (match: HarnessText['match']) =>
+  HARNESS_TEXTS.filter((entry) => entry.match === match && entry.end === undefined).map(({ text }) => text)
 const nameOf = (tag: string) => tag.replace(/>.*/, '')
 /** Everything that has an end, whole. */
 const ENDED = [
-  ...SCAFFOLDS.flatMap(({ text, end }) => (end === undefined ? [] : [`${text} and more${end}`])),
+  ...HARNESS_TEXTS.flatMap(({ text, end }) => (end === undefined ? [] : [`${text} and more${end}`])),
   ...of('tag').map((tag) => `<${tag}>\nsomething\n</${nameOf(tag)}>`),
   ...of('tag').map((tag) => `<${tag} name="x">\nsomething\n</${nameOf(tag)}>`),
 ]
@@ -62,7 +67,7 @@ describe('what a harness writes in the name of a human', () => {
       ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'x')),
     ]
     for (const text of texts) expect([text, humanOf(folded(text))]).toEqual([text, ''])
-    for (const { text, end } of SCAFFOLDS) {
+    for (const { text, end } of HARNESS_TEXTS) {
       if (end !== undefined) expect([text, humanOf(`${folded(text)}${end}`)]).toEqual([text, ''])
     }
   })
@@ -91,7 +96,7 @@ describe('what a harness writes in the name of a human', () => {
   })
 
   it.each(LOOPS)('is the notice of another Governor: %j', (loop) => {
-    const refused = refusalText('a', 8)
+    const refused = blockText('a', 8)
     for (const notice of [loopNotice(loop, undefined), loopNotice(loop, 5), `${refused}\n\n${refused}`])
       for (const text of [notice, ...BUDGET_NOTICES.map((budget) => `${notice}\n\n${budget}`)]) {
         expect(humanOf(text)).toBe('')

@@ -2,20 +2,20 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { callHash } from '../../../src/core/loop/call-hash.ts'
 import {
+  blockCalls,
   humanSpoke,
   type LoopMemory,
   loopCall,
   MAX_BLOCKS,
-  madeCall,
-  mayRefuse,
+  mayBlock,
   NO_LOOP,
   observeStep,
-  refuseCalls,
+  signatureOf,
 } from '../../../src/core/loop/escalation.ts'
 import { callOf, POLICY, policyWith, stepsOf, tell } from './loop-story.ts'
 
 const refuse = (memory: LoopMemory, step: string, policy = POLICY, now = 0) =>
-  refuseCalls(
+  blockCalls(
     memory,
     step.split('+').map((call) => callOf(call)),
     policy,
@@ -23,9 +23,9 @@ const refuse = (memory: LoopMemory, step: string, policy = POLICY, now = 0) =>
   )
 
 const isRefused = (memory: LoopMemory, call: string, policy = POLICY, now = 0) =>
-  refuse(memory, call, policy, now).refusals[0] !== undefined
+  refuse(memory, call, policy, now).blocked[0] !== undefined
 
-const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayRefuse(memory, policy, 0)
+const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayBlock(memory, policy, 0)
 
 /** Six equal calls: two warnings, and one call that nothing came of since. */
 const STUCK = 'a=1 '.repeat(6)
@@ -68,8 +68,8 @@ describe('a model that repeats itself', () => {
     expect([mayRefuseAny(before), isRefused(before, 'a')]).toEqual([false, false])
     const { memory } = tell(STUCK)
     expect(mayRefuseAny(memory)).toBe(true)
-    const { refusals, endsRun } = refuse(memory, 'b+a+a')
-    expect(refusals).toEqual([
+    const { blocked, endsRun } = refuse(memory, 'b+a+a')
+    expect(blocked).toEqual([
       undefined,
       { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 6 },
       { pattern: 'repetition', tool: 'a', call: callOf('a').call, count: 6 },
@@ -83,8 +83,8 @@ describe('a model that repeats itself', () => {
   ])('has a $pattern broken, and then every call of it', ({ story, next }) => {
     const { memory } = tell(story)
     expect(isRefused(memory, next)).toBe(true)
-    const { memory: refusing } = refuse(memory, next)
-    expect(['a', 'b'].map((call) => isRefused(refusing, call))).toEqual([true, true])
+    const { memory: blockedLoop } = refuse(memory, next)
+    expect(['a', 'b'].map((call) => isRefused(blockedLoop, call))).toEqual([true, true])
   })
 
   it('ends its run with the third response that had to be refused', () => {
@@ -138,8 +138,8 @@ describe('a model that repeats itself', () => {
       tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
     const { memory } = waitFor(40, 10_000)
     expect(isRefused(waitFor(39, 10_000).memory, 'get', POLICY, 390_000)).toBe(false)
-    expect(mayRefuse(memory, POLICY, 400_000)).toBe(true)
-    expect(refuse(memory, 'get', POLICY, 400_000).refusals[0]).toMatchObject({
+    expect(mayBlock(memory, POLICY, 400_000)).toBe(true)
+    expect(refuse(memory, 'get', POLICY, 400_000).blocked[0]).toMatchObject({
       pattern: 'repetition',
       count: 40,
     })
@@ -237,20 +237,20 @@ describe('a human message', () => {
 
 describe('what counts for the guard', () => {
   const readOf = (name: string, text: string, result?: string) =>
-    loopCall('1', madeCall({ name, arguments: text }, POLICY), result, POLICY)
+    loopCall('1', signatureOf({ name, arguments: text }, POLICY), result, POLICY)
 
   it('is no call of an exempt tool, which breaks no row either', () => {
     expect(readOf('process', '{"action":"list"}', 'nothing')).toBeUndefined()
     const policy = policyWith({ exempt_tools: ['browser_*'] })
-    expect(madeCall({ name: 'browser_click', arguments: '{}' }, policy).isExempt).toBe(true)
+    expect(signatureOf({ name: 'browser_click', arguments: '{}' }, policy).isExempt).toBe(true)
     expect(
-      refuseCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).refusals,
+      blockCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).blocked,
     ).toEqual([undefined])
   })
 
   it('is a call with arguments of any kind, and one without a result', () => {
     expect(readOf('ls', '{"path": ', 'usage')).toMatchObject({ call: callHash('ls', '{"path": ') })
-    expect(readOf('ls', '', undefined)).toMatchObject({ outcome: '' })
+    expect(readOf('ls', '', undefined)).toMatchObject({ resultHash: '' })
   })
 
   it('is a poll by what it asks or by what is answered', () => {
@@ -263,7 +263,7 @@ describe('what counts for the guard', () => {
 describe('the memory of a run', () => {
   const call = fc
     .tuple(fc.constantFrom('a', 'b', 'c', 'get?', 'edit!'), fc.constantFrom('1', '2'))
-    .map(([name, outcome]) => `${name}=${outcome}`)
+    .map(([name, resultHash]) => `${name}=${resultHash}`)
   const step = fc.array(call, { minLength: 1, maxLength: 3 }).map((calls) => calls.join('+'))
   const story = fc.array(
     fc.oneof({ weight: 20, arbitrary: step }, { weight: 1, arbitrary: fc.constant('HUMAN') }),
@@ -280,7 +280,7 @@ describe('the memory of a run', () => {
         const stored = JSON.parse(JSON.stringify(memory)) as LoopMemory
         expect(stored).toEqual(memory)
         expect(tell(second.join(' '), POLICY, stored)).toEqual(tell(second.join(' '), POLICY, memory))
-        expect(refuse(stored, 'a+b').refusals).toEqual(refuse(memory, 'a+b').refusals)
+        expect(refuse(stored, 'a+b').blocked).toEqual(refuse(memory, 'a+b').blocked)
       }),
     )
   })
@@ -294,10 +294,10 @@ describe('the memory of a run', () => {
             if (calls === 'HUMAN' || calls === 'AGAIN') continue
             const long = calls.map((one) => ({ ...one, tool: `${one.tool}${name}` }))
             memory = observeStep(memory, long, POLICY).memory
-            memory = refuseCalls(memory, long, POLICY, 0).memory
+            memory = blockCalls(memory, long, POLICY, 0).memory
           }
         }
-        expect(memory.trail.window.length).toBeLessThanOrEqual(10)
+        expect(memory.history.window.length).toBeLessThanOrEqual(10)
         expect(JSON.stringify(memory).length).toBeLessThan(8_000)
       }),
       { numRuns: 30 },

@@ -27,7 +27,7 @@ export function callOf(text: string, id = text): LoopCall {
     id,
     tool,
     call: hashOf(tool),
-    outcome: hashOf(result),
+    resultHash: hashOf(result),
     isPoll: made.endsWith('?'),
     isChange: made.endsWith('!'),
     isTerse: made.endsWith('.'),

@@ -6,13 +6,18 @@ import {
   type LoopFinding,
   type LoopPolicy,
   loopCall,
-  madeCall,
-  mayRefuse,
+  mayBlock,
   NO_LOOP,
   observeStep,
+  signatureOf,
 } from '../../../src/core/loop/escalation.ts'
-import { type Guarded, guard, skip, UNGUARDED } from '../../../src/core/loop/observe.ts'
-import { hashOfStep, nothingRead, readOn } from '../../../src/core/session/transcript.ts'
+import {
+  INITIAL_LOOP_STATE,
+  type LoopState,
+  observeTranscript,
+  skipTranscript,
+} from '../../../src/core/loop/observe.ts'
+import { advance, assistantHash, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { TooMuchToRead } from '../../../src/core/work.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
 import { POLICY } from './loop-story.ts'
@@ -42,18 +47,18 @@ function stepOf(calls: readonly Made[], at: number): Message[] {
 }
 
 function takeFrom(
-  guarded: Guarded,
+  loopState: LoopState,
   conversation: Conversation,
   policy: LoopPolicy,
-  take: (...taken: Parameters<typeof guard>) => Guarded = guard,
-): Guarded {
-  const reading = readOn(nothingRead(conversation), conversation, conversation.length - 1, registry)
-  for (const step of reading.assistants) hashOfStep(step, conversation)
-  return take(guarded, { conversation, reading, registry, goesOnFrom: undefined }, policy)
+  take: (...taken: Parameters<typeof observeTranscript>) => LoopState = observeTranscript,
+): LoopState {
+  const state = advance(emptyTranscript(conversation), conversation, conversation.length - 1, registry)
+  for (const step of state.assistantMessages) assistantHash(step, conversation)
+  return take(loopState, { conversation, state, registry, previousStep: undefined }, policy)
 }
 
-function take(guarded: Guarded, messages: readonly Message[], policy: LoopPolicy): Guarded {
-  return takeFrom(guarded, conversationOf(messages), policy)
+function take(loopState: LoopState, messages: readonly Message[], policy: LoopPolicy): LoopState {
+  return takeFrom(loopState, conversationOf(messages), policy)
 }
 
 /** What is found with every result masked as it comes. */
@@ -61,12 +66,12 @@ function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
   let memory = NO_LOOP
   return steps.map((calls) => {
     const read = calls.map(({ tool, given }, at) =>
-      loopCall(String(at), madeCall({ name: tool, arguments: '{}' }, policy), given, policy),
+      loopCall(String(at), signatureOf({ name: tool, arguments: '{}' }, policy), given, policy),
     )
     const counted = read.filter((call): call is LoopCall => call !== undefined)
     const observed = observeStep(memory, counted, policy)
     memory = observed.memory
-    return { finding: found(observed.finding), refuses: mayRefuse(memory, policy, 0) }
+    return { finding: found(observed.finding), refuses: mayBlock(memory, policy, 0) }
   })
 }
 
@@ -93,14 +98,14 @@ describe('the guard of a conversation', () => {
       fc.property(steps, policies, fc.boolean(), (made, settings, isGrowing) => {
         const policy: LoopPolicy = { ...POLICY, ...settings }
         const expected = foundAtOnce(made, policy)
-        let guarded = UNGUARDED
+        let loopState = INITIAL_LOOP_STATE
         const messages = [user('go')]
         made.forEach((calls, at) => {
           messages.push(...stepOf(calls, at))
           if (!isGrowing && at < made.length - 1) return
-          guarded = take(guarded, messages, policy)
-          const refuses = mayRefuse(guarded.memory, policy, 0)
-          expect({ finding: found(guarded.finding), refuses }).toEqual(expected[at])
+          loopState = take(loopState, messages, policy)
+          const refuses = mayBlock(loopState.memory, policy, 0)
+          expect({ finding: found(loopState.finding), refuses }).toEqual(expected[at])
         })
       }),
       { numRuns: 1_000 },
@@ -114,7 +119,7 @@ describe('a message in the name of a human', () => {
   it('breaks a row of equal calls, but not where it says what the one before it said', () => {
     const around = (between: string) => {
       const messages = [user('Go on.'), ...stuck(0), ...stuck(1), user(between), ...stuck(2)]
-      return take(UNGUARDED, messages, POLICY).finding?.pattern
+      return take(INITIAL_LOOP_STATE, messages, POLICY).finding?.pattern
     }
     expect(around('I have changed it, look again.')).toBeUndefined()
     expect(around('Go on.')).toBe('repetition')
@@ -122,12 +127,12 @@ describe('a message in the name of a human', () => {
 
   it('is taken in once, however many requests show it', () => {
     const messages = [user('Go.'), ...stuck(0), ...stuck(1), user('I have changed it.')]
-    let guarded = take(take(UNGUARDED, messages, POLICY), messages, POLICY)
+    let loopState = take(take(INITIAL_LOOP_STATE, messages, POLICY), messages, POLICY)
     messages.push(...stuck(2))
-    guarded = take(guarded, messages, POLICY)
-    expect(guarded.finding).toBeUndefined()
+    loopState = take(loopState, messages, POLICY)
+    expect(loopState.finding).toBeUndefined()
     messages.push(...stuck(3), ...stuck(4))
-    expect(take(guarded, messages, POLICY).finding?.pattern).toBe('repetition')
+    expect(take(loopState, messages, POLICY).finding?.pattern).toBe('repetition')
   })
 })
 
@@ -144,16 +149,16 @@ describe('a worker that empties a queue', () => {
   ]
 
   it('is told once, and none of its calls is refused', () => {
-    let guarded = UNGUARDED
+    let loopState = INITIAL_LOOP_STATE
     const messages = [user('Empty the queue.')]
     const findings: string[] = []
     for (let at = 0; at < 25; at++) {
       messages.push(...taskOf(at))
       // Each request brings one response more.
       for (const end of [messages.length - 2, messages.length]) {
-        guarded = take(guarded, messages.slice(0, end), POLICY)
-        if (guarded.finding) findings.push(guarded.finding.pattern)
-        expect(mayRefuse(guarded.memory, POLICY, 0)).toBe(false)
+        loopState = take(loopState, messages.slice(0, end), POLICY)
+        if (loopState.finding) findings.push(loopState.finding.pattern)
+        expect(mayBlock(loopState.memory, POLICY, 0)).toBe(false)
       }
     }
     expect(findings).toEqual(['repetition'])
@@ -162,7 +167,7 @@ describe('a worker that empties a queue', () => {
 
 describe('a response that calls very many tools', () => {
   const before = [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0)]
-  const known = take(UNGUARDED, before, POLICY)
+  const known = take(INITIAL_LOOP_STATE, before, POLICY)
   const messagesWith = (count: number) => {
     const calls = Array.from({ length: count }, (_, at) => ({ tool: `t${at}`, given: 'ok' }))
     return [...before, ...stepOf(calls, 1)]
@@ -180,10 +185,10 @@ describe('a response that calls very many tools', () => {
   it('is left out where that would be too much, and what comes after it is not', () => {
     const messages = messagesWith(1_000)
     expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
-    const after = takeFrom(known, conversationOf(messages), POLICY, skip)
+    const after = takeFrom(known, conversationOf(messages), POLICY, skipTranscript)
     expect(after.memory).toEqual(known.memory)
     const next = [...messages, ...stepOf([{ tool: 'b', given: 'new' }], 2)]
     const more = takeFrom(after, conversationOf(next), POLICY)
-    expect(more.memory.trail.window.at(-1)?.tool).toBe('b')
+    expect(more.memory.history.window.at(-1)?.tool).toBe('b')
   })
 })

@@ -1,30 +1,30 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Hash } from '../../../src/core/hash.ts'
-import { EMPTY_TRAIL, follow, type Trail } from '../../../src/core/loop/call-history.ts'
-import { nameOutcome } from '../../../src/core/loop/result-hash.ts'
+import { addToHistory, type CallHistory, EMPTY_HISTORY } from '../../../src/core/loop/call-history.ts'
+import { hashResult } from '../../../src/core/loop/result-hash.ts'
 import { maskVolatile } from '../../../src/core/loop/result-mask.ts'
-import { type Given, givenText } from '../../../src/core/loop/tool-result.ts'
+import { resultWithText, type TranscriptResult } from '../../../src/core/loop/tool-result.ts'
 import { POLICY } from './loop-story.ts'
 
 const CALL = 'call' as Hash
 
-const given = (text: string): Given => givenText({ callId: '', text })
+const given = (text: string): TranscriptResult => resultWithText({ callId: '', text })
 
 /** Takes results of one call in, one after the other; returns the trail and how often an earlier one was looked up. */
-function take(results: readonly string[], keeps = true): { trail: Trail; lookups: number } {
-  let trail = EMPTY_TRAIL
+function take(results: readonly string[], keeps = true): { history: CallHistory; lookups: number } {
+  let history = EMPTY_HISTORY
   let lookups = 0
   results.forEach((result, at) => {
-    const named = nameOutcome(trail, CALL, given(result), 'default', (isIt) => {
+    const named = hashResult(history, CALL, given(result), 'default', (isIt) => {
       lookups++
       return keeps ? results.slice(0, at).map(given).find(isIt) : undefined
     })
-    const { outcome } = named
-    const strike = { tool: 't', call: CALL, outcome, isPoll: false, isChange: false, isTerse: false }
-    trail = follow(named.trail, strike, at, POLICY)
+    const { resultHash } = named
+    const record = { tool: 't', call: CALL, resultHash, isPoll: false, isChange: false, isTerse: false }
+    history = addToHistory(named.history, record, at, POLICY)
   })
-  return { trail, lookups }
+  return { history, lookups }
 }
 
 const RESULTS = ['done in 1s', 'done in 2s', 'failed', 'failed at 10:00:00', 'failed at 11:00:00', '']
@@ -33,7 +33,7 @@ describe('names of results', () => {
   it('are the same where the results are, times and ids aside, whatever came in which order', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: 10 }), (results) => {
-        const names = take(results).trail.window.map(({ outcome }) => outcome)
+        const names = take(results).history.window.map(({ resultHash }) => resultHash)
         results.forEach((a, i) => {
           results.forEach((b, j) => {
             expect(names[i] === names[j]).toBe(maskVolatile(a) === maskVolatile(b))
@@ -49,8 +49,8 @@ describe('names of results', () => {
   })
 
   it('are different where an earlier result is gone, and the same again from there on', () => {
-    const names = take(['done in 1s', 'done in 2s', 'done in 3s'], false).trail.window.map(
-      ({ outcome }) => outcome,
+    const names = take(['done in 1s', 'done in 2s', 'done in 3s'], false).history.window.map(
+      ({ resultHash }) => resultHash,
     )
     expect(names[0]).not.toBe(names[1])
     expect(names[1]).toBe(names[2])

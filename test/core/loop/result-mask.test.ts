@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { loopNotice, refusalText } from '../../../src/core/loop/notice.ts'
-import { maskVolatile, outcomeHash } from '../../../src/core/loop/result-mask.ts'
+import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
+import { maskedHash, maskVolatile } from '../../../src/core/loop/result-mask.ts'
 
-const isSame = (a: string, b: string) => outcomeHash(a, 'default') === outcomeHash(b, 'default')
+const isSame = (a: string, b: string) => maskedHash(a, 'default') === maskedHash(b, 'default')
 
 describe('two results', () => {
   it.each([
@@ -68,7 +68,7 @@ describe('two results', () => {
   ])('that differ in $what are equal', ({ a, b }) => {
     expect(maskVolatile(a)).toBe(maskVolatile(b))
     expect(isSame(a, b)).toBe(true)
-    expect(outcomeHash(a, 'none')).not.toBe(outcomeHash(b, 'none'))
+    expect(maskedHash(a, 'none')).not.toBe(maskedHash(b, 'none'))
   })
 
   it.each([
@@ -99,7 +99,7 @@ describe('two results', () => {
     const budget = '[BUDGET: Iteration 7/10. You have 3 iterations left.]'
     expect(isSame('a.ts', `a.ts\n\n${budget}`)).toBe(true)
     expect(isSame('a.ts\n\nb.ts', `a.ts\n\nb.ts\n\n${notice}\n\n${budget}`)).toBe(true)
-    expect(isSame('a.ts', `a.ts\n\n${refusalText('ls', 3)}`)).toBe(true)
+    expect(isSame('a.ts', `a.ts\n\n${blockText('ls', 3)}`)).toBe(true)
     expect(isSame('a.ts', `a.ts\n\nI say: ${notice}`)).toBe(false)
   })
 })
@@ -127,7 +127,7 @@ describe('masking', () => {
     )
     fc.assert(
       fc.property(fc.string({ unit, maxLength: 60 }), (text) => {
-        expect(outcomeHash(text, 'default')).toBe(outcomeHash(text, 'default'))
+        expect(maskedHash(text, 'default')).toBe(maskedHash(text, 'default'))
         expect(maskVolatile(text).length).toBeLessThanOrEqual(text.length)
       }),
     )

@@ -1,22 +1,22 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { isTerse, saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
-import { endsInNotice, refusalText } from '../../../src/core/loop/notice.ts'
+import { blockText, endsInNotice } from '../../../src/core/loop/notice.ts'
 import {
-  addGiven,
-  exactName,
-  type Given,
-  hasExactName,
-  isGivenTerse,
+  appendResults,
+  exactResultHash,
+  hasExactHash,
+  isTerseResult,
   isUnfinished,
+  type TranscriptResult,
 } from '../../../src/core/loop/tool-result.ts'
 import { conversationOf, result } from '../transcript.ts'
 
 /** A result as a request brings it: as one text, or as a part of a list. */
-function given(text: string, isPart = false): Given {
+function readResult(text: string, isPart = false): TranscriptResult {
   const content = isPart ? [{ type: 'text', text }] : text
-  const found: Given[] = []
-  addGiven(found, conversationOf([{ ...result('a'), content }]), 0)
+  const found: TranscriptResult[] = []
+  appendResults(found, conversationOf([{ ...result('a'), content }]), 0)
   const [only] = found
   if (!only || found.length > 1) throw new Error('not one result')
   return only
@@ -51,7 +51,7 @@ const pieces = [
   'é日\u{1F600}',
   '[BUDGET: Iteration 5/6.]',
   'You appear to be repeating the same action.',
-  refusalText('search', 3),
+  blockText('search', 3),
   'y'.repeat(290),
   'é'.repeat(150),
   '\u0001'.repeat(190),
@@ -62,11 +62,11 @@ describe('a result that is not decoded', () => {
   it('tells what its text tells', () => {
     fc.assert(
       fc.property(text, (said) => {
-        const one = given(said)
+        const one = readResult(said)
         expect(one).toMatchObject({ callId: 'a', text: said })
         expect(one.json).toBeDefined()
         expect(isUnfinished(one)).toBe(saysWorkGoesOn(said))
-        expect(isGivenTerse(one)).toBe(isTerse(said))
+        expect(isTerseResult(one)).toBe(isTerse(said))
       }),
     )
   })
@@ -74,18 +74,18 @@ describe('a result that is not decoded', () => {
   it.each(['é日\u{1F600}', '\u0001\u0002\u0003\u0004', '\n\t"\\', '[日] '])(
     'says that something goes on behind %j as well',
     (signs) => {
-      expect(isUnfinished(given(`${signs}Running`))).toBe(true)
+      expect(isUnfinished(readResult(`${signs}Running`))).toBe(true)
     },
   )
 
   it('has the name of its text, whatever form it has', () => {
     fc.assert(
       fc.property(text, text, fc.boolean(), fc.boolean(), (a, b, isPartOfA, isPartOfB) => {
-        const name = exactName(given(a, isPartOfA), 'default')
-        expect(hasExactName(given(a, isPartOfB), name)).toBe(true)
-        const isSame = exactName(given(a), 'none') === exactName(given(b), 'none')
-        expect(hasExactName(given(b, isPartOfB), name)).toBe(isSame)
-        if (exactName(given(b, isPartOfB), 'default') === name) expect(isSame).toBe(true)
+        const name = exactResultHash(readResult(a, isPartOfA), 'default')
+        expect(hasExactHash(readResult(a, isPartOfB), name)).toBe(true)
+        const isSame = exactResultHash(readResult(a), 'none') === exactResultHash(readResult(b), 'none')
+        expect(hasExactHash(readResult(b, isPartOfB), name)).toBe(isSame)
+        if (exactResultHash(readResult(b, isPartOfB), 'default') === name) expect(isSame).toBe(true)
       }),
     )
   })

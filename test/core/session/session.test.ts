@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { end, giveBack } from '../../../src/core/session/transitions.ts'
+import { endRun, releaseIteration } from '../../../src/core/session/transitions.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 import {
   called,
@@ -49,23 +49,23 @@ function expectToBeCountedApart(
 describe('a run', () => {
   it('counts its requests', () => {
     const session = newSession()
-    const seen = growing(TASK, 'a', 5).map((messages) => session.see(messages))
-    expect(seen.map(({ iteration }) => iteration)).toEqual([1, 2, 3, 4, 5])
-    expect(seen.map(({ startsRun }) => startsRun)).toEqual([true, false, false, false, false])
-    expect(seen.map(({ toolCalls }) => toolCalls)).toEqual([0, 1, 2, 3, 4])
+    const recentRequests = growing(TASK, 'a', 5).map((messages) => session.see(messages))
+    expect(recentRequests.map(({ iteration }) => iteration)).toEqual([1, 2, 3, 4, 5])
+    expect(recentRequests.map(({ isNewRun }) => isNewRun)).toEqual([true, false, false, false, false])
+    expect(recentRequests.map(({ toolCalls }) => toolCalls)).toEqual([0, 1, 2, 3, 4])
   })
 
   it('takes the same bytes again for a retry that uses nothing', () => {
     const session = newSession()
     const requests = growing(TASK, 'a', 3)
-    const seen = requests.flatMap((messages) => [
+    const recentRequests = requests.flatMap((messages) => [
       session.see(messages),
       session.see(messages),
       session.see(messages),
     ])
-    expect(seen.map(({ iteration }) => iteration)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
-    expect(seen.map(({ toolCalls }) => toolCalls)).toEqual([0, 0, 0, 1, 1, 1, 2, 2, 2])
-    expect(seen.filter(({ isRetry }) => isRetry)).toHaveLength(6)
+    expect(recentRequests.map(({ iteration }) => iteration)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
+    expect(recentRequests.map(({ toolCalls }) => toolCalls)).toEqual([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    expect(recentRequests.filter(({ isRetry }) => isRetry)).toHaveLength(6)
   })
 
   it('goes by the transcript where that shows more than is remembered', () => {
@@ -79,11 +79,11 @@ describe('a run', () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 4)) session.see(messages)
     const next = [...TASK, ...steps('a', 4), said('Done.'), user('Now the tests.')]
-    expect(session.see(next)).toMatchObject({ iteration: 1, toolCalls: 0, startsRun: true })
+    expect(session.see(next)).toMatchObject({ iteration: 1, toolCalls: 0, isNewRun: true })
     expect(session.see([...next, ...steps('b', 1)])).toMatchObject({
       iteration: 2,
       toolCalls: 1,
-      startsRun: false,
+      isNewRun: false,
     })
   })
 
@@ -92,7 +92,7 @@ describe('a run', () => {
     let transcript: readonly Message[] = TASK
     for (let time = 0; time < 4; time++) {
       transcript = [...transcript, ...steps(`t${time}-`, 2), said('Stopped.'), user('continue')]
-      expect(session.see(transcript)).toMatchObject({ iteration: 1, startsRun: true })
+      expect(session.see(transcript)).toMatchObject({ iteration: 1, isNewRun: true })
       expect(session.iteration([...transcript, ...steps('x', 1)])).toBe(2)
     }
   })
@@ -106,7 +106,7 @@ describe('a run', () => {
     for (const messages of growing(TASK, 'a', 3)) session.see(messages)
     expect(session.see([...TASK, ...steps('a', 2), message])).toMatchObject({
       iteration: 4,
-      startsRun: false,
+      isNewRun: false,
     })
   })
 
@@ -147,8 +147,8 @@ describe('a history that got shorter', () => {
     ['lost its middle', [...TASK, ...steps('a', 8).slice(-4)]],
   ])('and %s keeps the count', (_, transcript) => {
     const session = begun()
-    expect(session.see(transcript)).toMatchObject({ iteration: 9, startsRun: false })
-    expect(session.see([...transcript, ...steps('b', 1)])).toMatchObject({ iteration: 10, startsRun: false })
+    expect(session.see(transcript)).toMatchObject({ iteration: 9, isNewRun: false })
+    expect(session.see([...transcript, ...steps('b', 1)])).toMatchObject({ iteration: 10, isNewRun: false })
     expect(session.see([...transcript, ...steps('b', 1), user('Next.')])).toMatchObject({ iteration: 1 })
     expect(session.session.threads).toHaveLength(1)
   })
@@ -163,25 +163,25 @@ describe('a history that got shorter', () => {
     const session = newSession()
     const second = [...TASK, ...steps('a', 2), user('Now the tests.')]
     for (const messages of growing(second, 'b', 4)) session.see(messages)
-    expect(session.see([...TASK, SUMMARY])).toMatchObject({ iteration: 5, startsRun: false })
+    expect(session.see([...TASK, SUMMARY])).toMatchObject({ iteration: 5, isNewRun: false })
   })
 
   it('slides over any number of messages and still counts every request', () => {
     const session = newSession()
     const all = [user('Fix the bug.'), ...steps('a', 30)]
-    const seen = Array.from({ length: 30 }, (_, at) => {
+    const recentRequests = Array.from({ length: 30 }, (_, at) => {
       const shown = all.slice(0, 1 + 2 * at)
       return session.iteration([SYSTEM, ...shown.slice(-6)])
     })
-    expect(seen).toEqual(Array.from({ length: 30 }, (_, at) => at + 1))
+    expect(recentRequests).toEqual(Array.from({ length: 30 }, (_, at) => at + 1))
   })
 
   it('counts on where a conversation has had hundreds of human messages', () => {
     const session = newSession()
     const long = Array.from({ length: 300 }, (_, at) => [user(`Question ${at}`), said(`Answer ${at}`)]).flat()
     const start = [SYSTEM, ...long, user('And now work.')]
-    const seen = growing(start, 'a', 6).map((messages) => session.see(messages))
-    expect(seen.map(({ iteration, startsRun }) => [iteration, startsRun])).toEqual([
+    const recentRequests = growing(start, 'a', 6).map((messages) => session.see(messages))
+    expect(recentRequests.map(({ iteration, isNewRun }) => [iteration, isNewRun])).toEqual([
       [1, true],
       [2, false],
       [3, false],
@@ -198,7 +198,7 @@ describe('a history that got shorter', () => {
       expect(session.iteration(shown)).toBe(1)
       expect(session.see([...shown, ...steps(`s${at}-`, 1)])).toMatchObject({
         iteration: 2,
-        startsRun: false,
+        isNewRun: false,
       })
     }
   })
@@ -310,7 +310,7 @@ describe('a request that got no answer', () => {
     session.see(first)
     for (let attempt = 0; attempt < 3; attempt++) {
       expect(session.iteration(second)).toBe(2)
-      session.change((now) => giveBack(now, failed(second)))
+      session.change((now) => releaseIteration(now, failed(second)))
     }
     expect(session.see(second, { extra: { temperature: 0 } })).toMatchObject({ iteration: 2, toolCalls: 1 })
     expect(session.see(third)).toMatchObject({ iteration: 3, toolCalls: 2 })
@@ -321,7 +321,7 @@ describe('a request that got no answer', () => {
     const [first = [], second = []] = growing(TASK, 'a', 2)
     session.see(first)
     session.see(second)
-    session.change((now) => giveBack(now, failed(first)))
+    session.change((now) => releaseIteration(now, failed(first)))
     expect(session.iteration([SYSTEM, SUMMARY])).toBe(3)
   })
 
@@ -329,7 +329,7 @@ describe('a request that got no answer', () => {
     const session = newSession()
     session.see(TASK)
     const before = session.session
-    session.change((now) => giveBack(now, failed([...TASK, ...steps('z', 9)])))
+    session.change((now) => releaseIteration(now, failed([...TASK, ...steps('z', 9)])))
     expect(session.session).toEqual(before)
   })
 
@@ -338,7 +338,8 @@ describe('a request that got no answer', () => {
     const [first = [], second = []] = growing(TASK, 'a', 2)
     expect([session.iteration(first), session.iteration(first)]).toEqual([1, 1])
     expect([session.iteration(second), session.iteration(second)]).toEqual([2, 2])
-    for (let attempt = 0; attempt < 2; attempt++) session.change((now) => giveBack(now, failed(second)))
+    for (let attempt = 0; attempt < 2; attempt++)
+      session.change((now) => releaseIteration(now, failed(second)))
     expect(session.iteration([SYSTEM, SUMMARY])).toBe(2)
   })
 })
@@ -350,31 +351,31 @@ describe('a run that was stopped', () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 4)) session.see(messages)
     const { fingerprint } = sightingOf([...TASK, ...steps('a', 3)])
-    session.change((now) => end(now, { fingerprint, thread: '' }, answer))
+    session.change((now) => endRun(now, { fingerprint, thread: '' }, answer))
     return session
   }
 
   it('has its answer for every further request', () => {
     const session = stopped()
-    expect(session.see([...TASK, ...steps('a', 3)]).ended).toEqual(answer)
-    expect(session.see([...TASK, ...steps('a', 4)]).ended).toEqual(answer)
-    expect(session.see([...TASK, ...steps('a', 4), REMINDER]).ended).toEqual(answer)
-    expect(session.see([SYSTEM, SUMMARY]).ended).toEqual(answer)
+    expect(session.see([...TASK, ...steps('a', 3)]).finalAnswer).toEqual(answer)
+    expect(session.see([...TASK, ...steps('a', 4)]).finalAnswer).toEqual(answer)
+    expect(session.see([...TASK, ...steps('a', 4), REMINDER]).finalAnswer).toEqual(answer)
+    expect(session.see([SYSTEM, SUMMARY]).finalAnswer).toEqual(answer)
   })
 
   it.each(['Now the tests.', 'Fix the bug.'])('is over once a human says %j', (words) => {
     const session = stopped()
-    const position = session.see([...TASK, ...steps('a', 3), said('So far.'), user(words)])
-    expect(position).toMatchObject({ iteration: 1, startsRun: true })
-    expect(position.ended).toBeUndefined()
+    const runState = session.see([...TASK, ...steps('a', 3), said('So far.'), user(words)])
+    expect(runState).toMatchObject({ iteration: 1, isNewRun: true })
+    expect(runState.finalAnswer).toBeUndefined()
   })
 
   it('is over once a human says the same again at the end of a history that lost its beginning', () => {
-    const position = stopped().see([SYSTEM, said('So far.'), user('Fix the bug.')])
-    expect(position).toMatchObject({ iteration: 1, startsRun: true })
+    const runState = stopped().see([SYSTEM, said('So far.'), user('Fix the bug.')])
+    expect(runState).toMatchObject({ iteration: 1, isNewRun: true })
   })
 
   it('leaves other threads alone', () => {
-    expect(stopped().see([SYSTEM, user('Find the docs.')]).ended).toBeUndefined()
+    expect(stopped().see([SYSTEM, user('Find the docs.')]).finalAnswer).toBeUndefined()
   })
 })

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { chat } from '../../../src/dialect/chat/index.ts'
-import type { CallGate } from '../../../src/dialect/dialect.ts'
+import type { ToolCallFilter } from '../../../src/dialect/dialect.ts'
 import { createFrameReader } from '../../../src/sse/frames.ts'
 import { chunks, completion } from '../../support/provider.ts'
 
@@ -13,12 +13,12 @@ const CALLS = [
 ]
 
 /** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
-function feed(gate: CallGate, bytes: Buffer, cuts: readonly number[] = []): Buffer {
+function feed(filter: ToolCallFilter, bytes: Buffer, cuts: readonly number[] = []): Buffer {
   const reader = createFrameReader()
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
   const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
-  return Buffer.concat(frames.flatMap((frame) => gate.push(frame)))
+  return Buffer.concat(frames.flatMap((frame) => filter.push(frame)))
 }
 
 const events = (bytes: Buffer) =>
@@ -43,17 +43,17 @@ describe('a stream whose calls are held', () => {
       fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
         const bytes = all.subarray(0, all.length - end)
         const cuts = places.filter((place) => place < bytes.length)
-        const gate = chat.openGate()
-        const out = feed(gate, bytes, cuts)
-        gate.endTry()
-        expect(Buffer.concat([out, ...gate.release(new Set())])).toEqual(bytes)
+        const filter = chat.openFilter()
+        const out = feed(filter, bytes, cuts)
+        filter.endTry()
+        expect(Buffer.concat([out, ...filter.release(new Set())])).toEqual(bytes)
       }),
     )
   })
 
   it('shows all of the text and none of the calls before it ends', () => {
-    const gate = chat.openGate()
-    const out = feed(gate, Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join('')))
+    const filter = chat.openFilter()
+    const out = feed(filter, Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join('')))
     expect(json(out).map(({ choices }) => choices[0]?.delta)).toEqual([
       { role: 'assistant', content: '' },
       { content: 'Let ' },
@@ -63,29 +63,29 @@ describe('a stream whose calls are held', () => {
   })
 
   it('shows nothing before it says anything', () => {
-    const gate = chat.openGate()
-    expect(feed(gate, Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))).length).toBe(0)
+    const filter = chat.openFilter()
+    expect(feed(filter, Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))).length).toBe(0)
   })
 
   it('tells the calls and the message as the whole response has them', () => {
     const answer = { text: 'Let me see. ', calls: CALLS }
-    const gate = chat.openGate()
-    feed(gate, Buffer.from(chunks(REQUEST, answer, 1).join('')))
-    const held = gate.endTry()
+    const filter = chat.openFilter()
+    feed(filter, Buffer.from(chunks(REQUEST, answer, 1).join('')))
+    const buffered = filter.endTry()
     const whole = chat.readCalls(Buffer.from(JSON.stringify(completion(REQUEST, answer, 1))))
-    expect(held?.calls).toEqual(CALLS)
+    expect(buffered?.calls).toEqual(CALLS)
     expect(whole?.calls).toEqual(CALLS)
     const { refusal: _refusal, ...message } = (whole?.message ?? {}) as Record<string, unknown>
-    expect(held?.message).toEqual(message)
+    expect(buffered?.message).toEqual(message)
   })
 
   it('keeps what providers add to a message and to its calls', () => {
     const delta = (value: object) =>
       `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta: value, finish_reason: null }] })}\n\n`
-    const gate = chat.openGate()
+    const filter = chat.openFilter()
     const signature = { google: { thought_signature: 'abc' } }
     feed(
-      gate,
+      filter,
       Buffer.from(
         [
           delta({ role: 'assistant', reasoning_content: 'I ' }),
@@ -105,7 +105,7 @@ describe('a stream whose calls are held', () => {
         ].join(''),
       ),
     )
-    expect(gate.endTry()?.message).toEqual({
+    expect(filter.endTry()?.message).toEqual({
       role: 'assistant',
       content: null,
       reasoning_content: 'I think',
@@ -119,10 +119,10 @@ describe('a stream whose calls are held', () => {
     const bytes = Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (refused) => {
-        const gate = chat.openGate()
-        const out = feed(gate, bytes)
-        gate.endTry()
-        const all = json(Buffer.concat([out, ...gate.release(new Set(refused))]))
+        const filter = chat.openFilter()
+        const out = feed(filter, bytes)
+        filter.endTry()
+        const all = json(Buffer.concat([out, ...filter.release(new Set(refused))]))
         const calls = all.flatMap(
           ({ choices }) => (choices[0]?.delta['tool_calls'] ?? []) as { index: number; id?: string }[],
         )
@@ -134,12 +134,12 @@ describe('a stream whose calls are held', () => {
   })
 
   it('goes on with a second response under the first one’s name, with the usage of both', () => {
-    const gate = chat.openGate()
-    const first = feed(gate, Buffer.from(chunks(REQUEST, { text: 'One.', calls: CALLS }, 1).join('')))
-    gate.endTry()
-    const second = feed(gate, Buffer.from(chunks(REQUEST, { text: 'Two.' }, 2).join('')))
-    expect(gate.endTry()?.calls).toEqual([])
-    const all = Buffer.concat([first, second, ...gate.release(new Set())])
+    const filter = chat.openFilter()
+    const first = feed(filter, Buffer.from(chunks(REQUEST, { text: 'One.', calls: CALLS }, 1).join('')))
+    filter.endTry()
+    const second = feed(filter, Buffer.from(chunks(REQUEST, { text: 'Two.' }, 2).join('')))
+    expect(filter.endTry()?.calls).toEqual([])
+    const all = Buffer.concat([first, second, ...filter.release(new Set())])
     expect(events(all).at(-1)).toBe('[DONE]')
     expect(new Set(json(all).map(({ id }) => id))).toEqual(new Set(['chatcmpl-1']))
     expect(
@@ -151,12 +151,12 @@ describe('a stream whose calls are held', () => {
   })
 
   it('passes on a failure that comes after a refused call', () => {
-    const gate = chat.openGate()
+    const filter = chat.openFilter()
     const error = 'data: {"error":{"message":"overloaded","n":1.0}}\n\n'
     const called = { choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: 'a', function: {} }] } }] }
-    feed(gate, Buffer.from(`data: ${JSON.stringify(called)}\n\n${error}`))
-    gate.endTry()
-    expect(Buffer.concat(gate.release(new Set([0]))).toString()).toBe(error)
+    feed(filter, Buffer.from(`data: ${JSON.stringify(called)}\n\n${error}`))
+    filter.endTry()
+    expect(Buffer.concat(filter.release(new Set([0]))).toString()).toBe(error)
   })
 
   it('passes several choices side by side untouched', () => {
@@ -168,9 +168,9 @@ describe('a stream whose calls are held', () => {
         )
         .join(''),
     )
-    const gate = chat.openGate()
-    expect(feed(gate, bytes)).toEqual(bytes)
-    expect(gate.endTry()).toBeUndefined()
+    const filter = chat.openFilter()
+    expect(feed(filter, bytes)).toEqual(bytes)
+    expect(filter.endTry()).toBeUndefined()
   })
 })
 
@@ -183,13 +183,13 @@ describe('a whole response', () => {
 
   it('goes on after a call of the old kind with a function’s result', () => {
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}]}')
-    const held = chat.readCalls(
+    const buffered = chat.readCalls(
       Buffer.from(
         '{"choices":[{"message":{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}}]}',
       ),
     )
-    expect(held?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
-    const edits = held && chat.read(body)?.goOn([{ held, results: ['no'] }])
+    expect(buffered?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
+    const edits = buffered && chat.read(body)?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(edits?.map(({ text }) => text).join('')).toBe(
       ',{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"no"}',
     )

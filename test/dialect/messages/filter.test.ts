@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { CallGate } from '../../../src/dialect/dialect.ts'
+import type { ToolCallFilter } from '../../../src/dialect/dialect.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
 import { applyEdits } from '../../../src/json/edit.ts'
 import { createFrameReader } from '../../../src/sse/frames.ts'
@@ -18,18 +18,18 @@ const ANSWER = { blocks: [THINKING, SERVER], text: 'Let me see. ', calls: CALLS 
 const HELD = CALLS.map((call) => ({ ...call, arguments: JSON.stringify(call.arguments) }))
 
 /** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
-function feed(gate: CallGate, text: string, cuts: readonly number[] = []): string {
+function feed(filter: ToolCallFilter, text: string, cuts: readonly number[] = []): string {
   const bytes = Buffer.from(text)
   const reader = createFrameReader()
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
   const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
-  return Buffer.concat(frames.flatMap((frame) => gate.push(frame))).toString()
+  return Buffer.concat(frames.flatMap((frame) => filter.push(frame))).toString()
 }
 
 const streamOf = (answer: object, number = 1) => events(REQUEST, answer, number).join('')
-const released = (gate: CallGate, refused: readonly number[] = []) =>
-  Buffer.concat(gate.release(new Set(refused))).toString()
+const released = (filter: ToolCallFilter, refused: readonly number[] = []) =>
+  Buffer.concat(filter.release(new Set(refused))).toString()
 
 describe('a Messages stream whose calls are held', () => {
   it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
@@ -38,46 +38,46 @@ describe('a Messages stream whose calls are held', () => {
       fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
         const text = all.slice(0, all.length - end)
         const cuts = places.filter((place) => place < text.length)
-        const gate = messages.openGate()
-        const out = feed(gate, text, cuts)
-        gate.endTry()
-        expect(out + released(gate)).toBe(text)
+        const filter = messages.openFilter()
+        const out = feed(filter, text, cuts)
+        filter.endTry()
+        expect(out + released(filter)).toBe(text)
       }),
     )
   })
 
   it('shows reasoning and text, and none of the calls, before it ends', () => {
-    const gate = messages.openGate()
-    const out = feed(gate, streamOf(ANSWER))
+    const filter = messages.openFilter()
+    const out = feed(filter, streamOf(ANSWER))
     expect(streamOf(ANSWER).startsWith(out)).toBe(true)
     expect(out).toContain('see. ')
     expect(out).not.toMatch(/"tool_use","id"|message_delta/)
   })
 
   it('shows nothing before it says anything', () => {
-    expect(feed(messages.openGate(), streamOf({ calls: CALLS }))).toBe('')
+    expect(feed(messages.openFilter(), streamOf({ calls: CALLS }))).toBe('')
   })
 
   it('tells the calls and the message as the whole response has them', () => {
-    const gate = messages.openGate()
-    feed(gate, streamOf(ANSWER))
-    const held = gate.endTry()
+    const filter = messages.openFilter()
+    feed(filter, streamOf(ANSWER))
+    const buffered = filter.endTry()
     const whole = messages.readCalls(Buffer.from(JSON.stringify(message(REQUEST, ANSWER, 1))))
-    expect(held?.calls).toEqual(HELD)
+    expect(buffered?.calls).toEqual(HELD)
     expect(whole?.calls).toEqual(HELD)
-    expect(held?.text).toBe('Let me see. ')
+    expect(buffered?.text).toBe('Let me see. ')
     const contentOf = (said: unknown) => JSON.parse((said as { content: string }).content)
-    expect(contentOf(held?.message)).toEqual(contentOf(whole?.message))
-    expect(contentOf(held?.message)[0]).toEqual(THINKING)
+    expect(contentOf(buffered?.message)).toEqual(contentOf(whole?.message))
+    expect(contentOf(buffered?.message)[0]).toEqual(THINKING)
   })
 
   it('has what is left numbered without gaps, whichever calls are refused', () => {
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (refused) => {
-        const gate = messages.openGate()
-        const out = feed(gate, streamOf(ANSWER))
-        gate.endTry()
-        const { content, stop_reason: stop } = assembleMessage(out + released(gate, refused))
+        const filter = messages.openFilter()
+        const out = feed(filter, streamOf(ANSWER))
+        filter.endTry()
+        const { content, stop_reason: stop } = assembleMessage(out + released(filter, refused))
         const kept = CALLS.filter((_, at) => !refused.includes(at))
         expect(content.slice(0, 3).map(({ type }) => type)).toEqual(['thinking', 'server_tool_use', 'text'])
         expect(content.slice(3).map(({ id, input }) => ({ id, input }))).toEqual(
@@ -89,31 +89,31 @@ describe('a Messages stream whose calls are held', () => {
   })
 
   it('goes on with a second response in the first one’s name, with the usage of both', () => {
-    const gate = messages.openGate()
-    const first = feed(gate, streamOf({ text: 'One.', calls: CALLS }))
-    gate.endTry()
-    const second = feed(gate, streamOf({ blocks: [THINKING], text: 'Two.', calls: CALLS.slice(0, 1) }, 2))
-    expect(gate.endTry()?.calls).toHaveLength(1)
-    const all = assembleMessage(first + second + released(gate))
+    const filter = messages.openFilter()
+    const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
+    filter.endTry()
+    const second = feed(filter, streamOf({ blocks: [THINKING], text: 'Two.', calls: CALLS.slice(0, 1) }, 2))
+    expect(filter.endTry()?.calls).toHaveLength(1)
+    const all = assembleMessage(first + second + released(filter))
     expect(all).toMatchObject({ id: 'msg_1', stop_reason: 'tool_use' })
     expect(all.content.map(({ type }) => type)).toEqual(['text', 'thinking', 'text', 'tool_use'])
     expect(all.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
   })
 
   it('is complete with its own calls where a second response breaks off in the middle of a text', () => {
-    const gate = messages.openGate()
-    const first = feed(gate, streamOf({ text: 'One.', calls: CALLS }))
-    gate.endTry()
-    const second = feed(gate, events(REQUEST, { text: 'Two three.' }, 2).slice(0, 4).join(''))
-    const all = assembleMessage(first + second + released(gate))
+    const filter = messages.openFilter()
+    const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
+    filter.endTry()
+    const second = feed(filter, events(REQUEST, { text: 'Two three.' }, 2).slice(0, 4).join(''))
+    const all = assembleMessage(first + second + released(filter))
     expect(all.content.map(({ type }) => type)).toEqual(['text', 'text', 'tool_use', 'tool_use', 'tool_use'])
   })
 
   it('ends as the run’s last answer, which goes on where it was', () => {
-    const gate = messages.openGate()
-    const first = feed(gate, streamOf({ blocks: [THINKING], ...{ calls: CALLS } }))
-    gate.endTry()
-    const [opening, answer] = gate.toAnswer(false)
+    const filter = messages.openFilter()
+    const first = feed(filter, streamOf({ blocks: [THINKING], ...{ calls: CALLS } }))
+    filter.endTry()
+    const [opening, answer] = filter.toAnswer(false)
     const reader = createFrameReader()
     const bytes = reader
       .push(Buffer.from(streamOf({ text: 'Enough.' }, 2)))
@@ -133,10 +133,10 @@ describe('a Messages stream whose calls are held', () => {
       streamOf(ANSWER).slice(0, streamOf(ANSWER).lastIndexOf('event: content_block_delta')),
     ],
   ])('has no calls that can be told where it %s', (_, text) => {
-    const gate = messages.openGate()
-    const out = feed(gate, text)
-    expect(gate.endTry()).toBeUndefined()
-    expect((out + released(gate)).startsWith(text.trimEnd())).toBe(true)
+    const filter = messages.openFilter()
+    const out = feed(filter, text)
+    expect(filter.endTry()).toBeUndefined()
+    expect((out + released(filter)).startsWith(text.trimEnd())).toBe(true)
   })
 })
 
@@ -163,21 +163,21 @@ describe('any streamed responses whose calls are held', () => {
         fc.subarray([0, 1, 2]),
         fc.boolean(),
         (rounds, refused, endsRun) => {
-          const gate = messages.openGate()
+          const filter = messages.openFilter()
           let out = ''
           let calls = 0
           for (const [at, { answer, isWhole, cut }] of rounds.entries()) {
             const all = events(REQUEST, answer, at + 1)
             // A first response that breaks off is the provider's own to end.
             const isCut = at > 0 && !isWhole
-            out += feed(gate, (isCut ? all.slice(0, 1 + (cut % all.length)) : all).join(''))
+            out += feed(filter, (isCut ? all.slice(0, 1 + (cut % all.length)) : all).join(''))
             // A later one that breaks off leaves the client the one before.
             if (isCut) break
-            calls = gate.endTry()?.calls.length ?? 0
+            calls = filter.endTry()?.calls.length ?? 0
           }
           const places = refused.filter((place) => place < calls)
           if (endsRun) {
-            const [opening, answer] = gate.toAnswer(false)
+            const [opening, answer] = filter.toAnswer(false)
             const frames = createFrameReader().push(Buffer.from(streamOf({ text: 'Enough.' }, 9)))
             const bytes = [...opening, ...frames.flatMap((frame) => answer.push(frame))]
             answer.endTry()
@@ -186,7 +186,7 @@ describe('any streamed responses whose calls are held', () => {
             expect([content.some(({ type }) => type === 'tool_use'), stop]).toEqual([false, 'end_turn'])
             return
           }
-          const { content, stop_reason: stop } = assembleMessage(out + released(gate, places))
+          const { content, stop_reason: stop } = assembleMessage(out + released(filter, places))
           const kept = content.filter(({ type }) => type === 'tool_use').length
           expect(kept).toBe(calls - places.length)
           expect(stop).toBe(kept > 0 ? 'tool_use' : 'end_turn')
@@ -219,9 +219,9 @@ describe('a whole Messages response', () => {
   it('goes on after a refused round with every digit of what it said', () => {
     const said =
       '[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"f","input":{"n":9007199254740993}}]'
-    const held = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${said} }`))
+    const buffered = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${said} }`))
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}],"n":1.0}')
-    const edits = held && messages.read(body)?.goOn([{ held, results: ['no'] }])
+    const edits = buffered && messages.read(body)?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(applyEdits(body, edits ?? []).toString()).toBe(
       `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":${said}},` +
         '{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"no"}]}],"n":1.0}',

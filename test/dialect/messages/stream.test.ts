@@ -161,15 +161,15 @@ describe('a streamed Messages response as the last of a run', () => {
   it('holds text while it may be reasoning or a call, and what follows it, and shows it once it is an answer', () => {
     const stream = messages.openStream(true, false)
     stream.push(frameOf(start()))
-    const held = [
+    const buffered = [
       ...textAt(0, '<th', 'ink>Let me see', '.</think>'),
       ...thinkingAt(1),
       open(2, { type: 'text', text: '' }),
     ]
-    expect(held.flatMap((event) => stream.push(frameOf(event)))).toEqual([])
+    expect(buffered.flatMap((event) => stream.push(frameOf(event)))).toEqual([])
     const shown = stream.push(frameOf(delta(2, { type: 'text_delta', text: 'It is 42.' })))
     expect(Buffer.concat(shown).toString()).toBe(
-      rawOf([...held, delta(2, { type: 'text_delta', text: 'It is 42.' })]),
+      rawOf([...buffered, delta(2, { type: 'text_delta', text: 'It is 42.' })]),
     )
   })
 

@@ -11,7 +11,7 @@ const ANSWER = {
 function factsOf(text: string, streams: boolean, isWhole = true, withCalls = false) {
   const body = Buffer.from(text)
   const [head, tail] = [body.subarray(0, 16_384), body.subarray(-65_536)]
-  return messages.facts({ head, tail, whole: isWhole ? body : undefined, streams, withCalls })
+  return messages.metadata({ head, tail, whole: isWhole ? body : undefined, streams, withCalls })
 }
 
 describe('what a Messages response took', () => {

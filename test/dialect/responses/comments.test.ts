@@ -7,12 +7,12 @@ const CALLS = [{ name: 'search', arguments: { query: 'q' } }]
 
 /** What a client gets of a response of which nothing is refused. */
 function passed(text: string): string {
-  const gate = responses.openGate()
+  const filter = responses.openFilter()
   const reader = createFrameReader()
   const frames = [...reader.push(Buffer.from(text)), ...reader.end()]
-  const out = frames.flatMap((frame) => gate.push(frame))
-  gate.endTry()
-  return Buffer.concat([...out, ...gate.release(new Set())]).toString()
+  const out = frames.flatMap((frame) => filter.push(frame))
+  filter.endTry()
+  return Buffer.concat([...out, ...filter.release(new Set())]).toString()
 }
 
 describe('a stream over Responses of which nothing is refused', () => {

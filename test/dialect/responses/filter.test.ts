@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { terminalOf } from '../../../src/core/terminal.ts'
-import type { CallGate, RefusedRound } from '../../../src/dialect/dialect.ts'
+import type { BlockedMessage, ToolCallFilter } from '../../../src/dialect/dialect.ts'
 import { responses } from '../../../src/dialect/responses/index.ts'
 import { applyEdits } from '../../../src/json/edit.ts'
 import { createFrameReader, dataOf } from '../../../src/sse/frames.ts'
@@ -21,13 +21,13 @@ const textOf = (answer: Answer, number = 1) =>
   eventTexts(responseEvents(responseObject(REQUEST, answer, number))).join('')
 
 /** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
-function feed(gate: Pick<CallGate, 'push'>, text: string, cuts: readonly number[] = []): Buffer {
+function feed(filter: Pick<ToolCallFilter, 'push'>, text: string, cuts: readonly number[] = []): Buffer {
   const bytes = Buffer.from(text)
   const reader = createFrameReader()
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
   const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
-  return Buffer.concat(frames.flatMap((frame) => gate.push(frame)))
+  return Buffer.concat(frames.flatMap((frame) => filter.push(frame)))
 }
 
 /** What a client reads, checked by the grammar. */
@@ -54,10 +54,10 @@ describe('a stream of events whose calls are held', () => {
       fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
         const text = all.slice(0, all.length - end)
         const cuts = places.filter((place) => place < text.length)
-        const gate = responses.openGate()
-        const out = feed(gate, text, cuts)
-        gate.endTry()
-        expect(Buffer.concat([out, ...gate.release(new Set())]).toString()).toBe(text)
+        const filter = responses.openFilter()
+        const out = feed(filter, text, cuts)
+        filter.endTry()
+        expect(Buffer.concat([out, ...filter.release(new Set())]).toString()).toBe(text)
       }),
     )
   })
@@ -67,29 +67,29 @@ describe('a stream of events whose calls are held', () => {
     const changed: number[] = []
     for (let end = 0; end <= all.length; end++) {
       const text = all.slice(0, end)
-      const gate = responses.openGate()
-      const out = feed(gate, text)
-      gate.endTry()
-      if (Buffer.concat([out, ...gate.release(new Set())]).toString() !== text) changed.push(end)
+      const filter = responses.openFilter()
+      const out = feed(filter, text)
+      filter.endTry()
+      if (Buffer.concat([out, ...filter.release(new Set())]).toString() !== text) changed.push(end)
     }
     expect(changed).toEqual([])
   })
 
   it('shows what was said at once, and neither calls nor its beginning before anything is said', () => {
-    const gate = responses.openGate()
+    const filter = responses.openFilter()
     const events = eventTexts(responseEvents(responseObject(REQUEST, answer, 1)))
     const firstCall = events.findIndex((text) => text.includes('function_call'))
-    expect(feed(gate, events.join('')).toString()).toBe(events.slice(0, firstCall).join(''))
-    expect(feed(responses.openGate(), textOf({ reasoning: 'x', calls: CALLS })).toString()).toBe('')
+    expect(feed(filter, events.join('')).toString()).toBe(events.slice(0, firstCall).join(''))
+    expect(feed(responses.openFilter(), textOf({ reasoning: 'x', calls: CALLS })).toString()).toBe('')
   })
 
   it('tells what is called, and the response as a later request can show it', () => {
-    const gate = responses.openGate()
-    feed(gate, textOf(answer))
+    const filter = responses.openFilter()
+    feed(filter, textOf(answer))
     const whole = responseObject(REQUEST, answer, 1)
-    const held = gate.endTry()
-    expect(held).toEqual(responses.readCalls(Buffer.from(JSON.stringify(whole))))
-    expect(held).toMatchObject({
+    const buffered = filter.endTry()
+    expect(buffered).toEqual(responses.readCalls(Buffer.from(JSON.stringify(whole))))
+    expect(buffered).toMatchObject({
       calls: CALLS.map(({ id, name }) => ({ id, name })),
       text: 'Let me see. ',
       message: { id: 'resp_1', output: whole['output'] },
@@ -98,10 +98,10 @@ describe('a stream of events whose calls are held', () => {
 
   it('loses the calls that are refused', () => {
     for (const refused of [[0], [1], [0, 2], [1, 2]]) {
-      const gate = responses.openGate()
-      const out = feed(gate, textOf(answer))
-      gate.endTry()
-      const { ids, response } = received(out, ...gate.release(new Set(refused)))
+      const filter = responses.openFilter()
+      const out = feed(filter, textOf(answer))
+      filter.endTry()
+      const { ids, response } = received(out, ...filter.release(new Set(refused)))
       const calls = [0, 1, 2].filter((at) => !refused.includes(at)).map((at) => `fc_1_${at}`)
       expect(ids).toEqual(['rs_1', 'msg_1', ...calls])
       const body = Buffer.from(JSON.stringify(responseObject(REQUEST, answer, 1)))
@@ -116,20 +116,20 @@ describe('a stream of events whose calls are held', () => {
     const moved = more
       .slice(2, -1)
       .map((event) => ({ ...event, output_index: (event['output_index'] as number) + 2 }))
-    const gate = responses.openGate()
-    feed(gate, eventTexts([...both.slice(0, -1), ...moved, ...both.slice(-1)]).join(''))
-    gate.endTry()
-    expect(received(...gate.release(new Set([0]))).ids).toEqual(['rs_2', 'fc_2_0'])
+    const filter = responses.openFilter()
+    feed(filter, eventTexts([...both.slice(0, -1), ...moved, ...both.slice(-1)]).join(''))
+    filter.endTry()
+    expect(received(...filter.release(new Set([0]))).ids).toEqual(['rs_2', 'fc_2_0'])
   })
 
   it('goes on with the answer to a second question, and says what both took', () => {
     for (const text of [undefined, 'Let me see. ']) {
-      const gate = responses.openGate()
-      const first = feed(gate, textOf({ reasoning: 'x', calls: CALLS, ...(text ? { text } : {}) }))
-      gate.endTry()
-      const second = feed(gate, textOf({ text: 'Done.', calls: CALLS.slice(1, 2) }, 2))
-      gate.endTry()
-      const { types, ids, response } = received(first, second, ...gate.release(new Set()))
+      const filter = responses.openFilter()
+      const first = feed(filter, textOf({ reasoning: 'x', calls: CALLS, ...(text ? { text } : {}) }))
+      filter.endTry()
+      const second = feed(filter, textOf({ text: 'Done.', calls: CALLS.slice(1, 2) }, 2))
+      filter.endTry()
+      const { types, ids, response } = received(first, second, ...filter.release(new Set()))
       expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
       expect(ids).toEqual([...(text ? ['rs_1', 'msg_1'] : []), 'msg_2', 'fc_2_0'])
       expect(response).toMatchObject({ id: 'resp_2', usage: { total_tokens: 220 } })
@@ -138,10 +138,10 @@ describe('a stream of events whose calls are held', () => {
 
   it('becomes the run’s last answer', () => {
     for (const text of [undefined, 'Let me see. ']) {
-      const gate = responses.openGate()
-      const first = feed(gate, textOf({ calls: CALLS, ...(text ? { text } : {}) }))
-      gate.endTry()
-      const [opening, stream] = gate.toAnswer(false)
+      const filter = responses.openFilter()
+      const first = feed(filter, textOf({ calls: CALLS, ...(text ? { text } : {}) }))
+      filter.endTry()
+      const [opening, stream] = filter.toAnswer(false)
       const second = feed(stream, textOf({ text: 'It is 42.' }, 2))
       expect(stream.endTry()).toBe('answered')
       const { types, ids, response } = received(
@@ -160,24 +160,24 @@ describe('a stream of events whose calls are held', () => {
   it('that fails is the provider’s, whole', () => {
     const failed = responseEvents(responseObject(REQUEST, { calls: CALLS, finish: 'failed' }, 1))
     const text = eventTexts(failed).join('')
-    const gate = responses.openGate()
-    const out = feed(gate, text)
-    expect(gate.endTry()).toBeUndefined()
-    expect(Buffer.concat([out, ...gate.release(new Set())]).toString()).toBe(text)
+    const filter = responses.openFilter()
+    const out = feed(filter, text)
+    expect(filter.endTry()).toBeUndefined()
+    expect(Buffer.concat([out, ...filter.release(new Set())]).toString()).toBe(text)
   })
 })
 
 describe('a conversation after refused calls', () => {
   const outputOf = (answer: Answer, number: number) => responseObject(REQUEST, answer, number)['output']
-  const round = (answer: Answer, number = 1): RefusedRound => {
-    const held = responses.readCalls(Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))))
-    if (!held) throw new Error('no response')
-    return { held, results: held.calls.map(({ id }) => `no ${id}`) }
+  const round = (answer: Answer, number = 1): BlockedMessage => {
+    const buffered = responses.readCalls(Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))))
+    if (!buffered) throw new Error('no response')
+    return { buffered, results: buffered.calls.map(({ id }) => `no ${id}`) }
   }
   const answer = { reasoning: 'x', calls: CALLS.slice(0, 2) }
-  const goneOn = (body: object, ...rounds: readonly RefusedRound[]) => {
+  const goneOn = (body: object, ...rounds: readonly BlockedMessage[]) => {
     const bytes = Buffer.from(JSON.stringify(body))
-    const edits = responses.read(bytes)?.goOn(rounds)
+    const edits = responses.read(bytes)?.continueAfterBlock(rounds)
     return edits && JSON.parse(applyEdits(bytes, edits).toString('utf8'))
   }
   const results = ['a', 'b'].map((id) => ({ type: 'function_call_output', call_id: id, output: `no ${id}` }))
@@ -198,11 +198,14 @@ describe('a conversation after refused calls', () => {
   })
 
   it('shows no reasoning that nobody can read, and no id that belongs to it', () => {
-    const { held, results: said } = round(answer)
-    const { output } = held.message as { output: Item[] }
+    const { buffered, results: said } = round(answer)
+    const { output } = buffered.message as { output: Item[] }
     const unreadable = output.map(({ encrypted_content: _, ...item }) => item)
     const message = { id: 'resp_1', output: unreadable }
-    const { input } = goneOn({ store: false, input: history }, { held: { ...held, message }, results: said })
+    const { input } = goneOn(
+      { store: false, input: history },
+      { buffered: { ...buffered, message }, results: said },
+    )
     const calls = output.slice(1).map(({ id: _, ...call }) => call)
     expect(input).toEqual([...history, ...calls, ...results])
   })
@@ -214,7 +217,7 @@ describe('a conversation after refused calls', () => {
       previous_response_id: 'resp_2',
       input: results,
     })
-    expect(goneOn({ input: 'Hi' }, rounds[0] as RefusedRound)).toEqual({
+    expect(goneOn({ input: 'Hi' }, rounds[0] as BlockedMessage)).toEqual({
       input: results,
       previous_response_id: 'resp_1',
     })
@@ -224,8 +227,8 @@ describe('a conversation after refused calls', () => {
   it('answers each kind of tool in its own form, and none that words can’t answer', () => {
     const ask = (call: object) => {
       const body = { id: 'r', output: [call] }
-      const held = responses.readCalls(Buffer.from(JSON.stringify(body)))
-      return held && goneOn({ store: false, input: history }, { held, results: ['no'] })?.input.at(-1)
+      const buffered = responses.readCalls(Buffer.from(JSON.stringify(body)))
+      return buffered && goneOn({ store: false, input: history }, { buffered, results: ['no'] })?.input.at(-1)
     }
     expect(ask({ type: 'custom_tool_call', call_id: '1', name: 'f', input: '' })).toEqual({
       type: 'custom_tool_call_output',
@@ -246,7 +249,7 @@ describe('a conversation after refused calls', () => {
     const owed = [JSON.stringify(results[0])]
     const repaid = (body: object, as?: string) => {
       const bytes = Buffer.from(JSON.stringify(body))
-      const edits = responses.read(bytes)?.repay?.(owed, as) ?? []
+      const edits = responses.read(bytes)?.injectPendingResults?.(owed, as) ?? []
       return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
     }
     const previous_response_id = 'resp_1'
@@ -269,7 +272,7 @@ describe('a conversation after refused calls', () => {
   it('owes nothing where the client sends its own history', () => {
     const of = (body: object) => {
       const request = responses.read(Buffer.from(JSON.stringify(body)))
-      return request?.owed?.(round(answer), new Set([1]))
+      return request?.pendingResults?.(round(answer), new Set([1]))
     }
     expect(of({ store: false, input: history })).toEqual([])
     expect(of({ previous_response_id: 'resp_1', input: [] })).toEqual([JSON.stringify(results[1])])

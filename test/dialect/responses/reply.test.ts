@@ -116,7 +116,7 @@ describe('what a response says of itself', () => {
 
   it('is its id and what it took', () => {
     const whole = responseObject(request, { text: 'Hi' }, 7)
-    expect(responses.facts(tapped(JSON.stringify(whole)))).toMatchObject({
+    expect(responses.metadata(tapped(JSON.stringify(whole)))).toMatchObject({
       id: 'resp_7',
       usage: { input: 100, output: 10, cachedInput: 20, reasoning: 4 },
     })
@@ -124,6 +124,6 @@ describe('what a response says of itself', () => {
 
   it('is no id where nothing was kept', () => {
     const whole = responseObject({ ...request, store: false }, { text: 'Hi' }, 7)
-    expect(responses.facts(tapped(JSON.stringify(whole))).id).toBeUndefined()
+    expect(responses.metadata(tapped(JSON.stringify(whole))).id).toBeUndefined()
   })
 })

@@ -374,7 +374,8 @@ describe('results that the provider waits for', () => {
     'go with a request that has no input of its own: %s',
     (input) => {
       const body = Buffer.from(`{"previous_response_id":"resp_1"${input}}`)
-      const edits = responses.read(body)?.repay?.(['{"type":"function_call_output"}'], undefined) ?? []
+      const edits =
+        responses.read(body)?.injectPendingResults?.(['{"type":"function_call_output"}'], undefined) ?? []
       expect(JSON.parse(applyEdits(body, edits).toString())).toEqual({
         previous_response_id: 'resp_1',
         input: [{ type: 'function_call_output' }],

@@ -18,7 +18,7 @@ function factsOf(text: string, streams: boolean, tailBytes = 1_048_576) {
   const body = Buffer.from(text)
   const whole = body.length <= 16_384 + tailBytes ? body : undefined
   const [head, tail] = [body.subarray(0, 16_384), whole ?? body.subarray(-tailBytes)]
-  return responses.facts({ head, tail, whole, streams, withCalls: true })
+  return responses.metadata({ head, tail, whole, streams, withCalls: true })
 }
 
 describe('what a Responses response called', () => {
@@ -44,7 +44,7 @@ describe('what a Responses response called', () => {
     expect(factsOf(eventTexts(responseEvents(quoted)).join(''), true).calls).toEqual([])
     const body = Buffer.from(stream)
     const asked = { head: body, tail: body, whole: body, streams: true, withCalls: false }
-    expect(responses.facts(asked).calls).toBeUndefined()
+    expect(responses.metadata(asked).calls).toBeUndefined()
   })
 
   it('is read without a fault wherever the bytes begin and end', () => {
