@@ -86,7 +86,7 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     )
   })
 
-  it('goes on with the model’s next answer when its calls are refused', async () => {
+  it('continues with the model’s next answer when its calls are blocked', async () => {
     const { url, provider, events } = await startBoth(
       turns(agent, ({ body }) =>
         body.includes('[LOOP GUARD] Blocked')

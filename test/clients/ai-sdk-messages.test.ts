@@ -44,7 +44,7 @@ describe.each([{ stream: false }, { stream: true }])(
       })
     })
 
-    it('goes on with the model’s next answer when its calls are refused', async () => {
+    it('continues with the model’s next answer when its calls are blocked', async () => {
       const { url, provider } = await startBoth(({ body }) =>
         body.includes('[LOOP GUARD] Blocked')
           ? { text: 'I give up.' }

@@ -87,7 +87,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     expect(behind.requests.some(({ json }) => json['thread'] !== undefined)).toBe(form.thread)
   })
 
-  it('is told how much is left, and gets an answer and no error when its run is stopped', async () => {
+  it('gets notices, and an answer instead of an error when its run is stopped', async () => {
     const { url, provider, events } = await startBoth(keepingThreads(runawayMessages()), {
       budget: { max_iterations: 5, adaptive: false },
     })
@@ -122,7 +122,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     expect(provider.requests).toHaveLength(8)
   })
 
-  it('goes on after some of the calls of one response were refused', async () => {
+  it('continues after some calls of one response were blocked', async () => {
     const same = { name: 'search', arguments: { query: 'the same' } }
     let blocked = 0
     const { url, provider } = await startBoth(
@@ -155,7 +155,7 @@ describe('a message thread', () => {
     expect(iterations(running)).toEqual([1, 1, 1])
   })
 
-  it('goes on in its session where a session is named, and where the provider has lost it', async () => {
+  it('continues in its session where a session is named, and where the provider has lost it', async () => {
     const keeping = keepingThreads(runawayMessages())
     let isLost = false
     const running = await startBoth(
@@ -202,7 +202,7 @@ describe('a message thread', () => {
     },
   )
 
-  it('of another credential is not gone on with', async () => {
+  it('of another credential is not continued', async () => {
     const running = await startBoth(() => ({ text: 'Yes.' }))
     const send = (key: string, thread: object) =>
       fetch(`${running.url}/v1/messages`, {
@@ -274,7 +274,7 @@ describe('an agent whose tools the provider runs, without a session id', () => {
     expect(provider.requests).toHaveLength(5)
   })
 
-  it('is told from a client that begins the answer itself', async () => {
+  it('is not confused with a client that begins the answer itself', async () => {
     const { url } = await startBoth(pausing)
     const { response } = await client(url)
       .messages.create({

@@ -114,7 +114,7 @@ describe.each([
     },
   )
 
-  it('gets an answer from a model that calls tools whatever it is told', async () => {
+  it('gets an answer from a model that calls tools whatever the notices say', async () => {
     const stubborn: Script = ({ json }, number) =>
       json.tools
         ? { reasoning: 'x', calls: [{ name: 'search', arguments: { query: `q${number}` } }] }

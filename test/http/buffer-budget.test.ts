@@ -37,7 +37,7 @@ function holding(budget: { lease(): Lease }, bytes: number): Lease {
 }
 
 describe('a budget of bytes', () => {
-  it('gives room at once while there is some, and again what was given back', () => {
+  it('grants room at once while there is some, and grants released room again', () => {
     const { budget } = start()
     const lease = holding(budget, 60)
     holding(budget, 40)

@@ -43,7 +43,7 @@ describe('a client that stops', () => {
     expect(client.socket.destroyed).toBe(true)
   })
 
-  it('in the middle of its body is told why', async () => {
+  it('in the middle of its body gets an error that says why', async () => {
     const client = connect(governor.url)
     client.write(`${head(10)}{"a"`)
     const { line, body } = await client.message()
@@ -52,7 +52,7 @@ describe('a client that stops', () => {
   })
 })
 
-describe('a client that goes on', () => {
+describe('a client that keeps sending', () => {
   it.each(['/v1/chat/completions', '/v1/files'])(
     'slowly may take any time for a body to %s',
     async (path) => {

@@ -196,7 +196,7 @@ it('an upload whose upstream dies is answered with 502, and the rest of it is ta
   for (const { socket } of [client, next]) socket.destroy()
 })
 
-it('of requests in one go, those whose turn has not come end at the upstream too when the client leaves', async () => {
+it('pipelined requests whose turn has not come end at the upstream too when the client leaves', async () => {
   const { url, governor: own } = await startGovernor(upstream.url)
   const client = connect(url)
   const wires: Wire[] = []
@@ -215,7 +215,7 @@ it('of requests in one go, those whose turn has not come end at the upstream too
   expect(await own.drain()).toBe(true)
 })
 
-it('requests in one go whose turn comes are told of once each, when they are answered', async () => {
+it('pipelined requests are logged once each, when they are answered', async () => {
   const running = await startGovernor(upstream.url)
   const client = connect(running.url)
   client.write(GET.repeat(12))
@@ -235,7 +235,7 @@ it('requests in one go whose turn comes are told of once each, when they are ans
 it.each([
   ['what is no request', ''],
   ['what is no request, after a request that waits for its turn,', GET],
-])('%s ends the connection, and never stands in the response that is on its way', async (_, waiting) => {
+])('%s ends the connection and never ends up inside the response under way', async (_, waiting) => {
   const { client, wire } = await ask(POST)
   wire.write(SSE)
   await client.until('data: 1\n\n')
@@ -248,14 +248,14 @@ it.each([
   other?.socket.destroy()
 })
 
-it('what is no request is a 400 where no response is on its way', async () => {
+it('bytes that are not a request get a 400 when no response is under way', async () => {
   const client = connect(governor.url)
   client.write('no request at all\r\n\r\n')
   expect((await client.message()).line).toBe('HTTP/1.1 400 Bad Request')
   client.socket.destroy()
 })
 
-it('what still runs when the time to drain is over is told as drained, and not as a fault of the upstream', async () => {
+it('requests that still run when the drain time is over are logged as drained, not as an upstream failure', async () => {
   const {
     url,
     governor: own,

@@ -62,7 +62,7 @@ describe('a key that Governor holds in a header', () => {
     { headers: { 'X-Team': 'blue', 'OpenAI-Organization': 'org-1', 'anthropic-version': '2023-06-01' } },
     { headers: { Authorization: '' } },
     {},
-  ])('is none in %j: everybody uses keys of their own', async (held) => {
+  ])('is not held in %j: every client uses its own key', async (held) => {
     const { status, sent } = await asked({ 'x-api-key': 'sk-client' }, held)
     expect(status).toBe(200)
     expect(sent?.header('x-api-key')).toBe('sk-client')

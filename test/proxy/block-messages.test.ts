@@ -19,7 +19,7 @@ function stubborn(after: Script): Script {
 describe.each([{ stream: false }, { stream: true }])(
   'a call over Messages that was warned of in vain (stream: $stream)',
   ({ stream }) => {
-    it('is refused, and the model asked again with its own words, whose answer the client gets', async () => {
+    it('is blocked, the model is asked again with its own words, and the client gets that answer', async () => {
       const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
@@ -45,7 +45,7 @@ describe.each([{ stream: false }, { stream: true }])(
       ])
     })
 
-    it('ends the run after the third refusal with the model’s own answer', async () => {
+    it('ends the run after the third block with the model’s own answer', async () => {
       const { url, provider } = await startBoth((request) =>
         mayChoose(request) ? SAME : { text: 'I could not find it.' },
       )
@@ -65,7 +65,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests).toHaveLength(10)
     })
 
-    it('is taken out of a response whose other calls go through', async () => {
+    it('is removed from a response whose other calls pass', async () => {
       let responses = 0
       const { url, provider } = await startBoth(() => {
         responses++
@@ -108,7 +108,7 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
-describe('a second stream over Messages that is none', () => {
+describe('a second answer over Messages that is not a usable stream', () => {
   const event = (data: { readonly type: string; readonly [key: string]: unknown }) =>
     `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
   const started = event({
@@ -125,7 +125,7 @@ describe('a second stream over Messages that is none', () => {
     ['an error after some text', [started, text, said, failed], ['text']],
     ['a beginning without an end', [started], []],
     ['nothing', [], []],
-  ])('leaves the first one: %s', async (_, events, more) => {
+  ])('leaves the first stream as it was: %s', async (_, events, more) => {
     const { url } = await startBoth((request) =>
       isTold(request)
         ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }

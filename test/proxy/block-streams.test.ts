@@ -62,7 +62,7 @@ function clientOf(url: string) {
 const callsOf = (message: OpenAI.ChatCompletionMessage | undefined) =>
   message?.tool_calls?.map(({ id, ...call }) => [id, 'function' in call ? call.function.arguments : ''])
 
-describe('a streamed call is known and refused', () => {
+describe('a streamed call is recognised and blocked', () => {
   it.each<[string, string[]]>([
     [
       'that comes with the role and the finish reason',
@@ -154,7 +154,7 @@ describe('a streamed call is known and refused', () => {
         end,
       ],
     ],
-  ])('beside another, which goes through, %s', async (_, events) => {
+  ])('beside another call, which passes, %s', async (_, events) => {
     const { message, decision } = await whereThird(stream(...events, DONE))
     expect(callsOf(message)).toEqual([['b', '{"file":"a"}']])
     expect(decision).toBe('block')
@@ -185,7 +185,7 @@ describe('a streamed call is known and refused', () => {
   })
 })
 
-describe('the text of a response whose call is refused', () => {
+describe('the text of a response whose call is blocked', () => {
   it('is kept where it comes with the call or after it', async () => {
     const said = stream(
       delta({ role: 'assistant', tool_calls: [{ index: 0, ...CALL }], content: 'With. ' }),
@@ -235,7 +235,7 @@ describe('a provider that does not take back all it says', () => {
   })
 })
 
-describe('a second response that is none', () => {
+describe('a second response that is unusable', () => {
   const failed = `data: ${JSON.stringify({ error: { message: 'overloaded', code: 502 } })}\n\n`
   it.each<[string, Answer]>([
     ['an error', stream(failed, DONE)],
@@ -247,7 +247,7 @@ describe('a second response that is none', () => {
     ['only an end', stream(DONE)],
     ['nothing', stream('')],
     ['JSON', { status: 200, body: '{"error":{"message":"no"}}' }],
-  ])('leaves the first one as it was: %s', async (_, after) => {
+  ])('leaves the first response as it was: %s', async (_, after) => {
     const {
       message,
       finish_reason: finish,

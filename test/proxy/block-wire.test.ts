@@ -99,7 +99,7 @@ const REFUSED_STREAM = [calling(call('three')), event({}, 'tool_calls'), 'data: 
 const withoutOwn = (message: Message) => endToEnd(message).filter((field) => !/^x-governor-/i.test(field))
 const verdictOf = (message: Message) => fieldOf(message, 'x-governor-verdict')
 
-describe('a response of which nothing is refused', () => {
+describe('a response without a blocked call', () => {
   it.each([
     ['JSON', false, () => whole(OTHER)],
     [
@@ -147,7 +147,7 @@ describe('a response of which nothing is refused', () => {
       () => streamed('xyz').replace('X-Request-Id', 'Content-Encoding: other\r\nX-Request-Id'),
     ],
     ['no event', true, () => streamed()],
-  ])('is the one the provider gave: %s', async (_, stream, reply) => {
+  ])('reaches the client as the provider sent it: %s', async (_, stream, reply) => {
     const bytes = Buffer.from(reply())
     const { client, wire } = await ask(stream)
     wire.write(bytes)
@@ -207,7 +207,7 @@ describe('a response that is larger than what is kept', () => {
   const largeStream = [calling(call('three')), ...pieces, event({}, 'tool_calls'), 'data: [DONE]\n\n']
   const largeWhole = answerOf({ content: large + large, tool_calls: [call('three')] }, 'tool_calls')
 
-  it.each([false, true])('goes to the client as it comes (stream: %s)', async (stream) => {
+  it.each([false, true])('passes to the client unread (stream: %s)', async (stream) => {
     const { client, wire } = await ask(stream)
     wire.write(stream ? streamed(...largeStream) : whole(largeWhole))
     const got = await client.message()
@@ -215,7 +215,7 @@ describe('a response that is larger than what is kept', () => {
     expect(verdictOf(got)).toBe('allow')
   })
 
-  it.each([false, true])('is none where the model was asked again (stream: %s)', async (stream) => {
+  it.each([false, true])('is unusable where the model was asked again (stream: %s)', async (stream) => {
     const { client, wire } = await ask(stream)
     wire.write(stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
     const again = await asked()

@@ -23,7 +23,7 @@ async function metricsOf(url: string): Promise<string> {
 describe.each([{ stream: false }, { stream: true }])(
   'a call that was warned of in vain (stream: $stream)',
   ({ stream }) => {
-    it('is refused, and the model asked again, whose answer the client gets', async () => {
+    it('is blocked, the model is asked again, and the client gets that answer', async () => {
       const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
       const { steps } = await runAgent(url, START, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
@@ -55,7 +55,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(metrics).toContain('governor_reasks_total{outcome="answered"} 1')
     })
 
-    it('leaves the block by something different that is new', async () => {
+    it('leaves the block with a new and different call', async () => {
       let turns = 0
       const { url } = await startBoth(
         stubborn(() =>
@@ -67,7 +67,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps[6]?.finish).toBe('tool_calls')
     })
 
-    it('ends the run after the third refusal with the model’s own answer', async () => {
+    it('ends the run after the third block with the model’s own answer', async () => {
       const { url, provider } = await startBoth(({ json }) =>
         json.tool_choice === 'none' ? { text: 'I could not find it.' } : SAME,
       )
@@ -114,7 +114,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.at(-1)?.message.content).toBe('Let me look again.\n\nNothing there.')
     })
 
-    it('is taken out of a response whose other calls go through, and the model is told with their results', async () => {
+    it('is removed from a response whose other calls pass, and the model learns it with their results', async () => {
       let responses = 0
       const { url, provider } = await startBoth(() => {
         responses++
@@ -164,8 +164,8 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
-describe('what is not refused', () => {
-  it('reaches the client as the bytes the provider sent, while the run is watched', async () => {
+describe('calls that are not blocked', () => {
+  it('reach the client as the bytes that the provider sent, while responses are read', async () => {
     const other: Answer = { text: 'First this. ', calls: [{ name: 'read', arguments: '{ "file" : 1.0 }' }] }
     const { url, provider } = await startBoth((_, number) => (number < 7 ? SAME : other))
     const { messages } = await runAgent(url, START, { max: 6 })
@@ -188,7 +188,7 @@ describe('what is not refused', () => {
     expect(guarded.replaceAll('-7"', '-8"').replaceAll('call_7', 'call_8')).toBe(direct)
   })
 
-  it('is a loop of polls, whose results keep changing', async () => {
+  it('include polls whose results keep changing', async () => {
     const { url } = await startBoth(() => ({ calls: [{ name: 'status', arguments: {} }] }))
     let messages: ChatMessage[] = [...START]
     const verdicts: (string | null)[] = []
@@ -220,14 +220,14 @@ const unwritten = (id: string, args: object): Answer => ({
   },
 })
 
-describe('calls whose arguments are no text', () => {
-  it('are different where these are', async () => {
+describe('calls whose arguments are not a string', () => {
+  it('differ where their arguments differ', async () => {
     const { url } = await startBoth((_, number) => unwritten(`c${number}`, { query: number }))
     const { steps } = await runAgent(url, START, { max: 8 })
     expect(steps.map(({ headers }) => headers.get('x-governor-loop'))).toEqual(Array(8).fill(null))
   })
 
-  it('are refused where they are the same, and sent back as they were', async () => {
+  it('are blocked where their arguments are equal, and sent back unchanged', async () => {
     const args = { query: 'the same' }
     const { url, provider } = await startBoth((request, number) =>
       isTold(request) ? { text: 'I give up.' } : unwritten(`c${number}`, args),

@@ -59,7 +59,7 @@ const thinkingIn = ({ json }: Received) =>
 describe.each([{ stream: false }, { stream: true }])(
   'reasoning that is bound to its prompt (stream: $stream)',
   ({ stream }) => {
-    it('does not keep a run from being told of its budget, nor from its answer', async () => {
+    it('lets a run get its notices and its answer', async () => {
       const { url, provider } = await startBoth(binding(runawayMessages()), { budget })
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       expect(steps.map(({ status }) => status)).toEqual(Array(7).fill(200))
@@ -80,7 +80,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests.every((request, at) => thinkingIn(request).length <= at)).toBe(true)
     })
 
-    it('does not keep a run that was told at its last step from its answer', async () => {
+    it('lets a run that got a notice at its last step have its answer', async () => {
       const { url } = await startBoth(binding(runawayMessages()), {
         budget: { max_iterations: 2, adaptive: false, caution_threshold: 1, warning_threshold: 1 },
       })
@@ -90,7 +90,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
     })
 
-    it('goes on in the next run', async () => {
+    it('still holds in the next run', async () => {
       const { url } = await startBoth(binding(runawayMessages()), { budget })
       const { messages } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       const next = await callMessages(url, [...messages, { role: 'user', content: 'And now?' }], { stream })
@@ -98,7 +98,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(next.headers.get('x-governor-iteration')).toBe('1/6')
     })
 
-    it('is left out after calls were refused', async () => {
+    it('is dropped after calls were blocked', async () => {
       const same = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
       let told = 0
       const { url } = await startBoth(
@@ -116,8 +116,8 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
-describe('a refusal for what is bound', () => {
-  it('is read in a content coding', async () => {
+describe('an error about bound thinking', () => {
+  it('is read in any content coding', async () => {
     const error = { type: 'error', error: { type: 'invalid_request_error', message: REFUSED } }
     const headers = { 'content-encoding': 'gzip' }
     const { url } = await startBoth(
@@ -128,7 +128,7 @@ describe('a refusal for what is bound', () => {
     expect(steps.at(-1)?.text).toBe('This is what I found so far.')
   })
 
-  it('is the client’s own affair where Governor has said nothing', async () => {
+  it('reaches the client where Governor has injected nothing', async () => {
     const { url, provider } = await startBoth(binding(runawayMessages()))
     const { messages } = await runMessagesAgent(url, ASKED, { max: 3 })
     const changed = await callMessages(url, [
@@ -152,7 +152,7 @@ describe('a refusal for what is bound', () => {
     expect(steps.at(-1)?.status).toBe(400)
   })
 
-  it('is no other error of status 400', async () => {
+  it('is not mistaken for another error of status 400', async () => {
     const error = {
       type: 'error',
       error: { type: 'invalid_request_error', message: 'messages: text content blocks must be non-empty' },

@@ -20,7 +20,7 @@ it.each(['inner', 'outer'])(
   },
 )
 
-it('a Governor in front of another takes no budget away from it with what it says to the model', async () => {
+it('a Governor in front of another uses up none of its budget with its notices', async () => {
   const budget = { max_iterations: 6 }
   const inner = await startBoth(runaway(), { budget })
   const outer = await startGovernor(inner.url, { budget })

@@ -105,7 +105,7 @@ describe.each(WAYS.flatMap((way) => [false, true].map((stream) => ({ ...way, str
     const reactions = (events: readonly ProxyEvent[]) =>
       events.flatMap((event) => (event.kind === 'warning_answered' ? [event.reaction] : []))
 
-    it('is heeded by an answer that calls nothing', async () => {
+    it('is acknowledged by an answer without calls', async () => {
       const script: Script = (request, number) =>
         number < 5 ? one.script(request, number) : { text: 'It is "tool_calls": [{ you need.' }
       const { url, events, until } = await startBoth(script, config)
@@ -114,7 +114,7 @@ describe.each(WAYS.flatMap((way) => [false, true].map((stream) => ({ ...way, str
       expect(reactions(events)).toEqual(['acknowledged'])
     })
 
-    it('is not heeded by one that goes on, as far as that is shown', async () => {
+    it('is ignored by an answer that calls another tool, as far as the request shows it', async () => {
       const { url, events } = await startBoth(one.script, config)
       await one.run(url, one.stream)
       const isShown = one.way !== 'responses, kept'

@@ -119,7 +119,7 @@ describe('after 20 errors in a row over a minute', () => {
     expect((await ask()).headers.get('x-governor-storm')).toBeNull()
   })
 
-  it('a time to wait of the provider’s own is told instead', async () => {
+  it('a retry-after of the provider wins over Governor’s own', async () => {
     const { ask, errors, later, state, provider } = await startStormy()
     state.answer = { ...OVERLOADED, status: 429, headers: { 'retry-after': '120' } }
     await errors(20, 4)
@@ -132,7 +132,7 @@ describe('after 20 errors in a row over a minute', () => {
     expect(provider.requests).toHaveLength(21)
   })
 
-  it('a run is not charged for what it did not get', async () => {
+  it('a run is not charged for requests that got no answer', async () => {
     const { ask, errors, later, state } = await startStormy()
     await errors(20, 4)
     for (let at = 0; at < 5; at++) await ask()
@@ -160,7 +160,7 @@ it('an answer of another model does not end a storm', async () => {
   expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
 })
 
-describe('no storm are', () => {
+describe('no error storm comes from', () => {
   it.each([
     ['20 errors in less than a minute', 20, 3, OVERLOADED],
     ['19 errors', 19, 4, OVERLOADED],
@@ -203,7 +203,7 @@ describe('no storm are', () => {
   })
 })
 
-it('an upstream that can’t be reached makes a storm, which is over when it is back', async () => {
+it('an unreachable upstream makes an error storm, which ends when it is back', async () => {
   let time = 0
   const { url, provider, events } = await startBoth(runaway(), {}, { now: () => time })
   const { messages } = await runAgent(url, START, { headers: ID, max: 2 })

@@ -218,7 +218,7 @@ it('an error of the upstream is its own, whatever it says', async () => {
   }
 })
 
-it('a request that is no HTTP is a 400, and Governor goes on', async () => {
+it('a request that is not HTTP gets a 400, and Governor keeps serving', async () => {
   const upstream = await startRaw()
   const { url } = await startGovernor(upstream.url)
   for (const bytes of [

@@ -20,7 +20,7 @@ describe('a fault in the loop guard', () => {
       : thread
   const spoil = (session: Session) => ({ ...session, threads: session.threads.map(spoiled) })
 
-  it('leaves the budget judged by all that is remembered, and is counted as that guard’s', async () => {
+  it('leaves the budget guard working with all that is remembered, and is counted for the loop guard', async () => {
     const { url, events, logs } = await startBoth(
       ({ json }) => (json.tool_choice === 'none' ? { text: 'All I know.' } : sameCall()),
       { budget: { max_iterations: 4 } },
@@ -41,7 +41,7 @@ describe('a fault in the loop guard', () => {
     expect(logs.join('')).toContain('"guard":"loop_guard"')
   })
 
-  it('ends with the request: what comes after it is taken in', async () => {
+  it('ends with the request: later calls are observed again', async () => {
     let requests = 0
     const { url, events } = await startBoth(
       (_, number) => {
@@ -72,7 +72,7 @@ it('a fault in the loop guard counts once for each request, though the store mak
 })
 
 describe('a fault in the budget', () => {
-  it('leaves the loop guard judging, and is counted as that guard’s', async () => {
+  it('leaves the loop guard working, and is counted for the budget', async () => {
     const reductions = Object.assign([], { find: null })
     const store = spoilingStore((session) => ({ ...session, contexts: { ...NO_CONTEXTS, reductions } }))
     const { url, events } = await startBoth(sameCall, {}, { store })

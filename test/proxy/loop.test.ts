@@ -25,7 +25,7 @@ const headersOf = (steps: readonly Step[]) => steps.map(({ headers }) => headers
 describe.each([{ stream: false }, { stream: true }])(
   'an agent that repeats one call (stream: $stream)',
   ({ stream }) => {
-    it('is told after the third, and again with advice to wait after the fifth', async () => {
+    it('gets a notice after the third call, and another with advice to wait after the fifth', async () => {
       const { url, provider } = await startBoth(always)
       const { steps } = await runAgent(url, START, { stream, max: 6 })
       expect(headersOf(steps)).toEqual([null, null, null, 'repetition;count=3', null, 'repetition;count=2'])
@@ -140,7 +140,7 @@ describe('a loop is found', () => {
     expect(headersOf(steps)).toEqual([null, 'repetition;count=3'])
   })
 
-  it('where a harness says the same after each step, and none of its calls is refused', async () => {
+  it('where a harness says the same after each step, and none of its calls is blocked', async () => {
     const { url } = await startBoth(always)
     let messages = START
     const steps: Step[] = []
@@ -197,7 +197,7 @@ describe('no loop is found', () => {
 })
 
 describe('a warning about a loop', () => {
-  it('is given again to the same request, which closes no loop again', async () => {
+  it('is repeated to the same request, which completes no loop again', async () => {
     const { url, provider } = await startBoth(always)
     const { messages } = await runAgent(url, START, { max: 3 })
     const first = await callModel(url, messages)
@@ -208,14 +208,14 @@ describe('a warning about a loop', () => {
     expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="warned"} 1')
   })
 
-  it('stands with that about the budget in one notice', async () => {
+  it('shares one notice with the budget', async () => {
     const { url, provider } = await startBoth(always, { budget: { max_iterations: 5, adaptive: false } })
     await runAgent(url, START, { max: 4 })
     const content = String(provider.requests[3]?.json.messages.at(-1)?.content)
     expect(content).toContain(`${LOOP_WARNING}\n\n[BUDGET: Iteration 4/5. `)
   })
 
-  it('is not given by an observer, who changes nothing', async () => {
+  it('is not injected in mode observe', async () => {
     const { url, provider } = await startBoth(always, { loop_guard: { mode: 'observe' } })
     const { steps } = await runAgent(url, START, { max: 4 })
     expect(headersOf(steps).at(-1)).toBe('repetition;count=3')
@@ -225,13 +225,13 @@ describe('a warning about a loop', () => {
     expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="observed"} 1')
   })
 
-  it('is not given where the guard is off', async () => {
+  it('is not injected where the guard is off', async () => {
     const { url } = await startBoth(always, { loop_guard: { enabled: false } })
     const { steps } = await runAgent(url, START, { max: 5 })
     expect(headersOf(steps)).toEqual(Array(5).fill(null))
   })
 
-  it('is given where the budget is off', async () => {
+  it('is injected where the budget is off', async () => {
     const { url } = await startBoth(always, { budget: { enabled: false } })
     const { steps } = await runAgent(url, START, { max: 4 })
     expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('warn')
@@ -288,7 +288,7 @@ describe('work that looks like a loop', () => {
           ? { call: 'fetch', args: { step }, result: 'The same answer to each.' }
           : { call: 'todo_read', result: '1. Fetch all pages. 2. Sum up.' },
     ],
-  ])('is told once and never refused: %s', async (_, at) => {
+  ])('gets one notice and no block: %s', async (_, at) => {
     const { verdicts, warned } = await follow(50, at)
     expect(warned).toHaveLength(1)
     expect(new Set(verdicts)).toEqual(new Set(['allow', 'warn']))
@@ -296,7 +296,7 @@ describe('work that looks like a loop', () => {
 })
 
 describe('waiting', () => {
-  it('is told at its 6th, 12th and 24th equal answer, and refused after 40 within ten minutes', async () => {
+  it('gets a notice at its 6th, 12th and 24th equal answer, and a block after 40 within ten minutes', async () => {
     const { verdicts, warned } = await follow(41, () => ({
       call: 'build',
       args: { action: 'status' },

@@ -34,7 +34,7 @@ const stubborn: Script = ({ json }) => ({
 })
 
 describe.each([{ stream: false }, { stream: true }])('a message thread (stream: $stream)', ({ stream }) => {
-  it('goes on after a last answer whose calls were taken out', async () => {
+  it('continues after a last answer whose calls were removed', async () => {
     const { url, provider } = await startBoth(keepingThreads(stubborn), { budget })
     const send = createThread(url, stream)
     const one = await send(says('Find out.'))
@@ -69,7 +69,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect(await send(shorter, { thread: { type: 'create' } })).toBe('5/300')
   })
 
-  it('goes on after an answer that was given again', async () => {
+  it('continues after a recorded answer was repeated', async () => {
     const { url } = await startBoth(keepingThreads(stubborn), { budget })
     const send = createThread(url, stream)
     const one = await send(says('Find out.'))
@@ -84,7 +84,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect((await send(says('And now?'))).status).toBe(200)
   })
 
-  it('goes on after a run that was ended for its loop, though its provider gave no last answer', async () => {
+  it('continues after a run that ended for its loop, even when the provider gave no last answer', async () => {
     const script: Script = ({ json }) => {
       const choice = json.tool_choice as { type?: string } | undefined
       return choice?.type === 'none' ? { status: 500 } : { calls: [call] }
@@ -108,7 +108,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect((await ask(again.message.id, says('And now?'))).status).toBe(200)
   })
 
-  it('goes on after an answer that its provider does not know', async () => {
+  it('continues after an answer that the provider does not know', async () => {
     const script: Script = ({ json }) => {
       const choice = json.tool_choice as { type?: string } | undefined
       return choice?.type === 'none' ? { status: 400 } : { calls: [call] }
@@ -130,7 +130,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
   it.each([
     ['the model', 'All I know.'],
     ['the fallback', ''],
-  ])('goes on after a loop that %s ended', async (_, text) => {
+  ])('continues after a loop that %s ended', async (_, text) => {
     const script: Script = ({ json }) => {
       const isOver = (json.tool_choice as { type?: string } | undefined)?.type === 'none'
       return isOver ? { text } : { calls: [call], text: json.messages.length > 3 ? '' : 'Well.' }
@@ -146,7 +146,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect(next.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
-  it('is announced its budget once, at its beginning', async () => {
+  it('gets its budget announced once, at the beginning', async () => {
     const { url, provider } = await startBoth(keepingThreads(stubborn), { budget: { announce: 'always' } })
     const send = createThread(url, stream)
     const one = await send(says('Find out.'))

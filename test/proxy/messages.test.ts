@@ -39,7 +39,7 @@ const lastContent = (body: { messages: readonly { content?: unknown }[] }) =>
   body.messages.at(-1)?.content as { type: string; text?: string }[]
 
 describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $stream)', ({ stream }) => {
-  it('is counted from what it sends and forwarded as it is', async () => {
+  it('is counted by its transcript and forwarded unchanged', async () => {
     const { url, provider } = await startBoth((_, number) =>
       number < 4 ? CALL : { blocks: [THINKING], text: 'It is — after all — 42. 🎉' },
     )
@@ -59,7 +59,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(sessions.size).toBe(1)
   })
 
-  it('is told how much is left in a block of its own after the newest results', async () => {
+  it('gets a notice in a block of its own after the newest results', async () => {
     const { url, provider } = await startBoth(runawayMessages(), {
       budget: { max_iterations: 5, adaptive: false, caution_threshold: 0.6, warning_threshold: 0.8 },
     })
@@ -91,7 +91,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(last.headers.get('x-governor-verdict')).toBe('stop')
   })
 
-  it('loses the tool calls that a stopped model makes anyway, and keeps its reasoning', async () => {
+  it('removes the tool calls that a stopped model makes anyway, and keeps its reasoning', async () => {
     const { last, stops } = await stoppedRun(
       stubborn({ blocks: [THINKING], text: 'I know enough. ', ...CALL }),
       stream,
@@ -131,7 +131,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(stops).toHaveLength(2)
   })
 
-  it('gives the recorded answer again until a human speaks', async () => {
+  it('repeats the recorded answer until a human speaks', async () => {
     const { url, before, last, provider } = await stoppedRun(runawayMessages(), stream)
     const asked = provider.requests.length
     const again = await callMessages(url, before, { stream })
@@ -148,7 +148,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(fresh.headers.get('x-governor-iteration')).toBe('1/3')
   })
 
-  it('begins anew when a person speaks beside tool results, not when a harness does', async () => {
+  it('begins a new run when a person speaks beside tool results, not when a harness does', async () => {
     const { url } = await startBoth(runawayMessages())
     const { messages } = await runMessagesAgent(url, ASKED, { stream, max: 3 })
     const beside = (text: string) => {
@@ -164,7 +164,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(person.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
-  it('is stopped with the fallback when every form is refused', async () => {
+  it('is stopped with the fallback when every request form is refused', async () => {
     const refuse = {
       status: 400,
       body: { type: 'error', error: { type: 'invalid_request_error', message: 'no' } },

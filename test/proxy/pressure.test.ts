@@ -141,7 +141,7 @@ const TABLE = CASES.flatMap((one) =>
 describe.each(TABLE)('the meter $meter, style $style, channel $channel, streamed: $stream', (one) => {
   const { caution, warning, style, channel, stream } = one
 
-  it('presses and stops at the numbers it says', async () => {
+  it('presses and stops at the numbers that its notices state', async () => {
     const { script, now } = takingTime(runaway())
     const base = { max_iterations: 0, adaptive: false, escalate: false, style, channel }
     const { url, provider } = await startBoth(
@@ -220,7 +220,7 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(5)
   })
 
-  it('stays reached, for a client that sends the stopped request again and for one that goes on', async () => {
+  it('stays reached, whether the client sends the stopped request again or a new one', async () => {
     const { url, provider } = await startBoth(runaway(), {
       budget: { max_iterations: 0, session: { max_iterations: 3 } },
       loop_guard: { enabled: false },
@@ -238,7 +238,7 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(asked)
   })
 
-  it('has ended a run for good, though that goes on until its own limit is reached as well', async () => {
+  it('ends a run for good, although the run’s own limit is not reached yet', async () => {
     const { url, provider } = await startBoth(runaway(), {
       budget: { max_iterations: 4, session: { max_iterations: 2 } },
       loop_guard: { enabled: false },
@@ -254,7 +254,7 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(3)
   })
 
-  it('goes on counting a run whose own limit was raised after it was stopped', async () => {
+  it('keeps counting a run whose own limit was raised after a stop', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 3, session: { max_iterations: 6 } },
       loop_guard: { enabled: false },

@@ -360,7 +360,7 @@ it('requests of one client one after the other share one connection on either si
   expect(upstream.count - before).toBeLessThanOrEqual(1)
 })
 
-it('requests sent in one go are answered in their order', async () => {
+it('pipelined requests are answered in order', async () => {
   const client = connect(governor.url)
   client.write(`${'GET /v1/x HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(3)}`)
   for (const _ of [1, 2, 3]) expect((await client.message()).line).toBe('HTTP/1.1 200 OK')

@@ -55,7 +55,7 @@ describe.each([
 })
 
 describe('a sending of the same bytes', () => {
-  it('that was answered with an error, or whose client left, is none that counts', async () => {
+  it('that got an error, or whose client left, does not count', async () => {
     let leave = new AbortController()
     const script: Script = (request, number) => {
       if (number === 2 || number % 10 === 0) return { status: 429, body: { error: { message: 'slow down' } } }

@@ -23,10 +23,10 @@ describe.each([
   { stateful: false, stream: true },
   { stateful: true, stream: false },
   { stateful: true, stream: true },
-])('a call over Responses that was warned of in vain (stateful: $stateful, stream: $stream)', (options) => {
+])('a call over Responses after ignored warnings (stateful: $stateful, stream: $stream)', (options) => {
   const { stateful, stream } = options
 
-  it('is refused, and the model asked again, whose answer the client gets', async () => {
+  it('is blocked, the model is asked again, and the client gets that answer', async () => {
     const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
     const { steps, items } = await runResponses(url, 'Go.', { ...options, max: 20 })
     expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
@@ -48,7 +48,7 @@ describe.each([
     if (stateful) expect(provider.requests.at(-1)?.json['input']).toHaveLength(1)
   })
 
-  it('lets the client go on from what it was answered', async () => {
+  it('lets the client continue from the answer that it got', async () => {
     const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
     const agent = await runResponses(url, 'Go.', { ...options, max: 20 })
     const next = await agent.ask('Try again.')
@@ -56,7 +56,7 @@ describe.each([
     expect(provider.requests.at(-1)?.items?.at(-1)).toMatchObject({ role: 'user', content: 'Try again.' })
   })
 
-  it('goes on with the other calls of its response, pairs complete', async () => {
+  it('continues with the other calls of its response, each with its result', async () => {
     const other = (number: number) => ({ name: 'read', arguments: { number } })
     const { url, provider } = await startBoth((request, number) => {
       if (request.json.tool_choice === 'none') return { text: 'Done.' }
@@ -76,7 +76,7 @@ describe.each([
     expect(outputs).toHaveLength(calls.length)
   })
 
-  it('ends the run after the third refusal with the model’s own answer', async () => {
+  it('ends the run after the third block with the model’s own answer', async () => {
     const { url, provider } = await startBoth(({ json }) =>
       json.tool_choice === 'none'
         ? { text: 'I could not find it.' }
@@ -99,8 +99,8 @@ describe.each([
   })
 })
 
-describe('a stream over Responses that was begun by a response whose calls were all refused', () => {
-  it('is gone on from by the id that it began with, though a call of its last response was refused as well', async () => {
+describe('a stream over Responses that began with a response whose calls were all blocked', () => {
+  it('continues from the first response id even when the last response had a blocked call', async () => {
     const { url, provider } = await startBoth((request, number) => {
       if (number > 8) return { text: 'Done.' }
       const read = { name: 'read', arguments: { file: 'a' } }
@@ -117,7 +117,7 @@ describe('a stream over Responses that was begun by a response whose calls were 
   })
 })
 
-describe('a second stream over Responses that is none', () => {
+describe('a second answer over Responses that is not a usable stream', () => {
   const event = (data: { readonly type: string; readonly [key: string]: unknown }) =>
     `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
   const created = event({ type: 'response.created', sequence_number: 0, response: { id: 'r2', output: [] } })
@@ -133,7 +133,7 @@ describe('a second stream over Responses that is none', () => {
     ['a failure', [created, failed]],
     ['a beginning without an end', [created]],
     ['nothing', []],
-  ])('leaves the first one: %s', async (_, events) => {
+  ])('leaves the first stream as it was: %s', async (_, events) => {
     const { url } = await startBoth((request) =>
       isTold(request)
         ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }

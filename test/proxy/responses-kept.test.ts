@@ -36,7 +36,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(session(steps[1] as ResponseStep)).toMatch(/^[0-9a-f]{32}$/)
     })
 
-    it('is warned of a loop though no request shows a call', async () => {
+    it('gets a notice about a loop although no request shows a call', async () => {
       const { url, provider } = await startBoth(always(search), { loop_guard: { mode: 'warn' } })
       const { steps } = await runResponses(url, 'Go.', { ...options, max: 5 })
       const loops = steps.map(({ headers }) => headers.get('x-governor-loop'))
@@ -45,7 +45,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(JSON.stringify(provider.requests[3]?.json['input'])).not.toMatch(/repeating/)
     })
 
-    it('is not warned where results differ, or calls do', async () => {
+    it('gets no notice where results or calls differ', async () => {
       let count = 0
       const paging: Script = (_, number) => ({ calls: [{ name: 'page', arguments: { number } }] })
       const { url } = await startBoth(paging)
@@ -54,7 +54,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.map(({ headers }) => headers.get('x-governor-loop')).filter(Boolean)).toEqual([])
     })
 
-    it('is not warned again of a loop after calls that are not looked at', async () => {
+    it('gets no second notice after exempt calls', async () => {
       const { url } = await startBoth(
         (_, number) => ({ calls: [number > 3 ? { name: 'process', arguments: { number } } : search] }),
         { loop_guard: { mode: 'warn' } },
@@ -85,13 +85,13 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(iteration(await agent.repeat())).toBe('1/300')
     })
 
-    it('takes the same request again for a retry', async () => {
+    it('takes the same request for a retry', async () => {
       const { url } = await startBoth(always(search))
       const agent = await runResponses(url, 'Go.', { ...options, max: 3 })
       expect(iteration(await agent.repeat())).toBe('3/300')
     })
 
-    it('is one run on its own for each of many that go on from one response with a task', async () => {
+    it('is a separate run for each of many tasks that continue from one response', async () => {
       const { url } = await startBoth(always(search), { budget: { max_iterations: 4 } })
       const first = await callResponses(url, { input: [user('Read this.')] }, { stream })
       const tasks = Array.from({ length: 5 }, (_, at) => user(`Task ${at}`))
@@ -121,7 +121,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual(tasks.map(() => 'stop'))
     })
 
-    it('does not get its budget back by going back to an earlier response', async () => {
+    it('does not regain its budget by continuing from an earlier response', async () => {
       const { url } = await startBoth(always(search), { budget: { max_iterations: 4 } })
       const first = await callResponses(url, { input: [user('Go.')] }, { stream })
       const verdicts = []
@@ -151,7 +151,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
 
-    it('is followed where the client refers to what was said before', async () => {
+    it('is recognised where the client refers to earlier items by id', async () => {
       const { url } = await startBoth(({ items = [] }) => ({ reasoning: `${items.length}`, calls: [search] }))
       const steps: ResponseStep[] = []
       const input: Item[] = [user('Go.')]
@@ -166,7 +166,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
 
-    it('goes on where nothing is known of the response it goes on from', async () => {
+    it('is relayed where the response that it names is unknown', async () => {
       const { url, provider } = await startBoth(always(search))
       const first = await callResponses(provider.url, { input: [user('Go.')] }, { stream })
       const second = { input: outputs(first), previous_response_id: first.response['id'] }
@@ -187,8 +187,8 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
-describe('a response that could be gone on from', () => {
-  it('can be as soon as its head has come, whatever follows', async () => {
+describe('a response that a client could continue from', () => {
+  it('can be continued as soon as its head has come, whatever follows', async () => {
     let first: ServerResponse | undefined
     const provider = await serve((request, response) => {
       request.resume()
@@ -223,7 +223,7 @@ describe('a response that could be gone on from', () => {
     while (!(await reader?.read())?.done);
   })
 
-  it('makes no session before somebody does', async () => {
+  it('makes no session before a client continues from it', async () => {
     const { url } = await startBoth(always(search))
     const sessions = async () =>
       /governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
@@ -233,7 +233,7 @@ describe('a response that could be gone on from', () => {
     expect(await sessions()).toBe('1')
   })
 
-  it('makes none where its client sends its own history', async () => {
+  it('makes no session where the client sends its own history', async () => {
     const { url } = await startBoth(always(search))
     await runResponses(url, 'Go.', { max: 3, body: { store: true } })
     expect(/governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]).toBe('1')

@@ -62,7 +62,7 @@ describe.each([
     expect((await agent.repeat()).headers.get('x-governor-loop')).toBe('repetition;count=2')
   })
 
-  it('can go on after a stop whose model called a tool beside its answer', async () => {
+  it('can continue after a stop whose model called a tool beside its answer', async () => {
     const chatty: Script = (_, number) => ({
       text: 'Half done.',
       calls: [{ name: 'search', arguments: { query: `q${number}` } }],
@@ -77,7 +77,7 @@ describe.each([
     expect(of('function_call')).toHaveLength(of('function_call_output').length)
   })
 
-  it('can go on from the fallback text, which no provider knows of', async () => {
+  it('can continue from the fallback text, which no provider knows', async () => {
     let isDown = false
     const { url, provider } = await startBoth(
       (_, number) =>
@@ -99,7 +99,7 @@ describe.each([
     expect(shown.at(-1)).toMatchObject({ content: 'And now?' })
   })
 
-  it('leaves no notice in what the client, or the provider, keeps', async () => {
+  it('leaves no notice in the history of the client or the provider', async () => {
     const { url, provider } = await startBoth(runaway(), { budget })
     const { steps, items } = await runResponses(url, 'Find out everything.', options)
     expect(steps).toHaveLength(4)

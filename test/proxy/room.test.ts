@@ -48,7 +48,7 @@ async function takeRoom(url: string) {
 
 const LONG = [{ role: 'user', content: 'x'.repeat(20_000) }]
 
-describe('a request for which there is no room', () => {
+describe('a request without room in the buffer', () => {
   it('waits, and is guarded as soon as there is some', async () => {
     const held = heldClock()
     const { url, events } = await startBoth(() => ({ text: 'Hi.' }), SMALL, { clock: held.clock })
@@ -60,7 +60,7 @@ describe('a request for which there is no room', () => {
     expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
   })
 
-  it('is relayed unread and counted when it has waited long enough', async () => {
+  it('is relayed unread and counted after it has waited long enough', async () => {
     const held = heldClock()
     const { url, events, provider } = await startBoth(() => ({ text: 'Hi.' }), SMALL, { clock: held.clock })
     await takeRoom(url)
@@ -112,7 +112,7 @@ describe('a request for which there is no room', () => {
     },
   )
 
-  it('of another session goes on', async () => {
+  it('of another session is served meanwhile', async () => {
     const config = { ...SMALL, budget: { max_iterations: 2 } }
     const { url, provider } = await startBoth(runaway(), config)
     await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
@@ -123,8 +123,8 @@ describe('a request for which there is no room', () => {
   })
 })
 
-describe('an answer that is held back', () => {
-  it('at a stop takes room as well, and the fallback stands in for one that has none', async () => {
+describe('a buffered answer', () => {
+  it('at a stop takes room as well, and the fallback replaces an answer without room', async () => {
     const config = { ...SMALL, budget: { max_iterations: 1 }, stop: { fallback_text: 'That was all.' } }
     const { url } = await startBoth(runaway('search', 'long '.repeat(40_000)), config)
     const { steps } = await runAgent(url, START)

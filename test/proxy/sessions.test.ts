@@ -373,7 +373,7 @@ describe('what a client declares', () => {
     expect(iteration(step)).toBe(expected)
   })
 
-  it('is said of tool calls where those are what it declares', async () => {
+  it('is announced in tool calls where the client declares tool calls', async () => {
     const { url, provider } = await startBoth(runaway())
     await callModel(url, START, { headers: { 'x-governor-max-tool-calls': '20' } })
     expect(provider.requests[0]?.json.messages[0]?.content).toContain(
@@ -445,8 +445,8 @@ describe('a request that Governor can’t read', () => {
   })
 })
 
-describe('what is told about requests', () => {
-  it('holds no key, no prompt and no tool argument', async () => {
+describe('logs and metrics about requests', () => {
+  it('hold no key, no prompt and no tool argument', async () => {
     const { url, logs, until } = await startBoth(runaway('search', 'SECRET answer'), {
       budget: { max_iterations: 2 },
     })

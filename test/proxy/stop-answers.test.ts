@@ -60,7 +60,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests).toHaveLength(1)
     })
 
-    it.each(['', ' '])('a spoken answer whose transcript is %j is none', async (transcript) => {
+    it.each(['', ' '])('an audio answer whose transcript is %j is no answer', async (transcript) => {
       const { url, provider } = await startBoth(
         () => said({ audio: { id: 'a1', data: '', transcript } }, stream),
         {

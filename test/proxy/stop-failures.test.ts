@@ -257,7 +257,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  it('leaves a failure as it is for an agent that ends itself', async () => {
+  it('passes a failure on unchanged to an agent that ends itself', async () => {
     for (const [, failure] of api.failures) {
       const frames = [...half(api), failure]
       const { first, told } = await failing(api, streamed(frames), true, api.ownEnd)
@@ -380,7 +380,7 @@ it('passes on a stream that holds nothing but its end, and asks again', async ()
   expect((await send(url, chat, chat.request, true)).text).toContain('"has_final_answer":true')
 })
 
-it('breaks off a stream of which something was shown, where the next form gets a 503', async () => {
+it('breaks off a stream that has begun when the next request form gets a 503', async () => {
   const chunk = (delta: object, finish: string | null = null) =>
     data({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })
   const thought = streamed([

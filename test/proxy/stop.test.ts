@@ -44,7 +44,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(provider.requests.map(({ json }) => json['n'])).toEqual([2, 2, 2, 1])
   })
 
-  it('takes out the tool calls of a model that makes some anyway', async () => {
+  it('removes the tool calls of a model that makes some anyway', async () => {
     const { last, stops } = await stoppedRun(stubborn({ text: 'I know enough. ', ...CALL }), stream)
     expect(last.message).toMatchObject({ content: 'I know enough. ' })
     expect(last.message.tool_calls).toBeUndefined()
@@ -119,7 +119,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(last.governor).toMatchObject({ has_final_answer: false })
   })
 
-  it('passes on a rate limit, which is the provider’s to tell, and stops the retry', async () => {
+  it('passes a rate limit on, and stops the retry', async () => {
     let limits = 0
     const script: Script = (request, number) =>
       request.json.tool_choice === 'none' && limits++ === 0
@@ -133,7 +133,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(retry.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
   })
 
-  it('gives its recorded answer to more requests of the run without asking the provider, until a human speaks', async () => {
+  it('repeats its recorded answer to further requests of the run without asking the provider, until a human speaks', async () => {
     const { url, provider, last, before } = await stoppedRun(runaway(), stream)
     const asked = provider.requests.length
     const retry = await callModel(url, before, { stream })
@@ -170,7 +170,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(provider.requests).toHaveLength(asked)
   })
 
-  it('marks the answer to the agent’s own request for a summary, without touching what it asks', async () => {
+  it('marks the answer to the agent’s own request for a summary and leaves that request unchanged', async () => {
     const { url, provider } = await startBoth(() => ({ text: 'All I know.' }))
     const messages = afterStep(START, {
       message: {

@@ -7,7 +7,7 @@ import { failingStore } from '../support/stores.ts'
 const config = { budget: { max_iterations: 4 } }
 
 describe.each([false, true])('a store that fails, streamed: %s', (stream) => {
-  it('costs no request, and the transcript goes on telling: the run is stopped all the same', async () => {
+  it('costs no request, and the run is stopped by its transcript alone', async () => {
     const { url, events } = await startBoth(runaway(), config, { store: failingStore(() => true) })
     const { steps, messages } = await runAgent(url, START, { stream })
     expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
@@ -26,7 +26,7 @@ describe.each([false, true])('a store that fails, streamed: %s', (stream) => {
     expect(again.governor).toMatchObject({ terminal_reason: 'max_iterations' })
   })
 
-  it('now and then loses nothing that the transcript shows', async () => {
+  it('that fails now and then loses nothing that the transcript shows', async () => {
     for (const every of [2, 3]) {
       const { url } = await startBoth(runaway(), config, {
         store: failingStore((call) => call % every === 0),

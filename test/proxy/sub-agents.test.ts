@@ -45,7 +45,7 @@ describe('sub-agents under one session id', () => {
     )
   })
 
-  it('are told apart though they were asked the same and run at once', async () => {
+  it('are kept apart although they got the same task and run at the same time', async () => {
     const { url } = await startBoth(runawayMessages(), { loop_guard })
     const agents = ['', 'a', 'b', 'c', 'd'].map((name) => agent(url, name))
     for (const at of [1, 2, 3]) {
@@ -54,7 +54,7 @@ describe('sub-agents under one session id', () => {
     }
   })
 
-  it('are capped by what tells them apart, while their parent goes on', async () => {
+  it('are stopped each at its own limit, while their parent continues', async () => {
     const { url } = await startBoth(runawayMessages(), {
       loop_guard,
       budget: { overrides: [{ header: { 'x-claude-code-agent-id': '*' }, run: { max_tool_calls: 8 } }] },
@@ -72,7 +72,7 @@ describe('sub-agents under one session id', () => {
     }
   })
 
-  it('do not answer for each other’s loops', async () => {
+  it('are not warned about each other’s loops', async () => {
     const script: Script = ({ json, header }, number) => {
       const query = header('x-claude-code-agent-id') === 'stuck' ? 'same' : `q${number}`
       return json.tool_choice === 'none'

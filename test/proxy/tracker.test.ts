@@ -62,7 +62,7 @@ it('a budget with more than 20 left is stated every `tracker.every` iterations',
   ])
 })
 
-it('announce: never leaves the system text as it is', async () => {
+it('announce: never leaves the system text unchanged', async () => {
   const { url, provider } = await startBoth(runaway(), { budget: { ...budget, announce: 'never' } })
   await runAgent(url, START, { max: 5 })
   expect(provider.requests.map(systemOf)).toEqual(Array(5).fill('You are a research agent.'))

@@ -19,7 +19,7 @@ function calling(says: (number: number) => string | undefined = () => undefined)
 const lastRole = ({ messages }: ChatBody) => messages.at(-1)?.role
 
 describe.each([false, true])('a warning, streamed: %s', (stream) => {
-  it('that was ignored comes back as a message of its own, until it is heeded', async () => {
+  it('that was ignored comes back as a message of its own until the model acknowledges it', async () => {
     const { url, provider, events } = await startBoth(
       calling((number) => (number === 9 ? 'I will wrap up now.' : undefined)),
       { budget, loop_guard },
@@ -43,7 +43,7 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     expect(metrics).toContain('governor_warnings_answered_total{reaction="acknowledged"} 1')
   })
 
-  it('stays where it is with escalate: false', async () => {
+  it('stays in its place with escalate: false', async () => {
     const { url, provider } = await startBoth(calling(), {
       budget: { ...budget, escalate: false },
       loop_guard,
@@ -64,7 +64,7 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     expect(first && lastRole(first.json)).toBe('user')
   })
 
-  it('that is answered without a call is heeded at once, and counted once', async () => {
+  it('that is answered without a call is acknowledged at once and counted once', async () => {
     const { url, events, until } = await startBoth(
       ({ json }, number) => (number === 7 ? { text: 'Here you are.' } : calling()({ json } as never, number)),
       { budget, loop_guard },
@@ -335,7 +335,7 @@ describe('overrides', () => {
     expect([await count('cron/1'), await count('other')]).toEqual([3, 4])
   })
 
-  it('leave what they do not say as it is', async () => {
+  it('leave settings that they do not name unchanged', async () => {
     const overrides = [{ model: '*', style: 'countdown', texts: { countdown: 'Only {left} left!' } }]
     const { url, provider } = await startBoth(calling(), { budget: { ...budget, overrides }, loop_guard })
     await runAgent(url, START)

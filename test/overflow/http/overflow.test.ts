@@ -70,7 +70,7 @@ describe('a refusal that says that something is too large', () => {
     expect(text).not.toBe(body)
   })
 
-  it('is told to requests that are not counted as well', async () => {
+  it('is explained to uncounted requests as well', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: TOO_LONG }))
     const response = await ask(url, { tools: undefined })
     expect(response.headers.get('x-governor-overflow')).toBe('shrink_context')
@@ -118,7 +118,7 @@ describe('a refusal that says that something is too large', () => {
     expect(given).toMatchObject({ ...(body as object), governor: { recovery: 'compress_only' } })
   })
 
-  it('is told in the first of a list', async () => {
+  it('is explained in the first error of a list', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: [TOO_LONG] }))
     const given = (await (await ask(url)).json()) as [{ error: { governor: unknown } }]
     expect(given[0].error.governor).toMatchObject({ recovery: 'shrink_context' })
@@ -322,7 +322,7 @@ describe('canonical errors', () => {
 })
 
 describe('a quirk of the user', () => {
-  it('is heeded before all others, also after a reload', async () => {
+  it('comes before all built-in rows, also after a reload', async () => {
     const quirks = [
       {
         id: 'house',

@@ -102,7 +102,7 @@ describe('an output cap that is too large', () => {
     })
   })
 
-  it('that is refused again is told as it was first', async () => {
+  it('that is refused again reaches the client as the first refusal', async () => {
     const { url, provider, events } = await startBoth((_, number) =>
       number === 1 ? BOUND : refusal('something else', 500),
     )

@@ -40,7 +40,7 @@ const dataOf = (text: string, at: number) =>
   )
 
 describe('an error event in a stream', () => {
-  it('gains what it means, in the frame that is there anyway', async () => {
+  it('gains its meaning inside its own frame', async () => {
     const { text, events } = await ask(`${delta('so')}${errorEvent}`)
     expect(text.startsWith(delta('so'))).toBe(true)
     expect(dataOf(text, 1)).toEqual({
