@@ -10,6 +10,8 @@ import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
+import type { Dialect } from './dialect/dialect.ts'
+import { DIALECTS } from './dialect/index.ts'
 import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
 import { watchUpload } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
@@ -55,6 +57,8 @@ export interface GovernorOptions {
   readonly clock?: Clock
   /** Those that upstreams are to be reached through. */
   readonly proxies?: Proxies | undefined
+  /** Those that are guarded, instead of all that Governor knows. */
+  readonly dialects?: readonly Dialect[]
   /** Sees every event besides log and metrics. */
   readonly onEvent?: Emit
 }
@@ -156,8 +160,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const catalogue = createCatalogue(models)
   let isOnLoopback = true
   let isCut = false
+  const dialects = options.dialects ?? DIALECTS
   const context: Services = {
     upstreams,
+    dialects,
     transport,
     store,
     policies: () => policies,
@@ -224,6 +230,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   })
   handleUpgrades(server, {
     upstreams,
+    dialects,
     websocket: config.server.websocket,
     connectTimeout: config.timeouts.connect,
     access: context,

@@ -86,7 +86,7 @@ export function readRecording(text: string): Recording | undefined {
   const dialect = list === input ? responses : dialectOf(list)
   const key = dialect === responses ? 'input' : 'messages'
   const body = Array.isArray(value) ? `{"${key}":${text}}` : text
-  const request = dialect.read(Buffer.from(body))
+  const request = dialect.read({ path: '', body: Buffer.from(body) })
   if (!request) return undefined
   const isNamed = typeof id === 'string' || typeof id === 'number'
   return { id: isNamed ? String(id) : undefined, conversation: request.conversation }

@@ -203,12 +203,20 @@ export interface ResponseMetadata {
   readonly item?: string | undefined
 }
 
+/** A request as it came, before anything of it is read. */
+export interface RequestInput {
+  /** Of the URL that the client asked for, without the query. */
+  readonly path: string
+  /** Without its content coding. */
+  readonly body: Buffer
+}
+
 export interface Dialect {
   readonly name: string
   /** Does a POST to this path, given as its segments, speak this dialect? */
   claims(segments: readonly string[]): boolean
-  /** Reads a request body; `undefined` when it is not one of this dialect. */
-  read(body: Buffer): DialectRequest | undefined
+  /** Reads a request; `undefined` when its body is not one of this dialect. @throws {JsonScanError} @throws {TooMuchToRead} */
+  read(input: RequestInput): DialectRequest | undefined
   /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */
   responseId?(head: Buffer): string | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */

@@ -15,7 +15,7 @@ import {
 } from '../core/session/request-facts.ts'
 import type { RunState } from '../core/session/session.ts'
 import { advance, emptyTranscript, type TranscriptState } from '../core/session/transcript.ts'
-import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
+import type { Dialect, DialectRequest, RequestInput } from '../dialect/dialect.ts'
 import { demandsIn } from '../dialect/shared/output-demands.ts'
 import { headerOf, type RawHeaders } from '../http/headers.ts'
 import type { Upstream } from '../http/upstream.ts'
@@ -86,14 +86,14 @@ async function linkOf(services: Services, tenant: string, response: string): Pro
 function withPendingResults(
   dialect: Dialect,
   request: DialectRequest,
-  body: Buffer,
+  { path, body }: RequestInput,
   link: Link | undefined,
 ): Pick<Evaluation, 'request' | 'bytes'> {
   if (!link?.pendingResults && link?.redirectTo === undefined) return { request, bytes: undefined }
   const edits = request.injectPendingResults?.(link.pendingResults ?? [], link.redirectTo) ?? []
   if (edits.length === 0) return { request, bytes: undefined }
   const bytes = applyEdits(body, edits)
-  const read = dialect.read(bytes)
+  const read = dialect.read({ path, body: bytes })
   return read ? { request: read, bytes } : { request, bytes: undefined }
 }
 
@@ -102,7 +102,7 @@ interface Received {
   readonly upstream: Upstream
   readonly dialect: Dialect
   readonly headers: RawHeaders
-  readonly body: Buffer
+  readonly input: RequestInput
   readonly tenant: string
   readonly request: DialectRequest
 }
@@ -125,16 +125,16 @@ export async function evaluate(
   upstream: Upstream,
   dialect: Dialect,
   headers: RawHeaders,
-  body: Buffer,
+  input: RequestInput,
 ): Promise<Evaluation | 'unreadable' | 'uncounted'> {
   const tenant = tenantOf(headers)
-  const request = dialect.read(body)
+  const request = dialect.read(input)
   if (!request) return 'unreadable'
   const { conversation } = request
   if (!isAgentic(conversation)) return 'uncounted'
   const end = boundary(conversation, conversation.length - 1)
   const state = await readInTurns(emptyTranscript(conversation), conversation, end, services.harnessRegistry)
-  return evaluateRead(services, { upstream, dialect, headers, body, tenant, request }, state)
+  return evaluateRead(services, { upstream, dialect, headers, input, tenant, request }, state)
 }
 
 /** Judges a request whose conversation was read. */
@@ -143,7 +143,8 @@ async function evaluateRead(
   received: Received,
   state: TranscriptState,
 ): Promise<Evaluation> {
-  const { body, tenant, request } = received
+  const { tenant, request } = received
+  const { body } = received.input
   const { conversation, firstItem } = request
   const previous = request.previous === undefined ? undefined : presentable(request.previous)
   const shown = factsOf(state, conversation, hashOfBytes(body), services.harnessRegistry, body.length)
@@ -188,7 +189,7 @@ async function count(services: Services, asked: ReadRequest, found: Link | undef
   const { conversation } = request
   const explicit = explicitSessionId(headers, request, identity)
   const link = explicit === undefined ? found : undefined
-  const sent = withPendingResults(asked.dialect, request, asked.body, found)
+  const sent = withPendingResults(asked.dialect, request, asked.input, found)
   const derived = explicit === undefined && !link ? derivedSessionId(tenant, facts) : undefined
   const sessionId = explicit ?? link?.session ?? derived
   // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.

@@ -28,7 +28,7 @@ export async function exchange(
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const route = routeOf(request.method ?? 'GET', request.url ?? '/', request.rawHeaders, services.upstreams)
+  const route = routeOf(services, request.method ?? 'GET', request.url ?? '/', request.rawHeaders)
   const overflow = route.dialect && createOverflowWatch(services, route)
   const watch =
     overflow ??
@@ -135,13 +135,9 @@ async function judgeBytes(
   body: Buffer,
   bytes: Buffer,
 ): Promise<Sent | undefined> {
-  const evaluation = await evaluate(
-    services,
-    exchange.route.upstream,
-    dialect,
-    exchange.request.rawHeaders,
-    bytes,
-  )
+  const { upstream, asked: path } = exchange.route
+  const { rawHeaders } = exchange.request
+  const evaluation = await evaluate(services, upstream, dialect, rawHeaders, { path, body: bytes })
   if (evaluation === 'unreadable') services.emit({ kind: 'failed_open', reason: 'unreadable_body' })
   if (evaluation === 'unreadable' || evaluation === 'uncounted') return undefined
   const call = callFor(services, exchange, body)

@@ -1,7 +1,6 @@
 /** Which upstream a request goes to, under which path, and in which dialect it speaks. */
 
 import type { Dialect } from '../dialect/dialect.ts'
-import { DIALECTS } from '../dialect/index.ts'
 import {
   headerOf,
   namesKey,
@@ -24,6 +23,13 @@ export interface Route {
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
   readonly speaksAnthropic: boolean
+}
+
+/** Where requests can go. */
+export interface Routing {
+  /** By name; `openai` and `anthropic` at least. */
+  readonly upstreams: ReadonlyMap<string, Upstream>
+  readonly dialects: readonly Dialect[]
 }
 
 export interface UpstreamSettings {
@@ -106,18 +112,17 @@ function isMessagesPath(path: string): boolean {
   return /^\/v1\/messages(?:\/|$)/.test(path)
 }
 
-function dialectOf(method: string, path: string): Dialect | undefined {
+function dialectOf(dialects: readonly Dialect[], method: string, path: string): Dialect | undefined {
   if (method !== 'POST') return undefined
   const segments = path.split('/').filter((segment) => segment !== '')
-  return DIALECTS.find((dialect) => dialect.claims(segments))
+  return dialects.find((dialect) => dialect.claims(segments))
 }
 
-/** `upstreams` holds `openai` and `anthropic` at least. */
 export function routeOf(
+  { upstreams, dialects }: Routing,
   method: string,
   target: string,
   headers: RawHeaders,
-  upstreams: ReadonlyMap<string, Upstream>,
 ): Route {
   const whole = pathOf(target)
   const asked = withoutQuery(whole)
@@ -135,7 +140,7 @@ export function routeOf(
     path: prefix + rest + whole.slice(asked.length),
     leavesPrefix: prefix !== '' && mayClimbOut(rest.replace(/%(?:25)*2e/gi, '.')),
     asked,
-    dialect: dialectOf(method, path),
+    dialect: dialectOf(dialects, method, path),
     speaksAnthropic,
   }
 }
@@ -154,7 +159,9 @@ export function upstreamHeaders(
 }
 
 /** Does a WebSocket on this path belong to a dialect that is guarded over POST? */
-export function isGuardedSocket(target: string): boolean {
+export function isGuardedSocket(dialects: readonly Dialect[], target: string): boolean {
   const segments = withoutQuery(pathOf(target)).split('/')
-  return segments.at(-1) === 'responses' || dialectOf('POST', withoutQuery(pathOf(target))) !== undefined
+  return (
+    segments.at(-1) === 'responses' || dialectOf(dialects, 'POST', withoutQuery(pathOf(target))) !== undefined
+  )
 }

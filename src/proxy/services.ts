@@ -4,6 +4,7 @@ import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
 import type { StormPolicy } from '../core/session/error-streak.ts'
+import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/buffer-budget.ts'
 import type { Transport } from '../http/transport.ts'
 import type { Upstream } from '../http/upstream.ts'
@@ -27,6 +28,8 @@ export interface Policies {
 
 export interface Services extends AccessSettings {
   readonly upstreams: ReadonlyMap<string, Upstream>
+  /** Those that are guarded, in the order in which a path is offered to them. */
+  readonly dialects: readonly Dialect[]
   readonly transport: Transport
   readonly store: Store
   readonly policies: () => Policies

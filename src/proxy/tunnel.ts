@@ -11,14 +11,12 @@ import {
   withoutGovernorHeaders,
 } from '../http/headers.ts'
 import { errorBody } from '../http/response.ts'
-import type { Upstream } from '../http/upstream.ts'
 import { failureOf } from '../http/upstream.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
-import { isGuardedSocket, type Route, routeOf, upstreamHeaders } from './route.ts'
+import { isGuardedSocket, type Route, type Routing, routeOf, upstreamHeaders } from './route.ts'
 
-export interface TunnelSettings {
-  readonly upstreams: ReadonlyMap<string, Upstream>
+export interface TunnelSettings extends Routing {
   readonly websocket: 'refuse' | 'tunnel'
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
@@ -170,7 +168,7 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
       return refuse(socket, '503 Service Unavailable', ['Connection', 'close'], message, 'shutting_down')
     }
     const target = request.url ?? '/'
-    if (settings.websocket === 'refuse' && isGuardedSocket(target)) {
+    if (settings.websocket === 'refuse' && isGuardedSocket(settings.dialects, target)) {
       const message =
         'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
       return refuse(
@@ -181,7 +179,7 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
         'upgrade_required',
       )
     }
-    const route = routeOf(request.method ?? 'GET', target, request.rawHeaders, settings.upstreams)
+    const route = routeOf(settings, request.method ?? 'GET', target, request.rawHeaders)
     const refusal = accessRefusal(settings.access, route, request.rawHeaders)
     if (refusal) {
       const status = `${refusal.status} ${http.STATUS_CODES[refusal.status]}`

@@ -40,7 +40,7 @@ export function bodyOf(messages: readonly Message[], extra: Message = {}): Buffe
 }
 
 export function conversationOf(messages: readonly Message[], extra: Message = {}): Conversation {
-  const request = chat.read(bodyOf(messages, extra))
+  const request = chat.read({ path: '', body: bodyOf(messages, extra) })
   if (!request) throw new Error('not a chat request')
   return request.conversation
 }

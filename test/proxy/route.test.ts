@@ -1,5 +1,6 @@
 import { AzureOpenAI } from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { DIALECTS } from '../../src/dialect/index.ts'
 import { routeOf, upstreamOf } from '../../src/proxy/route.ts'
 import { startGovernor } from '../support/governor.ts'
 import { startProvider } from '../support/provider.ts'
@@ -14,7 +15,7 @@ function sentTo(url: string, target: string, more: { name?: string; strip_name?:
     ['anthropic', upstreamOf('anthropic', settings, PUBLIC.anthropic)],
     [name, upstreamOf(name, settings)],
   ])
-  const { upstream, path } = routeOf('POST', target, [], upstreams)
+  const { upstream, path } = routeOf({ upstreams, dialects: DIALECTS }, 'POST', target, [])
   return `${upstream.name} ${path}`
 }
 

@@ -50,7 +50,7 @@ function countBuilt(): () => number {
 async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<number> {
   let steps = 0
   try {
-    const request = DIALECTS[dialect].read(body)
+    const request = DIALECTS[dialect].read({ path: '', body })
     if (!request) return 0
     const { conversation, list } = request
     try {

@@ -20,7 +20,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { BlockedMessage, Dialect, DialectRequest, ToolBan } from '../dialect.ts'
+import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
 import { isObject } from '../shared/json-object.ts'
 import { openaiOverflow } from '../shared/overflow-error.ts'
@@ -325,7 +325,7 @@ class ChatRequest implements DialectRequest {
   }
 }
 
-function read(body: Buffer): DialectRequest | undefined {
+function read({ body }: RequestInput): DialectRequest | undefined {
   const list = indexRequest(body, 'messages', readItem)
   return list && new ChatRequest(list)
 }

@@ -16,7 +16,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { BlockedMessage, Dialect, DialectRequest, ToolBan } from '../dialect.ts'
+import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { isObject } from '../shared/json-object.ts'
 import { anthropicOverflow } from '../shared/overflow-error.ts'
 import {
@@ -321,7 +321,7 @@ function skippedResultsIn(
   return { id: `msg_${unique}`, pendingResults, redirectTo }
 }
 
-function read(body: Buffer): DialectRequest | undefined {
+function read({ body }: RequestInput): DialectRequest | undefined {
   const list = indexRequest(body, 'messages', readItem)
   if (!list) return undefined
   const field = (name: string): unknown => fieldOf(list, name)

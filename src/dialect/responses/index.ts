@@ -27,7 +27,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, ToolBan } from '../dialect.ts'
+import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf } from '../shared/content-parts.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import { openaiOverflow } from '../shared/overflow-error.ts'
@@ -275,7 +275,7 @@ function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | '
   return { isKept: true, ...(id ? { firstItem: stringAt(json, id.start) } : {}) }
 }
 
-function read(body: Buffer): DialectRequest | undefined {
+function read({ body }: RequestInput): DialectRequest | undefined {
   const index = indexRequest(body, 'input', readItem) ?? indexText(body)
   if (!index) return undefined
   const { json, object, fields, list, items } = index

@@ -189,7 +189,8 @@ describe('a whole response', () => {
       ),
     )
     expect(buffered?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
-    const edits = buffered && chat.read(body)?.continueAfterBlock([{ buffered, results: ['no'] }])
+    const edits =
+      buffered && chat.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(edits?.map(({ text }) => text).join('')).toBe(
       ',{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"no"}',
     )

@@ -190,7 +190,7 @@ describe("a reply of Governor's own", () => {
   it('states the usage of a stream where the client asks for it, in a chunk of its own', () => {
     const asked = { model: 'm', stream: true, messages: [{ role: 'user', content: 'Go.' }] }
     const asks = (more: object) =>
-      chat.read(Buffer.from(JSON.stringify({ ...asked, ...more })))?.asksForUsage?.()
+      chat.read({ path: '', body: Buffer.from(JSON.stringify({ ...asked, ...more })) })?.asksForUsage?.()
     expect(asks({ stream_options: { include_usage: true } })).toBe(true)
     for (const options of [{ include_usage: false }, {}, null, 'x'])
       expect(asks({ stream_options: options })).toBe(false)

@@ -16,7 +16,7 @@ interface Body {
 
 function altered(text: string, change: (request: DialectRequest) => readonly Edit[] | undefined): string {
   const bytes = Buffer.from(text)
-  const request = chat.read(bytes)
+  const request = chat.read({ path: '', body: bytes })
   if (!request) throw new Error('not a chat request')
   return applyEdits(bytes, change(request) ?? []).toString('utf8')
 }
@@ -159,7 +159,7 @@ describe('a notice', () => {
     ['a content of no known form', [{ role: 'user', content: { text: 'a' } }]],
     ['a number for content', [{ role: 'user', content: 5 }]],
   ])('has no place in a request with %s', (_, messages) => {
-    const request = chat.read(Buffer.from(body(...messages)))
+    const request = chat.read({ path: '', body: Buffer.from(body(...messages)) })
     expect(request?.notice(NOTICE, 'auto')).toBeUndefined()
   })
 
@@ -174,7 +174,7 @@ describe('any request that is altered', () => {
   it('is valid JSON, begins with the same messages, and has nothing new but the notice at its end', () => {
     fc.assert(
       fc.property(bodyText, fc.constantFrom(...CHANNELS), (text, channel) => {
-        const request = chat.read(Buffer.from(text))
+        const request = chat.read({ path: '', body: Buffer.from(text) })
         const edits = request?.notice(NOTICE, channel)
         if (!edits) return
         const result = applyEdits(Buffer.from(text), edits).toString('utf8')
@@ -283,14 +283,14 @@ describe('what is read', () => {
   it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
     'holds no message yet: %s',
     (text) => {
-      expect(chat.read(Buffer.from(text))?.conversation.length).toBe(0)
+      expect(chat.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
     },
   )
 
   it.each(['', '[]', '"a"', '{"messages":{}}', '{"messages":[{}],"messages":"a"}'])(
     'is no chat request: %s',
     (text) => {
-      expect(chat.read(Buffer.from(text))).toBeUndefined()
+      expect(chat.read({ path: '', body: Buffer.from(text) })).toBeUndefined()
     },
   )
 
@@ -300,7 +300,7 @@ describe('what is read', () => {
     ['{"messages":[{}],', 'a key at byte 17'],
     ['{"messages":[{}]} x', 'the end of the text at byte 18'],
   ])('is no JSON that could be a chat request: %s', (text, expected) => {
-    expect(() => chat.read(Buffer.from(text))).toThrow(`expected ${expected}`)
+    expect(() => chat.read({ path: '', body: Buffer.from(text) })).toThrow(`expected ${expected}`)
   })
 
   it.each([
@@ -332,9 +332,10 @@ describe('what is read', () => {
       },
       { role: 'function', name: 'old', content: null },
     ]
-    const request = chat.read(
-      Buffer.from(JSON.stringify({ model: 4, messages, stream: 'yes', tools: 'none' })),
-    )
+    const request = chat.read({
+      path: '',
+      body: Buffer.from(JSON.stringify({ model: 4, messages, stream: 'yes', tools: 'none' })),
+    })
     const conversation = request?.conversation
     expect(conversation).toMatchObject({
       model: '',

@@ -221,7 +221,8 @@ describe('a whole Messages response', () => {
       '[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"f","input":{"n":9007199254740993}}]'
     const buffered = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${said} }`))
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}],"n":1.0}')
-    const edits = buffered && messages.read(body)?.continueAfterBlock([{ buffered, results: ['no'] }])
+    const edits =
+      buffered && messages.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(applyEdits(body, edits ?? []).toString()).toBe(
       `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":${said}},` +
         '{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"no"}]}],"n":1.0}',

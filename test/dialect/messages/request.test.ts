@@ -16,7 +16,7 @@ interface Body {
 }
 
 function requestOf(text: string): DialectRequest {
-  const request = messages.read(Buffer.from(text))
+  const request = messages.read({ path: '', body: Buffer.from(text) })
   if (!request) throw new Error('not a Messages request')
   return request
 }
@@ -204,12 +204,12 @@ describe('what is read', () => {
   it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
     'holds no message yet: %s',
     (text) => {
-      expect(messages.read(Buffer.from(text))?.conversation.length).toBe(0)
+      expect(messages.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
     },
   )
 
   it.each(['', '[]', '{"messages":{}}', '{"messages":"Hi"}'])('is no Messages request: %s', (text) => {
-    expect(messages.read(Buffer.from(text))).toBeUndefined()
+    expect(messages.read({ path: '', body: Buffer.from(text) })).toBeUndefined()
   })
 
   it.each([

@@ -177,7 +177,7 @@ describe('a conversation after refused calls', () => {
   const answer = { reasoning: 'x', calls: CALLS.slice(0, 2) }
   const goneOn = (body: object, ...rounds: readonly BlockedMessage[]) => {
     const bytes = Buffer.from(JSON.stringify(body))
-    const edits = responses.read(bytes)?.continueAfterBlock(rounds)
+    const edits = responses.read({ path: '', body: bytes })?.continueAfterBlock(rounds)
     return edits && JSON.parse(applyEdits(bytes, edits).toString('utf8'))
   }
   const results = ['a', 'b'].map((id) => ({ type: 'function_call_output', call_id: id, output: `no ${id}` }))
@@ -249,7 +249,7 @@ describe('a conversation after refused calls', () => {
     const owed = [JSON.stringify(results[0])]
     const repaid = (body: object, as?: string) => {
       const bytes = Buffer.from(JSON.stringify(body))
-      const edits = responses.read(bytes)?.injectPendingResults?.(owed, as) ?? []
+      const edits = responses.read({ path: '', body: bytes })?.injectPendingResults?.(owed, as) ?? []
       return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
     }
     const previous_response_id = 'resp_1'
@@ -271,7 +271,7 @@ describe('a conversation after refused calls', () => {
 
   it('owes nothing where the client sends its own history', () => {
     const of = (body: object) => {
-      const request = responses.read(Buffer.from(JSON.stringify(body)))
+      const request = responses.read({ path: '', body: Buffer.from(JSON.stringify(body)) })
       return request?.pendingResults?.(round(answer), new Set([1]))
     }
     expect(of({ store: false, input: history })).toEqual([])

@@ -16,7 +16,7 @@ interface Body extends Item {
 
 function altered(text: string, change: (request: DialectRequest) => readonly Edit[] | undefined): string {
   const bytes = Buffer.from(text)
-  const request = responses.read(bytes)
+  const request = responses.read({ path: '', body: bytes })
   if (!request) throw new Error('not a Responses request')
   return applyEdits(bytes, change(request) ?? []).toString('utf8')
 }
@@ -26,7 +26,10 @@ const withNotice = (text: string, channel: Channel = 'auto') =>
 const parsed = (text: string): Body => JSON.parse(text)
 const stateless = (...input: readonly unknown[]) => JSON.stringify({ model: 'm', store: false, input })
 const conversationOf = (input: unknown, more: object = {}) => {
-  const request = responses.read(Buffer.from(JSON.stringify({ model: 'm', input, ...more })))
+  const request = responses.read({
+    path: '',
+    body: Buffer.from(JSON.stringify({ model: 'm', input, ...more })),
+  })
   if (!request) throw new Error('not a Responses request')
   return request.conversation
 }
@@ -169,17 +172,19 @@ describe('a conversation', () => {
     [{ conversation: { id: 'conv_1' } }, 'conv_1'],
     [{ previous_response_id: null }, undefined],
   ])('goes on from what %j names', (more, previous) => {
-    expect(responses.read(Buffer.from(JSON.stringify({ input: [], ...more })))?.previous).toBe(previous)
+    expect(
+      responses.read({ path: '', body: Buffer.from(JSON.stringify({ input: [], ...more })) })?.previous,
+    ).toBe(previous)
   })
 })
 
 describe('what is read', () => {
   it.each(['{}', '{"input":null}', '{"input":[{}],"input":null}'])('holds no message yet: %s', (text) => {
-    expect(responses.read(Buffer.from(text))?.conversation.length).toBe(0)
+    expect(responses.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
   })
 
   it.each(['', '[]', '{"input":{}}', '{"input":5}'])('is no Responses request: %s', (text) => {
-    const read = () => responses.read(Buffer.from(text))
+    const read = () => responses.read({ path: '', body: Buffer.from(text) })
     if (text === '') expect(read).toThrow('a value')
     else expect(read()).toBeUndefined()
   })
@@ -248,7 +253,7 @@ describe('a notice where the client keeps the history', () => {
 
   it('has no place in a result that a program of the provider’s reads', () => {
     const items = [user('a'), { type: 'shell_call', call_id: '1' }, { type: 'shell_call_output', output: [] }]
-    const request = responses.read(Buffer.from(stateless(...items)))
+    const request = responses.read({ path: '', body: Buffer.from(stateless(...items)) })
     expect(request?.notice(NOTICE, 'auto')).toBeUndefined()
     expect(request?.notice(NOTICE, 'user')).toBeDefined()
   })
@@ -278,7 +283,9 @@ describe('a notice where the provider keeps the history', () => {
       expect(put('Be good.')).toEqual({ ...fields, instructions: `Be good.\n\n${NOTICE}` })
       for (const none of [undefined, null, '']) expect(put(none)).toEqual({ ...fields, instructions: NOTICE })
     }
-    expect(responses.read(Buffer.from(JSON.stringify(fields)))?.notice(NOTICE, 'user')).toBeUndefined()
+    expect(
+      responses.read({ path: '', body: Buffer.from(JSON.stringify(fields)) })?.notice(NOTICE, 'user'),
+    ).toBeUndefined()
   })
 
   it('is the second paragraph of instructions that are new with an announcement', () => {
@@ -321,7 +328,7 @@ describe('any request', () => {
   it('is read by its bytes as JSON.parse reads it', () => {
     fc.assert(
       fc.property(bodyText, (text) => {
-        const request = responses.read(Buffer.from(text))
+        const request = responses.read({ path: '', body: Buffer.from(text) })
         const body = parsed(text)
         const items: readonly Item[] =
           typeof body.input === 'string' ? [user(body.input)] : (body.input as readonly Item[])
@@ -375,7 +382,9 @@ describe('results that the provider waits for', () => {
     (input) => {
       const body = Buffer.from(`{"previous_response_id":"resp_1"${input}}`)
       const edits =
-        responses.read(body)?.injectPendingResults?.(['{"type":"function_call_output"}'], undefined) ?? []
+        responses
+          .read({ path: '', body })
+          ?.injectPendingResults?.(['{"type":"function_call_output"}'], undefined) ?? []
       expect(JSON.parse(applyEdits(body, edits).toString())).toEqual({
         previous_response_id: 'resp_1',
         input: [{ type: 'function_call_output' }],
