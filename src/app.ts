@@ -10,17 +10,17 @@ import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
-import type { Dialect } from './dialect/dialect.ts'
+import type { Api, Dialect } from './dialect/dialect.ts'
 import { DIALECTS } from './dialect/index.ts'
 import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
 import { watchUpload } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
-import { errorBody, reply } from './http/response.ts'
+import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import { ops } from './ops/ops.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
-import { pathOf, upstreamOf } from './proxy/route.ts'
+import { pathOf, routeOf, upstreamOf } from './proxy/route.ts'
 import type { Policies, Services } from './proxy/services.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createUnpricedModels } from './proxy/unpriced-models.ts'
@@ -100,13 +100,13 @@ function isAnswering(open: OpenResponses, socket: Duplex): boolean {
   return [...(open.get(socket) ?? [])].some(({ headersSent }) => headersSent)
 }
 
-function refuseWhileDraining(request: IncomingMessage, response: ServerResponse): void {
+const UPLOAD_STOPPED = 'The rest of the request did not come. See timeouts.client_idle.'
+
+function refuseWhileDraining(response: ServerResponse, { errorBody }: Api): void {
   response.setHeader('connection', 'close')
   response.setHeader('retry-after', '1')
-  const speaksAnthropic = request.headers['anthropic-version'] !== undefined
-  const type = speaksAnthropic ? 'overloaded_error' : 'server_error'
-  const message = 'Governor is shutting down: try again.'
-  reply(response, 503, 'application/json', errorBody(message, 'shutting_down', type, speaksAnthropic))
+  const body = errorBody('overloaded', 'Governor is shutting down: try again.', 'shutting_down')
+  reply(response, 503, 'application/json', body)
 }
 
 function unneeded(): never {
@@ -181,6 +181,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       bodyFields: config.sessions.body_fields.map((path) => path.split('.')),
     },
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
+    credentialHeaders: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
     accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
     allowedOrigins: config.server.allowed_origins.map((origin) => origin.toLowerCase()),
     allowedHosts: config.server.allowed_hosts.map((host) => host.toLowerCase()),
@@ -205,8 +206,11 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       const target = request.url ?? '/'
       if (isOwnPath(target)) return own(request, response)
       if (target === '*') return answerForServer(response)
-      if (isDraining) return refuseWhileDraining(request, response)
-      watchUpload(request, response, config.timeouts.client_idle)
+      const api = (): Api => routeOf(context, request.method ?? 'GET', target, request.rawHeaders).api
+      if (isDraining) return refuseWhileDraining(response, api())
+      watchUpload(request, response, config.timeouts.client_idle, () =>
+        api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'),
+      )
       exchange(context, request, response).catch(() => response.destroy())
     }
 

@@ -211,8 +211,41 @@ export interface RequestInput {
   readonly body: Buffer
 }
 
+/** Why Governor answers a request with an error of its own. */
+export type ErrorKind =
+  | 'invalid_request'
+  | 'unauthorized'
+  | 'forbidden'
+  /** The client stopped sending. */
+  | 'timeout'
+  /** Governor takes no more requests. */
+  | 'overloaded'
+  /** The provider failed many times in a row. */
+  | 'provider_down'
+  /** The upstream sent no response, or Governor failed on it. */
+  | 'no_response'
+
+/** What the clients of an API expect on each of its paths, guarded or not. Several dialects may share it. */
+export interface Api {
+  /** Name of the built-in upstream for paths that name none. */
+  readonly upstream: string
+  /** True if a request surely belongs to this API. `path`: without an upstream's name; `header` takes a name in lower case. */
+  recognizes(path: string, header: (name: string) => string | undefined): boolean
+  /** Headers in which clients send a key, in lower case; in `authorization` it is a bearer token. */
+  readonly credentialHeaders: readonly string[]
+  /** The header, in lower case, that an upstream's `key` goes into. `sent`: the one that the client sent its key in. */
+  credentialHeader(key: string, sent: string | undefined): string
+  /** The JSON body of an error of Governor's own. */
+  errorBody(kind: ErrorKind, message: string, code: string): string
+  /** A whole error reply with a given error object. */
+  errorReply(error: object): object
+  /** The error object by which the API's own clients know that their input is too large; numbers are tokens. */
+  overflowError(limit: number | undefined, promptTokens: number | undefined): object
+}
+
 export interface Dialect {
   readonly name: string
+  readonly api: Api
   /** Does a POST to this path, given as its segments, speak this dialect? */
   claims(segments: readonly string[]): boolean
   /** Reads a request; `undefined` when its body is not one of this dialect. @throws {JsonScanError} @throws {TooMuchToRead} */
@@ -239,10 +272,6 @@ export interface Dialect {
   /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */
   withoutCalls(body: Buffer, refused: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
   openFilter(): ToolCallFilter
-  /** The error object by which the API's own clients know that their input is too large; numbers are tokens. */
-  overflowError(limit: number | undefined, promptTokens: number | undefined): object
-  /** A whole error reply with a given error object. */
-  errorReply(error: object): object
   /**
    * A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch;
    * `statesUsage`: in a stream too, where that is not a matter of course.

@@ -1,7 +1,11 @@
 /** The dialects Governor guards, in the order in which a path is offered to them. */
 import { chat } from './chat/index.ts'
-import type { Dialect } from './dialect.ts'
+import type { Api, Dialect } from './dialect.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
+import { openai } from './shared/openai.ts'
 
 export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
+
+/** The API of requests that no other API recognizes, and no dialect claims. */
+export const DEFAULT_API: Api = openai

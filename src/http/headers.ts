@@ -99,39 +99,35 @@ export function responseHeaders(headers: RawHeaders): string[] {
   return withoutFields(headers, (lower) => HOP_BY_HOP.has(lower) || named.has(lower))
 }
 
-/** Fields that tell who the client is to the provider. */
-const CREDENTIALS = ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'] as const
-type Credential = (typeof CREDENTIALS)[number]
-
-/** Every credential a request carries, joined: the thing that tells tenants apart. Never stored, only hashed. */
-export function credentialsOf(headers: RawHeaders): string {
+/** Every credential that a request carries in the headers `names`, joined. It tells tenants apart; it is hashed and never stored. */
+export function credentialsOf(headers: RawHeaders, names: readonly string[]): string {
   let all = ''
-  for (const name of CREDENTIALS) all += `${headerOf(headers, name) ?? ''}\n`
+  for (const name of names) all += `${headerOf(headers, name) ?? ''}\n`
   return all.slice(0, -1)
 }
 
-/** The key that a client sent in one of the usual fields. */
-function clientKeyIn(headers: RawHeaders, name: Credential): string | undefined {
+/** The key that a client sent in a header. */
+function clientKeyIn(headers: RawHeaders, name: string): string | undefined {
   const sent = headerOf(headers, name)
   return name === 'authorization' ? /^bearer +(.+)$/i.exec(sent ?? '')?.[1] : sent
 }
 
-/** The keys a client sent, in whichever of the usual fields: some clients send two, of which one is meant for another. */
-export function clientKeysOf(headers: RawHeaders): string[] {
-  return CREDENTIALS.map((name) => clientKeyIn(headers, name)).filter((key) => key !== undefined)
+/** The keys that a client sent in the headers `names`: some clients send two, each for another server. */
+export function clientKeysOf(headers: RawHeaders, names: readonly string[]): string[] {
+  return names.map((name) => clientKeyIn(headers, name)).filter((key) => key !== undefined)
 }
 
-/** Returns the list without the credential fields whose key `drop` says yes to. */
-export function withoutCredentials(headers: RawHeaders, drop: (key: string) => boolean): RawHeaders {
-  const dropped = CREDENTIALS.filter((name) => {
+/** Returns the list without those of the headers `names` whose key `drop` says yes to. */
+export function withoutCredentials(
+  headers: RawHeaders,
+  names: readonly string[],
+  drop: (key: string) => boolean,
+): RawHeaders {
+  const dropped = names.filter((name) => {
     const key = clientKeyIn(headers, name)
     return key !== undefined && drop(key)
   })
-  return dropped.length === 0 ? headers : withoutFields(headers, (lower) => isOneOf(dropped, lower))
-}
-
-function isOneOf(names: readonly string[], lower: string): boolean {
-  return names.includes(lower)
+  return dropped.length === 0 ? headers : withoutFields(headers, (lower) => dropped.includes(lower))
 }
 
 /** Does a field's name say that its value is a key, or stands for one? */
@@ -139,18 +135,18 @@ export function namesKey(name: string): boolean {
   return /key|token|secret|auth|cookie|credential|password/i.test(name)
 }
 
-/** Where Anthropic's own keys have to stand, whatever field the client used: elsewhere they are answered with 401. */
-function fieldOfAnthropic(key: string): 'authorization' | 'x-api-key' | undefined {
-  if (key.startsWith('sk-ant-oat')) return 'authorization'
-  return key.startsWith('sk-ant-') ? 'x-api-key' : undefined
-}
-
-/** Puts the upstream's own key where the client had put its credential, if the key is taken there. */
-export function withCredential(headers: RawHeaders, key: string, speaksAnthropic: boolean): string[] {
-  const used = CREDENTIALS.find((name) => headerOf(headers, name) !== undefined)
-  const demanded = speaksAnthropic ? fieldOfAnthropic(key) : undefined
-  const field = demanded ?? used ?? (speaksAnthropic ? 'x-api-key' : 'authorization')
-  const kept = withoutFields(headers, (lower) => isOneOf(CREDENTIALS, lower))
+/**
+ * Replaces the client's credentials, in the headers `names`, by the upstream's own `key`. `headerFor` returns the header for
+ * it; it takes the one that the client used.
+ */
+export function withCredential(
+  headers: RawHeaders,
+  names: readonly string[],
+  key: string,
+  headerFor: (sent: string | undefined) => string,
+): string[] {
+  const field = headerFor(names.find((name) => headerOf(headers, name) !== undefined))
+  const kept = withoutFields(headers, (lower) => names.includes(lower))
   return [...kept, field, field === 'authorization' ? `Bearer ${key}` : key]
 }
 

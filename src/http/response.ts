@@ -1,7 +1,7 @@
 /** What Governor writes to a client: an upstream's response as it comes, or a reply of its own. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
-import type { Failure, Flow, Head } from './upstream.ts'
+import type { Flow, Head } from './upstream.ts'
 
 /** Headers that Governor adds, by lower-case name, all `x-governor-…`; those without a value are left out. */
 export type GovernorHeaders = Readonly<Record<string, string | undefined>>
@@ -88,15 +88,6 @@ function pairs(headers: RawHeaders): [string, string][] {
   return found
 }
 
-/** An error in the shape that the clients of the dialect know. */
-export function errorBody(message: string, code: string, type: string, speaksAnthropic: boolean): string {
-  return JSON.stringify(
-    speaksAnthropic
-      ? { type: 'error', error: { type, message } }
-      : { error: { message, type, param: null, code } },
-  )
-}
-
 /** A whole reply of Governor's own; `more`: further raw headers. */
 export function reply(
   response: ServerResponse,
@@ -111,12 +102,12 @@ export function reply(
   response.end(body)
 }
 
-/** Says why there is no response: as an error of its own, or, in the middle of one, by breaking it off. */
+/** Ends a request without an upstream's response: with an error, or, in the middle of a response, by breaking it off. */
 export function replyFailure(
   request: IncomingMessage,
   response: ServerResponse,
-  failure: Failure,
-  speaksAnthropic: boolean,
+  status: number,
+  body: string,
   governorHeaders: GovernorHeaders = {},
 ): void {
   if (response.headersSent) {
@@ -127,6 +118,5 @@ export function replyFailure(
   // What is left of an upload is read and dropped: closing on a client that still sends would tear the connection
   // down under it, and the error with it (RFC 9112, section 9.6).
   request.resume()
-  const body = errorBody(failure.message, failure.code, 'api_error', speaksAnthropic)
-  reply(response, failure.status, 'application/json', body, governorHeaders)
+  reply(response, status, 'application/json', body, governorHeaders)
 }

@@ -1,13 +1,15 @@
 /** Which requests are never sent upstream: what their clients may not do. */
 import { globMatches } from '../core/glob.ts'
 import { hashOf } from '../core/hash.ts'
+import type { ErrorKind } from '../dialect/dialect.ts'
 import { clientKeysOf, headerOf, type RawHeaders } from '../http/headers.ts'
 import { isLoopback } from '../http/loopback.ts'
-import { errorBody } from '../http/response.ts'
 import type { Route } from './route.ts'
 
 /** The settings that decide. */
 export interface AccessSettings {
+  /** Headers in which clients send keys, in lower case. */
+  readonly credentialHeaders: readonly string[]
   /** Hashes of the keys that may use upstreams whose key Governor holds; empty: anybody may. */
   readonly accessKeys: ReadonlySet<string>
   /** Globs in lower case. */
@@ -88,18 +90,18 @@ export function accessRefusal(
   if (leavesPrefix) return OUTSIDE
   if (!upstream.holdsKey) return undefined
   if (settings.accessKeys.size === 0) return pageRefusal(settings, headers)
-  return clientKeysOf(headers).some((key) => isAccessKey(settings, key)) ? undefined : NO_ACCESS_KEY
+  return clientKeysOf(headers, settings.credentialHeaders).some((key) => isAccessKey(settings, key))
+    ? undefined
+    : NO_ACCESS_KEY
 }
 
-/** Error types of Anthropic's API by status; OpenAI's has one for all. */
-const ANTHROPIC_TYPES = {
-  400: 'invalid_request_error',
-  401: 'authentication_error',
-  403: 'permission_error',
-} as const
+const ERROR_KINDS: Readonly<Record<AccessRefusal['status'], ErrorKind>> = {
+  400: 'invalid_request',
+  401: 'unauthorized',
+  403: 'forbidden',
+}
 
 /** Returns the JSON error that tells a client of a refusal, in the shape that its API has. */
-export function refusalBody({ status, code, message }: AccessRefusal, { speaksAnthropic }: Route): string {
-  const type = speaksAnthropic ? ANTHROPIC_TYPES[status] : 'invalid_request_error'
-  return errorBody(message, code, type, speaksAnthropic)
+export function refusalBody({ status, code, message }: AccessRefusal, { api }: Route): string {
+  return api.errorBody(ERROR_KINDS[status], message, code)
 }

@@ -191,7 +191,8 @@ class RequestExchange implements Exchange, AnswerClock {
     if (this.#isClientGone) return
     this.#outcome = 'upstream_failed'
     this.#failure = failure
-    replyFailure(this.request, this.response, failure, this.route.speaksAnthropic, governorHeaders)
+    const body = this.route.api.errorBody('no_response', failure.message, failure.code)
+    replyFailure(this.request, this.response, failure.status, body, governorHeaders)
   }
 
   sendingBy(call: Exchange['call']): Exchange {

@@ -1,8 +1,9 @@
 /** Errors that say that a provider is overloaded or gone: kept with their thread, and given again in a storm of them. */
 import { type ErrorReply, isStormError, type StormReply } from '../core/session/error-streak.ts'
+import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
-import { errorBody, type GovernorHeaders, reply } from '../http/response.ts'
+import { type GovernorHeaders, reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import type { Exchange } from './begin-exchange.ts'
 import type { Evaluation } from './evaluate.ts'
@@ -24,12 +25,7 @@ function waitIn(headers: RawHeaders, now: number): number | undefined {
 }
 
 /** An error as it is kept; one without a body that can be kept gets one of Governor's own. */
-export function errorReplyOf(
-  head: Head,
-  chunks: readonly Buffer[],
-  speaksAnthropic: boolean,
-  now: number,
-): ErrorReply {
+export function errorReplyOf(head: Head, chunks: readonly Buffer[], api: Api, now: number): ErrorReply {
   const { status, headers } = head
   const whole = Buffer.concat(chunks)
   const coding = contentEncoding(headers)
@@ -40,8 +36,7 @@ export function errorReplyOf(
     const contentType = headerOf(headers, 'content-type') ?? 'application/json'
     return { ...kept, contentType, body: plain.toString() }
   }
-  const type = speaksAnthropic ? 'api_error' : 'server_error'
-  const body = errorBody('The provider does not answer.', 'upstream_unreachable', type, speaksAnthropic)
+  const body = api.errorBody('provider_down', 'The provider does not answer.', 'upstream_unreachable')
   return { ...kept, contentType: 'application/json', body }
 }
 

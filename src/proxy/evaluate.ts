@@ -127,7 +127,7 @@ export async function evaluate(
   headers: RawHeaders,
   input: RequestInput,
 ): Promise<Evaluation | 'unreadable' | 'uncounted'> {
-  const tenant = tenantOf(headers)
+  const tenant = tenantOf(headers, services.credentialHeaders)
   const request = dialect.read(input)
   if (!request) return 'unreadable'
   const { conversation } = request

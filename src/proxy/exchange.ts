@@ -157,7 +157,9 @@ function callFor(
     upstream: route.upstream,
     method: request.method ?? 'GET',
     path: route.path,
-    headers: upstreamHeaders(route, request.rawHeaders, (key) => isAccessKey(services, key)),
+    headers: upstreamHeaders(route, request.rawHeaders, services.credentialHeaders, (key) =>
+      isAccessKey(services, key),
+    ),
     body,
   }
 }

@@ -12,8 +12,8 @@ export interface IdentitySettings {
 }
 
 /** A hash of the credential: tells tenants apart without knowing them. */
-export function tenantOf(headers: RawHeaders): string {
-  return nameOf(credentialsOf(headers)).slice(0, 16)
+export function tenantOf(headers: RawHeaders, credentialHeaders: readonly string[]): string {
+  return nameOf(credentialsOf(headers, credentialHeaders)).slice(0, 16)
 }
 
 /** Longer ids, and those that can't stand in a header, are known by their hash. */

@@ -67,9 +67,9 @@ class RequestWatch implements OverflowWatch {
   /** A call of the provider brought a response with this status, or none (502). */
   outcome(status: number, head?: Head, chunks: readonly Buffer[] = []): void {
     if (!this.#evaluation) return
-    const { speaksAnthropic } = this.#route
+    const { api } = this.#route
     const error = () =>
-      errorReplyOf(head ?? { status, reason: '', headers: [] }, chunks, speaksAnthropic, this.#services.now())
+      errorReplyOf(head ?? { status, reason: '', headers: [] }, chunks, api, this.#services.now())
     noteOutcome(this.#services, this.#evaluation, status, error)
   }
 

@@ -1,6 +1,7 @@
 /** Which upstream a request goes to, under which path, and in which dialect it speaks. */
 
-import type { Dialect } from '../dialect/dialect.ts'
+import type { Api, Dialect } from '../dialect/dialect.ts'
+import { DEFAULT_API } from '../dialect/index.ts'
 import {
   headerOf,
   namesKey,
@@ -22,12 +23,13 @@ export interface Route {
   readonly asked: string
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
-  readonly speaksAnthropic: boolean
+  /** The API whose clients expect its errors, and its place for keys. */
+  readonly api: Api
 }
 
 /** Where requests can go. */
 export interface Routing {
-  /** By name; `openai` and `anthropic` at least. */
+  /** By name; those that are built in, at least. */
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly dialects: readonly Dialect[]
 }
@@ -107,17 +109,24 @@ function mayClimbOut(path: string, [separator, ...others]: readonly RegExp[] = S
   return mayClimbOut(path, others) || (split !== path && mayClimbOut(split, others))
 }
 
-/** Paths like `threads/ID/messages` are the Assistants API, not Messages. */
-function isMessagesPath(path: string): boolean {
-  return /^\/v1\/messages(?:\/|$)/.test(path)
-}
-
 function dialectOf(dialects: readonly Dialect[], method: string, path: string): Dialect | undefined {
   if (method !== 'POST') return undefined
   const segments = path.split('/').filter((segment) => segment !== '')
   return dialects.find((dialect) => dialect.claims(segments))
 }
 
+function apiOf(
+  dialects: readonly Dialect[],
+  path: string,
+  headers: RawHeaders,
+  claimed: Dialect | undefined,
+): Api {
+  const header = (name: string) => headerOf(headers, name)
+  const marked = dialects.find(({ api }) => api.recognizes(path, header))
+  return (marked ?? claimed)?.api ?? DEFAULT_API
+}
+
+/** Returns where a request goes. `target`: as it stands in the request line. @throws where a built-in upstream is missing. */
 export function routeOf(
   { upstreams, dialects }: Routing,
   method: string,
@@ -130,9 +139,10 @@ export function routeOf(
   const named = upstreams.get(first)
   const unnamed = named ? asked.slice(first.length + 1) : asked
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
-  const speaksAnthropic = isMessagesPath(path) || headerOf(headers, 'anthropic-version') !== undefined
-  const upstream = named ?? upstreams.get(speaksAnthropic ? 'anthropic' : 'openai')
-  if (!upstream) throw new Error('no upstream: openai and anthropic are always there')
+  const dialect = dialectOf(dialects, method, path)
+  const api = apiOf(dialects, path, headers, dialect)
+  const upstream = named ?? upstreams.get(api.upstream)
+  if (!upstream) throw new Error(`There is no upstream ${api.upstream}, which is built in.`)
   const { prefix } = upstream
   const rest = restAfter(prefix, named?.keepsName ? asked : path)
   return {
@@ -140,28 +150,29 @@ export function routeOf(
     path: prefix + rest + whole.slice(asked.length),
     leavesPrefix: prefix !== '' && mayClimbOut(rest.replace(/%(?:25)*2e/gi, '.')),
     asked,
-    dialect: dialectOf(dialects, method, path),
-    speaksAnthropic,
+    dialect,
+    api,
   }
 }
 
 /** Returns a client's headers as they go upstream: with the key and the fields set for it, and without Governor's access keys. */
 export function upstreamHeaders(
-  { upstream, speaksAnthropic }: Route,
+  { upstream, api }: Route,
   headers: RawHeaders,
+  credentialHeaders: readonly string[],
   isAccessKey: (key: string) => boolean,
 ): RawHeaders {
   const through = requestHeaders(headers)
-  if (upstream.apiKey)
-    return withHeaders(withCredential(through, upstream.apiKey, speaksAnthropic), upstream.headers)
-  const ownOnly = upstream.holdsKey ? withoutCredentials(through, isAccessKey) : through
-  return withHeaders(ownOnly, upstream.headers)
+  const { apiKey, holdsKey: hasKey } = upstream
+  if (apiKey) {
+    const headerFor = (sent: string | undefined) => api.credentialHeader(apiKey, sent)
+    return withHeaders(withCredential(through, credentialHeaders, apiKey, headerFor), upstream.headers)
+  }
+  const clientFields = hasKey ? withoutCredentials(through, credentialHeaders, isAccessKey) : through
+  return withHeaders(clientFields, upstream.headers)
 }
 
 /** Does a WebSocket on this path belong to a dialect that is guarded over POST? */
 export function isGuardedSocket(dialects: readonly Dialect[], target: string): boolean {
-  const segments = withoutQuery(pathOf(target)).split('/')
-  return (
-    segments.at(-1) === 'responses' || dialectOf(dialects, 'POST', withoutQuery(pathOf(target))) !== undefined
-  )
+  return dialectOf(dialects, 'POST', withoutQuery(pathOf(target))) !== undefined
 }

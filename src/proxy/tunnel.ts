@@ -2,6 +2,7 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
+import { DEFAULT_API } from '../dialect/index.ts'
 import {
   headerOf,
   headText,
@@ -10,7 +11,6 @@ import {
   withoutFields,
   withoutGovernorHeaders,
 } from '../http/headers.ts'
-import { errorBody } from '../http/response.ts'
 import { failureOf } from '../http/upstream.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
@@ -30,7 +30,7 @@ function asksForWebSocket(request: IncomingMessage): boolean {
 }
 
 function refuse(socket: Duplex, status: string, extra: RawHeaders, message: string, code: string): void {
-  refuseWith(socket, status, extra, errorBody(message, code, 'invalid_request_error', false))
+  refuseWith(socket, status, extra, DEFAULT_API.errorBody('invalid_request', message, code))
 }
 
 function refuseWith(socket: Duplex, status: string, extra: RawHeaders, body: string): void {
@@ -81,8 +81,9 @@ function open(
   const url = new URL(upstream.origin)
   const isKey = (key: string) => isAccessKey(settings.access, key)
   // There is no body that trailers could follow; Node throws on the field.
+  const { credentialHeaders } = settings.access
   const plain = withoutFields(
-    upstreamHeaders(route, request.rawHeaders, isKey),
+    upstreamHeaders(route, request.rawHeaders, credentialHeaders, isKey),
     (lower) => lower === 'trailer',
   )
   const headers = [

@@ -21,7 +21,8 @@ interface StoppedRun {
 async function stoppedRun(services: Services, headers: RawHeaders): Promise<StoppedRun | undefined> {
   const session = sessionInHeaders(headers, services.identity)
   if (session === undefined) return undefined
-  const known = await services.store.get(sessionKey(tenantOf(headers), hashOf(session)))
+  const tenant = tenantOf(headers, services.credentialHeaders)
+  const known = await services.store.get(sessionKey(tenant, hashOf(session)))
   const thread = threadNameOf(headers, services.identity)
   const answer = known?.threads.findLast(({ name }) => name === thread)?.run.finalAnswer
   return answer && { session, answer }

@@ -23,7 +23,7 @@ import {
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
 import { isObject } from '../shared/json-object.ts'
-import { openaiOverflow } from '../shared/overflow-error.ts'
+import { openai } from '../shared/openai.ts'
 import {
   addText,
   fieldOf,
@@ -332,6 +332,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 
 export const chat: Dialect = {
   name: 'chat',
+  api: openai,
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
   read,
   metadata: chatFacts,
@@ -341,8 +342,6 @@ export const chat: Dialect = {
   openStream: (dropCalls, isJson) => openAnswer(chatStream, dropCalls, isJson),
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
-  overflowError: openaiOverflow,
-  errorReply: (error) => ({ error }),
   openFilter: () => openFilter(chatStream),
   reply: replyInChat,
 }

@@ -18,7 +18,6 @@ import {
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { isObject } from '../shared/json-object.ts'
-import { anthropicOverflow } from '../shared/overflow-error.ts'
 import {
   addText,
   fieldOf,
@@ -32,6 +31,7 @@ import {
 } from '../shared/request-list.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { firstText } from '../shared/usage-text.ts'
+import { anthropic } from './api.ts'
 import {
   readMessageCalls,
   refusedResults,
@@ -355,6 +355,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 
 export const messages: Dialect = {
   name: 'messages',
+  api: anthropic,
   // `v1/messages/count_tokens` and `v1/messages/batches` make no answer; `threads/ID/messages` is another API.
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
@@ -367,8 +368,6 @@ export const messages: Dialect = {
   openStream: (dropCalls, isJson) => openAnswer(messagesStream, dropCalls, isJson),
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
-  overflowError: anthropicOverflow,
-  errorReply: (error) => ({ type: 'error', error }),
   openFilter: () => openFilter(messagesStream),
   reply: replyInMessages,
 }

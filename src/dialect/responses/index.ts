@@ -30,7 +30,7 @@ import {
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf } from '../shared/content-parts.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
-import { openaiOverflow } from '../shared/overflow-error.ts'
+import { openai } from '../shared/openai.ts'
 import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from '../shared/request-list.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { firstText } from '../shared/usage-text.ts'
@@ -329,6 +329,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 
 export const responses: Dialect = {
   name: 'responses',
+  api: openai,
   claims: (segments) => segments.at(-1) === 'responses',
   read,
   responseId: (head) => firstText(head, 'id'),
@@ -340,7 +341,5 @@ export const responses: Dialect = {
   readCalls: readResponseCalls,
   withoutCalls: withoutResponseCalls,
   openFilter: () => openFilter(responsesStream),
-  overflowError: openaiOverflow,
-  errorReply: (error) => ({ error }),
   reply: replyInResponses,
 }

@@ -93,7 +93,7 @@ export function isInputTooLarge({ classified: { overflow } }: Annotation): boole
 
 function errorOf(dialect: Dialect, annotation: Annotation, original: unknown): object {
   const { limit, promptTokens } = statedNumbers(annotation.classified.overflow)
-  return { ...dialect.overflowError(limit, promptTokens), governor: { ...told(annotation), original } }
+  return { ...dialect.api.overflowError(limit, promptTokens), governor: { ...told(annotation), original } }
 }
 
 /** The body as JSON, or as the text that it is. */
@@ -107,7 +107,7 @@ export function parsed(text: string): unknown {
 
 /** The one error that clients of the dialect understand, whatever the provider's own was. */
 export function canonicalReply(text: string, dialect: Dialect, annotation: Annotation): Buffer {
-  return Buffer.from(JSON.stringify(dialect.errorReply(errorOf(dialect, annotation, parsed(text)))))
+  return Buffer.from(JSON.stringify(dialect.api.errorReply(errorOf(dialect, annotation, parsed(text)))))
 }
 
 /** The same in an event: what is around the error object stays, as clients go by it. */

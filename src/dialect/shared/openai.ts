@@ -1,0 +1,35 @@
+/** What clients of OpenAI's API expect, in Chat Completions and Responses alike. */
+import type { Api, ErrorKind } from '../dialect.ts'
+
+const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
+  invalid_request: 'invalid_request_error',
+  unauthorized: 'invalid_request_error',
+  forbidden: 'invalid_request_error',
+  timeout: 'invalid_request_error',
+  overloaded: 'server_error',
+  provider_down: 'server_error',
+  no_response: 'api_error',
+}
+
+function overflowError(limit: number | undefined, promptTokens: number | undefined): object {
+  const message =
+    limit === undefined
+      ? 'Your input exceeds the context window of this model. Please adjust your input and try again.'
+      : promptTokens === undefined
+        ? `This model's maximum context length is ${limit} tokens. Please reduce the length of the messages.`
+        : `This model's maximum context length is ${limit} tokens. However, your messages resulted in ${promptTokens} tokens. Please reduce the length of the messages.`
+  return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
+}
+
+export const openai: Api = {
+  upstream: 'openai',
+  // Nothing but the path marks its requests, and dialects know that.
+  recognizes: () => false,
+  // OpenAI itself reads the first one; Azure, Google and gateways with the same API read the others.
+  credentialHeaders: ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'],
+  credentialHeader: (_key, sent) => sent ?? 'authorization',
+  errorBody: (kind, message, code) =>
+    JSON.stringify({ error: { message, type: ERROR_TYPES[kind], param: null, code } }),
+  errorReply: (error) => ({ error }),
+  overflowError,
+}
