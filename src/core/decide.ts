@@ -13,6 +13,7 @@ import {
   type Tier,
 } from './budget/tiers.ts'
 import type { LoopFinding } from './loop/escalation.ts'
+import type { StormReply } from './session/error-streak.ts'
 import type { RunState } from './session/session.ts'
 import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
 
@@ -39,31 +40,69 @@ export interface BudgetPolicy {
   readonly texts: NoticeTexts
 }
 
+/** What Governor says to the model in one request. */
+export interface Speech {
+  /** Unset where there is an announcement alone. */
+  readonly notice: string | undefined
+  /** Unset where the notice is neutral, or about a loop alone. */
+  readonly tier: Exclude<Tier, 'none'> | undefined
+  /** What the notice names; unset where it is about a loop alone. */
+  readonly meter: MeterName | undefined
+  /** Where the notice is put. */
+  readonly channel: Channel
+  /** Globs of the tools that the model is not offered this time. */
+  readonly dropTools: readonly string[]
+  /** The budget in words, for the system text: the same in every request of a run. */
+  readonly announcement: string | undefined
+}
+
+/**
+ * What becomes of a request. `verdict` is what the client reads in `x-governor-verdict`, and what metrics count.
+ * `speech`: what there is to say to the model; a `wait` does not ask the model, and a `self_stop` sends its announcement alone.
+ */
 export type Decision =
-  | { readonly kind: 'allow'; readonly announcement?: string | undefined }
+  /** The request goes on. `filter_calls`: the response is read, as it may hold calls that have to be blocked. */
   | {
-      readonly kind: 'warn'
-      /** Unset where the notice is about a loop alone, or neutral. */
-      readonly tier?: Exclude<Tier, 'none'> | undefined
-      /** What the notice names; unset where it is about a loop alone. */
-      readonly meter?: MeterName | undefined
-      readonly notice: string
-      readonly channel: Channel
-      /** Globs of tools that the model is not offered this time. */
-      readonly dropTools: readonly string[]
-      readonly announcement?: string | undefined
+      readonly kind: 'allow' | 'warn' | 'filter_calls'
+      readonly verdict: 'allow' | 'warn'
+      readonly speech: Speech | undefined
+      /** The run was over, and goes on as its limit was raised. */
+      readonly resumesRun: boolean
     }
+  /** A limit is reached: the model is asked for its final answer. */
   | {
       readonly kind: 'stop'
+      readonly verdict: 'stop'
+      /** Without a notice where the agent asks for the final answer itself. */
+      readonly speech: Speech
       readonly limit: Limit
-      readonly notice: string
+      /** Stands in for an answer of the model. */
       readonly fallback: string
-      readonly announcement?: string | undefined
     }
-  | { readonly kind: 'repeat'; readonly answer: FinalAnswer }
+  /** The agent reached a limit of its own and asks for its final answer. */
+  | {
+      readonly kind: 'self_stop'
+      readonly verdict: 'allow'
+      readonly speech: Speech | undefined
+      readonly limit: Limit
+    }
+  /** The run is over: the client gets its recorded answer again. */
+  | {
+      readonly kind: 'replay'
+      readonly verdict: 'stop'
+      readonly speech: undefined
+      readonly answer: FinalAnswer
+    }
+  /** The provider gave many errors in a row: the client gets the newest of them and a time to wait. */
+  | {
+      readonly kind: 'wait'
+      readonly verdict: 'allow' | 'warn' | 'stop'
+      readonly speech: Speech | undefined
+      readonly storm: StormReply
+    }
 
-/** What nearly all requests are told. */
-const ALLOWED: Decision = { kind: 'allow' }
+/** What nearly all requests get. */
+const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun: false }
 
 const NO_TOOLS: readonly string[] = []
 
@@ -145,61 +184,121 @@ function paragraphs(first: string | undefined, second: string | undefined): stri
   return `${first}\n\n${second}`
 }
 
-/**
- * `loop`: the one that the model is to be told about. `contextWindow`: in tokens; 0 where it is not known. `mayState`:
- * a neutral statement that the next request will not show again costs the model neither its reasoning nor its cache.
- */
-export function decide(
-  runState: RunState,
-  policy: BudgetPolicy,
-  loop?: LoopFinding,
-  contextWindow = 0,
-  mayState = true,
-): Decision {
+/** What a decision is made of. */
+export interface DecisionInput {
+  readonly runState: RunState
+  readonly policy: BudgetPolicy
+  /** The loop that the model is to be told about. */
+  readonly loop?: LoopFinding | undefined
+  /** In tokens; 0 where it is not known. */
+  readonly contextWindow?: number | undefined
+  /** A neutral statement that the next request will not show again costs the model neither its reasoning nor its cache. */
+  readonly mayState?: boolean | undefined
+  /** The agent itself asks for its final answer. */
+  readonly asksForSummary?: boolean | undefined
+  /** The model may make a call that has to be blocked. */
+  readonly mayBlock?: boolean | undefined
+}
+
+/** Returns what becomes of a request. */
+export function decide(input: DecisionInput): Decision {
+  const { runState, policy } = input
   const { finalAnswer: ended } = runState
   // What frameworks ask once more for, to have the answer in their form; the recorded text would be of no use to them.
-  if (ended && runState.isLate) return ALLOWED
-  if (ended?.terminal.terminal_reason === 'loop_guard') return { kind: 'repeat', answer: ended }
-  const told = paragraphs(runState.loopState?.currentNotice, loop?.notice)
-  if (!policy.enabled) return allowing(told, policy.channel, undefined)
+  if (ended && runState.isLate) return goOn(input, undefined)
+  if (ended?.terminal.terminal_reason === 'loop_guard') return replay(ended)
+  if (!policy.enabled) return goOn(input, loopSpeech(input, undefined))
   const meters: Meter[] = []
   addMeters(meters, runState.run, policy.run)
   addMeters(meters, runState.session, policy.session)
   const spent = exhausted(meters)
-  // A call is not kept: who lost it is answered anew.
+  // A call is not kept: a client that lost it is answered anew.
   const isLost = ended?.isCall && runState.isRetry
-  if (spent && ended && !isLost && isStillReached(ended, meters)) return { kind: 'repeat', answer: ended }
+  if (spent && ended && !isLost && isStillReached(ended, meters)) return replay(ended)
   const announcement = announcementOf(policy)
-  if (spent) {
-    return {
-      kind: 'stop',
-      limit: { meter: spent },
-      notice: fill(policy.texts.stop, spent),
-      fallback: fill(policy.texts.fallback, spent),
-      announcement,
-    }
+  return spent ? stop(input, spent, announcement) : goOn(input, budgetSpeech(input, meters, announcement))
+}
+
+/** Decides after a fault in what `decide` does for the budget: loops are told of all the same, and a run that is over stays so. */
+export function decideWithoutBudget(input: DecisionInput): Decision {
+  const { runState, policy } = input
+  return runState.finalAnswer
+    ? replay(runState.finalAnswer)
+    : decide({ ...input, policy: { ...policy, enabled: false } })
+}
+
+function replay(answer: FinalAnswer): Decision {
+  return { kind: 'replay', verdict: 'stop', speech: undefined, answer }
+}
+
+function stop(
+  { runState: { storm }, policy: { channel, texts }, asksForSummary }: DecisionInput,
+  spent: Meter<LimitName>,
+  announcement: string | undefined,
+): Decision {
+  const speech: Speech = {
+    notice: asksForSummary ? undefined : fill(texts.stop, spent),
+    tier: undefined,
+    meter: undefined,
+    channel,
+    dropTools: NO_TOOLS,
+    announcement,
   }
+  if (storm) return { kind: 'wait', verdict: 'stop', speech, storm }
+  const fallback = fill(texts.fallback, spent)
+  return { kind: 'stop', verdict: 'stop', speech, limit: { meter: spent }, fallback }
+}
+
+/** Decides on a request that no limit stops. */
+function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
+  const { runState, policy, asksForSummary, mayBlock } = input
+  const { finalAnswer, isLate, iteration, storm } = runState
+  // An agent that asks for its final answer itself is not warned.
+  const verdict = speech?.notice === undefined || asksForSummary ? 'allow' : 'warn'
+  if (storm) return { kind: 'wait', verdict, speech, storm }
+  if (asksForSummary) {
+    const meter = { name: 'iterations', used: iteration, max: policy.run.iterations } as const
+    return { kind: 'self_stop', verdict: 'allow', speech, limit: { meter } }
+  }
+  const resumesRun = finalAnswer !== undefined && !isLate
+  const kind = mayBlock && !isLate ? 'filter_calls' : verdict
+  return kind === 'allow' && !speech && !resumesRun ? ALLOWED : { kind, verdict, speech, resumesRun }
+}
+
+/** What is said about loops: about the one that was found now, and what is still said of the one before. */
+function loopNotice({ runState, loop }: DecisionInput): string | undefined {
+  return paragraphs(runState.loopState?.currentNotice, loop?.notice)
+}
+
+/** What is said where the budget gives no notice. */
+function loopSpeech(input: DecisionInput, announcement: string | undefined): Speech | undefined {
+  const notice = loopNotice(input)
+  if (notice === undefined && announcement === undefined) return undefined
+  const { channel } = input.policy
+  return { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
+}
+
+/** What is said where no limit is reached. */
+function budgetSpeech(
+  input: DecisionInput,
+  meters: readonly Meter[],
+  announcement: string | undefined,
+): Speech | undefined {
+  const { runState, policy, contextWindow = 0, mayState = true } = input
   const context: Meter[] =
     contextWindow > 0 ? [{ name: 'context', used: runState.contextTokens ?? 0, max: contextWindow }] : []
-  const said =
+  const due =
     policy.thresholds.style === 'tracker'
       ? trackerNotice(runState, policy, meters, context, mayState)
       : tierNotice(runState, policy, context.length === 0 ? meters : [...meters, ...context])
-  if (!said) return allowing(told, policy.channel, announcement)
-  const { tier, meter, notice, dropsTools } = said
+  if (!due) return loopSpeech(input, announcement)
+  const { tier, meter, notice, dropsTools } = due
   return {
-    kind: 'warn',
+    notice: paragraphs(loopNotice(input), notice),
     tier,
     meter,
-    notice: paragraphs(told, notice) ?? notice,
     channel: tier === 'warning' && policy.escalate && runState.wasIgnored ? 'user' : policy.channel,
     dropTools: dropsTools ? policy.dropTools : NO_TOOLS,
     announcement,
   }
-}
-
-/** Where the budget has nothing to say. `told`: about a loop. */
-function allowing(told: string | undefined, channel: Channel, announcement: string | undefined): Decision {
-  if (told !== undefined) return { kind: 'warn', notice: told, channel, dropTools: NO_TOOLS, announcement }
-  return announcement === undefined ? ALLOWED : { kind: 'allow', announcement }
 }

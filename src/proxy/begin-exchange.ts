@@ -222,34 +222,26 @@ export function beginExchange(
   return new RequestExchange(services, request, response, route, watch)
 }
 
-/** The verdict as clients are told it. */
-function verdictName(evaluation: Evaluation): VerdictName {
-  const { kind } = evaluation.decision
-  // An agent that asks for its last answer itself is told nothing.
-  if (kind === 'warn' && evaluation.isSelfStop) return 'allow'
-  return kind === 'repeat' ? 'stop' : kind
-}
-
 /** What a judgement adds to the response headers and to the log. */
 export function noteEvaluation(exchange: Exchange, evaluation: Evaluation): GovernorHeaders {
   const { runState, policy, decision, sessionId } = evaluation
   const { loop } = runState
   const max = policy.enabled ? policy.run.iterations : 0
   const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
-  const tier = decision.kind === 'warn' && !evaluation.isSelfStop ? decision.tier : undefined
-  const name = verdictName(evaluation)
+  const { verdict, speech } = decision
+  const tier = verdict === 'warn' ? speech?.tier : undefined
   exchange.decided({
     session: sessionId,
     iteration,
     maxIterations: max > 0 ? max : undefined,
-    decision: name,
+    decision: verdict,
     tier,
     loop: loop?.pattern,
     isRetry: runState.isRetry,
   })
   return {
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
-    'x-governor-verdict': name,
+    'x-governor-verdict': verdict,
     'x-governor-session': sessionId,
     'x-governor-tier': tier,
     'x-governor-repeat': runState.resendCount === undefined ? undefined : String(runState.resendCount),

@@ -2,9 +2,15 @@
 
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { boundary, lastMessage } from '../core/conversation.ts'
-import { type BudgetPolicy, type Decision, decide } from '../core/decide.ts'
+import {
+  type BudgetPolicy,
+  type Decision,
+  type DecisionInput,
+  decide,
+  decideWithoutBudget,
+} from '../core/decide.ts'
 import { hashOf, hashOfBytes } from '../core/hash.ts'
-import { type LoopFinding, type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
+import { type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
 import { type LoopState, observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
 import {
   derivedSessionId,
@@ -38,10 +44,6 @@ export interface Evaluation {
   readonly sessionId: string | undefined
   readonly policy: BudgetPolicy
   readonly decision: Decision
-  /** The agent reached a limit of its own and asks for its last answer. */
-  readonly isSelfStop: boolean
-  /** There are calls that the model must not make again: its response has to be read. */
-  readonly mayBlock: boolean
 }
 
 function wholeNumber(text: string | undefined): number | undefined {
@@ -167,19 +169,25 @@ function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolea
 function decideOn(
   { emit, windows }: Services,
   of: ModelAt,
-  runState: RunState,
-  policy: BudgetPolicy,
-  told: LoopFinding | undefined,
   request: DialectRequest,
+  known: Omit<DecisionInput, 'contextWindow' | 'mayState'>,
 ): Decision {
-  const { contextTokens, reductions = [], finalAnswer: ended } = runState
+  const { runState, policy, loop, asksForSummary, mayBlock } = known
+  const { contextTokens, reductions = [] } = runState
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled
     const contextWindow = isWindowAsked ? windows.effective(of, reductions).tokens : undefined
-    return decide(runState, policy, told, contextWindow, mayState(policy, request))
+    return decide({
+      runState,
+      policy,
+      loop,
+      contextWindow,
+      mayState: mayState(policy, request),
+      asksForSummary,
+      mayBlock,
+    })
   })
-  if (decision) return decision
-  return ended ? { kind: 'repeat', answer: ended } : decide(runState, { ...policy, enabled: false }, told)
+  return decision ?? decideWithoutBudget(known)
 }
 
 /** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
@@ -236,7 +244,16 @@ async function count(services: Services, asked: ReadRequest, found: Link | undef
   })
   const runState = loop.enabled ? handle.runState : withoutLoop(handle.runState)
   const { loopState } = runState
-  const told = loop.mode === 'observe' ? undefined : runState.loop
+  const decision = decideOn(services, { upstream, model }, sent.request, {
+    runState,
+    policy,
+    loop: loop.mode === 'observe' ? undefined : runState.loop,
+    asksForSummary: facts.asksForSummary,
+    mayBlock:
+      loop.enabled &&
+      loopState !== undefined &&
+      isolated(emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
+  })
   return {
     handle,
     runState,
@@ -244,12 +261,6 @@ async function count(services: Services, asked: ReadRequest, found: Link | undef
     bytes: sent.bytes,
     sessionId,
     policy,
-    decision: decideOn(services, { upstream, model }, runState, policy, told, sent.request),
-    isSelfStop: facts.asksForSummary,
-    mayBlock:
-      loop.enabled &&
-      !runState.isLate &&
-      loopState !== undefined &&
-      isolated(emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
+    decision,
   }
 }

@@ -55,8 +55,7 @@ export async function exchange(
     if (typeof judged === 'string')
       return await relayUnread(services, exchange, route.dialect, body.bytes, judged)
     if (!judged) return relay(services, exchange, body.bytes)
-    const { kind } = judged.evaluation.decision
-    if (kind === 'allow' || kind === 'warn') governorHeaders = judged.call
+    if (judged.evaluation.decision.verdict !== 'stop') governorHeaders = judged.call
     overflow?.evaluated(judged.evaluation)
     const { bound } = route.dialect
     await act(services, bound ? watchBound(services, exchange, bound, judged) : exchange, judged)
@@ -68,22 +67,28 @@ export async function exchange(
 
 function act(services: Services, exchange: Exchange, judged: Sent): Promise<void> | void {
   const { evaluation, call, bytes } = judged
+  const { decision } = evaluation
   const governorHeaders = noteEvaluation(exchange, evaluation)
   tellOfLoop(services, evaluation)
   noteDelivery(services, exchange, evaluation)
   const { reaction } = evaluation.runState
   if (reaction) services.emit({ kind: 'warning_answered', reaction })
-  if (evaluation.decision.kind === 'repeat')
-    return repeatAnswer(services, exchange, evaluation, evaluation.decision.answer, governorHeaders)
-  const { storm } = evaluation.runState
-  if (storm) return replyInStorm(services, exchange, evaluation, storm, governorHeaders)
-  if (evaluation.decision.kind === 'stop' || evaluation.isSelfStop) {
-    return finalAnswer(services, exchange, evaluation, call, bytes, governorHeaders)
-  }
-  if (evaluation.runState.finalAnswer && !evaluation.runState.isLate)
+  if ('resumesRun' in decision && decision.resumesRun)
     evaluation.handle.resumeRun().catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
-  if (evaluation.mayBlock) return filterCalls(services, exchange, evaluation, call, bytes, governorHeaders)
-  return forward(services, exchange, evaluation, call, bytes, governorHeaders)
+  switch (decision.kind) {
+    case 'allow':
+    case 'warn':
+      return forward(services, exchange, evaluation, call, bytes, governorHeaders)
+    case 'filter_calls':
+      return filterCalls(services, exchange, evaluation, call, bytes, governorHeaders)
+    case 'stop':
+    case 'self_stop':
+      return finalAnswer(services, exchange, evaluation, call, bytes, governorHeaders)
+    case 'replay':
+      return repeatAnswer(services, exchange, evaluation, decision.answer, governorHeaders)
+    case 'wait':
+      return replyInStorm(services, exchange, evaluation, decision.storm, governorHeaders)
+  }
 }
 
 /** Remembers whether the client got all of its answer: bytes that are sent again and again in spite of it count. */
@@ -99,7 +104,7 @@ function noteDelivery(services: Services, { response }: Exchange, { runState, ha
 function tellOfLoop(services: Services, { runState, decision }: Evaluation): void {
   const { loop, isRetry } = runState
   if (!loop || isRetry) return
-  const isTold = decision.kind === 'warn' && decision.notice.includes(loop.notice)
+  const isTold = decision.verdict !== 'stop' && decision.speech?.notice?.includes(loop.notice) === true
   services.emit({
     kind: 'loop',
     pattern: loop.pattern,

@@ -74,10 +74,9 @@ export async function filterCalls(
       if (head.status >= 400) releaseIteration(evaluation)
       return await passOn(exchange, head, responseHeaders(head.headers), governorHeaders, incoming.body)
     }
-    const { decision } = evaluation
-    if (isAltered && altered?.notice && decision.kind === 'warn') {
-      noteInjected(services, evaluation, decision, altered.notice.channel)
-    }
+    const { speech } = evaluation.decision
+    if (isAltered && altered?.notice && speech)
+      noteInjected(services, evaluation, speech, altered.notice.channel)
     const { edits = [], textEdits = [] } = isAltered && altered ? altered : {}
     await letThrough(
       { services, exchange, evaluation, dialect, call: plain, bytes, edits, textEdits, governorHeaders },

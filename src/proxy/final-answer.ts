@@ -2,7 +2,7 @@
 import type { Conversation } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
-import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
+import { type FinalAnswer, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
 import { forcedTools, formatIn } from '../dialect/shared/output-demands.ts'
 import { responseHeaders } from '../http/headers.ts'
@@ -67,12 +67,10 @@ export async function finalAnswer(
   governorHeaders: GovernorHeaders,
 ): Promise<void> {
   const { dialect } = exchange.route
-  if (!dialect) return
-  const { decision, runState, policy } = evaluation
+  const { decision } = evaluation
+  if (!dialect || (decision.kind !== 'stop' && decision.kind !== 'self_stop')) return
   const isStop = decision.kind === 'stop'
-  const limit: Limit = isStop
-    ? decision.limit
-    : { meter: { name: 'iterations', used: runState.iteration, max: policy.run.iterations } }
+  const { limit, speech } = decision
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
     terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
   const ending: Ending = {
@@ -91,7 +89,7 @@ export async function finalAnswer(
   try {
     await attemptVariants(
       ending,
-      isStop ? stopForms(ending, plain, bytes, decision.notice) : ownForms(ending, plain, bytes),
+      isStop ? stopForms(ending, plain, bytes, speech?.notice) : ownForms(ending, plain, bytes),
     )
   } catch (error) {
     if (exchange.isClientGone()) return
@@ -113,7 +111,7 @@ function endInFault(ending: Ending, error: Error): void {
  * The forms in which a stop is asked, best first: tools left in place but not to be chosen keeps the provider's
  * prompt cache; each of the others is for providers that refuse the one before.
  */
-function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: string): RequestVariant[] {
+function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice?: string): RequestVariant[] {
   const { services, exchange, evaluation } = ending
   const { request, policy } = evaluation
   // It stands in every request of a run, the last one included: the system text begins the prompt.
@@ -136,7 +134,7 @@ function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice: st
     ...(place ? { channel: place.channel } : {}),
   })
   // An agent that asks for its last answer itself needs not be told twice.
-  const places = evaluation.isSelfStop ? [] : placesFor(services, exchange, evaluation, notice)
+  const places = notice === undefined ? [] : placesFor(services, exchange, evaluation, notice)
   const [best] = places
   const choosing =
     request.conversation.offersTools && !isUnsupported(services, exchange, evaluation, 'tool_choice')

@@ -1,6 +1,6 @@
 /** Sends a request that goes on normally: as it is, or with what Governor has to say to the model. */
 
-import type { Channel, Decision } from '../core/decide.ts'
+import type { Channel, Speech } from '../core/decide.ts'
 import { globMatches } from '../core/glob.ts'
 import { dropTools } from '../dialect/shared/tools.ts'
 import { withoutLength } from '../http/headers.ts'
@@ -42,7 +42,7 @@ export function announcementFor(
   evaluation: Evaluation,
 ): readonly Edit[] {
   const { request, decision } = evaluation
-  const announcement = 'announcement' in decision ? decision.announcement : undefined
+  const announcement = decision.speech?.announcement
   if (announcement === undefined || isUnsupported(services, exchange, evaluation, 'announce')) return []
   return request.announce(announcement)
 }
@@ -140,14 +140,12 @@ function editRequest(
   call: UpstreamCall,
   bytes: Buffer,
 ): EditedRequest | undefined {
-  const { decision } = evaluation
-  if (decision.kind === 'allow' && decision.announcement === undefined) return undefined
+  const { speech } = evaluation.decision
+  if (!speech) return undefined
   const announcing = announcementFor(services, exchange, evaluation)
-  const isWarned = decision.kind === 'warn'
-  const dropping = isWarned ? droppedFor(services, exchange, evaluation, decision.dropTools) : []
-  const place = isWarned
-    ? placeFor(services, exchange, evaluation, decision.notice, decision.channel)
-    : undefined
+  const { notice, channel } = speech
+  const dropping = droppedFor(services, exchange, evaluation, speech.dropTools)
+  const place = notice === undefined ? undefined : placeFor(services, exchange, evaluation, notice, channel)
   const textEdits = joined(announcing, place?.edits ?? [])
   const edits = joined(textEdits, dropping)
   const suspectEdit = announcing.length > 0 ? 'announce' : dropping.length > 0 ? 'drop_tools' : place?.channel
@@ -201,10 +199,9 @@ export function forward(
     exchange.call(call, relayReceiver(services, exchange, evaluation, call, governorHeaders))
     return
   }
-  const { decision } = evaluation
+  const { speech } = evaluation.decision
   const told = () => {
-    if (decision.kind === 'warn' && change.notice)
-      noteInjected(services, evaluation, decision, change.notice.channel)
+    if (speech && change.notice) noteInjected(services, evaluation, speech, change.notice.channel)
   }
   const receiver = relayReceiver(services, exchange, evaluation, change.call, governorHeaders, told)
   let refusedWith = 0
@@ -248,7 +245,7 @@ export function forward(
 export function noteInjected(
   services: Services,
   evaluation: Evaluation,
-  { tier, meter }: Extract<Decision, { kind: 'warn' }>,
+  { tier, meter }: Speech,
   channel: Channel,
 ): void {
   services.emit({

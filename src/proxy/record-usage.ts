@@ -58,7 +58,7 @@ class UsageRecorder implements ObserverTarget {
     this.requestBytes = lengthOf(call.body)
     this.withCalls = request.isKept === true
     this.withId = request.isKept === true
-    this.withEnd = handle.hasName() || (decision.kind === 'warn' && decision.tier === 'warning')
+    this.withEnd = handle.hasName() || decision.speech?.tier === 'warning'
     this.#services = services
     this.#upstream = upstream
     this.#evaluation = evaluation

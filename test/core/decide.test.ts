@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { NO_LIMITS } from '../../src/core/budget/meters.ts'
 import { DEFAULT_TEXTS } from '../../src/core/budget/notice.ts'
-import { type BudgetPolicy, decide } from '../../src/core/decide.ts'
+import { type BudgetPolicy, decide, decideWithoutBudget } from '../../src/core/decide.ts'
 import type { RunState } from '../../src/core/session/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
 
@@ -46,67 +46,138 @@ describe('the verdict', () => {
     [20, 'warn'],
     [21, 'stop'],
   ] as const)('on iteration %i of 20 is %s', (iteration, kind) => {
-    expect(decide(at(iteration), POLICY).kind).toBe(kind)
+    expect(decide({ runState: at(iteration), policy: POLICY }).kind).toBe(kind)
   })
 
   it('warns with the tier and its sentence', () => {
-    expect(decide(at(18), POLICY)).toEqual({
+    expect(decide({ runState: at(18), policy: POLICY })).toEqual({
       kind: 'warn',
-      tier: 'warning',
-      meter: 'iterations',
-      channel: 'auto',
-      dropTools: [],
-      notice:
-        '[BUDGET: Iteration 18/20. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+      verdict: 'warn',
+      resumesRun: false,
+      speech: {
+        tier: 'warning',
+        meter: 'iterations',
+        channel: 'auto',
+        dropTools: [],
+        notice:
+          '[BUDGET: Iteration 18/20. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+      },
     })
   })
 
   it('stops with the limit, the request for an answer, and what stands in for one', () => {
-    expect(decide(at(21), POLICY)).toEqual({
+    expect(decide({ runState: at(21), policy: POLICY })).toEqual({
       kind: 'stop',
+      verdict: 'stop',
+      speech: { notice: DEFAULT_TEXTS.stop, channel: 'auto', dropTools: [] },
       limit: { meter },
-      notice: DEFAULT_TEXTS.stop,
       fallback: '(Reached max iterations: 20)',
     })
   })
 
   it('repeats the answer of a run that was stopped, and goes on once its budget is raised', () => {
-    expect(decide({ ...at(22), finalAnswer: ended }, POLICY)).toEqual({ kind: 'repeat', answer: ended })
-    expect(
-      decide({ ...at(22), finalAnswer: ended }, { ...POLICY, run: { ...POLICY.run, iterations: 90 } }).kind,
-    ).toBe('allow')
+    const runState = { ...at(22), finalAnswer: ended }
+    expect(decide({ runState, policy: POLICY })).toEqual({ kind: 'replay', verdict: 'stop', answer: ended })
+    const raised = { ...POLICY, run: { ...POLICY.run, iterations: 90 } }
+    expect(decide({ runState, policy: raised })).toEqual({
+      kind: 'allow',
+      verdict: 'allow',
+      resumesRun: true,
+    })
   })
 
   it('allows everything without a limit and everything when it is turned off', () => {
-    expect(decide(at(100_000, 100_000), { ...POLICY, run: NO_LIMITS })).toEqual({ kind: 'allow' })
-    expect(decide(at(100_000), { ...POLICY, enabled: false, announce: ['iterations'] })).toEqual({
-      kind: 'allow',
-    })
+    const allowed = { kind: 'allow', verdict: 'allow', resumesRun: false }
+    const unlimited = { ...POLICY, run: NO_LIMITS }
+    expect(decide({ runState: at(100_000, 100_000), policy: unlimited })).toEqual(allowed)
+    const turnedOff: BudgetPolicy = { ...POLICY, enabled: false, announce: ['iterations'] }
+    expect(decide({ runState: at(100_000), policy: turnedOff })).toEqual(allowed)
   })
 
   it('stops at the tool calls where they are used up first, and names them', () => {
     const both = { ...POLICY, run: { ...POLICY.run, tool_calls: 8 } }
-    expect(decide(at(5, 8), both)).toMatchObject({
+    expect(decide({ runState: at(5, 8), policy: both })).toMatchObject({
       kind: 'stop',
       limit: { meter: { name: 'tool_calls', max: 8 } },
     })
-    expect(decide(at(5, 7), both)).toMatchObject({
+    expect(decide({ runState: at(5, 7), policy: both })).toMatchObject({
       kind: 'warn',
-      notice: expect.stringContaining('Tool call 7/8'),
+      speech: { notice: expect.stringContaining('Tool call 7/8') },
     })
   })
 
   it('announces the budget in the same words in every request of a run', () => {
-    const announcing = { ...POLICY, announce: ['iterations'] as const }
-    const words = [1, 13, 14, 20].map((iteration) => {
-      const decision = decide(at(iteration), announcing)
-      return 'announcement' in decision ? decision.announcement : undefined
-    })
+    const policy = { ...POLICY, announce: ['iterations'] as const }
+    const words = [1, 13, 14, 20, 21].map(
+      (iteration) => decide({ runState: at(iteration), policy }).speech?.announcement,
+    )
     expect(new Set(words)).toEqual(
       new Set([
         "Tool budget: you have 20 iterations total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
       ]),
     )
+  })
+})
+
+describe('a decision that is not about the budget alone', () => {
+  const storm = { error: { status: 529, contentType: 'text/plain', body: '' }, retryAfter: 5, errors: 9 }
+
+  it('lets an agent that asks for its final answer have it, and neither warns nor cautions it', () => {
+    const limit = { meter: { name: 'iterations', used: 18, max: 20 } }
+    expect(decide({ runState: at(18), policy: POLICY, asksForSummary: true, mayBlock: true })).toMatchObject({
+      kind: 'self_stop',
+      verdict: 'allow',
+      limit,
+    })
+  })
+
+  it('stops an agent at its limit without telling it what it asks for itself', () => {
+    const decision = decide({ runState: at(21), policy: POLICY, asksForSummary: true })
+    expect(decision).toMatchObject({ kind: 'stop', verdict: 'stop' })
+    expect(decision.speech?.notice).toBeUndefined()
+  })
+
+  it('filters the calls of a response where one may have to be blocked, and warns in the same request', () => {
+    const filtered = (iteration: number) =>
+      decide({ runState: at(iteration), policy: POLICY, mayBlock: true })
+    expect(filtered(1)).toMatchObject({ kind: 'filter_calls', verdict: 'allow' })
+    expect(filtered(18)).toMatchObject({
+      kind: 'filter_calls',
+      verdict: 'warn',
+      speech: { tier: 'warning' },
+    })
+  })
+
+  it.each([
+    [1, 'allow'],
+    [18, 'warn'],
+    [21, 'stop'],
+  ] as const)(
+    'has the client wait in a storm of errors on iteration %i of 20, by the name of %s',
+    (iteration, verdict) => {
+      const runState = at(iteration, 0, { storm })
+      expect(decide({ runState, policy: POLICY, mayBlock: true })).toMatchObject({
+        kind: 'wait',
+        verdict,
+        storm,
+      })
+    },
+  )
+
+  it('replays the answer of a run that is over, storm or not, and after a fault in the budget as well', () => {
+    const over = { runState: at(22, 0, { storm, finalAnswer: ended }), policy: POLICY }
+    const replayed = { kind: 'replay', verdict: 'stop', answer: ended }
+    expect(decide(over)).toEqual(replayed)
+    expect(decideWithoutBudget(over)).toEqual(replayed)
+    expect(decideWithoutBudget({ runState: at(21), policy: POLICY })).toMatchObject({ kind: 'allow' })
+  })
+
+  it('lets the answer of another form through that a run asks for after its end, and calls nothing resumed', () => {
+    const runState = at(22, 0, { finalAnswer: ended, isLate: true })
+    expect(decide({ runState, policy: POLICY, mayBlock: true })).toMatchObject({
+      kind: 'allow',
+      resumesRun: false,
+    })
   })
 })
 

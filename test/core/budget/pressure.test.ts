@@ -79,8 +79,8 @@ describe('the pressure on a run', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const ranks = positionsOf(answers).map((runState) => {
-          const verdict = decide(runState, policy)
-          const name = verdict.kind === 'warn' ? (verdict.tier ?? 'none') : verdict.kind
+          const { kind, speech } = decide({ runState, policy })
+          const name = kind === 'warn' ? (speech?.tier ?? 'none') : kind
           return RANKS.indexOf(name === 'allow' ? 'none' : name)
         })
         expect(ranks).toEqual(ranks.toSorted((a, b) => a - b))
@@ -93,9 +93,8 @@ describe('the pressure on a run', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         for (const runState of positionsOf(answers)) {
-          const verdict = decide(runState, policy)
-          const told = 'notice' in verdict ? verdict.notice : ''
-          expect(told).not.toMatch(/-\d|NaN|Infinity|undefined/)
+          const { speech } = decide({ runState, policy })
+          expect(speech?.notice ?? '').not.toMatch(/-\d|NaN|Infinity|undefined/)
         }
       }),
       { numRuns: 100 },
@@ -108,7 +107,9 @@ describe('the pressure on a run', () => {
         const last = [...TASK, ...steps('a', answers.length)]
         const once = countRequest(NEW_SESSION, sightingOf(last), '', 0)
         const again = countRequest(once.session, sightingOf(last), '', 0)
-        expect(decide(again.runState, policy)).toEqual(decide(once.runState, policy))
+        expect(decide({ runState: again.runState, policy })).toEqual(
+          decide({ runState: once.runState, policy }),
+        )
       }),
       { numRuns: 50 },
     )
@@ -174,9 +175,8 @@ describe('the policy of a request', () => {
   it('states every limit that is set, in one text', () => {
     const policy = policyFor(settings('always', true), {})
     const [runState] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
-    const verdict = runState && decide(runState, policy)
-    const said = verdict && 'announcement' in verdict ? verdict.announcement : ''
-    expect(said?.split('\n').map((line) => line.slice(0, 42))).toEqual([
+    const announcement = runState && decide({ runState, policy }).speech?.announcement
+    expect(announcement?.split('\n').map((line) => line.slice(0, 42))).toEqual([
       'Tool budget: you have 20 iterations total.',
       'Tool budget: you have $5.00 total. Pace yo',
     ])
