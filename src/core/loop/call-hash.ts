@@ -1,4 +1,4 @@
-/** What a tool call is, however its arguments are written down: key order and white space aside, nothing else. */
+/** Hashes tool calls by tool and arguments, whatever the order of keys and the white space in the arguments. */
 import { countValues, parseForeign } from '../foreign-json.ts'
 import { type Hash, hashOf } from '../hash.ts'
 import { STEPS_PER_VALUE, type Work } from '../work.ts'
@@ -10,113 +10,115 @@ const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/y
 
 const SPACE = /[ \t\n\r]*/y
 
-/** What JSON forbids in a string unless it is escaped. */
+/** Characters that JSON forbids in a string unless they are escaped. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters it is about
 const CONTROL = /[\u0000-\u001f]/
 
 class NotJson extends Error {}
 
+/** A text, and how far it was read. */
+interface Cursor {
+  readonly text: string
+  at: number
+}
+
 /**
- * Writes a JSON text anew, the keys of every object in order. Scalars stay as they were written, so that 1.0 is not 1 and no digit
- * is lost. Goes as deep as the text, which is bounded.
+ * Rewrites a whole JSON text with the keys of every object sorted. Scalars stay as they are written, so that 1.0 is not 1
+ * and no digit is lost. The recursion is as deep as the text, which is bounded. Throws `NotJson`.
  */
-class Rewriter {
-  readonly #text: string
-  #at = 0
+function rewrite(text: string): string {
+  const cursor = { text, at: 0 }
+  const rewritten = rewriteValue(cursor)
+  if (cursor.at < text.length) throw new NotJson()
+  return rewritten
+}
 
-  constructor(text: string) {
-    this.#text = text
-  }
+function rewriteValue(cursor: Cursor): string {
+  skip(cursor, SPACE)
+  const rewritten = take(cursor, '{')
+    ? rewriteObject(cursor)
+    : take(cursor, '[')
+      ? rewriteList(cursor)
+      : rewriteScalar(cursor)
+  skip(cursor, SPACE)
+  return rewritten
+}
 
-  /** @throws {NotJson} */
-  write(): string {
-    const written = this.#value()
-    if (this.#at < this.#text.length) throw new NotJson()
-    return written
-  }
+function rewriteList(cursor: Cursor): string {
+  let rewritten = '['
+  skip(cursor, SPACE)
+  if (take(cursor, ']')) return '[]'
+  do rewritten += `${rewriteValue(cursor)},`
+  while (take(cursor, ','))
+  expectCharacter(cursor, ']')
+  return `${rewritten}]`
+}
 
-  #value(): string {
-    this.#skip(SPACE)
-    const written = this.#take('{') ? this.#object() : this.#take('[') ? this.#list() : this.#scalar()
-    this.#skip(SPACE)
-    return written
-  }
+function rewriteObject(cursor: Cursor): string {
+  // If a key stands twice, JSON readers take the last.
+  const members = new Map<string, string>()
+  skip(cursor, SPACE)
+  if (take(cursor, '}')) return '{}'
+  do {
+    skip(cursor, SPACE)
+    const key = rewriteString(cursor)
+    skip(cursor, SPACE)
+    expectCharacter(cursor, ':')
+    members.set(key, rewriteValue(cursor))
+  } while (take(cursor, ','))
+  expectCharacter(cursor, '}')
+  let rewritten = '{'
+  for (const key of [...members.keys()].sort()) rewritten += `${key}:${members.get(key)},`
+  return `${rewritten}}`
+}
 
-  #list(): string {
-    let written = '['
-    this.#skip(SPACE)
-    if (this.#take(']')) return '[]'
-    do written += `${this.#value()},`
-    while (this.#take(','))
-    this.#close(']')
-    return `${written}]`
-  }
+function rewriteScalar(cursor: Cursor): string {
+  if (cursor.text[cursor.at] === '"') return rewriteString(cursor)
+  const scalar = skip(cursor, SCALAR)
+  if (scalar === '') throw new NotJson()
+  return scalar
+}
 
-  #object(): string {
-    // Where a key stands twice, JSON readers take the last.
-    const members = new Map<string, string>()
-    this.#skip(SPACE)
-    if (this.#take('}')) return '{}'
-    do {
-      this.#skip(SPACE)
-      const key = this.#string()
-      this.#skip(SPACE)
-      this.#close(':')
-      members.set(key, this.#value())
-    } while (this.#take(','))
-    this.#close('}')
-    let written = '{'
-    for (const key of [...members.keys()].sort()) written += `${key}:${members.get(key)},`
-    return `${written}}`
-  }
-
-  #scalar(): string {
-    if (this.#text[this.#at] === '"') return this.#string()
-    const scalar = this.#skip(SCALAR)
-    if (scalar === '') throw new NotJson()
-    return scalar
-  }
-
-  /** In one way of the many in which a string can be escaped. */
-  #string(): string {
-    const raw = this.#skip(STRING)
-    if (raw === '' || CONTROL.test(raw)) throw new NotJson()
-    if (!raw.includes('\\')) return raw
-    try {
-      return JSON.stringify(JSON.parse(raw))
-    } catch {
-      throw new NotJson()
-    }
-  }
-
-  #close(character: string): void {
-    if (!this.#take(character)) throw new NotJson()
-  }
-
-  #take(character: string): boolean {
-    if (this.#text[this.#at] !== character) return false
-    this.#at++
-    return true
-  }
-
-  #skip(pattern: RegExp): string {
-    pattern.lastIndex = this.#at
-    const found = pattern.exec(this.#text)?.[0] ?? ''
-    this.#at += found.length
-    return found
+/** Escapes a string in one way of the many that JSON allows. */
+function rewriteString(cursor: Cursor): string {
+  const raw = skip(cursor, STRING)
+  if (raw === '' || CONTROL.test(raw)) throw new NotJson()
+  if (!raw.includes('\\')) return raw
+  try {
+    return JSON.stringify(JSON.parse(raw))
+  } catch {
+    throw new NotJson()
   }
 }
 
-/** An object with one text, in characters that are written as they are. */
+function expectCharacter(cursor: Cursor, character: string): void {
+  if (!take(cursor, character)) throw new NotJson()
+}
+
+function take(cursor: Cursor, character: string): boolean {
+  if (cursor.text[cursor.at] !== character) return false
+  cursor.at++
+  return true
+}
+
+/** Returns the text that `pattern` matches at the cursor, and moves the cursor behind it. */
+function skip(cursor: Cursor, pattern: RegExp): string {
+  pattern.lastIndex = cursor.at
+  const match = pattern.exec(cursor.text)?.[0] ?? ''
+  cursor.at += match.length
+  return match
+}
+
+/** An object with one text, in characters that need no escape. */
 const ONE_TEXT = /^\{ ?"([ !#-[\]-~]*)": ?"([ !#-[\]-~]*)" ?\}$/
 
 /**
- * The same as writing what was read, for the most frequent kinds of arguments and several times as fast: an object
- * whose values are all texts. `undefined` for any other, and for text that is not JSON.
+ * Returns the same as `rewrite`, several times as fast, for the most frequent kind of arguments: an object whose values
+ * are all texts. `undefined` for any other, and for text that is not JSON.
  */
-function writeTexts(text: string): string | undefined {
-  const one = ONE_TEXT.exec(text)
-  if (one) return `{"${one[1]}":"${one[2]}",}`
+function rewriteTexts(text: string): string | undefined {
+  const [, onlyKey, onlyText] = ONE_TEXT.exec(text) ?? []
+  if (onlyKey !== undefined) return `{"${onlyKey}":"${onlyText}",}`
   let value: unknown
   try {
     value = parseForeign(text)
@@ -124,39 +126,39 @@ function writeTexts(text: string): string | undefined {
     return undefined
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
-  let written = '{'
+  let rewritten = '{'
   for (const key of Object.keys(value).sort()) {
     const item: unknown = Reflect.get(value, key)
     if (typeof item !== 'string') return undefined
-    written += `${JSON.stringify(key)}:${JSON.stringify(item)},`
+    rewritten += `${JSON.stringify(key)}:${JSON.stringify(item)},`
   }
-  return `${written}}`
+  return `${rewritten}}`
 }
 
 /**
- * The arguments with the keys of every object sorted and without white space; text that is not JSON stays as it is, and
- * so does what is too long or too deep to be read. For comparing only: every value is followed by a comma.
+ * Returns the arguments with the keys of every object sorted and without white space. Text that is not JSON, or is too
+ * long or too deep to be read, stays as it is. For comparing only: a comma follows every value. Throws `TooMuchToRead`.
  */
 export function canonicalArguments(text: string, work?: Work): string {
   const values = countValues(text)
   if (values === undefined) return text
   work?.spend(values * STEPS_PER_VALUE)
-  const texts = writeTexts(text)
+  const texts = rewriteTexts(text)
   if (texts !== undefined) return texts
   try {
-    return new Rewriter(text).write()
+    return rewrite(text)
   } catch (error) {
     if (error instanceof NotJson) return text
     throw error
   }
 }
 
-/** The call of `tool` with these arguments as one text: equal for equal calls, and for no others. */
+/** Returns a call of `tool` as one text, the same for equal calls and no others. Throws `TooMuchToRead`. */
 export function canonicalCall(tool: string, argumentsText: string, work?: Work): string {
   return `${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`
 }
 
-/** Names the call of `tool` with these arguments, given as the model wrote them: JSON or not, empty or not. Source: sha256. */
+/** Hash (sha256) of a call of `tool` with the arguments as the model wrote them, JSON or not. Throws `TooMuchToRead`. */
 export function callHash(tool: string, argumentsText: string, work?: Work): Hash {
   return hashOf(canonicalCall(tool, argumentsText, work))
 }

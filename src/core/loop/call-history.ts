@@ -1,74 +1,75 @@
 /**
  * The last tool calls of a run, in which patterns are looked for.
  *
- * Two calls are the same where tool and arguments are, and nothing new has come of it where the outcome is the same
- * as well. What tells work from loops best is a different call in between that was new and changed something.
+ * Two calls are equal if tool and arguments are equal; if the results are equal too, the second brought nothing new. The
+ * best sign of work rather than a loop is a call in between that was new and changed something.
  */
 import type { Hash } from '../hash.ts'
 import { withNewest } from '../newest.ts'
 
 export interface LoopLimits {
-  /** From how many equal calls with equal outcomes on it is a repetition. */
+  /** How many equal calls with equal results make a repetition. */
   readonly repetitionThreshold: number
-  /** From how many responses in a row on that bring nothing new it is a cycle. */
+  /** How many responses in a row without anything new make a cycle. */
   readonly standstill: number
-  /** From how many equal calls in a row on, whatever their outcomes. */
+  /** How many equal calls in a row get a warning, whatever their results. */
   readonly sameCallThreshold: number
-  /** Calls that wait for something may be repeated so many times as often. */
+  /** The factor by which calls that wait for something may repeat more often. */
   readonly pollMultiplier: number
 }
 
-/** One call that was made and what came of it. */
+/** One call that was made, with its result. */
 export interface ToolCallRecord {
   readonly tool: string
   readonly call: Hash
-  /** Empty where there was no result. */
+  /** Empty if there was no result. */
   readonly resultHash: Hash | ''
-  /** It waits for something, or its result says that work goes on. */
+  /** The call waits for something, or its result says that work goes on. */
   readonly isPoll: boolean
-  /** It changes something. */
+  /** The call changes something. */
   readonly isChange: boolean
-  /** Its result is too short to show any progress. */
+  /** The result is too short to show any progress. */
   readonly isTerse: boolean
 }
 
 export interface HistoryEntry extends ToolCallRecord {
-  /** Number of the response it was in. */
+  /** Number of its response in the run. */
   readonly step: number
-  /** Neither a call nor an outcome that the window knew. */
+  /** No entry of the window had this call with this result. */
   readonly isNew: boolean
-  /** Part of a loop that was found: known, but not counted again. */
+  /** A loop was found that this call is part of: it is not counted again. */
   readonly isHandled: boolean
 }
 
-/** How often the newest call has been made in a row since a loop was found, window or not. */
+/** How often the newest call was made in a row since the last loop was found; the window does not bound it. */
 interface RepeatCount {
   readonly call: Hash
   readonly resultHash: Hash | ''
   readonly isPoll: boolean
-  /** With this outcome. */
+  /** How often with this result. */
   readonly same: number
-  /** With any. */
+  /** How often with any result. */
   readonly any: number
 }
 
-/** Plain data of bounded size. */
+/** The newest calls of a run: plain data of bounded size. */
 export interface CallHistory {
   /** Oldest first. */
   readonly window: readonly HistoryEntry[]
-  /** Unset before the first. */
+  /** Unset before the first call. */
   readonly repeats: RepeatCount | undefined
-  /** How many responses it has seen. */
+  /** How many responses were added. */
   readonly steps: number
-  /** The newest of them that brought something new, or that a loop was found in. */
+  /** Number of the newest response that brought something new, or in which a loop was found. */
   readonly newsAt: number
 }
 
 export const EMPTY_HISTORY: CallHistory = { window: [], repeats: undefined, steps: 0, newsAt: 0 }
 
-/** Names are only shown. */
+/** Characters that are kept of a tool's name, which is only shown. */
 const MAX_NAME = 64
 
+/** True if both have the same call with the same result. */
 export const isSamePair = (a: ToolCallRecord | RepeatCount, b: ToolCallRecord | RepeatCount) =>
   a.call === b.call && a.resultHash === b.resultHash
 
@@ -81,15 +82,12 @@ function extended(
   return { call, resultHash, isPoll: isPoll || repeats.isPoll, same, any: repeats.any + 1 }
 }
 
-/** How many of the newest calls are compared, */
+/** How many of the newest calls are compared. */
 export const WINDOW = 10
-/** and however many calls responses make, no more than this. */
+/** The same where responses make many calls side by side. */
 const MAX_WINDOW = 64
 
-/**
- * How many calls are kept. Calls side by side may be more than a window holds: of those, as many responses as make a
- * repetition.
- */
+/** Returns how many calls are kept: at least as many as the newest responses made that could make a repetition. */
 function sizeOf(window: CallHistory['window'], step: number, { repetitionThreshold }: LoopLimits): number {
   if (window.length < WINDOW) return WINDOW
   const first = window.findIndex((entry) => entry.step > step - Math.min(repetitionThreshold, WINDOW))
@@ -97,14 +95,14 @@ function sizeOf(window: CallHistory['window'], step: number, { repetitionThresho
   return Math.max(WINDOW, Math.min(size, MAX_WINDOW))
 }
 
-/** Takes one call into the trail. `step` is the number of the response that made it. */
+/** Returns the history with one more call. `step`: the number of its response. */
 export function addToHistory(
   history: CallHistory,
   record: ToolCallRecord,
   step: number,
   limits: LoopLimits,
 ): CallHistory {
-  const isNew = !history.window.some((known) => isSamePair(known, record))
+  const isNew = !history.window.some((entry) => isSamePair(entry, record))
   const { call, resultHash, isPoll, isChange, isTerse } = record
   const tool = record.tool.slice(0, MAX_NAME)
   const entry: HistoryEntry = {
@@ -126,17 +124,17 @@ export function addToHistory(
   }
 }
 
-/** Gives an outcome of a call another name. */
+/** Returns the history in which the result `from` of `call` has the hash `to`. */
 export function renameResult(history: CallHistory, call: Hash, from: Hash | '', to: Hash): CallHistory {
-  const renamed = <T extends Pick<ToolCallRecord, 'call' | 'resultHash'>>(one: T): T =>
-    one.call === call && one.resultHash === from ? { ...one, resultHash: to } : one
+  const renamed = <T extends Pick<ToolCallRecord, 'call' | 'resultHash'>>(record: T): T =>
+    record.call === call && record.resultHash === from ? { ...record, resultHash: to } : record
   const { window, repeats } = history
   return { ...history, window: window.map(renamed), repeats: repeats && renamed(repeats) }
 }
 
 /**
- * The trail after a loop in it was dealt with: what was counted counts no more. A pattern that may not block leaves the
- * equal outcomes in a row counted: a threshold of theirs above its own would never be reached.
+ * Returns the history after a loop in it was handled: its calls are not counted again. If the pattern may not block,
+ * equal results in a row still count, because a threshold above the pattern's own would never be reached otherwise.
  */
 export function markHandled({ window, repeats, steps }: CallHistory, mayBlock = true): CallHistory {
   const same = mayBlock ? 0 : (repeats?.same ?? 0)

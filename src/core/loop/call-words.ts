@@ -1,46 +1,46 @@
 /**
- * What few words tell of a call: that it waits for something, that it changes something, that work goes on. Guesses, and
- * no more than guesses: what a word misses, the answers show, as nothing new comes back.
+ * Guesses from a few words: that a call waits for something or changes something, that work goes on. If a word is
+ * missed, the results still show the loop, because nothing new comes back.
  */
 
-/** So many characters of a call's arguments are looked at, */
+/** Characters of a call's arguments that are looked at. */
 const HEAD = 300
-/** and an answer of more says nothing of work that goes on: a document may say anything. */
+/** A result of more characters is a document, which may say anything: it never says that work goes on. */
 export const SHORT = 300
 
 const WAITS = /(?:^|[^a-z])(?:status|poll|polling|wait|watch|tail|sleep)(?:$|[^a-z])/i
 
-/** The last alternative is a redirection to a file: neither an arrow nor a comparison, nor what is thrown away. */
+/** The last alternative is a redirection to a file: no arrow, no comparison, and not to /dev/null. */
 const CHANGES =
   /(?:^|[^a-z])(?:edit|write|patch|apply|replace|insert|append|create|add|update|modify|delete|remove|move|rename|click|type|press|submit|install|commit|checkout|rm|mv|cp|sed|tee)(?:$|[^a-z])|(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]/i
 
 const GOES_ON =
   /\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|not (?:yet )?(?:ready|finished|done|complete))\b/i
 
-/** A tool's name, written_so, written-so or writtenSo, and the beginning of its arguments. */
+/** Returns a tool's name with its words apart (written_so, written-so or writtenSo) and the beginning of the arguments. */
 function headOf(tool: string, argumentsText: string): string {
   return `${tool.slice(0, HEAD).replace(/([a-z])([A-Z])/g, '$1_$2')} ${argumentsText.slice(0, HEAD)}`
 }
 
-/** Does this call, by its words, ask how something is going, or wait for it? */
+/** True if the words of a call ask how something goes, or wait for it. */
 export function waits(tool: string, argumentsText: string): boolean {
   return WAITS.test(headOf(tool, argumentsText))
 }
 
-/** Does this call, by its words, change something that other calls may then see? */
+/** True if the words of a call change something that later calls may see. */
 export function changes(tool: string, argumentsText: string): boolean {
   return CHANGES.test(headOf(tool, argumentsText))
 }
 
-/** Does a tool answer that work goes on? */
+/** True if a short result says that work goes on. */
 export function saysWorkGoesOn(result: string): boolean {
   return result.length <= SHORT && GOES_ON.test(result)
 }
 
-/** So few characters can't show whether anything has changed: `ok`, `pressed`, nothing. */
+/** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
 export const TERSE = 16
 
-/** Is an answer too short to show any progress? */
+/** True if a result is too short to show any progress. */
 export function isTerse(result: string): boolean {
   return result.length <= TERSE
 }

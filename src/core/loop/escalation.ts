@@ -1,8 +1,8 @@
 /**
- * What becomes of a run that goes round in circles: it is told, told again with advice to wait, and then its repeated
- * calls are refused; a run that has nothing else to do ends.
+ * How the loop guard reacts to a run in a loop: it warns the model, warns again with advice to wait, then blocks the
+ * repeated calls, and ends a run that makes no others.
  *
- * Plain data and pure functions: the same for a live run, request by request, and for a recorded one.
+ * The same functions serve live runs, request by request, and recorded ones.
  */
 
 import type { ToolCall } from '../conversation.ts'
@@ -24,27 +24,27 @@ import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
 import { findLoop, type Loop, PATTERNS, type Pattern } from './patterns.ts'
 import { type MaskMode, maskedHash } from './result-mask.ts'
 
-/** `observe` finds loops and says nothing, `warn` tells the model, `enforce` refuses calls as well. */
+/** `observe` finds loops and says nothing, `warn` warns the model, `enforce` also blocks calls. */
 export type LoopMode = 'observe' | 'warn' | 'enforce'
 
 export interface LoopPolicy extends LoopLimits {
   readonly enabled: boolean
   readonly mode: LoopMode
-  /** How many warnings about a loop may be ignored before its calls are refused. */
+  /** How many warnings about a loop the model may ignore before its calls are blocked. */
   readonly maxWarningsBeforeBlock: number
-  /** Globs of tools whose calls are not looked at. */
+  /** Globs of tools whose calls do not count. */
   readonly exemptTools: readonly string[]
   readonly volatile: MaskMode
 }
 
-/** One call of a response, by whatever id its reader gives it. */
+/** One call of a response, with the id that its reader gives it. */
 export interface LoopCall extends ToolCallRecord {
   readonly id: string
 }
 
-/** What was said about one kind of loop in this run. */
+/** The warnings about loops of one pattern in this run. */
 interface EscalationLevel {
-  /** Names the loop it was said about. */
+  /** Hash of the loop that the newest warning was about. */
   readonly loop: Hash
   readonly warnings: number
   /** How often each of its calls was made, up to the newest warning. */
@@ -53,30 +53,30 @@ interface EscalationLevel {
 
 /** A loop that waits for something. */
 interface Wait extends EscalationLevel {
-  /** How often each of its calls was made when the model was last told. */
+  /** How often each of its calls was made at the newest warning. */
   readonly warnedLoops: number
 }
 
-/** Answers to a call that waits, with nothing new in between. */
+/** Equal answers to a call that waits, with nothing new in between. */
 interface Answers {
   readonly call: Hash
-  /** When the newest of them came, oldest first, in milliseconds. */
+  /** Milliseconds at which the newest of them came, oldest first. */
   readonly times: readonly number[]
 }
 
-/** What a session remembers of a run for the guard. Bounded, and plain JSON. */
+/** The loop guard's memory of a run: plain JSON of bounded size. */
 export interface LoopMemory {
   readonly history: CallHistory
   readonly levels: Readonly<Partial<Record<Pattern, EscalationLevel>>>
-  /** Loops that the model was told about, the newest last. */
+  /** Hashes of the loops that the model was warned about, the newest last. */
   readonly warnedLoops: readonly Hash[]
   readonly wait: Wait | undefined
   readonly answers: Answers | undefined
-  /** Something new was done since the model was last told. */
+  /** The run did something new since the newest warning. */
   readonly madeProgress: boolean
-  /** The loop whose calls are being refused; unset while there is none. */
+  /** The loop whose calls are blocked; unset while there is none. */
   readonly blockedLoop: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
-  /** How many responses had calls refused. */
+  /** How many responses had calls blocked. */
   readonly blocks: number
 }
 
@@ -91,11 +91,11 @@ export const NO_LOOP: LoopMemory = {
   blocks: 0,
 }
 
-/** A loop that was found, and what is to be said about it. */
+/** A loop that was found, with the notice about it. */
 export interface LoopFinding extends Loop {
-  /** The call that completed it. */
+  /** Id of the call that completed it. */
   readonly id: string
-  /** How many times the model has been told about this loop, this time included. */
+  /** How often the model was warned about this loop, this time included. */
   readonly warnings: number
   readonly notice: string
 }
@@ -105,33 +105,33 @@ export interface BlockedCall {
   readonly pattern: Pattern
   readonly tool: string
   readonly call: Hash
-  /** How often it was made before. */
+  /** How often the call was made before. */
   readonly count: number
 }
 
-/** A run ends when this many of its responses had calls refused. */
+/** A run ends when so many of its responses had calls blocked. */
 export const MAX_BLOCKS = 3
 
-/** A call that waits is refused where so many equal answers came in so many milliseconds. */
+/** A call that waits is blocked after so many equal answers within so many milliseconds. */
 const MAX_ANSWERS = 40
 const ANSWERS_WITHIN = 600_000
 
-/** So many loops are remembered that the model was told about. */
-const MAX_TOLD = 16
+/** The most loops that are remembered as warned about. */
+const MAX_WARNED = 16
 
-/** Of a loop whose results are too short to show any progress, so many times as many warnings may be ignored. */
+/** The factor by which more warnings may be ignored about a loop whose results are too short to show any progress. */
 const TERSE_WARNINGS = 2
 
 function isExempt(tool: string, policy: LoopPolicy): boolean {
   return policy.exemptTools.some((glob) => globMatches(glob, tool))
 }
 
-/** All that can be told of a call before its result is known. */
+/** All that is known of a call before its result. */
 export interface CallSignature extends Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'> {
   readonly isExempt: boolean
 }
 
-/** Reads a call. `call`: its name among others, where it has one already; two calls have the same where they are equal. */
+/** Returns the signature of a call as the model wrote it. `call`: its hash, if the caller knows it already. */
 export function signatureOf(
   { name: tool, arguments: text }: Pick<ToolCall, 'name' | 'arguments'>,
   policy: LoopPolicy,
@@ -147,8 +147,8 @@ export function signatureOf(
 }
 
 /**
- * Puts a call and its result together for the guard; `undefined` where they count for nothing as the tool is exempt. No
- * result is `undefined`.
+ * Returns a call with its result for the loop guard; `undefined` if the tool is exempt. `result` is `undefined` if there
+ * is none. Throws `TooMuchToRead`.
  */
 export function loopCall(
   id: string,
@@ -164,24 +164,24 @@ export function loopCall(
   return { id, tool, call, resultHash, isPoll: isWaiting, isChange, isTerse: isTerse(result) }
 }
 
-/** Names a loop by its calls, in whatever order: of fixed length, as a cycle may have many. */
+/** Hash of a loop's calls in any order, of fixed length because a cycle may have many calls. */
 function loopHash({ calls: [first, ...others] }: Loop): Hash {
   return others.length === 0 ? first : hashOf([first, ...others].sort().join(' '))
 }
 
-/** How many warnings about loops of this kind were given in vain. */
-function warningsGiven({ levels }: LoopMemory, { pattern }: Loop): number {
+/** How many warnings about loops of this pattern the model has ignored. */
+function ignoredWarnings({ levels }: LoopMemory, { pattern }: Loop): number {
   return levels[pattern]?.warnings ?? 0
 }
 
-/** The ladder after something new was done: no warning was given in vain. */
+/** The escalation levels after the run did something new: no warning counts as ignored. */
 function withoutWarnings(levels: LoopMemory['levels']): LoopMemory['levels'] {
   if (levels === NO_LOOP.levels) return levels
-  const rungs = Object.entries(levels).map(([pattern, { loop }]) => [
+  const entries = Object.entries(levels).map(([pattern, { loop }]) => [
     pattern,
     { loop, warnings: 0, count: 0 },
   ])
-  return Object.fromEntries(rungs)
+  return Object.fromEntries(entries)
 }
 
 /** How often each of the loop's calls was made so far. */
@@ -190,18 +190,18 @@ function timesMade({ levels }: LoopMemory, loop: Loop): number {
   return loop.count + (level?.loop === loopHash(loop) ? level.count : 0)
 }
 
-/** Is the loop one that is refused rather than warned about once more? */
+/** True if the loop's calls are to be blocked rather than warned about once more. */
 function isToBeBlocked(
   memory: LoopMemory,
   loop: Loop,
   { mode, maxWarningsBeforeBlock }: LoopPolicy,
 ): boolean {
-  // With something new in between the calls are not made in vain.
+  // If something new came in between, the calls may be work.
   if (mode !== 'enforce' || !PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
-  return warningsGiven(memory, loop) >= maxWarningsBeforeBlock * (loop.isTerse ? TERSE_WARNINGS : 1)
+  return ignoredWarnings(memory, loop) >= maxWarningsBeforeBlock * (loop.isTerse ? TERSE_WARNINGS : 1)
 }
 
-/** What the model is told of a loop that it is told about for the `warnings`th time. */
+/** Returns the finding about a loop, with the notice for warning number `warnings`. */
 function findingOf(loop: Loop, id: string, warnings: number): LoopFinding {
   const advised = loop.isWaiting || !PATTERNS[loop.pattern].mayBlock ? warnings : warnings - 1
   const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
@@ -210,7 +210,7 @@ function findingOf(loop: Loop, id: string, warnings: number): LoopFinding {
 
 type WithFinding = readonly [memory: LoopMemory, finding: LoopFinding | undefined]
 
-/** A loop with something new in between is work, more often than not: the model is told once. */
+/** A loop with something new in between is work more often than not: the model gets one notice. */
 function noticeOnce(memory: LoopMemory, loop: Loop, id: string): WithFinding {
   if (memory.warnedLoops.includes(loopHash(loop))) return [memory, undefined]
   const history = markHandled(memory.history, PATTERNS[loop.pattern].mayBlock)
@@ -221,28 +221,28 @@ function noticeOnce(memory: LoopMemory, loop: Loop, id: string): WithFinding {
 }
 
 function withWarnedLoop({ warnedLoops }: LoopMemory, loop: Loop): readonly Hash[] {
-  const name = loopHash(loop)
-  return warnedLoops.includes(name) ? warnedLoops : withNewest(warnedLoops, name, MAX_TOLD)
+  const hash = loopHash(loop)
+  return warnedLoops.includes(hash) ? warnedLoops : withNewest(warnedLoops, hash, MAX_WARNED)
 }
 
-/** The model is told that it waits, and how long to wait, again when it has asked as often again. */
+/** A loop that waits: the model gets advice how long to wait, again whenever it has asked twice as often. */
 function noticeToWait(memory: LoopMemory, loop: Loop, id: string): WithFinding {
-  const name = loopHash(loop)
-  const before = memory.wait?.loop === name ? memory.wait : { count: 0, warnedLoops: 0, warnings: 0 }
+  const hash = loopHash(loop)
+  const before = memory.wait?.loop === hash ? memory.wait : { count: 0, warnedLoops: 0, warnings: 0 }
   const count = before.count + loop.count
   const isDue = count >= 2 * before.warnedLoops
   const warnings = before.warnings + (isDue ? 1 : 0)
-  const wait: Wait = { loop: name, count, warnedLoops: isDue ? count : before.warnedLoops, warnings }
+  const wait: Wait = { loop: hash, count, warnedLoops: isDue ? count : before.warnedLoops, warnings }
   const span = loop.span + before.count * loop.calls.length
   const finding = isDue ? findingOf({ ...loop, count, span }, id, warnings) : undefined
   return [{ ...memory, history: markHandled(memory.history, PATTERNS[loop.pattern].mayBlock), wait }, finding]
 }
 
-/** Notes that the model is warned about a loop, which begins to count anew. */
-function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): WithFinding {
-  // Told before it did something new: again only where it goes on with nothing new.
-  const isLeft = memory.madeProgress && memory.warnedLoops.includes(loopHash(loop))
-  const warnings = isLeft ? 0 : warningsGiven(memory, loop) + 1
+/** A warning about a loop, which begins to count anew. */
+function noticeWithWarning(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): WithFinding {
+  // After a warning the model did something new: it is warned again only if it continues the loop without anything new.
+  const isForgiven = memory.madeProgress && memory.warnedLoops.includes(loopHash(loop))
+  const warnings = isForgiven ? 0 : ignoredWarnings(memory, loop) + 1
   const count = timesMade(memory, loop)
   const next: LoopMemory = {
     ...memory,
@@ -250,20 +250,20 @@ function warned(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy):
     levels: { ...memory.levels, [loop.pattern]: { loop: loopHash(loop), warnings, count } },
     warnedLoops: withWarnedLoop(memory, loop),
     madeProgress: false,
-    // It should have been refused, and could not be.
+    // The call should have been blocked, but its result is there already.
     blockedLoop: isToBeBlocked(memory, loop, policy)
       ? { pattern: loop.pattern, calls: loop.calls, count }
       : memory.blockedLoop,
   }
-  return [next, isLeft ? undefined : findingOf(loop, id, warnings)]
+  return [next, isForgiven ? undefined : findingOf(loop, id, warnings)]
 }
 
 function withNotice(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): WithFinding {
   if (loop.hasNews) return noticeOnce(memory, loop, id)
-  return loop.isWaiting ? noticeToWait(memory, loop, id) : warned(memory, loop, id, policy)
+  return loop.isWaiting ? noticeToWait(memory, loop, id) : noticeWithWarning(memory, loop, id, policy)
 }
 
-/** The equal answers to a call that waits, with the one that has just come. What is new begins anew; no time is no answer. */
+/** The equal answers to a call that waits, with the newest one; a new result begins anew, and one without a time does not count. */
 function withAnswer(
   answers: Answers | undefined,
   { call, isPoll }: LoopCall,
@@ -288,7 +288,7 @@ function addToMemory(
   if (!isNew) return { ...memory, history, answers }
   const next = { ...memory, history, answers, levels: withoutWarnings(memory.levels), madeProgress: true }
   if (memory.blockedLoop?.calls.includes(call.call) !== false) return next
-  // What is new and different leaves the loop, and what was counted of it counts no more.
+  // A new and different call leaves the loop: its calls no longer count.
   return {
     ...next,
     history: addToHistory(markHandled(memory.history), call, step, policy),
@@ -297,8 +297,8 @@ function addToMemory(
 }
 
 /**
- * Takes what one response called into account, with the results. Equal calls of one response count once. At most one
- * loop is found in it. `now`: when the results came, in milliseconds; unset where that is not known.
+ * Returns the memory with the calls of one response and their results, and the loop that they complete: at most one.
+ * Equal calls of one response count once. `now`: when the results came, in milliseconds; unset if that is not known.
  */
 export function observeStep(
   memory: LoopMemory,
@@ -320,7 +320,7 @@ export function observeStep(
   return { memory: next, finding }
 }
 
-/** Has the model been warned about a loop in this run? */
+/** True if the model was warned about a loop in this run. */
 function isWarned({ levels }: LoopMemory): boolean {
   for (const _ in levels) return true
   return false
@@ -331,24 +331,24 @@ interface LoopToBlock {
   readonly count: number
 }
 
-/** Has the model been warned often enough, or asked often enough, for any call to be refused? */
+/** False if no call can be blocked: too few warnings were ignored and no call was repeated too often. */
 function isBlockingPossible(memory: LoopMemory, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
   if (mode !== 'enforce') return false
   const { blockedLoop, answers, levels } = memory
   if (blockedLoop || maxWarningsBeforeBlock === 0 || answers?.times.length === MAX_ANSWERS) return true
-  // No loop was warned about yet, as in nearly all runs.
+  // Nearly all runs have had no warning.
   if (levels === NO_LOOP.levels) return false
   return Object.values(levels).some(({ warnings }) => warnings >= maxWarningsBeforeBlock)
 }
 
-/** Did too many equal answers to this call come in too short a time? */
+/** True if `call` had too many equal answers in too short a time. */
 function isAskedTooOften({ answers }: LoopMemory, call: Hash, now: number): boolean {
   const [first] = answers?.times ?? []
   if (first === undefined || answers?.call !== call || answers.times.length < MAX_ANSWERS) return false
   return now - first <= ANSWERS_WITHIN
 }
 
-/** How often a call of a loop was made: what counts responses says nothing of single calls. */
+/** How often a call of a loop was made: a pattern that counts responses does not say it. */
 function countOf(
   { history }: LoopMemory,
   { pattern, count }: Pick<Loop, 'pattern' | 'count'>,
@@ -360,8 +360,8 @@ function countOf(
 }
 
 /**
- * Would making this call once more, with what came of it last, complete a loop that was warned about often enough?
- * `isLast`: nothing that its response calls besides can bring anything new.
+ * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked.
+ * `isLast`: no other call of the response can bring anything new.
  */
 function loopToBlock(
   memory: LoopMemory,
@@ -383,17 +383,18 @@ function loopToBlock(
   return { loop, count: countOf(memory, { ...loop, count: timesMade(memory, loop) - 1 }, call) }
 }
 
-/** Is there a call that would be refused at `now`, in milliseconds? While there is none, a response need not be read. */
+/** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
 export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): boolean {
   if (!isBlockingPossible(memory, policy)) return false
   if (memory.blockedLoop) return true
-  const known = new Set(memory.history.window.map(({ call }) => call))
-  return [...known].some((call) => loopToBlock(memory, call, policy, now, true) !== undefined)
+  const calls = new Set(memory.history.window.map(({ call }) => call))
+  return [...calls].some((call) => loopToBlock(memory, call, policy, now, true) !== undefined)
 }
 
 /**
- * Judges the calls of a response that is on its way to the client at `now`, in milliseconds. `refusals` has an entry for
- * each call, in order: `undefined` lets it through. `endsRun`: calls of this run were refused once too often.
+ * Decides which calls of a response are blocked before it goes to the client. `now`: milliseconds. `blocked` has one
+ * entry for each call, in order; `undefined`: the call passes. `endsRun`: so many responses had blocked calls that the
+ * run ends.
  */
 export function blockCalls(
   memory: LoopMemory,
@@ -408,19 +409,19 @@ export function blockCalls(
   if (!isBlockingPossible(memory, policy))
     return { memory, blocked: calls.map(() => undefined), endsRun: false }
   const { window } = memory.history
-  const isAllKnown = calls.every(({ call }) => window.some((entry) => entry.call === call))
-  const refused = calls.map(({ tool, call }) =>
-    isExempt(tool, policy) ? undefined : loopToBlock(memory, call, policy, now, isAllKnown),
+  const isNothingNew = calls.every(({ call }) => window.some((entry) => entry.call === call))
+  const loops = calls.map(({ tool, call }) =>
+    isExempt(tool, policy) ? undefined : loopToBlock(memory, call, policy, now, isNothingNew),
   )
   const blocked = calls.map(({ tool, call }, at): BlockedCall | undefined => {
-    const found = refused[at]
-    return found && { pattern: found.loop.pattern, tool, call, count: found.count }
+    const blocking = loops[at]
+    return blocking && { pattern: blocking.loop.pattern, tool, call, count: blocking.count }
   })
-  const first = refused.find((found) => found !== undefined)
+  const first = loops.find((blocking) => blocking !== undefined)
   if (!first) return { memory, blocked, endsRun: false }
   const { pattern, calls: loopCalls, isWaiting } = first.loop
   const blocks = memory.blocks + 1
-  // What waits may ask again after a while.
+  // A call that waits may be made again after a while.
   const blockedLoop = isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count: first.count }
   return {
     memory: { ...memory, blocks, blockedLoop },
@@ -430,8 +431,8 @@ export function blockCalls(
 }
 
 /**
- * A human has spoken: a new run, in which nothing was said and nothing is refused. `isRepeated`: in the same words as
- * before, as a harness does after each step; then equal calls in a row still count.
+ * Returns the memory of a new run, which begins when a human speaks. `isRepeated`: the words are the same as before, as
+ * some harnesses send them after each step; then equal calls in a row still count.
  */
 export function humanSpoke({ history: { repeats } }: LoopMemory, isRepeated = false): LoopMemory {
   return isRepeated ? { ...NO_LOOP, history: { ...EMPTY_HISTORY, repeats } } : NO_LOOP

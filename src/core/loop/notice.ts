@@ -1,25 +1,25 @@
-/** What Governor says to a model that repeats itself, and how it knows its own words again. */
+/** What Governor says to a model that repeats itself, and how Governor recognises its own notices. */
 import { LIMITS, type LimitName, METERS } from '../budget/meters.ts'
 import { type Loop, PATTERNS, REPEATING } from './patterns.ts'
 
-/** Seconds to wait before polling again, from the first back-off to the fourth and all after it. */
+/** Seconds to wait before polling again: by the number of the advice, the last for all further ones. */
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
 
-/** What the results of calls begin with that were not executed. */
-const REFUSAL = '[LOOP GUARD] Blocked: '
+/** How the result of a blocked call begins. */
+const BLOCKED = '[LOOP GUARD] Blocked: '
 
 const BACK_OFF = 'Before you call it again, check whether its precondition is met'
 
-/** What stands before a meter's numbers, such as `$`. */
+/** Returns the sign before a meter's numbers, such as `$`; empty for most meters. */
 function signOf(name: LimitName): string {
   return METERS[name].format(0, 1).used.replace(/\d.*/, '')
 }
 
-/** What notices begin and end with, this file's and the budget's. */
+/** How each notice of Governor begins and ends, about loops and about budgets. */
 export const NOTICES: readonly { readonly text: string; readonly end: string }[] = [
   { text: REPEATING, end: "'.)" },
   { text: BACK_OFF, end: 'before polling again.' },
-  { text: REFUSAL, end: 'or give your final answer.' },
+  { text: BLOCKED, end: 'or give your final answer.' },
   ...LIMITS.map((name) => ({ text: `[BUDGET: ${METERS[name].word} ${signOf(name)}`, end: ']' })),
   { text: '[budget: ', end: ']' },
   { text: '[CONTEXT: ', end: ']' },
@@ -27,37 +27,37 @@ export const NOTICES: readonly { readonly text: string; readonly end: string }[]
 ]
 const BEGINNINGS = NOTICES.map(({ text }) => text)
 
-/** More paragraphs than Governor ever puts under one result. */
+/** The most paragraphs that are removed from one result: more than Governor ever adds. */
 const MAX_NOTICES = 4
 
 function quoted(tools: readonly string[]): string {
   return [...new Set(tools)].map((tool) => `'${tool}'`).join(', ')
 }
 
-/** What a notice says of a loop. */
-type Repeated = Pick<Loop, 'pattern' | 'tools' | 'count' | 'span'>
+/** The part of a loop that its notice describes. */
+type DescribedLoop = Pick<Loop, 'pattern' | 'tools' | 'count' | 'span'>
 
-/** The notice about a loop. `backOff`: the seconds to wait before polling again, where the model has been told before. */
-export function loopNotice(loop: Repeated, backOff: number | undefined): string {
-  const what = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${quoted(loop.tools)}.)`
-  if (backOff === undefined) return what
-  return `${what} ${BACK_OFF} and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
+/** Returns the notice about a loop. `backOff`: seconds to wait before polling again; `undefined` gives no such advice. */
+export function loopNotice(loop: DescribedLoop, backOff: number | undefined): string {
+  const description = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${quoted(loop.tools)}.)`
+  if (backOff === undefined) return description
+  return `${description} ${BACK_OFF} and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
 }
 
-/** What stands in place of the result of a call that was not executed; `count` is how often it had been. */
+/** Returns the text that takes the place of a blocked call's result; `count` is how often the call was made before. */
 export function blockText(tool: string, count: number): string {
-  return `${REFUSAL}'${tool}' was called ${count} times with identical arguments and results. This call was not executed. Try something different or give your final answer.`
+  return `${BLOCKED}'${tool}' was called ${count} times with identical arguments and results. This call was not executed. Try something different or give your final answer.`
 }
 
-/** The same for a call that goes down with a refused one. */
+/** The result of a call that was allowed, but stood in one response with a blocked call. */
 export const NOT_EXECUTED = '[LOOP GUARD] This call was not executed.'
 
-/** Stands in where a run was ended for its loop and the model gave no answer. */
+/** Returns the answer of a run that ended in a loop, where the model gave none. */
 export function fallbackText(tool: string, count: number): string {
   return `(Stopped: '${tool}' was called ${count} times with identical arguments and results)`
 }
 
-/** Do the bytes from an offset on begin with a text of plain letters? */
+/** True if the ASCII text `text` stands at the offset `at` of `bytes`. */
 function beginsWith(bytes: Uint8Array, at: number, text: string): boolean {
   for (let index = 0; index < text.length; index++) {
     if (bytes[at + index] !== text.charCodeAt(index)) return false
@@ -69,14 +69,14 @@ const BACKSLASH = 0x5c
 const LETTER_N = 0x6e
 const BREAK = '\\n\\n'
 
-/** Is there a line break of a text given as JSON? */
+/** True if an escaped line break (`\n`) stands at the offset `at` of a JSON string. */
 function isLineBreak(json: Uint8Array, at: number): boolean {
   return json[at] === BACKSLASH && json[at + 1] === LETTER_N
 }
 
-/** Where the last break between two paragraphs is in a text given as JSON; -1 where there is none. */
+/** Offset of the last break between two paragraphs (`\n\n`, escaped) in a JSON string; -1 if it has none. */
 function lastBreak(json: Uint8Array): number {
-  // A break is four bytes of two kinds, so that it is enough to look at every fourth byte.
+  // A break is four bytes long and has two kinds of bytes, so it is enough to look at every fourth byte.
   for (let at = json.length - 2; at >= 0; at -= BREAK.length) {
     const byte = json[at]
     if (byte !== BACKSLASH && byte !== LETTER_N) continue
@@ -88,7 +88,7 @@ function lastBreak(json: Uint8Array): number {
   return -1
 }
 
-/** Does a result, given as JSON, end in a notice that Governor has put under it? */
+/** True if a tool result, as a JSON string, ends in a notice that Governor added. */
 export function endsInNotice(json: Uint8Array): boolean {
   const paragraph = lastBreak(json)
   if (paragraph === -1) return false
@@ -96,10 +96,10 @@ export function endsInNotice(json: Uint8Array): boolean {
   return false
 }
 
-/** A tool result without the notices that Governor has put under it, each a paragraph of its own. */
+/** Returns a tool result without the notices that Governor added at its end, each a paragraph. */
 export function withoutNotices(result: string): string {
   let end = result.length
-  for (let found = 0; found < MAX_NOTICES; found++) {
+  for (let removed = 0; removed < MAX_NOTICES; removed++) {
     const paragraph = result.lastIndexOf('\n\n', end - 1)
     if (paragraph === -1 || !BEGINNINGS.some((text) => result.startsWith(text, paragraph + 2))) break
     end = paragraph

@@ -1,6 +1,6 @@
 /**
- * Follows a live conversation for the loop guard, request by request: takes in the calls that are new since the last
- * one, and remembers what is to be said about them, as a request that is sent again must be told the same.
+ * Follows a live conversation for the loop guard, request by request: adds the calls that are new since the last
+ * request, and remembers the notice about them, because a request that is sent again must get the same notice.
  */
 
 import { type Conversation, lastMessage, startOfNewest, type ToolCall } from '../conversation.ts'
@@ -33,24 +33,24 @@ import {
   resultsAfter,
 } from './transcript-calls.ts'
 
-/** What a thread remembers for the guard; plain JSON, bounded. */
+/** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
   readonly memory: LoopMemory
-  /** The newest assistant messages that were taken in, oldest first. */
+  /** Hashes of the newest assistant messages that were observed, oldest first. */
   readonly assistantHashes: readonly Hash[]
-  /** Where in the transcript the newest of them stood: two messages of one content are told apart by nothing else. */
+  /** Index of the newest of them in the transcript: nothing else tells two messages of one content apart. */
   readonly newestIndex: number
-  /** What a human said last, in words. */
+  /** Hash of the words that a human said last. */
   readonly lastUserMessage: Hash | undefined
-  /** What was found in the newest of them. */
+  /** The loop that the newest assistant message completed. */
   readonly finding: LoopFinding | undefined
-  /** Calls that no transcript shows, oldest first. */
+  /** Calls whose results are to come without them, oldest first. */
   readonly pendingCalls: readonly PendingCall[] | undefined
-  /** Calls were refused that no transcript shows; the model is still to be told, */
+  /** The notice about calls that Governor removed from the newest response: the model gets it with the next request. */
   readonly pendingNotice: string | undefined
-  /** or is told in answer to the newest assistant message. */
+  /** The same notice, once the request that carries it is there: it answers the newest assistant message. */
   readonly currentNotice: string | undefined
-  /** The request whose response had calls refused last, and how many responses had before it. */
+  /** The request whose response had calls blocked last, and how many responses had calls blocked before it. */
   readonly lastBlock: { readonly request: string; readonly blocks: number } | undefined
 }
 
@@ -66,113 +66,119 @@ export const INITIAL_LOOP_STATE: LoopState = {
   lastBlock: undefined,
 }
 
-/** How many assistant messages are remembered by name. */
-const MAX_KNOWN = 16
+/** The most hashes of assistant messages that are remembered. */
+const MAX_ASSISTANT_HASHES = 16
 
-/** A request's transcript, as far as the guard needs it. Pure: it may be read more than once. */
+/** The transcript of a request, as far as the loop guard needs it. It may be read more than once. */
 export interface Transcript {
   readonly conversation: Conversation
-  /** Of all messages but the last. */
+  /** State after all messages but the last. */
   readonly state: TranscriptState
   readonly registry: HarnessRegistry
-  /** Names what the request goes on from, where that is not in it: its results belong to calls of an earlier response. */
+  /** Hash of the response that the request continues, if that is not in it: the results answer that response's calls. */
   readonly previousStep: Hash | undefined
 }
 
-/** How one message of a transcript is taken in. */
+/** How one message of a transcript is observed. */
 interface MessageOptions {
-  /** When its results came, in milliseconds; unset where that is not known. */
+  /** When its results came, in milliseconds; unset if that is not known. */
   readonly now?: number | undefined
-  /** Calls that are not there for the agent. */
+  /** True for calls that the agent never got. */
   readonly isLeftOut?: (call: Hash) => boolean
 }
 
-/** Takes in what one response called. */
-function observeAt(
-  { memory, pendingCalls: known = [] }: LoopState,
-  looking: CallReader,
+/** Returns the memory with the calls of the assistant message at `index`, and the loop that they complete. */
+function observeCallsAt(
+  { memory, pendingCalls = [] }: LoopState,
+  reader: CallReader,
   index: number,
   { now, isLeftOut }: MessageOptions,
 ): ReturnType<typeof observeStep> {
-  const { conversation, policy } = looking
+  const { conversation, policy } = reader
   let { history } = memory
   const calls: LoopCall[] = []
   const counted = new Set<Hash>()
-  const called = known.length > 0 ? callsAt(conversation, index, policy, known) : looking.callsAt(index)
-  for (const { id, signature, result } of called) {
+  const transcriptCalls =
+    pendingCalls.length > 0 ? callsAt(conversation, index, policy, pendingCalls) : reader.callsAt(index)
+  for (const { id, signature, result } of transcriptCalls) {
     const { tool, call, isPoll, isChange, isExempt } = signature
     if (isExempt || isLeftOut?.(call)) continue
-    // Equal calls of one response count once; another result of such a one must not rename what came of it.
+    // Equal calls of one response count once: the result of the second must not rename that of the first.
     if (counted.has(call)) continue
     counted.add(call)
     if (!result) {
       calls.push({ id, tool, call, resultHash: '', isPoll, isChange, isTerse: true })
       continue
     }
-    const named = hashResult(
+    const hashed = hashResult(
       history,
       call,
       result,
       policy.volatile,
-      (isIt) => resultBefore(looking, index, call, isIt),
+      (matches) => resultBefore(reader, index, call, matches),
       conversation.work,
     )
-    history = named.history
+    history = hashed.history
     const isWaiting = isPoll || isUnfinished(result)
     const isTerse = isTerseResult(result)
-    calls.push({ id, tool, call, resultHash: named.resultHash, isPoll: isWaiting, isChange, isTerse })
+    calls.push({ id, tool, call, resultHash: hashed.resultHash, isPoll: isWaiting, isChange, isTerse })
   }
   return observeStep(history === memory.history ? memory : { ...memory, history }, calls, policy, now)
 }
 
-/** Where in a transcript the messages begin that were not taken in: after the newest that was. */
-function firstUnknown(
-  { assistantHashes: known, newestIndex: at }: LoopState,
+/** Index of the first message that was not observed yet; `oldest` if no observed message is in the transcript. */
+function firstUnobserved(
+  { assistantHashes, newestIndex }: LoopState,
   { conversation, state }: Transcript,
   oldest: number,
 ): number {
   const { assistantMessages } = state
-  const last = known.at(-1)
+  const last = assistantHashes.at(-1)
   if (last === undefined) return oldest
-  const same = assistantMessages.find(({ index }) => index === at)
-  if (same && assistantHash(same, conversation) === last) return at + 1
-  // A history that was compacted, or went back.
-  const newest = assistantMessages.findLast((step) => known.includes(assistantHash(step, conversation)))
+  const expected = assistantMessages.find(({ index }) => index === newestIndex)
+  if (expected && assistantHash(expected, conversation) === last) return newestIndex + 1
+  // The client compacted the history, or went back in it.
+  const newest = assistantMessages.findLast((step) =>
+    assistantHashes.includes(assistantHash(step, conversation)),
+  )
   return newest ? newest.index + 1 : oldest
 }
 
-/** Is it a loop of equal calls, rather than of several in turn? */
-function isRow(finding: LoopFinding | undefined): boolean {
+/** True for a loop of one call again and again, rather than of several in turn. */
+function isSingleCall(finding: LoopFinding | undefined): boolean {
   return finding?.pattern === 'repetition' || finding?.pattern === 'same_call'
 }
 
-/** What a message changes: a person's words begin anew, a response's calls are taken in with their results. */
+/**
+ * Returns the state after one message: words of a human begin anew, and the calls of a response count with their
+ * results. Throws `TooMuchToRead`.
+ */
 export function observeMessage(
   loopState: LoopState,
-  looking: CallReader,
+  reader: CallReader,
   registry: HarnessRegistry,
   index: number,
-  followed: MessageOptions = {},
+  options: MessageOptions = {},
 ): LoopState {
-  const { conversation } = looking
+  const { conversation } = reader
   const words = userText(conversation, index, registry)
   if (words !== undefined) {
-    const human = hashOfText(words)
-    const isRepeated = words !== '' && human === loopState.lastUserMessage
+    const userMessage = hashOfText(words)
+    const isRepeated = words !== '' && userMessage === loopState.lastUserMessage
     const memory = humanSpoke(loopState.memory, isRepeated)
-    // What a harness says after each step comes between the calls of a row and what the model is to be told about them.
-    const finding = isRepeated && isRow(loopState.finding) ? loopState.finding : undefined
+    // A harness that says the same after each step comes between equal calls and the notice about them.
+    const finding = isRepeated && isSingleCall(loopState.finding) ? loopState.finding : undefined
     return {
       ...loopState,
       memory,
-      lastUserMessage: human,
+      lastUserMessage: userMessage,
       finding,
       pendingNotice: undefined,
       currentNotice: undefined,
     }
   }
   if (conversation.role(index) !== 'assistant') return loopState
-  const { memory, finding } = observeAt(loopState, looking, index, followed)
+  const { memory, finding } = observeCallsAt(loopState, reader, index, options)
   return {
     ...loopState,
     memory,
@@ -184,8 +190,8 @@ export function observeMessage(
 }
 
 /**
- * Takes in what a request shows that was not known. The same request again changes nothing. `now`: when its newest
- * results came, in milliseconds.
+ * Returns the state after what is new in a request's transcript; the same request again changes nothing. `now`: when
+ * the newest results came, in milliseconds. Throws `TooMuchToRead`.
  */
 export function observeTranscript(
   loopState: LoopState,
@@ -194,13 +200,13 @@ export function observeTranscript(
   now?: number,
 ): LoopState {
   const { conversation, state, registry, previousStep } = transcript
-  const looking = createCallReader(conversation, policy)
-  const from = firstUnknown(loopState, transcript, startOfNewest(conversation, MAX_UNKNOWN))
+  const reader = createCallReader(conversation, policy)
+  const from = firstUnobserved(loopState, transcript, startOfNewest(conversation, MAX_UNKNOWN))
   const last = lastMessage(conversation)
   const newest = state.assistantMessages.at(-1)?.index
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {
-    const known = withNewest(next.assistantHashes, previousStep, MAX_KNOWN)
+    const assistantHashes = withNewest(next.assistantHashes, previousStep, MAX_ASSISTANT_HASHES)
     const calls = answeredCalls(
       next.pendingCalls ?? [],
       resultsAfter(conversation, -1),
@@ -211,7 +217,7 @@ export function observeTranscript(
     next = {
       ...next,
       memory,
-      assistantHashes: known,
+      assistantHashes,
       newestIndex: -1,
       finding,
       currentNotice: next.pendingNotice,
@@ -219,31 +225,35 @@ export function observeTranscript(
     }
   }
   for (let index = from; index < conversation.length; index++) {
-    // A call whose result is still to come is none yet.
+    // Its results are still to come.
     if (index === last && conversation.role(index) === 'assistant') continue
-    next = observeMessage(next, looking, registry, index, index === newest ? { now } : {})
-    const step = state.assistantMessages.find((one) => one.index === index)
+    next = observeMessage(next, reader, registry, index, index === newest ? { now } : {})
+    const step = state.assistantMessages.find((message) => message.index === index)
     if (step)
       next = {
         ...next,
-        assistantHashes: withNewest(next.assistantHashes, assistantHash(step, conversation), MAX_KNOWN),
+        assistantHashes: withNewest(
+          next.assistantHashes,
+          assistantHash(step, conversation),
+          MAX_ASSISTANT_HASHES,
+        ),
       }
   }
   return next
 }
 
-/** Goes on after a request that can't be taken in: the next one begins where it ended, and nothing is said now. */
+/** Returns the state after a request that is too much to read: the next one begins where this one ends, without a notice. */
 export function skipTranscript(
   loopState: LoopState,
   { conversation, state, previousStep }: Transcript,
 ): LoopState {
-  // What it took so far is no reason to leave out what comes after it.
+  // The work that this took so far must not make the rest of the request too much to read.
   conversation.work?.paused()
   const newest = state.assistantMessages.at(-1)
-  const known = newest ? [assistantHash(newest, conversation)] : []
+  const newestHashes = newest ? [assistantHash(newest, conversation)] : []
   return {
     ...loopState,
-    assistantHashes: previousStep === undefined ? known : [previousStep, ...known],
+    assistantHashes: previousStep === undefined ? newestHashes : [previousStep, ...newestHashes],
     newestIndex: newest?.index ?? -1,
     finding: undefined,
     pendingNotice: undefined,
@@ -251,25 +261,25 @@ export function skipTranscript(
   }
 }
 
-/** Takes in what a response called whose conversation its provider keeps. */
+/** Returns the state with the calls of a response whose conversation the provider keeps. */
 export function recordCalls(loopState: LoopState, calls: readonly ToolCall[], policy: LoopPolicy): LoopState {
   return calls.length === 0
     ? loopState
     : { ...loopState, pendingCalls: addPendingCalls(loopState.pendingCalls ?? [], calls, policy) }
 }
 
-/** What becomes of the calls of one response. */
+/** Which calls of one response are blocked. */
 export interface BlockDecision {
-  /** One entry for each call, in order: `undefined` lets it through. */
+  /** One entry for each call, in order; `undefined`: the call passes. */
   readonly blocked: readonly (BlockedCall | undefined)[]
-  /** Calls of this run were refused once too often. */
+  /** True if so many responses of this run had blocked calls that the run ends. */
   readonly endsRun: boolean
 }
 
 /**
- * Judges the calls of a response that is on its way to the client at `now`, in milliseconds, and remembers what was refused.
- * `request` names what it answers; `isAgain`: the model was asked again for it. A request that is sent again is judged as
- * it was before.
+ * Decides which calls of a response are blocked before it goes to the client, and returns the state that remembers it.
+ * `request` is the hash of the request that it answers; a request that is sent again gets the same decision. `isAgain`:
+ * Governor asked the model again for this response. `now`: milliseconds.
  */
 export function decideBlocks(
   loopState: LoopState,
@@ -282,11 +292,11 @@ export function decideBlocks(
   const { lastBlock } = loopState
   const isSentAgain = !isAgain && lastBlock?.request === request
   const before = isSentAgain ? { ...loopState.memory, blocks: lastBlock.blocks } : loopState.memory
-  const made = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, blocked, endsRun } = blockCalls(before, made, policy, now)
-  // A model whose calls are all refused is asked again, and sees why. One that keeps some learns of the others later.
-  const isPart = blocked.some((refusal) => !refusal)
-  const texts = blocked.flatMap((refusal) => (refusal ? [blockText(refusal.tool, refusal.count)] : []))
+  const hashed = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
+  const { memory, blocked, endsRun } = blockCalls(before, hashed, policy, now)
+  // If all calls are blocked, Governor asks the model again and says why; else the next request carries a notice.
+  const isPart = blocked.some((block) => !block)
+  const texts = blocked.flatMap((block) => (block ? [blockText(block.tool, block.count)] : []))
   return {
     loopState: {
       ...loopState,

@@ -1,58 +1,62 @@
-/** The patterns of a run that goes round in circles: how each is found, what the model is told, what may follow. */
+/** The patterns of loops: how each is found, what its notice says, whether its calls may be blocked. */
 import type { Hash } from '../hash.ts'
 import { type CallHistory, type HistoryEntry, isSamePair, type LoopLimits, WINDOW } from './call-history.ts'
 
-/** A loop, before its pattern is named. */
+/** A loop that one pattern found. */
 export interface FoundLoop {
-  /** The calls it is made of, in order, and their tools. */
+  /** Hashes of its different calls, in order. */
   readonly calls: readonly [Hash, ...Hash[]]
+  /** The tools of these calls. */
   readonly tools: readonly [string, ...string[]]
-  /** How often each of them was made; of a cycle, how many responses brought nothing new. */
+  /** How often each call was made; for a cycle, how many responses brought nothing new. */
   readonly count: number
-  /** How many calls there were from the first of them to the last. */
+  /** The number of calls from the first to the last of the loop. */
   readonly span: number
   /** Something new came in between. */
   readonly hasNews: boolean
-  /** It waits for something. */
+  /** The loop waits for something. */
   readonly isWaiting: boolean
-  /** All its results are too short to show any progress. */
+  /** All results are too short to show any progress. */
   readonly isTerse: boolean
 }
 
-/** The trail that a loop is looked for in, and how much patience there is with it. */
-interface Looking extends CallHistory {
+/** The history in which a loop is looked for, with the limits that hold now. */
+interface SearchContext extends CallHistory {
   readonly last: HistoryEntry
   readonly limits: LoopLimits
-  /** So many repetitions less are enough: the model has been warned. */
+  /** By how many repetitions the thresholds are lower: 1 after a warning, else 0. */
   readonly less: number
 }
 
-/** What is made once or seen once is no repetition, however little patience is left. */
+/** The least number of equal calls that is a repetition. */
 const LEAST = 2
 
-/** How often is too often. What waits for something gets more patience, and no less of it after a warning. */
-function patience(threshold: number, isWaiting: boolean, { limits, less }: Looking): number {
+/** Returns how often is too often: more for a loop that waits for something, one less for another after a warning. */
+function patience(threshold: number, isWaiting: boolean, { limits, less }: SearchContext): number {
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(LEAST, threshold - less)
 }
 
-function loopOf({ last, repeats }: Looking, found: Pick<FoundLoop, 'count' | 'span'>): FoundLoop {
+function singleCallLoop(
+  { last, repeats }: SearchContext,
+  size: Pick<FoundLoop, 'count' | 'span'>,
+): FoundLoop {
   const isWaiting = last.isPoll || repeats?.isPoll === true
   const { call, tool, isTerse } = last
-  return { calls: [call], tools: [tool], hasNews: false, isWaiting, isTerse, ...found }
+  return { calls: [call], tools: [tool], hasNews: false, isWaiting, isTerse, ...size }
 }
 
-/** One pair of call and outcome, again and again with nothing between. */
-function inARow(looking: Looking): FoundLoop | undefined {
-  const { same = 0 } = looking.repeats ?? {}
-  const loop = loopOf(looking, { count: same, span: same })
-  return same < patience(looking.limits.repetitionThreshold, loop.isWaiting, looking) ? undefined : loop
+/** One call with one result, several times in a row. */
+function equalInARow(context: SearchContext): FoundLoop | undefined {
+  const { same = 0 } = context.repeats ?? {}
+  const loop = singleCallLoop(context, { count: same, span: same })
+  return same < patience(context.limits.repetitionThreshold, loop.isWaiting, context) ? undefined : loop
 }
 
 const LAPS = 2
 
-/** Do the newest calls alternate between two? After a warning, laps that it was about are gone on with by one. */
-function inTurn(looking: Looking): FoundLoop | undefined {
-  const { window, limits, less } = looking
+/** Two calls in turn (ABAB). After a warning, one new lap is enough. */
+function twoInTurn(context: SearchContext): FoundLoop | undefined {
+  const { window, limits, less } = context
   const [first, second] = window.slice(-2)
   if (!first || !second || isSamePair(first, second)) return undefined
   const isWaiting = first.isPoll || second.isPoll
@@ -61,7 +65,7 @@ function inTurn(looking: Looking): FoundLoop | undefined {
   const turns = window.slice(-2 * laps)
   const isTurn = turns.every((entry, at) => {
     if (entry.isHandled && at >= turns.length - 2 * fresh) return false
-    // Calls of one response are made side by side and not in turn.
+    // Calls of one response are made side by side, not in turn.
     if (turns[at - 1]?.step === entry.step) return false
     const earlier = turns[at - 2]
     return !earlier || isSamePair(earlier, entry)
@@ -78,16 +82,16 @@ function inTurn(looking: Looking): FoundLoop | undefined {
   }
 }
 
-/** Responses in a row that call only what was called before, with the outcomes that it had. */
-function standstill(looking: Looking): FoundLoop | undefined {
-  const { window, steps, newsAt, limits } = looking
+/** Responses in a row whose calls and results were all there before. */
+function standstill(context: SearchContext): FoundLoop | undefined {
+  const { window, steps, newsAt, limits } = context
   const responses = steps - newsAt
   const recent = window.filter(({ step }) => step > newsAt)
   const isWaiting = recent.some(({ isPoll }) => isPoll)
-  if (responses < patience(limits.standstill, isWaiting, looking)) return undefined
-  // The newest last, each once.
+  if (responses < patience(limits.standstill, isWaiting, context)) return undefined
+  // The newest call last, each call once.
   const tools = new Map(recent.toReversed().map(({ call, tool }) => [call, tool]))
-  const [newest = looking.last.call, ...others] = tools.keys()
+  const [newest = context.last.call, ...others] = tools.keys()
   const toolOf = (call: Hash) => tools.get(call) ?? ''
   const calls = others.toReversed().concat(newest)
   return {
@@ -101,21 +105,21 @@ function standstill(looking: Looking): FoundLoop | undefined {
   }
 }
 
-/** One call in a row, whatever came of it. A warning about anything else makes it no worse. */
-function whateverCameOfIt(looking: Looking): FoundLoop | undefined {
-  const { window, repeats, limits } = looking
+/** One call in a row, whatever its results. A warning about another loop does not lower its threshold. */
+function sameCallInARow(context: SearchContext): FoundLoop | undefined {
+  const { window, repeats, limits } = context
   const { any = 0 } = repeats ?? {}
-  const loop = loopOf(looking, { count: any, span: any })
-  if (any < patience(limits.sameCallThreshold, loop.isWaiting, { ...looking, less: 0 })) return undefined
+  const loop = singleCallLoop(context, { count: any, span: any })
+  if (any < patience(limits.sameCallThreshold, loop.isWaiting, { ...context, less: 0 })) return undefined
   return { ...loop, hasNews: window.slice(1 - any).some(({ isNew }) => isNew) }
 }
 
 /**
- * The last equal calls of the window. From one to the next there may be one other that is new, but none that is new and
- * changes something: to look again after that is no repetition. What is waited for between them is waiting.
+ * Equal calls with equal results in the window. Between two of them there may be one new call, unless it changes
+ * something: to look again after a change is no repetition. If a call between them waits, the loop waits.
  */
-function inTheWindow(looking: Looking): FoundLoop | undefined {
-  const { window, last, repeats, limits } = looking
+function equalInWindow(context: SearchContext): FoundLoop | undefined {
+  const { window, last, repeats, limits } = context
   let isWaiting = last.isPoll || repeats?.isPoll === true
   let count = 0
   let hasNews = false
@@ -126,9 +130,9 @@ function inTheWindow(looking: Looking): FoundLoop | undefined {
     if (isSamePair(entry, last)) {
       count++
       isNewBetween = false
-      if (count === patience(limits.repetitionThreshold, isWaiting, looking)) {
+      if (count === patience(limits.repetitionThreshold, isWaiting, context)) {
         const span = window.length - at
-        return { ...loopOf(looking, { count, span }), hasNews, isWaiting }
+        return { ...singleCallLoop(context, { count, span }), hasNews, isWaiting }
       }
     } else if (entry.isNew) {
       if (isNewBetween || entry.isChange) return undefined
@@ -139,28 +143,28 @@ function inTheWindow(looking: Looking): FoundLoop | undefined {
   return undefined
 }
 
-/** What every notice about a loop begins with; by it Governor knows its own notices again. */
+/** How every notice about a loop begins; Governor recognises its own notices by it. */
 export const REPEATING = 'You appear to be repeating the same action'
 
 interface PatternRow {
-  /** The loop that the newest call completes, if it does. */
-  readonly find: (looking: Looking) => FoundLoop | undefined
-  /** The same, looked for after all other patterns. */
-  readonly findLast?: (looking: Looking) => FoundLoop | undefined
-  /** It is looked for at the last call of a response only: before, it is not known whether that brings anything new. */
+  /** Returns the loop that the newest call completes; `undefined` if it completes none. */
+  readonly find: (context: SearchContext) => FoundLoop | undefined
+  /** The same, looked for after all patterns' `find`. */
+  readonly findLast?: (context: SearchContext) => FoundLoop | undefined
+  /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses: boolean
-  /** What the model is told, without the names of the tools; it begins with `REPEATING`. */
+  /** Returns the notice, without the names of the tools; it begins with `REPEATING`. */
   readonly notice: (loop: Pick<FoundLoop, 'count' | 'span'>) => string
-  /** Its calls are blocked if warnings don't help. One that only warns advises to wait from the first warning on. */
+  /** Its calls are blocked if the model ignores the warnings. If false, the first warning already advises to wait. */
   readonly mayBlock: boolean
 }
 
-/** The patterns of a loop, in the order in which they are looked for. A new one is a row here and one in `docs/loops.md`. */
+/** The patterns, in the order in which they are looked for. A new one is a row here and one in `docs/loops.md`. */
 export const PATTERNS = {
-  /** One call, with one outcome. */
+  /** One call with one result. */
   repetition: {
-    find: inARow,
-    findLast: inTheWindow,
+    find: equalInARow,
+    findLast: equalInWindow,
     isOfResponses: false,
     notice: ({ count, span }) =>
       span === count
@@ -170,13 +174,13 @@ export const PATTERNS = {
   },
   /** Two calls in turn. */
   ping_pong: {
-    find: inTurn,
+    find: twoInTurn,
     isOfResponses: false,
     notice: ({ span }) =>
       `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. Try a different approach.`,
     mayBlock: true,
   },
-  /** Responses that bring nothing new; its count is one of responses. */
+  /** Responses without anything new; `count` counts responses. */
   cycle: {
     find: standstill,
     isOfResponses: true,
@@ -184,9 +188,9 @@ export const PATTERNS = {
       `${REPEATING}s. The last ${count} responses made only tool calls that were made before, with the same results. Try a different approach.`,
     mayBlock: true,
   },
-  /** One call, whatever came of it: where results differ it is not known that the calls are in vain. */
+  /** One call, whatever its results: if they differ, the calls may be work. */
   same_call: {
-    find: whateverCameOfIt,
+    find: sameCallInARow,
     isOfResponses: false,
     notice: ({ count }) =>
       `${REPEATING}. The last ${count} tool calls were identical, though their results may differ.`,
@@ -194,8 +198,10 @@ export const PATTERNS = {
   },
 } as const satisfies Readonly<Record<string, PatternRow>>
 
+/** The name of a pattern, as in metrics and headers. */
 export type Pattern = keyof typeof PATTERNS
 
+/** A loop and the pattern that found it. */
 export interface Loop extends FoundLoop {
   readonly pattern: Pattern
 }
@@ -203,8 +209,8 @@ export interface Loop extends FoundLoop {
 const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow])[]
 
 /**
- * The loop that the newest call completes, if it does. `isWarned`: the model has been warned about one before.
- * `isLast`: its response calls nothing more, so that it is known whether that brought anything new.
+ * Returns the loop that the newest call completes; `undefined` if it completes none. `isWarned`: the model was warned
+ * about a loop before. `isLast`: it is the last call of its response, so all that the response brought is known.
  */
 export function findLoop(
   history: CallHistory,
@@ -213,16 +219,16 @@ export function findLoop(
   isLast: boolean,
 ): Loop | undefined {
   const last = history.window.at(-1)
-  // Nothing goes round where the newest call has not been made before.
+  // A call that was never made before completes no loop.
   if (!last || (last.isNew && history.repeats?.any === 1)) return undefined
-  const looking: Looking = { ...history, last, limits, less: isWarned ? 1 : 0 }
+  const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0 }
   for (const [pattern, { find, isOfResponses }] of ROWS) {
-    const found = isLast || !isOfResponses ? find(looking) : undefined
-    if (found) return { pattern, ...found }
+    const loop = isLast || !isOfResponses ? find(context) : undefined
+    if (loop) return { pattern, ...loop }
   }
   for (const [pattern, { findLast }] of ROWS) {
-    const found = findLast?.(looking)
-    if (found) return { pattern, ...found }
+    const loop = findLast?.(context)
+    if (loop) return { pattern, ...loop }
   }
   return undefined
 }

@@ -1,56 +1,59 @@
 /**
- * Calls that only a response told of. Where a provider keeps the conversation, a request brings the results and not the
- * calls they belong to; what is needed of those is remembered from the response.
+ * Calls whose results a later request brings without the calls themselves, as the provider keeps the conversation.
+ * Governor remembers what it needs of such a call from the response.
  */
 import type { ToolCall, ToolResult } from '../conversation.ts'
 import type { Work } from '../work.ts'
 import { type CallSignature, type LoopCall, type LoopPolicy, loopCall, signatureOf } from './escalation.ts'
 
-/** A call without its arguments: its name among others, and what was read in them. */
+/** A call without its arguments: its hash, and what was read in the arguments. */
 export interface PendingCall extends Omit<CallSignature, 'isExempt'> {
   readonly id: string
-  /** The provider's name for it, by which a later request may refer to it. */
+  /** The provider's id of the call, by which a later request may refer to it. */
   readonly item?: string
 }
 
-/** So many of the newest are remembered: those of a window of responses that call several tools each. */
+/** The most calls that are remembered, the newest: a window of responses that call several tools each. */
 const MAX_PENDING = 64
 
-/** Takes in what a response called; the same response again adds nothing. */
+/** Returns the pending calls with those of a response; the same response again adds nothing. */
 export function addPendingCalls(
-  known: readonly PendingCall[],
+  pending: readonly PendingCall[],
   calls: readonly ToolCall[],
   policy: LoopPolicy,
 ): readonly PendingCall[] {
   const fresh = calls
-    .filter(({ id }) => id !== '' && !known.some((one) => one.id === id))
+    .filter(({ id }) => id !== '' && !pending.some((call) => call.id === id))
     .map((call): PendingCall => {
-      const { isExempt: _exempt, ...made } = signatureOf(call, policy)
-      return { id: call.id, ...made, ...(call.item === undefined ? {} : { item: call.item }) }
+      const { isExempt: _exempt, ...signature } = signatureOf(call, policy)
+      return { id: call.id, ...signature, ...(call.item === undefined ? {} : { item: call.item }) }
     })
-  return fresh.length === 0 ? known : [...known, ...fresh].slice(-MAX_PENDING)
+  return fresh.length === 0 ? pending : [...pending, ...fresh].slice(-MAX_PENDING)
 }
 
-/** A call that is only referred to, as its response told of it. */
-export function pendingCallOf(known: readonly PendingCall[], call: ToolCall): PendingCall | undefined {
-  return call.name === '' ? known.find(({ item }) => item !== undefined && item === call.item) : undefined
+/** Returns the pending call that a request refers to by id only; `undefined` for a call that is there in full, or unknown. */
+export function pendingCallOf(pending: readonly PendingCall[], call: ToolCall): PendingCall | undefined {
+  return call.name === '' ? pending.find(({ item }) => item !== undefined && item === call.item) : undefined
 }
 
-/** Puts results together with the calls they answer; those of calls that nobody told of are left out. */
+/**
+ * Returns the calls that `results` answer, each with its result. Results of unknown calls and of exempt tools are left
+ * out. Throws `TooMuchToRead`.
+ */
 export function answeredCalls(
-  known: readonly PendingCall[],
+  pending: readonly PendingCall[],
   results: readonly ToolResult[],
   policy: LoopPolicy,
   work?: Work,
 ): LoopCall[] {
   return results.flatMap(({ callId, text }) => {
-    const call = known.find(({ id }) => id === callId)
-    const read = call && loopCall(callId, withExemption(policy, call), text, policy, work)
-    return read ? [read] : []
+    const call = pending.find(({ id }) => id === callId)
+    const answered = call && loopCall(callId, withExemption(policy, call), text, policy, work)
+    return answered ? [answered] : []
   })
 }
 
-/** What is exempt is the policy's to say, which may have changed since. */
+/** Returns the signature of a pending call. The current policy decides whether it is exempt: it may have changed since. */
 export function withExemption(
   policy: LoopPolicy,
   { tool, call, isPoll, isChange }: PendingCall,

@@ -1,6 +1,6 @@
 /**
- * Names for what came of calls, only as exact as it takes to compare them. Most calls are made once, and most that are
- * made again bring the same bytes: a result is only masked where one of the same call differs from it.
+ * Hashes of results. Masking a result costs much, and most results need no masking: most calls are made once, and most
+ * calls that are made again bring the same bytes. So a result is masked only if the same call had a different one.
  */
 
 import type { Hash } from '../hash.ts'
@@ -9,52 +9,53 @@ import { type CallHistory, renameResult } from './call-history.ts'
 import { isMasked, type MaskMode, maskedHash } from './result-mask.ts'
 import { exactResultHash, hasExactHash, type TranscriptResult } from './tool-result.ts'
 
-/** Was the call made before, with results other than the one of this name? `'same'`: with this one. */
+/** Says whether the history has results of the call: none, the same one, or only different ones. */
 function earlierResults(
   { window, repeats }: CallHistory,
   call: Hash,
   exact: Hash,
-): 'none' | 'same' | 'others' {
-  let found: 'none' | 'others' = 'none'
+): 'none' | 'same' | 'different' {
+  let earlier: 'none' | 'different' = 'none'
   if (repeats?.call === call) {
     if (repeats.resultHash === exact) return 'same'
-    found = 'others'
+    earlier = 'different'
   }
   for (const entry of window) {
     if (entry.call !== call) continue
     if (entry.resultHash === exact) return 'same'
-    found = 'others'
+    earlier = 'different'
   }
-  return found
+  return earlier
 }
 
-/** What the trail knows of earlier results of a call, by name. */
-function knownNames({ window, repeats }: CallHistory, call: Hash): Set<Hash | ''> {
-  const names = new Set(window.filter((entry) => entry.call === call).map(({ resultHash }) => resultHash))
-  if (repeats?.call === call) names.add(repeats.resultHash)
-  return names
+/** The hashes of all results of a call in the history. */
+function hashesOf({ window, repeats }: CallHistory, call: Hash): Set<Hash | ''> {
+  const hashes = new Set(window.filter((entry) => entry.call === call).map(({ resultHash }) => resultHash))
+  if (repeats?.call === call) hashes.add(repeats.resultHash)
+  return hashes
 }
 
 /**
- * Names the result of a call so that two of its results in the trail have one name where they are the same, times and
- * ids aside. `earlier` finds the result that has an exact name; where it is no longer there, it is taken for different.
+ * Returns the hash of a call's result, and the history in which the call's results have equal hashes if they are equal
+ * apart from times and ids. `findEarlier` finds an earlier result of the call in the transcript; one that is no longer
+ * there counts as different. Throws `TooMuchToRead`.
  */
 export function hashResult(
   history: CallHistory,
   call: Hash,
   result: TranscriptResult,
   volatile: MaskMode,
-  earlier: (isIt: (result: TranscriptResult) => boolean) => TranscriptResult | undefined,
+  findEarlier: (matches: (result: TranscriptResult) => boolean) => TranscriptResult | undefined,
   work?: Work,
 ): { readonly history: CallHistory; readonly resultHash: Hash } {
   const exact = exactResultHash(result, volatile)
-  if (volatile === 'none' || earlierResults(history, call, exact) !== 'others')
+  if (volatile === 'none' || earlierResults(history, call, exact) !== 'different')
     return { history, resultHash: exact }
-  let named = history
-  for (const name of knownNames(history, call)) {
-    if (name === '' || isMasked(name)) continue
-    const same = earlier((candidate) => hasExactHash(candidate, name))
-    if (same) named = renameResult(named, call, name, maskedHash(same.text, volatile, work))
+  let masked = history
+  for (const hash of hashesOf(history, call)) {
+    if (hash === '' || isMasked(hash)) continue
+    const earlier = findEarlier((candidate) => hasExactHash(candidate, hash))
+    if (earlier) masked = renameResult(masked, call, hash, maskedHash(earlier.text, volatile, work))
   }
-  return { history: named, resultHash: maskedHash(result.text, volatile, work) }
+  return { history: masked, resultHash: maskedHash(result.text, volatile, work) }
 }

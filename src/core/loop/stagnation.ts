@@ -1,10 +1,10 @@
-/** Whether a run gets anywhere. */
+/** Tells whether a run makes progress. */
 import type { CallHistory } from './call-history.ts'
 
-/** How many calls without anything new make a run that stagnates. */
+/** A run stagnates after so many calls without anything new. */
 const STAGNATION_CALLS = 5
 
-/** Did none of the last calls, with what came of it, bring anything that was not known before? */
+/** True if none of the last calls, with its result, was new. */
 export function isStagnating({ window }: CallHistory): boolean {
   if (window.length < STAGNATION_CALLS) return false
   for (let at = window.length - STAGNATION_CALLS; at < window.length; at++) {

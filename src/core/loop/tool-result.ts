@@ -1,4 +1,4 @@
-/** What tools gave, read no further than it takes: most results are compared with nothing and need not be decoded. */
+/** Tool results, decoded only if needed: most of them are compared with no other. */
 
 import type { Conversation, RawResult, ToolResult } from '../conversation.ts'
 import { type Hash, hashOfBytes } from '../hash.ts'
@@ -6,78 +6,71 @@ import { isTerse, SHORT, saysWorkGoesOn, TERSE } from './call-words.ts'
 import { endsInNotice, withoutNotices } from './notice.ts'
 import { exactHash, type MaskMode } from './result-mask.ts'
 
-/** The result of a call. */
+/** The result of a call in a transcript; reading `text` may decode it. */
 export interface TranscriptResult extends ToolResult {
-  /** As it stands in the request; unset where that is not at hand. */
+  /** The result as its bytes stand in the request; unset if they do not hold just this result. */
   readonly json: RawResult | undefined
 }
 
-class Undecoded implements TranscriptResult {
-  readonly callId: string
-  readonly json: RawResult
-  readonly #conversation: Conversation
-  readonly #index: number
-
-  constructor(conversation: Conversation, index: number, json: RawResult) {
-    this.callId = json.callId
-    this.json = json
-    this.#conversation = conversation
-    this.#index = index
-  }
-
-  get text(): string {
-    return this.#conversation.results(this.#index)[0]?.text ?? ''
+function undecodedResult(conversation: Conversation, index: number, json: RawResult): TranscriptResult {
+  return {
+    callId: json.callId,
+    json,
+    get text() {
+      return conversation.results(index)[0]?.text ?? ''
+    },
   }
 }
 
-/** A result whose text is at hand. */
+/** Returns a result whose text is decoded already. */
 export function resultWithText({ callId, text }: ToolResult): TranscriptResult {
   return { callId, text, json: undefined }
 }
 
-/** Adds the results of a message to `found`. */
-export function appendResults(found: TranscriptResult[], conversation: Conversation, index: number): void {
+/** Adds the results of the message at `index` to `results`. */
+export function appendResults(results: TranscriptResult[], conversation: Conversation, index: number): void {
   const json = conversation.rawResult?.(index)
-  if (json) found.push(new Undecoded(conversation, index, json))
-  else for (const result of conversation.results(index)) found.push(resultWithText(result))
+  if (json) results.push(undecodedResult(conversation, index, json))
+  else for (const result of conversation.results(index)) results.push(resultWithText(result))
 }
 
-/** Adds the pictures of a message to the result before them: some APIs have no place for a picture in a result. */
-export function appendImages(found: TranscriptResult[], conversation: Conversation, index: number): void {
-  const last = found.at(-1)
+/** Adds the pictures of the message at `index` to the last of `results`: some APIs allow no picture in a result. */
+export function appendImages(results: TranscriptResult[], conversation: Conversation, index: number): void {
+  const last = results.at(-1)
   if (!last || conversation.role(index) !== 'user') return
-  const shown = conversation.pictures?.(index)
-  if (!shown || shown.length === 0) return
-  found[found.length - 1] = resultWithText({ callId: last.callId, text: [last.text, ...shown].join('\n') })
+  const pictures = conversation.pictures?.(index)
+  if (!pictures || pictures.length === 0) return
+  const text = [last.text, ...pictures].join('\n')
+  results[results.length - 1] = resultWithText({ callId: last.callId, text })
 }
 
-/** What a character of a text takes in JSON at most. */
+/** The most bytes that a character takes in JSON. */
 const JSON_BYTES = 6
 
-/** Can the result be so short? To know it for sure it must be decoded. */
+/** False if the result certainly has more than `characters`; to be sure that it has not, it must be decoded. */
 function mayBeWithin(result: TranscriptResult, characters: number): boolean {
   return !result.json || result.json.bytes.length <= JSON_BYTES * characters + 2
 }
 
-/** Does the tool answer that work goes on? */
+/** True if the result says that work goes on. */
 export function isUnfinished(result: TranscriptResult): boolean {
   return mayBeWithin(result, SHORT) && saysWorkGoesOn(result.text)
 }
 
-/** Is the result too short to show any progress? */
+/** True if the result is too short to show any progress. */
 export function isTerseResult(result: TranscriptResult): boolean {
   return mayBeWithin(result, TERSE) && isTerse(result.text)
 }
 
-/** Names a result letter by letter. */
+/** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */
 export function exactResultHash(result: TranscriptResult, volatile: MaskMode): Hash {
   const { json } = result
   if (!json || volatile === 'none' || endsInNotice(json.bytes)) return exactHash(result.text)
   return hashOfBytes(json.bytes)
 }
 
-/** Was this name given to the result, in whatever form it stood then? */
-export function hasExactHash(result: TranscriptResult, name: Hash): boolean {
-  if (exactResultHash(result, 'default') === name || exactHash(result.text) === name) return true
-  return hashOfBytes(Buffer.from(JSON.stringify(withoutNotices(result.text)))) === name
+/** True if `hash` is the exact hash of the result, made from its bytes or from its text. */
+export function hasExactHash(result: TranscriptResult, hash: Hash): boolean {
+  if (exactResultHash(result, 'default') === hash || exactHash(result.text) === hash) return true
+  return hashOfBytes(Buffer.from(JSON.stringify(withoutNotices(result.text)))) === hash
 }

@@ -1,4 +1,4 @@
-/** The calls of a transcript with what came of them, each read once however often it is asked for. */
+/** The calls of a transcript with their results, each read once however often it is needed. */
 
 import type { Conversation, ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
@@ -8,97 +8,108 @@ import { type CallSignature, type LoopPolicy, signatureOf } from './escalation.t
 import { type PendingCall, pendingCallOf, withExemption } from './pending-calls.ts'
 import { appendImages, appendResults, type TranscriptResult } from './tool-result.ts'
 
-/** Of a transcript that nothing is known of, so many messages are looked at: a window of calls and results, and some more. */
+/** The newest messages that are read of an unknown transcript: a window of calls and results, and some more. */
 export const MAX_UNKNOWN = 24
 
-/** The results that stand after an assistant message, or, after -1, those that the input begins with. */
+/** Returns the results that follow the assistant message at `index`; for -1, those that the input begins with. */
 export function resultsAfter(conversation: Conversation, index: number): readonly TranscriptResult[] {
-  const found: TranscriptResult[] = []
+  const results: TranscriptResult[] = []
   for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
     conversation.work?.spend(STEPS_PER_VALUE)
-    appendResults(found, conversation, at)
-    appendImages(found, conversation, at)
+    appendResults(results, conversation, at)
+    appendImages(results, conversation, at)
   }
-  return found
+  return results
 }
 
-/** Of so few results a call's own is found without a map. */
+/** Among so few results a search in order is faster than a map. */
 const FEW = 8
 
-/** Finds results by the ids of their calls; where one id has several, the last. */
+/** Returns a function that finds the result of a call by the call's id; if there are several, the last. */
 function resultFinder(results: readonly TranscriptResult[]): (id: string) => TranscriptResult | undefined {
   if (results.length <= FEW) return (id) => results.findLast(({ callId }) => callId === id)
   const byId = new Map(results.map((result) => [result.callId, result]))
   return (id) => byId.get(id)
 }
 
-/** A call in the transcript, and its result if there is one. */
+/** A call in the transcript, with its result if there is one. */
 export interface TranscriptCall {
   readonly id: string
   readonly signature: CallSignature
   readonly result: TranscriptResult | undefined
 }
 
+/**
+ * Returns the calls of the message at `index` with their results. A call that stands there by its id only is looked up
+ * in `pending`, and left out if it is not known. Throws `TooMuchToRead`.
+ */
 export function callsAt(
   conversation: Conversation,
   index: number,
   policy: LoopPolicy,
-  known: readonly PendingCall[] = [],
+  pending: readonly PendingCall[] = [],
 ): TranscriptCall[] {
   const resultOf = resultFinder(resultsAfter(conversation, index))
-  const called: TranscriptCall[] = []
+  const calls: TranscriptCall[] = []
   for (const call of conversation.calls(index)) {
-    const meant = pendingCallOf(known, call)
-    if (meant)
-      called.push({ id: meant.id, signature: withExemption(policy, meant), result: resultOf(meant.id) })
-    // Of a reference that leads nowhere nothing can be said.
+    const known = pendingCallOf(pending, call)
+    if (known)
+      calls.push({ id: known.id, signature: withExemption(policy, known), result: resultOf(known.id) })
     else if (call.name !== '' || call.item === undefined)
-      called.push({ id: call.id, signature: newCall(conversation, call, policy), result: resultOf(call.id) })
+      calls.push({
+        id: call.id,
+        signature: signatureAt(conversation, call, policy),
+        result: resultOf(call.id),
+      })
   }
-  return called
+  return calls
 }
 
-function newCall({ work }: Conversation, call: ToolCall, policy: LoopPolicy): CallSignature {
+function signatureAt({ work }: Conversation, call: ToolCall, policy: LoopPolicy): CallSignature {
   work?.spend(STEPS_PER_CALL)
   return signatureOf(call, policy, callHash(call.name, call.arguments, work))
 }
 
-/** A conversation that is gone through back and forth: what stands in it is read once. */
+/** Reads the calls of one conversation, each message once, in whatever order they are needed. */
 export interface CallReader {
   readonly conversation: Conversation
   readonly policy: LoopPolicy
-  /** Those that are all in the transcript. */
+  /** The calls of a message whose calls all stand in the transcript. Throws `TooMuchToRead`. */
   callsAt(index: number): readonly TranscriptCall[]
 }
 
+/** Creates a reader of the calls of `conversation` for the loop guard. */
 export function createCallReader(conversation: Conversation, policy: LoopPolicy): CallReader {
-  const known = new Map<number, readonly TranscriptCall[]>()
+  const callsByIndex = new Map<number, readonly TranscriptCall[]>()
   return {
     conversation,
     policy,
     callsAt(index) {
-      const called = known.get(index) ?? callsAt(conversation, index, policy)
-      known.set(index, called)
-      return called
+      const calls = callsByIndex.get(index) ?? callsAt(conversation, index, policy)
+      callsByIndex.set(index, calls)
+      return calls
     },
   }
 }
 
-/** The newest result of a call before a message that passes `isIt`, as far back as loops are looked for. */
+/**
+ * Returns the newest result of `call` before the message at `index` for which `matches` is true; `undefined` if the
+ * messages in which loops are looked for have none.
+ */
 export function resultBefore(
   { conversation, callsAt }: CallReader,
   index: number,
   call: Hash,
-  isIt: (result: TranscriptResult) => boolean,
+  matches: (result: TranscriptResult) => boolean,
 ): TranscriptResult | undefined {
-  // Where responses come in parts there are some more of them.
+  // Responses that come in parts take more messages.
   const reach = MAX_UNKNOWN * (conversation.hasParts ? 2 : 1)
   for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
     if (conversation.role(at) !== 'assistant') continue
-    const same = callsAt(at).find(
-      ({ signature, result }) => signature.call === call && result !== undefined && isIt(result),
+    const match = callsAt(at).find(
+      ({ signature, result }) => signature.call === call && result !== undefined && matches(result),
     )
-    if (same) return same.result
+    if (match) return match.result
   }
   return undefined
 }
