@@ -31,6 +31,7 @@ import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
 import { logEvent } from './telemetry/log.ts'
 import { createMetrics } from './telemetry/metrics.ts'
+import { createWebhook } from './telemetry/webhook.ts'
 import { configuredWindow, createCatalogue } from './usage/catalogue.ts'
 import { VERSION } from './version.ts'
 
@@ -139,8 +140,13 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     }
     metrics.record(event)
     logEvent(log, event)
+    webhook?.record(event)
     options.onEvent?.(event)
   }
+  const newId = () => randomBytes(12).toString('hex')
+  const now = options.now ?? Date.now
+  const { url, secret, on } = config.events.webhook
+  const webhook = url && secret ? createWebhook({ url, secret, on }, { now, newId, emit }) : undefined
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   const transport = createTransport({
     connect: config.timeouts.connect,
@@ -194,7 +200,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     emit,
     isCut: () => isCut,
     now: options.now ?? Date.now,
-    newId: () => randomBytes(12).toString('hex'),
+    newId,
   }
 
   let isDraining = false
@@ -272,6 +278,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     // Each request has been told to end by then; the end of the upstream connections would look like the upstream's fault.
     await Promise.all(closed)
     await app.close()
+    webhook?.close()
     await transport.destroy()
   }
 

@@ -7,6 +7,7 @@ import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
 import { isLoopback } from '../http/loopback.ts'
 import { budget, budgetOverride, outOfOrder, overrideMatch } from './budget.ts'
+import { events } from './events.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape } from './override.ts'
@@ -312,6 +313,7 @@ const file = z.strictObject({
     .enum(['memory'])
     .default('memory')
     .describe('Where Governor remembers sessions. memory is the only store.'),
+  events: events.prefault({}).describe('Who learns of what needs a person.'),
   log: z
     .strictObject({
       level: z

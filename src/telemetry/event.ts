@@ -127,5 +127,21 @@ export type ProxyEvent =
       readonly alteration: Channel | 'announce' | 'tool_choice' | 'drop_tools'
       readonly status: number
     }
+  | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
+
+/** What a webhook tells about; the names of `events.webhook.on`. */
+export const WEBHOOK_TOPICS = [
+  'near_limit',
+  'stopped',
+  'loop_blocked',
+  'overflow',
+  'error_storm',
+  'degraded',
+] as const
+
+export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
+
+/** What became of a webhook's message; `dropped`: the queue was full, or Governor ended. */
+export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
 
 export type Emit = (event: ProxyEvent) => void

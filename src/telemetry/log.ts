@@ -52,6 +52,9 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'answered':
     case 'warning_answered':
       return
+    case 'webhook_sent':
+      if (event.outcome === 'delivered') return
+      return log.warn({ topic: event.topic, outcome: event.outcome }, 'webhook message lost')
     case 'tunnel_failed': {
       const { kind: _kind, ...facts } = event
       return log.warn(facts, 'upgrade failed')

@@ -125,6 +125,10 @@ function trafficCounters(registry: Registry) {
       'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
       ['reason', 'guard'],
     ),
+    webhooks: counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', [
+      'topic',
+      'outcome',
+    ]),
     refused: counter(
       'governor_alterations_refused_total',
       'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
@@ -245,6 +249,8 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
         return traffic.storms.inc({ upstream: event.upstream, status: String(event.status) })
       case 'failed_open':
         return traffic.failedOpen.inc({ reason: event.reason, guard: event.guard ?? 'none' })
+      case 'webhook_sent':
+        return traffic.webhooks.inc({ topic: event.topic, outcome: event.outcome })
       case 'alteration_refused':
         return traffic.refused.inc({ upstream: event.upstream, alteration: event.alteration })
     }

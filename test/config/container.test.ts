@@ -70,7 +70,11 @@ describe('docker-compose.yml', () => {
 
   it('passes on the keys that the configuration file may name, and all of .env', () => {
     const named = [...readFileSync('config/governor.yaml', 'utf8').matchAll(/: \$\{(\w+)\}$/gm)]
-    expect(named.map(([, name]) => name)).toEqual(['OPENAI_API_KEY', 'ANTHROPIC_API_KEY'])
+    expect(named.map(([, name]) => name)).toEqual([
+      'OPENAI_API_KEY',
+      'ANTHROPIC_API_KEY',
+      'GOVERNOR_WEBHOOK_SECRET',
+    ])
     // A name alone takes the value of the shell, and stays unset where that has none.
     for (const [, name = ''] of named) expect([name, governor.environment[name]]).toEqual([name, null])
     expect(governor.env_file).toEqual([{ path: '.env', required: false }])

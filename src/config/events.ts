@@ -1,0 +1,39 @@
+/** Who learns of events besides log and metrics. */
+import * as z from 'zod'
+import { WEBHOOK_TOPICS } from '../telemetry/event.ts'
+
+const webhook = z.strictObject({
+  url: z
+    .url({ protocol: /^https?$/, error: 'expected an address such as https://hooks.example/governor' })
+    .optional()
+    .meta({
+      description:
+        'Where Governor posts messages about what needs a person, as JSON. Without it there are none. It follows no redirect.',
+      examples: ['https://hooks.example/governor'],
+    }),
+  secret: z
+    .string()
+    .min(16, { error: 'expected at least 16 characters' })
+    .optional()
+    .meta({
+      description:
+        'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or `whsec_` and base64.',
+      examples: ['$' + '{GOVERNOR_WEBHOOK_SECRET}'],
+    }),
+  on: z
+    .array(z.enum(WEBHOOK_TOPICS))
+    .min(1)
+    .default([...WEBHOOK_TOPICS])
+    .describe(
+      'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails.',
+    ),
+})
+
+export const events = z.strictObject({
+  webhook: webhook
+    .refine(({ url, secret }) => url === undefined || secret !== undefined, {
+      error: 'has a url and no secret: receivers could not tell the messages from forged ones',
+    })
+    .prefault({})
+    .describe('A receiver of messages.'),
+})

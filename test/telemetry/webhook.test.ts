@@ -1,0 +1,163 @@
+/** What a receiver of webhooks gets, over real sockets, verified by the library of the standard. */
+import { createServer, type IncomingHttpHeaders } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Webhook } from 'standardwebhooks'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { ProxyEvent } from '../../src/telemetry/event.ts'
+import { createWebhook, type WebhookOptions } from '../../src/telemetry/webhook.ts'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+
+const SECRET = 'a secret of the receiver'
+
+interface Received {
+  readonly headers: IncomingHttpHeaders
+  readonly body: string
+}
+
+/** Starts a receiver for the current test; `answer` gives the status of each request, from 1. */
+async function startReceiver(answer: (number: number) => number | 'hang' = () => 204) {
+  const received: Received[] = []
+  const waiting = new Set<() => void>()
+  const server = createServer(async (request, response) => {
+    let body = ''
+    for await (const chunk of request) body += chunk
+    received.push({ headers: request.headers, body })
+    const status = answer(received.length)
+    if (status !== 'hang') response.writeHead(status, { location: '/elsewhere' }).end()
+    for (const look of waiting) look()
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}/hook`,
+    received,
+    /** Resolves with what was received, once that is so much. */
+    until: (count: number) =>
+      new Promise<readonly Received[]>((resolve) => {
+        const look = () => {
+          if (received.length >= count) resolve(received)
+        }
+        waiting.add(look)
+        look()
+      }),
+  }
+}
+
+const STOPPED: ProxyEvent = { kind: 'stopped', reason: 'max_iterations', by: 'model', session: 'one' }
+
+/** A webhook for the current test, which waits a millisecond between attempts, and the outcomes it has told. */
+function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
+  const outcomes: ProxyEvent[] = []
+  const webhook = createWebhook(
+    { url, secret: SECRET, on: ['stopped', 'error_storm'] },
+    {
+      now: Date.now,
+      newId: () => String(Math.random()),
+      emit: (event) => outcomes.push(event),
+      backOff: [1, 1],
+      ...options,
+    },
+  )
+  onTestFinished(() => webhook.close())
+  return { webhook, outcomes }
+}
+
+const body = ({ body: text }: Received) => JSON.parse(text) as Record<string, unknown>
+
+describe('a webhook', () => {
+  it('tells of a run that nears its limit and is stopped, once each, with signatures that the standard’s library accepts', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url, until: untilEvent } = await startBoth(
+      ({ json }) =>
+        json.tool_choice === 'none'
+          ? { text: 'All I know.' }
+          : { calls: [{ name: 'search', arguments: `{"query":"${Math.random()}"}` }] },
+      { budget: { max_iterations: 6 }, events: { webhook: { url: hook, secret: SECRET } } },
+    )
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
+    const messages = await until(3)
+    for (const { headers, body: text } of messages)
+      new Webhook(Buffer.from(SECRET).toString('base64')).verify(text, headers as Record<string, string>)
+    expect(messages.map(body)).toEqual([
+      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'caution' }),
+      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'warning' }),
+      expect.objectContaining({
+        type: 'stopped',
+        session: 'one',
+        reason: 'max_iterations',
+        text: expect.stringContaining('one'),
+      }),
+    ])
+    await untilEvent(({ kind }) => kind === 'webhook_sent')
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
+  })
+
+  it('holds no prompt, no tool argument and no key', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url } = await startBoth(
+      ({ json }) =>
+        json.tool_choice === 'none'
+          ? { text: 'All I know.' }
+          : { calls: [{ name: 'search', arguments: '{"query":"an argument"}' }] },
+      { budget: { max_iterations: 2 }, events: { webhook: { url: hook, secret: SECRET } } },
+    )
+    await runAgent(url, [{ role: 'user', content: 'a prompt' }], {
+      headers: { 'x-governor-session': 'one', authorization: 'Bearer a-key' },
+    })
+    const texts = (await until(2)).map(({ body: text }) => text).join('\n')
+    expect(texts).not.toMatch(/an argument|a prompt|a-key/)
+  })
+
+  it('sends a message again until the receiver takes it, with the same id', async () => {
+    const { url, until } = await startReceiver((number) => (number < 3 ? 500 : 200))
+    const { webhook } = startWebhook(url)
+    webhook.record(STOPPED)
+    const ids = (await until(3)).map(({ headers }) => headers['webhook-id'])
+    expect(new Set(ids).size).toBe(1)
+  })
+
+  it('gives a message up after its last attempt and says so', async () => {
+    const { url, received, until } = await startReceiver((number) => (number < 4 ? 302 : 200))
+    const { webhook, outcomes } = startWebhook(url)
+    webhook.record(STOPPED)
+    webhook.record({ ...STOPPED, session: 'two' })
+    await until(4)
+    expect(received.map((one) => body(one)['session'])).toEqual(['one', 'one', 'one', 'two'])
+    expect(outcomes[0]).toEqual({ kind: 'webhook_sent', topic: 'stopped', outcome: 'failed' })
+  })
+
+  it('sends one message about one subject, and none about topics that were not asked for', async () => {
+    const { url, received, until } = await startReceiver()
+    const { webhook } = startWebhook(url)
+    webhook.record({ kind: 'failed_open', reason: 'store' })
+    webhook.record(STOPPED)
+    webhook.record(STOPPED)
+    webhook.record({ kind: 'storm_answered', upstream: 'openai', status: 529 })
+    await until(2)
+    expect(received.map((one) => body(one)['type'])).toEqual(['stopped', 'error_storm'])
+  })
+
+  it('drops messages beyond a thousand that wait, and counts them', async () => {
+    const { url } = await startReceiver(() => 'hang')
+    const { webhook, outcomes } = startWebhook(url)
+    for (let at = 0; at < 1_100; at++) webhook.record({ ...STOPPED, session: String(at) })
+    expect(outcomes).toHaveLength(99)
+    expect(outcomes[0]).toEqual({ kind: 'webhook_sent', topic: 'stopped', outcome: 'dropped' })
+  })
+
+  it('ends at once with Governor, also while a receiver does not answer', async () => {
+    const { url, until } = await startReceiver(() => 'hang')
+    const outcome = new Promise<ProxyEvent>((resolve) => {
+      const { webhook } = startWebhook(url, { emit: resolve, backOff: [600_000] })
+      webhook.record(STOPPED)
+      until(1).then(() => webhook.close())
+    })
+    expect(await outcome).toMatchObject({ outcome: 'dropped' })
+  })
+})
