@@ -1,27 +1,27 @@
-/** Amounts as a model reads them: how much is used, the limit, and what is left, which is never less than nothing. */
+/** Amounts as a model reads them: how much is used, the limit, and how much is left, which is never negative. */
 
-/** Cuts off what is beyond `decimals`; a hair more than it is worth, as sums of money are never quite round. */
+/** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
 function cut(value: number, decimals: number): number {
   const scale = 10 ** decimals
   return Math.floor(value * scale + 1e-6) / scale
 }
 
-/** 850, 12.3k, 850k, 1.4M: never more than there is. */
+/** Returns 850, 12.3k, 850k or 1.4M: rounded down. */
 function short(amount: number, decimals: number): string {
   if (amount < 1_000) return String(Math.floor(amount))
   const [value, letter] = amount < 1_000_000 ? [amount / 1_000, 'k'] : [amount / 1_000_000, 'M']
-  const shown = cut(value, letter === 'k' && value >= 100 ? Math.max(0, decimals - 1) : decimals)
-  return `${shown}${letter}`
+  return `${cut(value, letter === 'k' && value >= 100 ? Math.max(0, decimals - 1) : decimals)}${letter}`
 }
 
-/** Limits are said as they are. */
+/** Decimals of limits, so that they stand as they are configured. */
 const LIMIT_DECIMALS = 3
 
-/** Cents, unless the whole limit is a few of them. */
+/** Cents, unless the whole limit is only a few cents. */
 function dollarDecimals(max: number): number {
   return max < 0.1 ? 4 : 2
 }
 
+/** The numbers of a meter as texts with their unit sign, such as `$1.20` or `12.3k`. */
 export interface FormattedAmounts {
   readonly used: string
   readonly max: string
@@ -30,20 +30,24 @@ export interface FormattedAmounts {
 
 const leftOf = (used: number, max: number) => Math.max(0, max - used)
 
+/** Formats counts. */
 export function whole(used: number, max: number): FormattedAmounts {
   return { used: String(used), max: String(max), left: String(leftOf(used, max)) }
 }
 
+/** Formats tokens: `12.3k`, `1.4M`. */
 export function tokens(used: number, max: number): FormattedAmounts {
   return { used: short(used, 1), max: short(max, LIMIT_DECIMALS), left: short(leftOf(used, max), 1) }
 }
 
+/** Formats US dollars: `$1.20`. */
 export function dollars(used: number, max: number): FormattedAmounts {
   const decimals = dollarDecimals(max)
-  const shown = (value: number) => `$${cut(value, decimals).toFixed(decimals)}`
-  return { used: shown(used), max: shown(max), left: shown(leftOf(cut(used, decimals), max)) }
+  const format = (value: number) => `$${cut(value, decimals).toFixed(decimals)}`
+  return { used: format(used), max: format(max), left: format(leftOf(cut(used, decimals), max)) }
 }
 
+/** Formats seconds: `90s`. */
 export function seconds(used: number, max: number): FormattedAmounts {
   const passed = Math.floor(used)
   return { used: `${passed}s`, max: `${max}s`, left: `${Math.ceil(leftOf(passed, max))}s` }

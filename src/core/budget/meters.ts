@@ -1,41 +1,42 @@
 /**
- * What Governor measures of a run, one row each. A new meter is a row here, its setting in `config/budget.ts`, and how
- * much of it a run and a session used in `session.ts`; the compiler asks for both.
+ * The meters of a run, one row each. A new meter is a row here, its setting in `config/budget.ts`, and the amount that a
+ * run and a session used in `session.ts`; the compiler asks for both.
  */
 import { dollars, type FormattedAmounts, seconds, tokens, whole } from './amount.ts'
 
 interface MeterRow {
-  /** What a notice calls it. */
+  /** Its name in notices. */
   readonly word: string
-  /** What is counted; empty where the numbers say it, as `$5.00` does. */
+  /** What it counts; empty if the numbers say it, as `$5.00` does. */
   readonly unit: string
   readonly format: (used: number, max: number) => FormattedAmounts
-  /** The model can count on single steps of it; of tokens, money and time one more is nothing. */
+  /** It counts steps that the model can plan with; a single token, cent or second means nothing. */
   readonly isCounted: boolean
-  /** `used` includes what the current request adds, so that `max` itself is still allowed. */
+  /** `used` includes the current request, so that `max` itself is still allowed. */
   readonly includesCurrent: boolean
-  /** The limit that users set; `undefined` for a limit of the model's own, which never ends a run. */
+  /** The limit that users set; `undefined` for a limit of the model, which never ends a run. */
   readonly limit:
     | {
         /** Key of the configuration, in `budget.run` and `budget.session`. */
         readonly setting: string
-        /** Why a run ends that reaches the limit, and in which state. */
+        /** The terminal reason of a run that reaches the limit. */
         readonly reason: string
+        /** The terminal state of such a run. */
         readonly state: 'tool_limit_reached' | 'budget_exceeded'
-        /** What clients get as the amount used. */
+        /** Rounds the amount used for clients. */
         readonly rounded: (used: number) => number
       }
     | undefined
-  /** Where its tiers start, as shares, and the names of their texts; `undefined` where the budget's own hold. */
+  /** Shares at which its tiers start, and the names of their texts; `undefined`: those of the budget hold. */
   readonly tiers:
     | Readonly<Record<'caution' | 'warning', { readonly share: number; readonly text: string }>>
     | undefined
 }
 
-/** Millionths of a dollar are the smallest prices that exist. */
+/** Rounds to millionths, the smallest prices in dollars that exist. */
 const toMillionths = (used: number) => Math.round(used * 1_000_000) / 1_000_000
 
-/** Limits are looked at in this order. */
+/** The meters, in the order in which limits are checked. */
 export const METERS = {
   iterations: {
     word: 'Iteration',
@@ -106,6 +107,7 @@ export const METERS = {
   },
 } as const satisfies Readonly<Record<string, MeterRow>>
 
+/** The name of a meter, as in metrics and headers. */
 export type MeterName = keyof typeof METERS
 
 /** Meters that users can set a limit on. */
@@ -117,27 +119,30 @@ type Limit = (typeof METERS)[LimitName]['limit']
 
 /** Keys of the configuration that set a limit. */
 export type LimitSetting = Limit['setting']
+/** Terminal reasons of runs that reach a limit. */
 export type LimitReason = Limit['reason']
+/** Terminal states of runs that reach a limit. */
 export type LimitState = Limit['state']
 
 function isLimit(name: string): name is LimitName {
   return METERS[name as MeterName].limit !== undefined
 }
 
-/** What a limit can be set on, in the order in which limits are looked at. */
+/** The meters with a limit, in the order in which limits are checked. */
 export const LIMITS: readonly LimitName[] = Object.keys(METERS).filter(isLimit)
 
-/** How much of each there was, or may be at most (0: no limit): tokens of prompts and answers, US dollars, seconds. */
+/** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
 export type Amounts = Readonly<Record<LimitName, number>>
 
-/** An amount for each meter that can have a limit. */
+/** Returns an amount for each meter with a limit. */
 export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return Object.fromEntries(LIMITS.map((name) => [name, amount(name)])) as Amounts
 }
 
+/** No limit on any meter. */
 export const NO_LIMITS: Amounts = amountsBy(() => 0)
 
-/** `used` of `max`, in the meter's unit. For iterations the current one is included. */
+/** `used` of `max`, in the meter's unit; iterations include the current one. */
 export interface Meter<Name extends MeterName = MeterName> {
   readonly name: Name
   readonly used: number

@@ -1,29 +1,34 @@
 /**
- * Every sentence Governor says to a model. The texts are templates. `{meter}` and `{unit}` name what is counted;
- * `{used}`, `{max}` and `{left}` are its numbers, which may also be written `{N}`, `{M}` and `{M-N}`.
+ * The texts about budgets that Governor sends to a model. They are templates: `{meter}` and `{unit}` name what is
+ * counted; `{used}`, `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`.
  */
 import type { FormattedAmounts } from './amount.ts'
 import { METERS, type Meter } from './meters.ts'
 import type { Style, Tier } from './tiers.ts'
 
+/** The templates of all texts about budgets. */
 export interface NoticeTexts {
   readonly caution: string
   readonly warning: string
-  /** The same, of a countdown. */
+  /** Caution of the style countdown. */
   readonly countdown: string
+  /** Warning of the style countdown. */
   readonly countdownLast: string
-  /** Style tracker: stated once, in the system text; then at the end of the input; then in the last call. */
+  /** Style tracker: once, in the system text. */
   readonly trackerBegin: string
+  /** Style tracker: at the end of the input. */
   readonly tracker: string
+  /** Style tracker: in the last call. */
   readonly trackerLast: string
-  /** Caution and warning, of a context window that is nearly full. */
+  /** Caution about a context window that is filling up. */
   readonly contextCaution: string
+  /** Warning about a context window that is nearly full. */
   readonly contextWarning: string
-  /** The budget stated once, in the system text. */
+  /** States the budget once, in the system text. */
   readonly announce: string
-  /** Asks for the final answer when a run is stopped. */
+  /** Asks the model of a stopped run for its final answer. */
   readonly stop: string
-  /** Stands in where a stopped model gave no answer. */
+  /** The answer of a stopped run whose model gave none. */
   readonly fallback: string
 }
 
@@ -33,6 +38,7 @@ export const PLACEHOLDERS = ['meter', 'unit', 'used', 'max', 'left', 'N', 'M', '
 const PLACEHOLDER = /\{([\w-]+)\}/g
 const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
 
+/** The texts that are used unless the configuration sets others. */
 export const DEFAULT_TEXTS: NoticeTexts = {
   caution:
     '[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. Start consolidating your work and prepare to provide a final response.]',
@@ -58,7 +64,7 @@ function isPlaceholder(key: string): boolean {
   return (PLACEHOLDERS as readonly string[]).includes(key)
 }
 
-/** The placeholders in `template` that do not exist; empty when all do. */
+/** Returns the placeholders in `template` that do not exist. */
 export function unknownPlaceholders(template: string): string[] {
   return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (isPlaceholder(name) ? [] : [name]))
 }
@@ -80,11 +86,11 @@ function wordFor(key: string, name: Meter['name'], { used, max, left }: Formatte
   }
 }
 
-/** Fills a template in with one meter's numbers. Where a meter has no word for what it counts, its space goes too. */
+/** Fills in a template with the numbers of one meter. An empty word goes with the space before it. */
 export function fill(template: string, { name, used, max }: Meter): string {
   const amounts = METERS[name].format(used, max)
-  return template.replace(SPACED_PLACEHOLDER, (found, space: string, key: string) => {
-    if (!isPlaceholder(key)) return found
+  return template.replace(SPACED_PLACEHOLDER, (placeholder, space: string, key: string) => {
+    if (!isPlaceholder(key)) return placeholder
     const word = wordFor(key, name, amounts)
     return word === '' ? '' : space + word
   })
@@ -98,7 +104,7 @@ function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style,
   return isLast ? texts.warning : texts.caution
 }
 
-/** What the model is told at a tier; nothing below caution. */
+/** Returns the notice for a tier; `undefined` for the tier `none`. */
 export function noticeFor(
   tier: Tier,
   meter: Meter,

@@ -1,57 +1,58 @@
-/** Which budget holds for a request: the first rule that matches it, and what its client may change of that. */
+/** Finds the budget of a request: the first rule that matches it, changed by the limits that its client declares. */
 
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
 import { type Amounts, LIMITS, type LimitName } from './meters.ts'
 
-/** Whether the budget is stated in the system text; `auto`: where the client declared it. */
+/** Whether the system text states the budget; `auto`: if the client declared it. */
 export type Announce = 'auto' | 'always' | 'never'
 
-/** A budget as it is configured. `announce` of the policy itself is settled for each request. */
+/** A configured budget. `policyFor` decides for each request what the policy announces. */
 export interface BudgetSettings {
   readonly policy: BudgetPolicy
   readonly announce: Announce
-  /** May clients set limits of their own? */
+  /** Whether clients may set limits of their own. */
   readonly clientOverride: boolean | 'lower_only'
 }
 
-/** Settings for the requests that match all that is given. */
+/** Settings for the requests that match every condition of the rule. */
 export interface Rule<Settings> {
-  /** Globs, of the model and of header values by lower-case name. */
+  /** Glob of model names. */
   readonly model?: string | undefined
+  /** Globs of header values, by lower-case header name. */
   readonly headers: readonly (readonly [name: string, value: string])[]
   readonly upstream?: string | undefined
   readonly settings: Settings
 }
 
-/** Settings with other ones for some requests: the first rule that matches counts. */
+/** Settings, with other ones for some requests: the first rule that matches counts. */
 export interface ByRule<Settings> {
   readonly settings: Settings
   readonly rules: readonly Rule<Settings>[]
 }
 
-/** What rules can go by. */
-export interface Asked {
+/** The facts of a request that rules match. */
+export interface RuleSubject {
   readonly model: string
   readonly upstream: string
   header(name: string): string | undefined
 }
 
-function matches({ model, headers, upstream }: Rule<unknown>, asked: Asked): boolean {
-  if (upstream !== undefined && upstream !== asked.upstream) return false
-  if (model !== undefined && !globMatches(model, asked.model)) return false
+function matches({ model, headers, upstream }: Rule<unknown>, subject: RuleSubject): boolean {
+  if (upstream !== undefined && upstream !== subject.upstream) return false
+  if (model !== undefined && !globMatches(model, subject.model)) return false
   return headers.every(([name, value]) => {
-    const given = asked.header(name)
-    return given !== undefined && globMatches(value, given.trim())
+    const actual = subject.header(name)
+    return actual !== undefined && globMatches(value, actual.trim())
   })
 }
 
-/** The settings that hold for a request. */
-export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, asked: Asked): Settings {
-  return rules.find((rule) => matches(rule, asked))?.settings ?? settings
+/** Returns the settings of the first rule that matches a request, else the general ones. */
+export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, subject: RuleSubject): Settings {
+  return rules.find((rule) => matches(rule, subject))?.settings ?? settings
 }
 
-/** Limits of a run that a client declares; unset where it declares none. 0 is no limit. */
+/** Limits of a run that a client declares in headers; unset if it declares none. 0: no limit. */
 export type Declared = Partial<Pick<Amounts, 'iterations' | 'tool_calls'>>
 
 function limitFor(
@@ -64,12 +65,12 @@ function limitFor(
   return declared === 0 ? limit : Math.min(limit, declared)
 }
 
-/** A tracker is what it states at the beginning. */
+/** True if the budget is always announced; a tracker begins with the announcement. */
 function announcesAlways({ announce, policy }: BudgetSettings): boolean {
   return announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
 }
 
-/** The limits that are stated; nothing is stated of a limit that is not set. */
+/** The meters whose limits are announced, if they have one. */
 function announced(settings: BudgetSettings, declared: Declared): readonly LimitName[] {
   const { announce, clientOverride } = settings
   if (announce === 'never') return []
@@ -78,11 +79,11 @@ function announced(settings: BudgetSettings, declared: Declared): readonly Limit
   return LIMITS.filter((name) => Object.hasOwn(declared, name))
 }
 
-/** The budget of one request whose client declares limits, or none. */
+/** Returns the budget policy of one request, with the limits that its client declares. */
 export function policyFor(settings: BudgetSettings, declared: Declared): BudgetPolicy {
   const { policy, clientOverride } = settings
   const { iterations, tool_calls: toolCalls } = declared
-  // What nearly all requests say, which is nothing.
+  // Nearly all clients declare nothing.
   if (iterations === undefined && toolCalls === undefined && !announcesAlways(settings)) return policy
   const run = {
     ...policy.run,
@@ -92,7 +93,7 @@ export function policyFor(settings: BudgetSettings, declared: Declared): BudgetP
   return { ...policy, run, announce: announced(settings, declared) }
 }
 
-/** Does any budget have a limit on cost? */
+/** True if any budget, of a rule or general, has a limit on cost. */
 export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
   return [settings, ...rules.map((rule) => rule.settings)].some(
     ({ policy }) => policy.enabled && (policy.run.cost > 0 || policy.session.cost > 0),

@@ -1,49 +1,52 @@
-/** How much of its budget a run has used, and how hard the model is told so. */
+/** Tiers: how urgent the notice is, by the share of the budget that is used. */
 
 import { type Amounts, LIMITS, type LimitName, METERS, type Meter } from './meters.ts'
 
+/** The urgency of a notice: `none` sends no notice. */
 export type Tier = 'none' | 'caution' | 'warning'
 
 /**
- * `tiers`: by the share used. `countdown`: only when three or fewer are left. `tracker`: the budget stated once, then
- * neutral statements of what is used.
+ * When notices are sent. `tiers`: by the share used. `countdown`: only when three or fewer are left. `tracker`: the
+ * budget once, then neutral statements of what is used.
  */
 export type Style = 'tiers' | 'countdown' | 'tracker'
 
+/** The settings that decide the tier of a meter. */
 export interface Thresholds {
   readonly style: Style
-  /** Share of the budget used from which the tier holds, 0 to 1. */
+  /** Share of the budget, 0 to 1, at which caution starts. */
   readonly caution: number
+  /** Share of the budget, 0 to 1, at which warning starts. */
   readonly warning: number
-  /** Small budgets start earlier and large ones later: see `FLOORS`. */
+  /** Tiers of small budgets start earlier, and those of large ones later: see `FLOORS`. */
   readonly adaptive: boolean
 }
 
+/** The highest tier of a run's meters. */
 export interface Pressure {
   readonly tier: Tier
-  /** The meter that is nearest to its limit: the one a notice names. */
+  /** The meter that has it; the notice names it. */
   readonly meter: Meter
 }
 
 /**
- * How many units are left when a tier starts, with `adaptive`. Fixed shares tell an agent with 5 iterations
- * to wrap up when one is left, which is too late to act on, and one with 1,000 when 300 are left, which is
- * nagging.
+ * How many units are left when a tier starts, with `adaptive`. With fixed shares, an agent with 5 iterations would hear
+ * of it when one is left, which is too late, and one with 1,000 when 300 are left, which is nagging.
  */
 const FLOORS = {
   caution: { least: 3, most: 30 },
   warning: { least: 2, most: 10 },
 } as const
 
-/** How many units are left when a countdown speaks, and when it speaks for the last time. */
+/** How many units are left when the tiers of a countdown start. */
 const COUNTDOWN = { caution: 3, warning: 1 } as const
 
-/** Below this many iterations or tool calls left, a tracker states them before each call. */
+/** With fewer iterations or tool calls left, a tracker states them in every request. */
 const TRACKER_NEAR_END = 20
 
 const TIERS: readonly Tier[] = ['none', 'caution', 'warning']
 
-/** Is tier `name` reached? Compares shares, not products: 42/60 and 0.7 are the same double. */
+/** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */
 function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Thresholds): boolean {
   const { used, max } = meter
   const { tiers, isCounted } = METERS[meter.name]
@@ -58,18 +61,18 @@ function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Threshol
   return used / max >= thresholds[name]
 }
 
-/** Does a tracker state this meter at this iteration? `every`: iterations between two statements, from 1. */
+/** True if a tracker states this meter at this iteration (from 1). `every`: iterations between two statements. */
 export function isStatementDue({ name, used, max }: Meter, iteration: number, every: number): boolean {
   return (METERS[name].isCounted && max - used < TRACKER_NEAR_END) || iteration % every === 0
 }
 
-/** Is this surely the last call before the run is stopped? Of tokens, cost and time it is not known beforehand. */
+/** True if this is certainly the last call before the run is stopped. Tokens, cost and time never tell it beforehand. */
 export function isLastCall({ name, used, max }: Meter): boolean {
   const { isCounted, includesCurrent } = METERS[name]
   return isCounted && max - used <= (includesCurrent ? 0 : 1)
 }
 
-/** The tier of one meter. A meter that nothing was used of yet presses nobody. */
+/** Returns the tier of one meter; `none` if nothing is used yet. */
 export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   if (meter.max <= 0 || meter.used <= 0) return 'none'
   if (reached('warning', meter, thresholds)) return 'warning'
@@ -77,7 +80,7 @@ export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   return 'none'
 }
 
-/** The highest tier of several meters and the meter that has it; between equals, the one with the larger share used. */
+/** Returns the highest tier of several meters and the meter that has it; among equals, the one with the largest share used. */
 export function pressureOf(meters: readonly Meter[], thresholds: Thresholds): Pressure | undefined {
   let highest: Pressure | undefined
   for (const meter of meters) {
@@ -92,7 +95,7 @@ function ranksAbove(a: Pressure, b: Pressure): boolean {
   return byTier > 0 || (byTier === 0 && a.meter.used / a.meter.max > b.meter.used / b.meter.max)
 }
 
-/** Is it used up? The context window is no budget: what does not fit is the provider's to refuse. */
+/** True if a meter with a limit is used up. The context window is no budget: the provider refuses what does not fit. */
 export function isExhausted(meter: Meter): meter is Meter<LimitName> {
   const { name, used, max } = meter
   const { limit, includesCurrent } = METERS[name]
@@ -101,14 +104,14 @@ export function isExhausted(meter: Meter): meter is Meter<LimitName> {
 }
 
 /**
- * The first meter that is used up, if any. Iterations 1 to max are normal and number max + 1 is one too many;
- * of the others, a model that has used them up can't be let make another call.
+ * Returns the first meter that is used up; `undefined` if none is. Iteration max + 1 is one too many; of the others, a
+ * run that has used `max` may make no further call.
  */
 export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefined {
   return meters.find(isExhausted)
 }
 
-/** Adds the limits that are set to `meters`, and how much of each is used. */
+/** Adds a meter to `meters` for each limit that is set. */
 export function addMeters(meters: Meter[], used: Amounts, limits: Amounts): void {
   for (const name of LIMITS) {
     const max = limits[name]

@@ -1,32 +1,34 @@
 /**
- * Tells what a human said from what an agent's harness wrote in the human's name.
- *
- * Harnesses put reminders, nudges, environment reports and summaries into messages of role `user`. Each would
- * look like a new human message, start a new run and so hand a runaway agent a fresh budget.
+ * Separates the words of a human from the text that an agent's harness writes in messages of role `user`: reminders,
+ * nudges, environment reports and summaries. Each would look like a new human message, start a new run, and so give a
+ * runaway agent a fresh budget.
  */
 
 /**
- * White space is folded before comparing.
- * `tag`: everything from `<text>` to `</text>` at the start of what is left of a text part; of `name>words`, where the words
- * are the first in it. One that is never closed is a person's.
+ * A text that a harness writes; white space is folded before comparing.
+ * `tag`: everything from `<text>` to `</text>` at the start of the rest of a text part; with `name>words`, only if the
+ * element begins with these words. Without a closing tag it is a human's.
  * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
- * `human`: a part that begins so is a person's, whatever else it looks like.
+ * `human`: a part that begins so is a human's, whatever else it looks like.
  */
 export interface HarnessText {
+  /** The harness that writes it, for readers of the table. */
   readonly source: string
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'
   readonly text: string
-  /** What a prefix's text ends with, letter by letter: the words after it are a person's, as all are where it is missing. */
+  /** Where a prefix's text ends, letter by letter: the words after it are a human's. If it is missing, all words are. */
   readonly end?: string | undefined
 }
 
-/** Texts with their white space folded, cut where one word may stand, by their first two characters. */
+/** Patterns by their first two characters. */
 type Patterns = ReadonlyMap<number, readonly Pattern[]>
 
+/** The pieces of a text with its white space folded; any one word may stand between two pieces. */
 type Pattern = readonly string[]
 
+/** The harness texts, prepared for matching by `buildRegistry`. */
 export interface HarnessRegistry {
-  /** What is taken off the start of a text: how it begins, and how it ends. */
+  /** Texts that are removed from the start of a part: how each begins, and how it ends. */
   readonly ended: Patterns
   readonly prefixes: Patterns
   /** Whole texts: exact ones, and requests for a summary. */
@@ -35,14 +37,14 @@ export interface HarnessRegistry {
   readonly summaryRequests: Patterns
 }
 
-/** Where patterns stand that may begin with any character. */
+/** The key of patterns that may begin with any character. */
 const ANY = -1
 
 const NO_PATTERNS: readonly Pattern[] = []
 
 const SPACE = 0x20
 
-/** White space as `trim` has it. */
+/** True for the white space that `trim` removes. */
 function isSpace(code: number): boolean {
   if (code < 0x80) return code === SPACE || (code >= 0x09 && code <= 0x0d)
   return /\s/.test(String.fromCharCode(code))
@@ -52,7 +54,7 @@ function fold(text: string): string {
   return text.trim().replace(/\s+/g, ' ')
 }
 
-/** The first two characters of what stands `at`, as one number. */
+/** The two characters at an offset as one number. */
 function startAt(text: string, at: number): number {
   const second = text.charCodeAt(at + 1)
   return text.charCodeAt(at) * 0x10000 + (isSpace(second) ? SPACE : second)
@@ -65,12 +67,12 @@ function patternsOf(texts: readonly Pattern[]): Patterns {
   return new Map([...codes].map((code) => [code, startingWith(code)]))
 }
 
-/** The few patterns that may stand `at`. */
+/** The few patterns that may match at an offset. */
 function candidates(patterns: Patterns, text: string, at: number): readonly Pattern[] {
   return patterns.get(startAt(text, at)) ?? patterns.get(ANY) ?? NO_PATTERNS
 }
 
-/** What is taken off the start of a text for a row: its beginnings, each with its end. */
+/** The beginnings of a harness text that is removed from the start of a part, each with its end. */
 function endedBy({ match, text, end }: Omit<HarnessText, 'source'>): readonly Pattern[] {
   const start = fold(text)
   if (match === 'tag') {
@@ -83,16 +85,16 @@ function endedBy({ match, text, end }: Omit<HarnessText, 'source'>): readonly Pa
   return match === 'prefix' && end !== undefined ? [[start, end]] : []
 }
 
-/** Builds the registry once per configuration. In a summary request, `{}` stands for one word. */
+/** Prepares harness texts for matching, once per configuration. In a summary request, `{}` stands for one word. */
 export function buildRegistry(
-  scaffolds: readonly Omit<HarnessText, 'source'>[],
+  harnessTexts: readonly Omit<HarnessText, 'source'>[],
   summaryRequests: readonly string[],
 ): HarnessRegistry {
   const texts = (match: HarnessText['match']) =>
-    scaffolds.filter((row) => row.match === match && row.end === undefined).map(({ text }) => [fold(text)])
+    harnessTexts.filter((row) => row.match === match && row.end === undefined).map(({ text }) => [fold(text)])
   const summaries = summaryRequests.map((text) => fold(text).split('{}'))
   return {
-    ended: patternsOf(scaffolds.flatMap(endedBy)),
+    ended: patternsOf(harnessTexts.flatMap(endedBy)),
     prefixes: patternsOf(texts('prefix')),
     whole: patternsOf([...texts('exact'), ...summaries]),
     human: patternsOf(texts('human')),
@@ -100,7 +102,7 @@ export function buildRegistry(
   }
 }
 
-/** Takes what a harness wrote off the start, up to where it ends; `undefined` when the text starts with nothing of that. */
+/** Returns the text without the harness text at its start; `undefined` if it starts with none. */
 function withoutLeading(text: string, ended: Patterns): string | undefined {
   for (const [start = '', close = ''] of candidates(ended, text, 0)) {
     const from = endOf(start, text, 0)
@@ -110,12 +112,12 @@ function withoutLeading(text: string, ended: Patterns): string | undefined {
   return undefined
 }
 
-/** More texts than any harness puts before a person's are not taken off. */
+/** The most texts that are removed from the start of a part: more than any harness writes there. */
 const MAX_ENDED = 256
 
 function withoutEnded(text: string, { ended }: HarnessRegistry): string {
   let rest = text.trim()
-  for (let taken = 0; taken < MAX_ENDED; taken++) {
+  for (let removed = 0; removed < MAX_ENDED; removed++) {
     const next = withoutLeading(rest, ended)
     if (next === undefined) return rest
     rest = next
@@ -123,7 +125,7 @@ function withoutEnded(text: string, { ended }: HarnessRegistry): string {
   return rest
 }
 
-/** Where the folded text ends that stands `at`; -1 where another text stands there. */
+/** Returns the offset where the folded text ends that stands `at` an offset; -1 if another text stands there. */
 function endOf(folded: string, text: string, at: number): number {
   let end = at
   for (let index = 0; index < folded.length; index++) {
@@ -139,14 +141,15 @@ function endOf(folded: string, text: string, at: number): number {
   return end
 }
 
-/** Where the word ends that stands `at`: at the first white space, parenthesis or, at most, after `MAX_WORD` characters. */
+/** Returns the offset where the word ends that stands `at` an offset: at white space, a parenthesis, or after `MAX_WORD`. */
 function endOfWord(text: string, at: number): number {
-  const most = Math.min(text.length, at + MAX_WORD)
+  const last = Math.min(text.length, at + MAX_WORD)
   let end = at
-  while (end < most && !isSpace(text.charCodeAt(end)) && !'()'.includes(text.charAt(end))) end++
+  while (end < last && !isSpace(text.charCodeAt(end)) && !'()'.includes(text.charAt(end))) end++
   return end
 }
 
+/** The most characters of a word in a gap. */
 const MAX_WORD = 80
 
 function startsWithAny(text: string, at: number, patterns: Patterns): boolean {
@@ -154,7 +157,7 @@ function startsWithAny(text: string, at: number, patterns: Patterns): boolean {
   return false
 }
 
-/** Does the text, without white space around it, consist of the pieces, in order, with exactly one word in each gap? */
+/** True if the trimmed text consists of the pieces in order, with exactly one word in each gap. */
 function fits(text: string, pieces: Pattern): boolean {
   let at = 0
   for (let index = 0; index < pieces.length; index++) {
@@ -177,7 +180,7 @@ function startOf(text: string): number {
   return at
 }
 
-/** What is left of one text part when the harness's own words are taken away. */
+/** Returns one text part without the words of the harness. */
 function humanPart(text: string, registry: HarnessRegistry): string {
   if (startsWithAny(text, startOf(text), registry.human)) return text
   const rest = withoutEnded(text, registry)
@@ -185,17 +188,17 @@ function humanPart(text: string, registry: HarnessRegistry): string {
   return fitsAny(rest, registry.whole) ? '' : rest
 }
 
-/** What the human said in a message's text parts; empty when the harness wrote all of it. */
+/** Returns the words of a human in a message's text parts; empty if the harness wrote all of it. */
 export function humanText(texts: readonly string[], registry: HarnessRegistry): string {
-  let said = ''
+  let words = ''
   for (const text of texts) {
     const part = humanPart(text, registry)
-    if (part !== '') said = said === '' ? part : `${said}\n${part}`
+    if (part !== '') words = words === '' ? part : `${words}\n${part}`
   }
-  return said
+  return words
 }
 
-/** Is the whole message the known request for a last answer that a harness makes at its own limit? */
+/** True if the whole message is a known text by which a harness at its own limit asks for the last answer. */
 export function isSummaryRequest(texts: readonly string[], registry: HarnessRegistry): boolean {
   const [only] = texts
   if (only === undefined || texts.length > 1) return false
