@@ -1,78 +1,80 @@
 /**
- * What is believed of the context of models. The base is what a model can take, by upstream and model, with where that is
- * known from; the effective context is what one session may count on for now. A reduction never reaches the base or
- * another session. Pure functions over plain data; all sizes are tokens.
+ * The context windows of models. The base is the window of a model at an upstream, with the source of that number; the
+ * effective context is what one session may use for now. A reduction never changes the base or another session. All
+ * sizes are tokens.
  */
 import type { Overflow } from './overflow.ts'
 
-/** Where a base is known from, best first. */
+/** The source of a base context, the best first. */
 export type ContextSource = 'config' | 'provider' | 'catalogue' | 'unknown'
 
+/** The context window of a model at an upstream. */
 export interface BaseContext {
-  /** Unset where nobody knows. */
+  /** Unset if the source is `unknown`. */
   readonly tokens: number | undefined
   readonly source: ContextSource
 }
 
-/** What providers have said of one model at one upstream; plain JSON. */
+/** The windows that a provider has stated for one model at one upstream; plain JSON. */
 export interface KnownWindow {
-  /** In a list of its models. */
+  /** Stated in a list of models. */
   readonly declared?: number
-  /** In a refusal. */
+  /** Stated in an overflow error. */
   readonly learned?: number
 }
 
-/** Of a model that no provider has said anything about. */
+/** The provider has stated no window. */
 export const NO_WINDOW: KnownWindow = {}
 
-/** A window smaller than this is no window but a mistake in reading. */
+/** A smaller number is a mistake in reading. */
 const SMALLEST = 16
-/** And larger than any. */
+/** A larger number is a mistake in reading. */
 const LARGEST = 100_000_000
 
+/** True if so many tokens can be a context window. */
 export function isWindow(tokens: number): boolean {
   return Number.isSafeInteger(tokens) && tokens >= SMALLEST && tokens <= LARGEST
 }
 
-/** What the provider itself confirms: the least that it has said. */
-function confirmed({ declared, learned }: KnownWindow): number | undefined {
+/** The smallest window that the provider has stated. */
+function statedWindow({ declared, learned }: KnownWindow): number | undefined {
   if (declared === undefined || learned === undefined) return learned ?? declared
   return Math.min(declared, learned)
 }
 
-/** The configuration's word, else the provider's, else the catalogue's. */
+/** Returns the window of the configuration, else that of the provider, else that of the catalogue. */
 export function baseContext(
   configured: number | undefined,
   known: KnownWindow,
   catalogued: number | undefined,
 ): BaseContext {
   if (configured !== undefined) return { tokens: configured, source: 'config' }
-  const stated = confirmed(known)
+  const stated = statedWindow(known)
   if (stated !== undefined) return { tokens: stated, source: 'provider' }
   if (catalogued !== undefined) return { tokens: catalogued, source: 'catalogue' }
   return { tokens: undefined, source: 'unknown' }
 }
 
-/** The provider lists the model with this window. */
+/** Returns the known window after the provider listed the model with `window`. */
 export function declare(known: KnownWindow, window: number): KnownWindow {
   return isWindow(window) ? { ...known, declared: window } : known
 }
 
-/** The limit that an overflow states, whatever it is to be recovered by. */
+/** Returns the limit that an overflow states, if it can be a window. */
 export function statedLimit(overflow: Overflow): number | undefined {
   const limit = 'limit' in overflow ? overflow.limit : undefined
   return limit !== undefined && isWindow(limit) ? limit : undefined
 }
 
-/** Only a stated limit changes what is known, and only downwards. */
+/** Returns the known window after an overflow: only a stated limit changes it, and only downwards. */
 export function learn(known: KnownWindow, overflow: Overflow): KnownWindow {
   const limit = statedLimit(overflow)
   if (limit === undefined) return known
-  const before = confirmed(known)
+  const before = statedWindow(known)
   return before !== undefined && before <= limit ? known : { ...known, learned: limit }
 }
 
-/** A prompt of this size was taken: what was said to be less was wrong, or is no longer so. */
+/** Returns the known window after the provider accepted a prompt of this size: smaller stated windows were wrong. */
 export function succeed(known: KnownWindow, promptTokens: number): KnownWindow {
   const { declared, learned } = known
   const keepsDeclared = declared !== undefined && declared >= promptTokens
@@ -84,7 +86,7 @@ export function succeed(known: KnownWindow, promptTokens: number): KnownWindow {
 /** Why a session's context is smaller than the base. */
 export type ReductionReason = 'stated_limit' | 'tier'
 
-/** A session's own, temporary window for one model at one upstream; plain JSON. */
+/** A temporary window of one session for one model at one upstream; plain JSON. */
 export interface Reduction {
   readonly upstream: string
   readonly model: string
@@ -94,34 +96,36 @@ export interface Reduction {
   readonly until: number
 }
 
+/** The context that a session may use for now. */
 export interface EffectiveContext {
+  /** Unset if no window is known. */
   readonly tokens: number | undefined
   readonly reason?: ReductionReason
   /** Milliseconds since the epoch. */
   readonly until?: number
 }
 
-/** What a session remembers of overflows; plain JSON. */
+/** A session's memory of overflows; plain JSON. */
 export interface SessionContexts {
   readonly reductions: readonly Reduction[]
-  /** How many requests were refused as too large. */
-  readonly overflows: number
 }
 
-export const NO_CONTEXTS: SessionContexts = { reductions: [], overflows: 0 }
+/** No overflow is remembered. */
+export const NO_CONTEXTS: SessionContexts = { reductions: [] }
 
-/** A window of the standard tier, where long context is refused for the plan. */
+/** The window of the standard tier, for plans without long context. */
 export const STANDARD_TIER = 200_000
 
-/** A session talks to few models; older reductions go first. */
+/** A session uses few models; the oldest reductions are dropped. */
 const MAX_REDUCTIONS = 16
 
-interface Refused {
+interface OverflowedRequest {
   readonly upstream: string
   readonly model: string
   readonly overflow: Overflow
-  /** Milliseconds since the epoch, and how long a reduction holds. */
+  /** Milliseconds since the epoch. */
   readonly now: number
+  /** Milliseconds for which the reduction holds. */
   readonly ttl: number
 }
 
@@ -132,37 +136,37 @@ function isOf(
   return upstream === of.upstream && model === of.model
 }
 
-/** What a refusal means for a session: its limit, or the standard tier; anything else leaves what is believed. */
+/** Returns the reductions after an overflow: to its stated limit, or to the standard tier; any other changes nothing. */
 export function reduce(
   reductions: readonly Reduction[],
-  { upstream, model, overflow, now, ttl }: Refused,
+  { upstream, model, overflow, now, ttl }: OverflowedRequest,
 ): readonly Reduction[] {
   const isTier = overflow.recovery === 'tier_downgrade'
   const tokens = isTier ? STANDARD_TIER : statedLimit(overflow)
   if (tokens === undefined) return reductions
-  const others = reductions.filter((one) => !isOf(one, { upstream, model }) && one.until > now)
+  const others = reductions.filter((entry) => !isOf(entry, { upstream, model }) && entry.until > now)
   const reason: ReductionReason = isTier ? 'tier' : 'stated_limit'
   return [...others, { upstream, model, tokens, reason, until: now + ttl }].slice(-MAX_REDUCTIONS)
 }
 
-/** A prompt of this size was taken in the session. */
+/** Returns the reductions after the provider accepted a prompt of this size: smaller windows end. */
 export function succeedInSession(
   reductions: readonly Reduction[],
   of: { readonly upstream: string; readonly model: string },
   promptTokens: number,
 ): readonly Reduction[] {
-  const isUndone = (one: Reduction) => isOf(one, of) && one.tokens < promptTokens
-  return reductions.some(isUndone) ? reductions.filter((one) => !isUndone(one)) : reductions
+  const isUndone = (reduction: Reduction) => isOf(reduction, of) && reduction.tokens < promptTokens
+  return reductions.some(isUndone) ? reductions.filter((reduction) => !isUndone(reduction)) : reductions
 }
 
-/** What a session may count on now: the base, or less while a reduction holds. */
+/** Returns the context that a session may use now: the base, or less while a reduction holds. */
 export function effectiveContext(
   base: BaseContext,
   reductions: readonly Reduction[],
   of: { readonly upstream: string; readonly model: string },
   now: number,
 ): EffectiveContext {
-  const held = reductions.find((one) => isOf(one, of) && one.until > now)
-  if (!held || (base.tokens !== undefined && base.tokens <= held.tokens)) return { tokens: base.tokens }
-  return { tokens: held.tokens, reason: held.reason, until: held.until }
+  const current = reductions.find((reduction) => isOf(reduction, of) && reduction.until > now)
+  if (!current || (base.tokens !== undefined && base.tokens <= current.tokens)) return { tokens: base.tokens }
+  return { tokens: current.tokens, reason: current.reason, until: current.until }
 }

@@ -1,14 +1,13 @@
 /**
- * What the core knows of a request: messages, decoded only when asked for.
- *
- * An index over the raw bytes stands behind it, so asking for message 3 costs message 3 and not the whole
- * body. Provider vocabulary ends here: a dialect maps its own shapes onto these.
+ * A request as the core sees it: messages, decoded only when they are read. An index over the raw bytes is behind it, so
+ * reading message 3 costs message 3 and not the whole body. No field of a provider is known here: each dialect maps its
+ * API onto these types.
  */
 import type { Work } from './work.ts'
 
 /**
- * `tool` is a message that only carries tool results; `system` includes OpenAI's `developer`. `part` belongs to the
- * assistant message before it, as some APIs cut one model response into several items.
+ * The role of a message. `tool`: it only carries tool results. `system` includes OpenAI's `developer`. `part`: it belongs
+ * to the assistant message before it, as some APIs split one model response into several items.
  */
 export type Role = 'system' | 'user' | 'assistant' | 'tool' | 'part'
 
@@ -17,40 +16,41 @@ export interface ToolCall {
   readonly id: string
   readonly name: string
   readonly arguments: string
-  /** The provider's own name for it. A call that is only referred to has nothing else: no tool, no arguments. */
+  /** The provider's own id of it. A call that is only referred to has nothing else: no tool, no arguments. */
   readonly item?: string
 }
 
-/** What a tool answered to the call `callId`. */
+/** The result of the call `callId`. */
 export interface ToolResult {
   readonly callId: string
   readonly text: string
 }
 
-/** What a tool answered, its text as JSON and as it stands in the request. */
+/** The result of the call `callId`, as the bytes of its JSON string in the request. */
 export interface RawResult {
   readonly callId: string
   readonly bytes: Uint8Array
 }
 
+/** A request's messages and settings. Methods throw `TooMuchToRead` if `work` is used up. */
 export interface Conversation {
-  /** Takes note of what is decoded; unset where nobody waits. */
+  /** Counts the work of decoding; unset if no other request waits. */
   readonly work?: Work
-  /** The model asked for; empty where the request names none. */
+  /** The requested model; empty if the request names none. */
   readonly model: string
   /** The client asked for server-sent events. */
   readonly streams: boolean
   /** The request lets the model call at least one tool. */
   readonly offersTools: boolean
-  /** The request asks for the history in short, as its API has it, and for no step of a run. */
+  /** The request asks for a summary of the history by a feature of its API, and is no step of a run. */
   readonly isCompaction?: boolean
-  /** The text that stands before the conversation; empty where there is none. */
+  /** The system text before the conversation; empty if there is none. */
   systemText(): string
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
   /**
-   * Model responses may come in parts here: the first one has role `assistant` and tells all that its parts say and
-   * call, the others have role `part` and tell nothing.
+   * Model responses may come in parts: the first has role `assistant` and gives the texts and calls of all parts, the
+   * others have role `part` and give none.
    */
   readonly hasParts?: boolean
   role(index: number): Role
@@ -58,21 +58,22 @@ export interface Conversation {
   texts(index: number): readonly string[]
   calls(index: number): readonly ToolCall[]
   results(index: number): readonly ToolResult[]
-  /** What stands for the pictures that a user message shows, beside results or alone; the same for equal ones. */
+  /** A text for each picture of a user message, equal for equal pictures. */
   pictures?(index: number): readonly string[]
   /**
-   * Ids of what the provider ran by itself for an assistant message, in order. A message that has some is a response of
-   * the model's, or several in one, that the provider is to go on with.
+   * Ids of tool calls that the provider itself ran for an assistant message, in order. A message that has some holds one
+   * or more responses that the provider is to continue.
    */
   ranByProvider?(index: number): readonly string[]
-  /** The result of a message that holds one and nothing else; `undefined` where it is no plain text. */
+  /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined
-  /** How many calls and results a message holds, at less than the cost of decoding them. */
+  /** The number of calls in a message, without decoding them. */
   callCount(index: number): number
+  /** The number of results in a message, without decoding them. */
   resultCount(index: number): number
 }
 
-/** The index of the last message, or of its first part; -1 where there is none. */
+/** Index of the last message, or of its first part; -1 if there is no message. */
 export function lastMessage(conversation: Conversation): number {
   let last = conversation.length - 1
   while (last > 0 && conversation.role(last) === 'part') last--
@@ -80,8 +81,8 @@ export function lastMessage(conversation: Conversation): number {
 }
 
 /**
- * The last place at or before `index` where all that stands before it is complete, whatever may follow: not within a
- * model response, nor after one that may have more parts.
+ * Returns the last index at or before `index` before which all messages are complete, whatever may follow: it is not in a
+ * model response, nor after one that may get more parts.
  */
 export function boundary(conversation: Conversation, index: number): number {
   if (!conversation.hasParts) return index
@@ -90,7 +91,7 @@ export function boundary(conversation: Conversation, index: number): number {
   return at
 }
 
-/** Where the newest `count` messages begin, parts not counted; 0 where there are fewer. */
+/** Index where the newest `count` messages begin, parts not counted; 0 if there are fewer. */
 export function startOfNewest(conversation: Conversation, count: number): number {
   if (!conversation.hasParts) return Math.max(0, conversation.length - count)
   let at = conversation.length

@@ -1,11 +1,11 @@
-/** Whether a model's last words are an answer. */
+/** Tells whether a model's last text is an answer, rather than reasoning or a tool call written as text. */
 import { parseForeign } from './foreign-json.ts'
 
 /**
- * What models wrap their private reasoning in, and the ways they write a tool call as plain text when they
- * were not given the means to make one. Opening and closing marks; without a closing mark it reaches to the end.
+ * Opening and closing marks around a model's reasoning, and around a tool call that a model writes as plain text because
+ * it is offered no tools. Without a closing mark the markup reaches to the end.
  */
-const NOT_AN_ANSWER: readonly (readonly [open: string, close: string])[] = [
+const MARKUP: readonly (readonly [open: string, close: string])[] = [
   ['<think>', '</think>'],
   ['<thinking>', '</thinking>'],
   ['<reasoning>', '</reasoning>'],
@@ -40,12 +40,12 @@ const NOT_AN_ANSWER: readonly (readonly [open: string, close: string])[] = [
   ['[TOOL_REQUEST]', '[END_TOOL_REQUEST]'],
 ]
 
-const LONGEST_MARK = Math.max(...NOT_AN_ANSWER.map(([open]) => open.length))
+const LONGEST_MARK = Math.max(...MARKUP.map(([open]) => open.length))
 
-/** Takes one leading piece of reasoning or tool-call markup off; `undefined` when the text starts with neither. */
+/** Returns the text without one leading piece of markup; `undefined` if it starts with none. */
 function withoutLeadingMarkup(text: string): string | undefined {
   const start = text.slice(0, LONGEST_MARK)
-  for (const [open, close] of NOT_AN_ANSWER) {
+  for (const [open, close] of MARKUP) {
     if (!start.startsWith(open)) continue
     const end = text.indexOf(close, open.length)
     return end === -1 ? '' : text.slice(end + close.length)
@@ -53,11 +53,11 @@ function withoutLeadingMarkup(text: string): string | undefined {
   return undefined
 }
 
-/** How a call begins that a model writes as plain JSON, or a list of such; in a code block or not. */
+/** How a call, or a list of calls, begins that a model writes as plain JSON, in a code block or not. */
 const JSON_CALL = /^(?:```(?:json)?\s*)?(?:\[\s*)?\{\s*"(?:name|type|function)"\s*:/
-/** What may still turn out to begin so. */
+/** Text that may still become such a beginning. */
 const JSON_CALL_SO_FAR = /^(?:```(?:j|js|jso|json)?\s*)?(?:\[\s*)?(?:\{\s*(?:"[a-z]{0,8}(?:"\s*)?)?)?$/
-/** Longer ones are taken for answers. */
+/** Characters; longer texts count as answers. */
 const MAX_JSON_CALL = 65_536
 
 type Json = Readonly<Record<string, unknown>>
@@ -66,18 +66,18 @@ function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Is it a tool's name and its arguments, and nothing else? */
+/** True for an object with a tool's name and arguments and nothing else. */
 function isCall(value: unknown): boolean {
   if (!isObject(value)) return false
-  const { name, arguments: args, parameters, type, function: made, id: _id, ...others } = value
+  const { name, arguments: args, parameters, type, function: inner, id: _id, ...others } = value
   if (Object.keys(others).length > 0) return false
-  if (made !== undefined) return (type ?? 'function') === 'function' && name === undefined && isCall(made)
-  const given = args ?? parameters
-  const hasArguments = isObject(given) || (typeof given === 'string' && given.trimStart().startsWith('{'))
+  if (inner !== undefined) return (type ?? 'function') === 'function' && name === undefined && isCall(inner)
+  const input = args ?? parameters
+  const hasArguments = isObject(input) || (typeof input === 'string' && input.trimStart().startsWith('{'))
   return typeof name === 'string' && (type ?? 'function') === 'function' && hasArguments
 }
 
-/** The beginning of a call in JSON, as far as it can be told from another object. */
+/** True if the text begins as a call in JSON does. */
 function isCallSoFar(text: string): boolean {
   return text.length <= MAX_JSON_CALL && JSON_CALL.test(text)
 }
@@ -93,12 +93,12 @@ function isJsonCall(text: string): boolean {
 }
 
 /**
- * True only for real text: not empty, not only reasoning, not a tool call written out. `isJson`: the client asked for an
- * object, so that one which looks like a call is none. Linear: every step takes something off the front.
+ * True if the text is a real answer: not empty, not only reasoning, not a tool call written as text. `isJson`: the client
+ * asked for an object, so that an object is an answer even if it looks like a call. Takes linear time.
  */
 export function isRealAnswer(text: string, isJson = false): boolean {
   let rest = text.trim()
-  // Some templates open the reasoning block themselves, so that only its end is in the reply.
+  // Some chat templates open the reasoning block, so that the reply has only its end.
   const orphanClose = rest.indexOf('</think>')
   if (orphanClose !== -1 && !rest.includes('<think>'))
     rest = rest.slice(orphanClose + '</think>'.length).trim()
@@ -111,8 +111,8 @@ export function isRealAnswer(text: string, isJson = false): boolean {
 }
 
 /**
- * Could `text`, the beginning of a reply, still turn out to be no answer? Then a stream must wait before showing it.
- * Of text that ends in a `</think>` without a beginning it can't be known, and the beginning was shown.
+ * True if `text`, the beginning of a reply, may still turn out to be no answer; then a stream must hold it. Text before a
+ * `</think>` without a beginning is not recognised, so it is shown.
  */
 export function mayStillBeMarkup(text: string, isJson = false): boolean {
   let rest = text.trimStart()
@@ -120,7 +120,7 @@ export function mayStillBeMarkup(text: string, isJson = false): boolean {
     if (rest === '') return true
     if (
       rest.length < LONGEST_MARK &&
-      NOT_AN_ANSWER.some(([open]) => rest.length < open.length && open.startsWith(rest))
+      MARKUP.some(([open]) => rest.length < open.length && open.startsWith(rest))
     ) {
       return true
     }

@@ -1,17 +1,17 @@
 /**
- * JSON that somebody else wrote, built into objects within bounds. A bracket is a byte for its writer and an object of a
- * hundred bytes for its reader: what nests or branches further than any API's own values is not built.
+ * Parses JSON of clients and providers within bounds. A bracket is one byte for its writer and an object of a hundred
+ * bytes for its reader, so text that nests or branches further than the values of any API is not parsed.
  */
 
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from './work.ts'
 
-/** Characters of an id, of the arguments of a call, of an error. */
+/** The most characters of an id, of a call's arguments, or of an error. */
 export const MAX_LENGTH = 65_536
 
-/** Objects and lists within one another. */
+/** The deepest nesting of objects and lists. */
 export const MAX_DEPTH = 64
 
-/** Values in one text, whatever its length: most of what is long is one string. */
+/** The most values in one text, however long it is: a long text is mostly one string. */
 export const MAX_VALUES = 65_536
 
 const QUOTE = 0x22
@@ -22,7 +22,7 @@ const CLOSE_BRACKET = 0x5d
 const OPEN_BRACE = 0x7b
 const CLOSE_BRACE = 0x7d
 
-/** Where the string ends that begins `at`: the offset after its closing quote, or that of the text's end. */
+/** Returns the offset after the string that begins at `at`, or of the text's end if the string is not closed. */
 function afterString(text: string, at: number): number {
   let quote = at
   for (;;) {
@@ -35,8 +35,8 @@ function afterString(text: string, at: number): number {
 }
 
 /**
- * How many values a JSON text may have, to judge by its brackets and commas: nothing is built, and no more of them are looked at
- * than are allowed. `undefined` where they are too many, or too deep, or the text is longer than `maxLength` characters.
+ * Returns an upper bound for the values in a JSON text, counted by brackets and commas; `undefined` if they are too many
+ * or too deep, or if the text has more than `maxLength` characters. The count ends as soon as a bound is exceeded.
  */
 export function countValues(text: string, maxLength: number = MAX_LENGTH): number | undefined {
   if (text.length > maxLength) return undefined
@@ -62,9 +62,8 @@ export function countValues(text: string, maxLength: number = MAX_LENGTH): numbe
 }
 
 /**
- * Decodes a JSON text of at most `maxLength` characters. `work` takes note of it.
- * @throws {SyntaxError} when it is not JSON.
- * @throws {TooMuchToRead} when it is longer, or holds more or deeper values than are built.
+ * Parses a JSON text of at most `maxLength` characters; `work` counts it. Throws `SyntaxError` if it is not JSON, and
+ * `TooMuchToRead` if it is longer, has too many or too deep values, or if `work` is used up.
  */
 export function parseForeign(text: string, maxLength: number = MAX_LENGTH, work?: Work): unknown {
   const values = countValues(text, maxLength)

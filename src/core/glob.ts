@@ -1,10 +1,10 @@
-/** Globs over names: `*` stands for any text, `?` for one character, everything else for itself. */
+/** Globs of names: `*` stands for any text, `?` for one character, everything else for itself. */
 
-/** Does the whole of `name` match? Case counts. Takes at most `glob.length * name.length` steps, whatever the glob. */
+/** True if the whole `name` matches; case counts. Takes at most `glob.length * name.length` steps. */
 export function globMatches(glob: string, name: string): boolean {
   let at = 0
   let from = 0
-  // Where the newest star is and what it stood for so far: only that one is ever tried again with more.
+  // The newest star and the end of the text that it stands for: only this star is tried again with more text.
   let star = -1
   let starEnd = 0
   while (from < name.length) {

@@ -1,15 +1,15 @@
 import { hash } from 'node:crypto'
 import xxhash from 'xxhash-wasm'
 
-/** Stands for a text: two different texts never have the same. To be compared and kept, not to be shown. */
+/** A hash that stands for a text or bytes, to be compared and stored, not to be shown. */
 export type Hash = string & { readonly __brand: 'Hash' }
 
-/** xxh64, in a fifth of the time of sha256. The same in every process, as several may share what is remembered. */
+/** xxh64 takes a fifth of the time of sha256. It is the same in every process, because processes may share a store. */
 const xxh = await xxhash().catch((cause: unknown) => {
   throw new Error('Governor needs WebAssembly: start Node without --jitless.', { cause })
 })
 
-/** Bytes hashed at a time: xxhash-wasm keeps the memory that it once took, three bytes a character of a text. */
+/** Bytes hashed at a time: xxhash-wasm never gives memory back, and takes three bytes for each character of a text. */
 const PIECE = 131_072
 
 function xxh64(bytes: Uint8Array): bigint {
@@ -19,13 +19,13 @@ function xxh64(bytes: Uint8Array): bigint {
   return state.digest()
 }
 
-/** One text of a list, written so that no two different lists are the same text. */
+/** Returns an entry of a list of texts with its length before it, so that no two lists give the same joined text. */
 export function lengthPrefixed(part: string): string {
   return `${part.length}:${part}`
 }
 
 /**
- * Hashes bytes as they stand in a request, a whole body included: xxh64 in base 36. At most 13 characters, so that it never equals
+ * Hashes bytes of a request, up to a whole body: xxh64 in base 36. It has at most 13 characters, so that it never equals
  * the hash of a text.
  */
 export function hashOfBytes(bytes: Uint8Array): Hash {
@@ -33,8 +33,8 @@ export function hashOfBytes(bytes: Uint8Array): Hash {
 }
 
 /**
- * Hashes a text that is compared with others of its session and is no secret: xxh64 in 16 hex digits. Of a million texts, two
- * have the same hash once in 37 million cases.
+ * Hashes a text that is compared within one session and is no secret: xxh64 in 16 hex digits. Among a million texts, the
+ * chance that two have the same hash is 1 in 37 million.
  */
 export function hashOfText(text: string): Hash {
   if (text.length <= PIECE) return xxh.h64ToString(text) as Hash
@@ -47,12 +47,12 @@ function listOf(parts: readonly string[]): string {
   return list
 }
 
-/** Hashes several texts as a list: no two different lists give the same hash. Source: sha256, as it may be a secret's. */
+/** Hashes a list of texts, with sha256 because they may be secrets: different lists give different hashes. */
 export function hashOf(...parts: readonly string[]): Hash {
   return hash('sha256', listOf(parts), 'base64url') as Hash
 }
 
-/** A name made of several texts, for people and headers: 128 bits of their hash in hex. */
+/** Returns an id made of several texts, for people and headers: 128 bits of their sha256 in hex. */
 export function nameOf(...parts: readonly string[]): string {
   return hash('sha256', listOf(parts), 'hex').slice(0, 32)
 }

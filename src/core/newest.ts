@@ -1,12 +1,15 @@
-/** Lists of which the newest are kept. */
+/** Bounded lists that keep their newest entries. */
 import type { Hash } from './hash.ts'
 
-/** So many are compared with each other faster than they are put into a set. */
+/** So few hashes are compared with each other faster than they are put into a set. */
 const FEW = 16
 
-/** What is known and what is shown, the newest last; the first stays, as it names the thread. */
+/**
+ * Returns the hashes of both lists, those of `shown` last, each once and at most `bound`. The first one stays, because
+ * it identifies the thread.
+ */
 export function merged(known: readonly Hash[], shown: readonly Hash[], bound: number): readonly Hash[] {
-  // Nothing new, or one more at the end: what all requests but the odd one bring.
+  // Nearly all requests bring nothing new, or one hash more at the end.
   const last = shown.at(-1)
   if (last === undefined) return known
   const isGrown = known.length < bound && known.length > 0 && !known.includes(last)
@@ -27,7 +30,7 @@ function areDistinct(list: readonly Hash[]): boolean {
   return true
 }
 
-/** Are the first `count` that are shown known, in whatever order? */
+/** True if `known` contains the first `count` hashes of `shown`, in any order. */
 function areKnown(known: readonly Hash[], shown: readonly Hash[], count: number): boolean {
   for (let at = 0; at < count; at++) {
     const hash = shown[at]
@@ -36,11 +39,11 @@ function areKnown(known: readonly Hash[], shown: readonly Hash[], count: number)
   return true
 }
 
-/** The newest last, and no more than so many. */
-export function withNewest<T>(list: readonly T[], one: T, bound: number): readonly T[] {
-  if (list.length === 0) return [one]
-  if (list.length < bound) return list.concat(one)
+/** Returns the newest `bound` entries of the list with `entry` at its end. */
+export function withNewest<T>(list: readonly T[], entry: T, bound: number): readonly T[] {
+  if (list.length === 0) return [entry]
+  if (list.length < bound) return list.concat(entry)
   const newest = list.slice(1 - bound)
-  newest.push(one)
+  newest.push(entry)
   return newest
 }

@@ -1,53 +1,53 @@
 /**
- * What a provider means when it says that something is too large. A stated limit and an excess are different fields of
- * different variants, so that "too large by 2,013 tokens" can never be taken for a window of 2,013. All numbers are
- * tokens.
+ * The meaning of an error that says that something is too large. A stated limit and an excess are different fields, so
+ * that "too large by 2,013 tokens" is never taken for a window of 2,013. All numbers are tokens.
  */
 
-/** The input is too large, and the provider states what it takes. */
+/** The input is too large, and the provider states its limit. */
 interface ShrinkContext {
   readonly recovery: 'shrink_context'
   readonly limit: number
   readonly promptTokens?: number
-  /** By how many tokens the input is too large, where that is stated too. */
+  /** By how many tokens the input is too large, if that is stated too. */
   readonly overflowBy?: number
 }
 
-/** The input is too large and no usable limit is stated: compress, but go on believing in the window. */
+/** The input is too large and no usable limit is stated: the client should compress, and the known window stays. */
 interface CompressOnly {
   readonly recovery: 'compress_only'
   readonly promptTokens?: number
-  /** By how many tokens the input is too large, where just that is stated. */
+  /** By how many tokens the input is too large, if only that is stated. */
   readonly overflowBy?: number
 }
 
-/** The input fits, the asked-for output does not. */
+/** The input fits, the requested output does not. */
 interface ClampOutputOnly {
   readonly recovery: 'clamp_output_only'
-  /** The most that may be asked for: the model's own bound, or the room that the input leaves. */
+  /** The most output that may be requested: the model's own limit, or the room that the input leaves. */
   readonly maxOutput?: number
-  /** The window, where that is what input and output together exceed. */
+  /** The window, if input and output together exceed it. */
   readonly limit?: number
   readonly promptTokens?: number
 }
 
-/** Long context is not part of this plan, tier or beta. */
+/** Long context is not part of the plan, tier or beta. */
 interface TierDowngrade {
   readonly recovery: 'tier_downgrade'
 }
 
-/** Surely an overflow; whether of input or output is not said. */
+/** Certainly an overflow, of input or output. */
 interface UnknownOverflow {
   readonly recovery: 'unknown_overflow'
   readonly limit?: number
 }
 
-/** What a refused request overflowed, as far as the provider says. */
+/** What was too large, as far as the provider says. */
 export type Overflow = ShrinkContext | CompressOnly | ClampOutputOnly | TierDowngrade | UnknownOverflow
 
-/** What to do about an overflow. */
+/** The name of what to do about an overflow. */
 export type Recovery = Overflow['recovery']
 
+/** All recoveries. */
 export const RECOVERIES = [
   'shrink_context',
   'compress_only',
@@ -56,7 +56,7 @@ export const RECOVERIES = [
   'unknown_overflow',
 ] as const satisfies readonly Recovery[]
 
-/** The numbers of an overflow by the names that clients are told; `undefined` where nothing is stated. */
+/** The numbers of an overflow, in tokens; `undefined` if the provider does not state them. */
 export interface StatedNumbers {
   readonly limit: number | undefined
   readonly promptTokens: number | undefined
@@ -64,6 +64,7 @@ export interface StatedNumbers {
   readonly overflowBy: number | undefined
 }
 
+/** Returns the numbers that an overflow states. */
 export function statedNumbers(overflow: Overflow): StatedNumbers {
   return {
     limit: 'limit' in overflow ? overflow.limit : undefined,
@@ -73,14 +74,14 @@ export function statedNumbers(overflow: Overflow): StatedNumbers {
   }
 }
 
-/** What of an input and an output, both stated, does not fit into a window: the output, as long as the input does. */
+/** Returns the overflow of a window by input and output together: of the output, if the input alone fits. */
 export function overWindow(promptTokens: number, limit: number): Overflow {
   return promptTokens < limit
     ? { recovery: 'clamp_output_only', limit, promptTokens, maxOutput: limit - promptTokens }
     : { recovery: 'shrink_context', limit, promptTokens }
 }
 
-/** An input that is too large, with what is known of it. */
+/** Returns the overflow of an input, with the numbers that are known. */
 export function overInput(limit: number | undefined, promptTokens: number | undefined): Overflow {
   const prompt = promptTokens === undefined ? {} : { promptTokens }
   return limit === undefined
@@ -88,14 +89,14 @@ export function overInput(limit: number | undefined, promptTokens: number | unde
     : { recovery: 'shrink_context', limit, ...prompt }
 }
 
-/** An output that is asked too much of; `maxOutput`: what may be asked for. */
+/** Returns the overflow of an output; `maxOutput`: the most that may be requested. */
 export function overOutput(maxOutput: number | undefined): Overflow {
   return maxOutput === undefined
     ? { recovery: 'clamp_output_only' }
     : { recovery: 'clamp_output_only', maxOutput }
 }
 
-/** Input and output together are too much, and only their sum, or nothing, is stated. */
+/** Returns the overflow of input and output together, of which only the sum or nothing is stated. */
 export function overTotal(limit: number | undefined): Overflow {
   return limit === undefined ? { recovery: 'unknown_overflow' } : { recovery: 'unknown_overflow', limit }
 }

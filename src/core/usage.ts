@@ -1,4 +1,4 @@
-/** What model calls take: tokens, as providers count them. */
+/** Usage of model calls: tokens, as providers count them, and cost. */
 
 /** The tokens of one model call as its provider states them. */
 export interface TokenUsage {
@@ -6,51 +6,53 @@ export interface TokenUsage {
   readonly input: number
   /** All tokens of the answer, reasoning included. */
   readonly output: number
-  /** Of `input`, those that were read from a cache. */
+  /** The part of `input` that was read from a cache. */
   readonly cachedInput?: number | undefined
-  /** Of `input`, those that were written to a cache. */
+  /** The part of `input` that was written to a cache. */
   readonly cacheWrite?: number | undefined
-  /** Of `output`, those that the client does not see. */
+  /** The part of `output` that the client does not see. */
   readonly reasoning?: number | undefined
 }
 
-/** The tokens of many model calls. */
+/** The sums of many model calls, in tokens. */
 export interface Usage {
   readonly input: number
   readonly output: number
   readonly cachedInput: number
-  /** US dollars; of calls whose price is not known, none. */
+  /** US dollars; calls without a known price count 0. */
   readonly cost: number
-  /** Some of it was not stated by a provider but worked out from the bytes. */
+  /** Some tokens were not stated by a provider but estimated from the bytes. */
   readonly estimated: boolean
 }
 
+/** The usage of no calls. */
 export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, cost: 0, estimated: false }
 
-/** What one model call took, and whether its provider said so. */
+/** The usage of one model call. */
 export interface CallUsage extends TokenUsage {
-  /** US dollars; unset where the price is not known. */
+  /** US dollars; unset if the price is not known. */
   readonly cost?: number | undefined
+  /** The tokens were not stated by the provider but estimated from the bytes. */
   readonly estimated: boolean
 }
 
-/** What model calls took and one more; `undefined`: there were none before. */
+/** Returns the usage with one more call; `sum` is `undefined` before the first. */
 export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
   const { input, output, cachedInput, cost, estimated } = sum ?? NO_USAGE
   return {
     input: input + call.input,
     output: output + call.output,
     cachedInput: cachedInput + (call.cachedInput ?? 0),
-    // Sums of fractions drift; a billionth of a dollar is no money.
+    // Sums of fractions drift: round to a billionth of a dollar.
     cost: Math.round((cost + (call.cost ?? 0)) * 1e9) / 1e9,
     estimated: estimated || call.estimated,
   }
 }
 
-/** Characters a token stands for, roughly, in English text and in code. */
+/** Characters per token, roughly, in English text and in code. */
 const CHARACTERS_PER_TOKEN = 4
 
-/** How many tokens a text of so many characters, or bytes, may have. */
+/** Estimates the tokens of a text of so many characters or bytes. */
 export function estimateTokens(characters: number): number {
   return Math.ceil(characters / CHARACTERS_PER_TOKEN)
 }

@@ -105,7 +105,6 @@ class RequestWatch implements OverflowWatch {
     this.#remember((contexts) => ({
       ...contexts,
       reductions: reduce(contexts.reductions, refusal),
-      overflows: contexts.overflows + 1,
     }))
     emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk: classified.quirk })
     return { classified, base: windows.base(of), effective: windows.effective(of, reduce(before, refusal)) }
