@@ -1,24 +1,24 @@
-/** How much output a request may ask for after it was refused for asking too much. */
+/** Computes a lower output cap for a request whose output cap was too large. */
 import type { Overflow } from '../core/overflow.ts'
 
-/** What a refused request asked for, in tokens. */
+/** The output that a request asks for, in tokens. */
 export interface AskedOutput {
   readonly cap: number
-  /** Tokens for thinking that count as output and must be less than the cap. */
+  /** Tokens for thinking, which count as output and must be fewer than the cap. */
   readonly thinking?: number
 }
 
-/** Less than this is no answer. */
+/** The smallest cap that leaves room for an answer. */
 const LEAST_OUTPUT = 16
-/** What providers ask for a thinking budget to be. */
+/** The smallest thinking budget that providers accept. */
 const LEAST_THINKING = 1_024
 
-/** Counts differ a little from one request to the next. */
+/** Returns the room minus a margin of 1 %, because counts differ a little from one request to the next. */
 function withMargin(room: number): number {
   return room - Math.min(512, Math.max(1, Math.ceil(room * 0.01)))
 }
 
-/** What the model's bound or the window leaves for output; `undefined` where the refusal states neither. */
+/** Returns the tokens that the model's limit or the window leaves for output; `undefined` if neither is stated. */
 function roomOf(overflow: Overflow): number | undefined {
   if (overflow.recovery !== 'clamp_output_only') return undefined
   const { maxOutput, limit, promptTokens } = overflow
@@ -29,8 +29,8 @@ function roomOf(overflow: Overflow): number | undefined {
 }
 
 /**
- * The cap with which to ask again; `undefined` where that would bring nothing: no room is stated, it is not less than what was asked for,
- * or it is too small for an answer, or for the thinking that the client wants.
+ * Returns the cap for a second attempt; `undefined` if that would not help: no room is stated, the cap would not be lower
+ * than before, or it is too small for an answer or for the thinking that the client wants.
  */
 export function clampOutput(overflow: Overflow, asked: AskedOutput): AskedOutput | undefined {
   const cap = roomOf(overflow)

@@ -1,4 +1,4 @@
-/** What a provider's refusal means: the first row that fits says, and where none does, the general reader. */
+/** Classifies the error of a provider: by the first row that matches, else by the general reader. */
 import {
   type Overflow,
   overInput,
@@ -21,19 +21,19 @@ export interface Classified {
   readonly quirk: string
 }
 
-/** A user's pattern may hold what the normal form has lost, such as quotes. */
+/** A user's pattern may contain characters that the normal form drops, such as quotes. */
 function groupsInText(pattern: RegExp | LinearPattern, { text, original }: Reply): Groups | undefined {
   return groupsIn(pattern, text) ?? (pattern instanceof RegExp ? undefined : groupsIn(pattern, original))
 }
 
-/** A code matches as it is written or by its letters alone. */
+/** True if a code matches as it is written, or by its letters alone. */
 function hasCode(pattern: RegExp | LinearPattern, { codes }: Reply): boolean {
   return [...codes].some((code) => groupsIn(pattern, code) ?? groupsIn(pattern, code.replace(/[^a-z]/g, '')))
 }
 
 const NO_GROUPS: Groups = new Map()
 
-/** The named groups of a row's text where the reply is as the row says; `undefined` where it is not. */
+/** Returns the named groups of a row's text pattern; `undefined` if the row does not match the reply. */
 function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
   if (status && !status.includes(reply.status)) return undefined
   if (code && !hasCode(code, reply)) return undefined
@@ -41,9 +41,9 @@ function matched({ status, code, text, unless }: Row, reply: Reply): Groups | un
   return text ? groupsInText(text, reply) : NO_GROUPS
 }
 
-function numberIn(written: string | undefined): number | undefined {
-  if (written === undefined) return undefined
-  const value = Number(plainNumbers(written.toLowerCase()).replace(/\D/g, ''))
+function numberIn(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined
+  const value = Number(plainNumbers(text.toLowerCase()).replace(/\D/g, ''))
   return Number.isSafeInteger(value) && value > 0 ? value : undefined
 }
 
@@ -52,14 +52,14 @@ function limitIn(groups: Groups, reply: Reply, from: string | undefined): number
   return reply.numbers.get(from.slice(from.lastIndexOf('.') + 1).toLowerCase())
 }
 
-/** What `shrink_context` and `clamp_output_only` need and the row does not name is read from the text. */
+/** Returns the overflow that a row states; the general reader finds the numbers that the row's pattern does not name. */
 function overflowOf(recovery: Recovery, row: Row, groups: Groups, reply: Reply): Overflow {
   const stated = readOverflow(reply.text, true)
   const numbers = stated && statedNumbers(stated)
   const limit = limitIn(groups, reply, row.limitFrom)
   switch (recovery) {
     case 'shrink_context':
-      // Without a number there is nothing to shrink to.
+      // Without a limit it is `compress_only`.
       return overInput(limit ?? numbers?.limit, numberIn(groups.get('prompt')) ?? numbers?.promptTokens)
     case 'clamp_output_only':
       return overOutput(limit ?? numbers?.maxOutput)
@@ -72,9 +72,9 @@ function overflowOf(recovery: Recovery, row: Row, groups: Groups, reply: Reply):
 }
 
 /**
- * What a reply means, in tokens, and which row says so; `undefined`: no overflow. `rows` in order: those of the
- * configuration come before the built-in ones. `request`: the body that was refused, without a content coding; what the
- * reply quotes of it is not read.
+ * Returns the overflow that an error states and the row that recognised it; `undefined` if it is no overflow. The first
+ * row of `rows` that matches counts. `request` returns the request's body without a content coding: what the error quotes
+ * of it is not read.
  */
 export function classify(
   raw: RawReply,
@@ -82,13 +82,13 @@ export function classify(
   request?: () => Buffer | undefined,
 ): Classified | undefined {
   const reply = unwrap(raw)
-  const found = firstOf(rows, reply)
-  const body = found && request?.()
-  const own = body && withoutQuotes(reply, found.overflow, body)
-  return own ? firstOf(rows, own) : found
+  const classified = classifyReply(rows, reply)
+  const body = classified && request?.()
+  const unquoted = body && withoutQuotes(reply, classified.overflow, body)
+  return unquoted ? classifyReply(rows, unquoted) : classified
 }
 
-function firstOf(rows: readonly Row[], reply: Reply): Classified | undefined {
+function classifyReply(rows: readonly Row[], reply: Reply): Classified | undefined {
   for (const row of rows) {
     const groups = matched(row, reply)
     if (!groups) continue

@@ -1,8 +1,8 @@
-/** Rows of the configuration: of the same shape as the built-in ones, their patterns in RE2's syntax. */
+/** Rows of the configuration: as the built-in ones, with patterns in RE2's syntax. */
 import { linearPattern } from './pattern.ts'
 import type { Row } from './rows.ts'
 
-/** A row as a user writes it. */
+/** A row as a user writes it, with its patterns as texts. */
 export interface RowSettings extends Omit<Row, 'code' | 'text' | 'unless'> {
   readonly code?: string | undefined
   readonly text?: string | undefined
@@ -11,11 +11,7 @@ export interface RowSettings extends Omit<Row, 'code' | 'text' | 'unless'> {
 
 const compiled = (source: string | undefined) => (source === undefined ? undefined : linearPattern(source))
 
-/**
- * A row that `classify` reads.
- *
- * @throws {Error} when one of its patterns is none, or not linear.
- */
+/** Returns a row for `classify`. Throws `Error` if one of its patterns is no RE2 pattern. */
 export function customRow({ code, text, unless, ...row }: RowSettings): Row {
   return { ...row, code: compiled(code), text: compiled(text), unless: compiled(unless) }
 }

@@ -1,4 +1,4 @@
-/** Numbers that stand in fields of an error rather than in its words. */
+/** Takes the numbers of an overflow from the fields of an error, if its words state none. */
 import { type Overflow, overInput } from '../core/overflow.ts'
 import { readOverflow } from './reader/reader.ts'
 import type { Reply } from './unwrap.ts'
@@ -29,7 +29,7 @@ function firstOf({ numbers }: Reply, names: readonly string[]): number | undefin
   return undefined
 }
 
-/** What the words say, with a limit from the fields where the words have none. */
+/** Returns the overflow with the limit and the prompt from the fields, if the words state no limit. */
 export function withFields(reply: Reply, overflow: Overflow): Overflow {
   if (overflow.recovery !== 'compress_only' && overflow.recovery !== 'unknown_overflow') return overflow
   const limit = firstOf(reply, LIMITS)
@@ -38,9 +38,9 @@ export function withFields(reply: Reply, overflow: Overflow): Overflow {
   return prompt !== undefined && prompt <= limit ? overflow : overInput(limit, prompt)
 }
 
-/** What a reply means whose code says that the input is too large: the words may say more, and seldom less. */
+/** Returns the overflow of an error whose code says that the input is too large; its words may say more. */
 export function inputTooLarge(reply: Reply): Overflow {
   const stated = readOverflow(reply.text, true)
-  const isTold = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
-  return withFields(reply, isTold ? stated : { recovery: 'compress_only' })
+  const saysMore = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
+  return withFields(reply, saysMore ? stated : { recovery: 'compress_only' })
 }

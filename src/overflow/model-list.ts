@@ -1,13 +1,13 @@
-/** What providers say of their models' windows in the lists that they give of them. */
+/** Reads the context windows in the model lists of providers. */
 import { isWindow } from '../core/context-window.ts'
 
-/** A model, as clients name it, and its window in tokens. */
+/** A model, by the name that clients use, and its window in tokens. */
 export interface DeclaredWindow {
   readonly model: string
   readonly window: number
 }
 
-/** Fields of an entry that hold a window, the one for prompt and answer together first. */
+/** Paths of fields that hold a window; those for prompt and answer together come first. */
 const FIELDS: readonly (readonly string[])[] = [
   ['max_model_len'],
   ['context_length'],
@@ -30,8 +30,8 @@ const FIELDS: readonly (readonly string[])[] = [
   ['model_info', 'max_input_tokens'],
 ]
 
-/** What is loaded, or served, may be less than what a model could. */
-const LEAST_OF = [['loaded_context_length'], ['top_provider', 'context_length'], ['meta', 'n_ctx']]
+/** Paths of fields with the window that is loaded or served, which may be smaller than the model's. */
+const SERVED_FIELDS = [['loaded_context_length'], ['top_provider', 'context_length'], ['meta', 'n_ctx']]
 
 const MAX_MODELS = 2_000
 const MAX_NAME = 200
@@ -59,28 +59,28 @@ function windowOf(entry: unknown): number | undefined {
   for (const path of FIELDS) {
     const window = windowAt(entry, path)
     if (window === undefined) continue
-    const served = LEAST_OF.flatMap((other) => windowAt(entry, other) ?? [])
+    const served = SERVED_FIELDS.flatMap((field) => windowAt(entry, field) ?? [])
     return Math.min(window, ...served)
   }
   return undefined
 }
 
-function nameOf(entry: unknown): string | undefined {
+function modelNameOf(entry: unknown): string | undefined {
   for (const key of ['id', 'model', 'name', 'model_name']) {
     const name = at(entry, [key])
-    // Google puts the collection before the name.
+    // Google writes the collection before the name.
     if (typeof name === 'string' && name !== '' && name.length <= MAX_NAME)
       return name.replace(/^models\//, '')
   }
   return undefined
 }
 
-/** The windows that the body of a models list, or of a single model, declares. */
+/** Returns the windows in the parsed body of a list of models, or of a single model. */
 export function declaredWindows(body: unknown): DeclaredWindow[] {
   const list = Array.isArray(body) ? body : (at(body, ['data']) ?? at(body, ['models']) ?? [body])
   if (!Array.isArray(list)) return []
   return list.slice(0, MAX_MODELS).flatMap((entry: unknown) => {
-    const model = nameOf(entry)
+    const model = modelNameOf(entry)
     const window = windowOf(entry)
     return model === undefined || window === undefined ? [] : [{ model, window }]
   })

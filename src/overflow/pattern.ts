@@ -1,18 +1,18 @@
-/** Patterns that a user writes: of RE2's syntax, which no text can make slow. */
+/** Patterns that a user writes, in RE2's syntax: no text can make them slow. */
 import { RE2JS } from 're2js'
 
-/** Named groups of a match; a group that took no part has no value. */
+/** The named groups of a match; a group that matched nothing has no value. */
 export type Groups = ReadonlyMap<string, string | undefined>
 
+/** A pattern that matches any text in linear time. */
 export interface LinearPattern {
-  /** The named groups of the first match; `undefined` where there is none. */
+  /** Returns the named groups of the first match; `undefined` if there is none. */
   match(text: string): Groups | undefined
 }
 
 /**
- * A pattern that matches in time that grows with the text, whatever the case of its letters.
- *
- * @throws {Error} saying what is wrong with it: no pattern, or one that only a backtracking engine could match.
+ * Compiles a pattern that ignores case. Throws `Error`, which says what is wrong, if the source is no pattern, or one that
+ * only a backtracking engine could match.
  */
 export function linearPattern(source: string): LinearPattern {
   const compiled = RE2JS.compile(source, RE2JS.CASE_INSENSITIVE)
@@ -26,9 +26,9 @@ export function linearPattern(source: string): LinearPattern {
   }
 }
 
-/** The named groups of the first match of a pattern of either kind; `undefined` where it does not match. */
+/** Returns the named groups of the first match of a pattern of either kind; `undefined` if there is none. */
 export function groupsIn(pattern: RegExp | LinearPattern, text: string): Groups | undefined {
   if (!(pattern instanceof RegExp)) return pattern.match(text)
-  const found = pattern.exec(text)
-  return found ? new Map(Object.entries(found.groups ?? {})) : undefined
+  const match = pattern.exec(text)
+  return match ? new Map(Object.entries(match.groups ?? {})) : undefined
 }

@@ -1,15 +1,15 @@
 import type { Row } from './rows.ts'
 
-/** What becomes of overflows. */
+/** How Governor handles overflows. */
 export interface OverflowPolicy {
   readonly enabled: boolean
-  /** The user's own first. */
+  /** Rows for wordings that the general reader would misread, those of the user first. */
   readonly quirks: readonly Row[]
-  /** Rewrite them into the one error that the clients of a dialect understand. */
+  /** Rewrites overflow errors into the one that the clients of an API understand. */
   readonly canonical: boolean
-  /** Ask again with a lower output cap. */
+  /** Sends a request again with a lower output cap. */
   readonly retriesClamped: boolean
-  /** Ask again without the beta of long context. */
+  /** Sends a request again without the beta of long context. */
   readonly retriesWithoutBeta: boolean
   /** Milliseconds for which a session's reduced context holds. */
   readonly effectiveTtl: number

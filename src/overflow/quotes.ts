@@ -1,29 +1,29 @@
-/** What a refusal quotes of the request that it refuses: only what stands beside that is the provider's own word. */
+/** Removes what an error quotes of its request: only the rest are the provider's own words. */
 import { type Overflow, statedNumbers } from '../core/overflow.ts'
 import { type Reply, replyOf } from './unwrap.ts'
 
 /** Where a quotation may begin or end: quotes, brackets, what JSON or Python would escape, and the ends of sentences. */
 const BOUNDARY = /(["`\\{}[\]<>\r\n\t]|[^\x20-\x7e]|(?<!\w)'|'(?!\w)|[.:;!?](?= |$))/
 
-/** So many passages are looked for in the request, which may be large. */
-const MAX_LOOKED_FOR = 6
-/** Fewer words are in many texts, and say nothing of their own. */
+/** The most passages that are searched in the request, which may be large. */
+const MAX_SEARCHES = 6
+/** Fewer words occur in many texts by chance. */
 const FEWEST_WORDS = 3
 
-/** The words of a passage that it is recognised by, those around its first number; `undefined` where there are too few. */
-function telltale(passage: string): string | undefined {
+/** Returns the words around a passage's first number, to search for; `undefined` if they are too few. */
+function searchWords(passage: string): string | undefined {
   const words = passage.split(' ').filter((word) => word !== '')
   const at = words.findIndex((word) => /\d/.test(word))
   const around = words.slice(Math.max(0, at - 3), Math.max(0, at) + 4)
   return around.length < FEWEST_WORDS ? undefined : around.join(' ')
 }
 
-/** The text of a refusal without the passages that stand in the request's body as well. */
+/** Returns the text of an error without the passages that also stand in the request's body. */
 function withoutPassages(text: string, request: Buffer): string {
-  let lookedFor = 0
+  let searches = 0
   const isQuoted = (passage: string): boolean => {
-    const words = lookedFor < MAX_LOOKED_FOR ? telltale(passage) : undefined
-    if (words !== undefined) lookedFor++
+    const words = searches < MAX_SEARCHES ? searchWords(passage) : undefined
+    if (words !== undefined) searches++
     return words !== undefined && request.includes(words, 0, 'latin1')
   }
   const passages = text.split(BOUNDARY)
@@ -31,16 +31,16 @@ function withoutPassages(text: string, request: Buffer): string {
 }
 
 /**
- * Returns what a refusal says apart from what it quotes of the request's body; `undefined` where it has to be taken as a
- * whole: it quotes nothing; it says nothing else, as an error that an agent has written down before; or a number that was
- * read from it (`found`) is its own.
+ * Returns an error without what it quotes of the request's body. `undefined` if the whole error counts: it quotes nothing;
+ * it says nothing else, as when an agent wrote down the same error before; or a number of `overflow`, which was read from
+ * the whole, is not in a quote.
  */
-export function withoutQuotes(reply: Reply, found: Overflow, request: Buffer): Reply | undefined {
+export function withoutQuotes(reply: Reply, overflow: Overflow, request: Buffer): Reply | undefined {
   const original = withoutPassages(reply.original, request)
   if (original === reply.original) return undefined
   if ((original.match(/[a-z]{3,}/gi) ?? []).length < FEWEST_WORDS) return undefined
-  const own = replyOf({ ...reply, original })
-  const numbers = new Set(own.text.match(/\d+/g))
-  const isOwn = Object.values(statedNumbers(found)).some((number) => numbers.has(String(number)))
-  return isOwn ? undefined : own
+  const unquoted = replyOf({ ...reply, original })
+  const numbers = new Set(unquoted.text.match(/\d+/g))
+  const keepsNumber = Object.values(statedNumbers(overflow)).some((number) => numbers.has(String(number)))
+  return keepsNumber ? undefined : unquoted
 }

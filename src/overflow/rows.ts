@@ -1,36 +1,37 @@
 /**
- * What the general reader would misunderstand, in order: the first row that fits says what a reply means, and where no
- * row fits, the reader reads it. Several ways to say one thing are several rows with one id.
+ * Errors that the general reader would misread. The first row that matches says what an error means; if none matches, the
+ * reader reads it. Several wordings of one error are several rows with one id.
  *
- * Patterns meet the reply in normal form (`normalised`: lower case, plain digits, no quotes), codes also by their letters
- * alone (`context_length_exceeded` is `contextlengthexceeded`). They have no unbounded repetition. The named groups
- * `limit` and `prompt` are numbers of tokens.
+ * Text patterns match the error in normal form (`normalised`: lower case, plain digits, no quotes); code patterns also
+ * match a code's letters alone (`contextlengthexceeded` for `context_length_exceeded`). No repetition is unbounded. The
+ * named groups `limit` and `prompt` are numbers of tokens.
  */
 import type { Recovery } from '../core/overflow.ts'
 import type { LinearPattern } from './pattern.ts'
 
-/** `not_overflow`: it only looks like one; `input_too_large`: the words and fields of the reply say the rest. */
+/** `not_overflow`: it only looks like an overflow; `input_too_large`: the error's words and fields say the rest. */
 export type Meaning = Recovery | 'not_overflow' | 'input_too_large'
 
-/** A reply that fits everything that is given here means `means`. */
+/** A row of the table: an error that meets all its conditions means `means`. */
 export interface Row {
-  /** Names it in replies and metrics; never changes. */
+  /** Its name in replies and metrics; never changes. */
   readonly id: string
-  /** Where the wording is documented or was seen. */
+  /** The document or program that has the wording. */
   readonly source?: string | undefined
-  /** One of these HTTP statuses. */
+  /** The HTTP status is one of these. */
   readonly status?: readonly number[] | undefined
-  /** One of the reply's codes or types matches. */
+  /** One of the error's codes or types matches. */
   readonly code?: RegExp | LinearPattern | undefined
+  /** The text matches. */
   readonly text?: RegExp | LinearPattern | undefined
-  /** The text does not match this. */
+  /** The text does not match. */
   readonly unless?: RegExp | LinearPattern | undefined
   readonly means: Meaning
-  /** Older rows of the configuration: another group for `limit`, or the field of the reply that holds it. */
+  /** Older rows of the configuration: the group, or the field of the error, that holds the limit. */
   readonly limitFrom?: string | undefined
 }
 
-/** One pattern from a list, with a way to say it, or several between |, on each line. */
+/** Returns one pattern from a list with alternatives on each line. */
 function anyOf({ raw }: TemplateStringsArray, ...parts: readonly string[]): RegExp {
   return new RegExp(
     String.raw({ raw }, ...parts)
@@ -47,8 +48,9 @@ const PLAN =
 const SAMPLING =
   '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
 
+/** The built-in rows, in the order in which they are matched. A new provider error is a row here. */
 export const ROWS: readonly Row[] = [
-  // Plans, which come dressed as rate limits.
+  // Plan limits, which look like rate limits.
   {
     id: 'anthropic-long-context',
     source: 'anthropics/claude-code#6871, #53607',
@@ -67,7 +69,7 @@ export const ROWS: readonly Row[] = [
       (?:upgrade|higher tier)[^.\n]{0,40}${LONG_CONTEXT}`,
     means: 'tier_downgrade',
   },
-  // Too long to be paid for is not too long, whatever the code says.
+  // A lack of credits is no overflow, whatever the code says.
   { id: 'credits', source: 'OpenRouter', status: [402], means: 'not_overflow' },
   // Codes before words.
   {
@@ -80,7 +82,7 @@ export const ROWS: readonly Row[] = [
       outofcontext`,
     means: 'input_too_large',
   },
-  // Words that a veto would take for its own, or the reader for another overflow.
+  // Wordings that a later row would take for no overflow, or the reader for another one.
   {
     id: 'vllm-passed-tokens',
     source:
@@ -112,7 +114,7 @@ export const ROWS: readonly Row[] = [
     text: /context window exceeds? (?:the )?limit/,
     means: 'compress_only',
   },
-  // What looks like an overflow and is none.
+  // Errors that look like an overflow and are something else.
   {
     id: 'status-says-no',
     source: 'RFC 9110, section 15.5',
@@ -235,7 +237,7 @@ export const ROWS: readonly Row[] = [
     unless: /\btokens?\b|context/,
     means: 'not_overflow',
   },
-  // The words of one server.
+  // Wordings of single servers.
   {
     id: 'llama-cpp-python',
     source: 'abetlen/llama-cpp-python, Llama.create_completion',
@@ -256,13 +258,13 @@ export const ROWS: readonly Row[] = [
   },
   {
     id: 'groq-reduce',
-    source: 'console.groq.com: an advice is all it says',
+    source: 'console.groq.com: it only gives advice',
     text: /^please reduce the length of (?:the|your) (?:messages|prompt)[^.\n]{0,30}\.?$/m,
     means: 'compress_only',
   },
   {
     id: 'too-large-for-model',
-    source: 'wordings of proxies: tokens or bytes, nobody says',
+    source: 'wordings of proxies: tokens or bytes is not said',
     text: /request (?:is )?too large for (?:the |this )?model\b/,
     means: 'unknown_overflow',
   },

@@ -1,10 +1,10 @@
-/** Brings what providers write into one form: lower case, one kind of space, numbers as plain digits. */
+/** Brings the texts of providers into one form: lower case, one kind of space, numbers as plain digits. */
 
-/** An error says what it has to say in its first and last words; what lies between is a stack or the prompt. */
+/** The message of an error is in its first and last words; between them is a stack trace or the prompt. */
 const HEAD = 8_192
 const TAIL = 4_096
 
-/** A text of bounded length: its beginning and its end. */
+/** Returns the text, or its beginning and its end if it has more than 12 K characters. */
 export function bounded(text: string): string {
   return text.length <= HEAD + TAIL ? text : `${text.slice(0, HEAD)}\n${text.slice(-TAIL)}`
 }
@@ -23,17 +23,17 @@ function expanded(digits: string, unit: string): string {
 }
 
 /**
- * `131,072`, `131 072`, `200_000`, `1.048.576` → digits; `128k`, `1.0M`, `12.8万` → what they stand for. Numbers that are part of a
- * name (`gpt-4-32k`, `v1.2`) stay as they are.
+ * Returns the text with numbers as plain digits: `131,072`, `131 072`, `200_000`, `1.048.576`, `128k`, `1.0M`, `12.8万`.
+ * Numbers that are part of a name (`gpt-4-32k`, `v1.2`) stay as they are.
  */
 export function plainNumbers(text: string): string {
   return (
     text
       .replace(
         /(?<![\w.,-])\d{1,3}([,_'’ \u00a0\u2009\u202f])\d{3}(?:\1\d{3}){0,3}(?![\d\]]|[.,]\d)/g,
-        (written) => written.replace(/\D/g, ''),
+        (number) => number.replace(/\D/g, ''),
       )
-      .replace(/(?<![\w.,-])\d{1,3}(?:\.\d{3}){2,4}(?![\d.])/g, (written) => written.replaceAll('.', ''))
+      .replace(/(?<![\w.,-])\d{1,3}(?:\.\d{3}){2,4}(?![\d.])/g, (number) => number.replaceAll('.', ''))
       // Nobody counts thousandths of a token.
       .replace(/(?<![\w.,-])(\d{1,3})\.(\d{3})(?= ?-?tokens?\b)/g, '$1$2')
       .replace(/(?<![\w.,-])(\d{4,15})\.0+(?!\d)/g, '$1')
@@ -48,7 +48,7 @@ export function plainNumbers(text: string): string {
   )
 }
 
-/** The normal form in which all patterns look for words. */
+/** Returns the text in the normal form that all patterns are written for. */
 export function normalised(text: string): string {
   const plain = text
     .normalize('NFKC')

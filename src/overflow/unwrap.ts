@@ -1,28 +1,29 @@
-/** A provider's refusal without its envelopes: what is written in it, and the fields that tell machines what it is. */
+/** Unwraps the error of a provider: its message in words, and the fields that say to machines what it is. */
 import { parseForeign } from '../core/foreign-json.ts'
 import { bounded, normalised } from './text.ts'
 
-/** A refusal as it came. */
+/** An error as the provider sent it. */
 export interface RawReply {
-  /** HTTP status; 0 where it is not known. */
+  /** HTTP status; 0 if it is not known. */
   readonly status: number
-  /** The body: decoded JSON, or the text where it is none. */
+  /** The body: parsed JSON, or the text if it is not JSON. */
   readonly body: unknown
 }
 
+/** An error without its envelopes. */
 export interface Reply {
   readonly status: number
-  /** Everything the reply says, in normal form (`normalised`), one message a line. */
+  /** All messages in normal form (`normalised`), one per line. */
   readonly text: string
-  /** What stands in fields such as `code` and `type`, lower case. */
+  /** Values of fields such as `code` and `type`, in lower case. */
   readonly codes: ReadonlySet<string>
-  /** The same as it was written. */
+  /** All messages as they are written. */
   readonly original: string
-  /** Whole numbers in fields, by the field's name in lower case. */
+  /** Positive whole numbers in fields, by the field's name in lower case. */
   readonly numbers: ReadonlyMap<string, number>
 }
 
-/** Fields whose text is for people; names of fields without their case and what joins their words. */
+/** Fields whose text is for people; names in lower case, without `_` and `-`. */
 const MESSAGES = new Set(
   `message error detail details errormessage errormsg errmsg statusmsg msg description errordescription reason raw cause text title
   faultstring body param exception errors statusmessage errortext`.split(/\s+/),
@@ -39,11 +40,11 @@ const ENVELOPES = new Set(
   originalerror errordetails upstreamerror message exception`.split(/\s+/),
 )
 
-/** What names that nobody listed end with: `OriginalMessage`, `upstream_error_message`, `extError`. */
+/** Endings of further names of such fields: `OriginalMessage`, `upstream_error_message`, `extError`. */
 const MESSAGE_ENDS = /(?:message|msg|error|errors|errortext|description|exception|(?<!request)body|response)$/
 const ENVELOPE_ENDS = /(?:error|errors|response|fault|exception|cause)$/
 
-/** Bounds of what is looked at: an error that nests deeper, or is longer, says nothing more. */
+/** Bounds of what is read: deeper or later parts of an error say nothing new. */
 const MAX_DEPTH = 12
 const MAX_ITEMS = 16
 const MAX_FIELDS = 64
@@ -52,8 +53,8 @@ interface Collected {
   readonly texts: string[]
   readonly codes: Set<string>
   readonly numbers: Map<string, number>
-  /** The whole is a refusal; an event of a stream may be one, and holds what models and tools say beside it. */
-  readonly isRefusal: boolean
+  /** The reply is an error by its status; an event of a stream may also hold texts of models and tools. */
+  readonly isError: boolean
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -70,12 +71,12 @@ function parsed(text: string): unknown {
 
 interface Embedded {
   readonly value: unknown
-  /** Where it stands in the text. */
+  /** Offsets in the text. */
   readonly start: number
   readonly end: number
 }
 
-/** The JSON that a text holds from its first brace on, as far as it goes. */
+/** Returns the JSON in a text, from its first bracket to its last; `undefined` if there is none. */
 function embeddedJson(text: string): Embedded | undefined {
   const start = text.search(/[[{]/)
   if (start === -1) return undefined
@@ -90,7 +91,7 @@ function embeddedJson(text: string): Embedded | undefined {
   return brace === -1 ? undefined : bracedJson(text, brace)
 }
 
-/** The object that begins at `start`, where something other than its end follows it. */
+/** Returns the object that begins at `start`, if further brackets follow its end. */
 function bracedJson(text: string, start: number): Embedded | undefined {
   let depth = 0
   let isQuoted = false
@@ -109,101 +110,101 @@ function bracedJson(text: string, start: number): Embedded | undefined {
   return undefined
 }
 
-/** Data lines of server-sent events. */
+/** Returns the data lines of server-sent events. */
 function eventData(text: string): string[] {
   if (!/^(?:event|data|id|:)/m.test(text)) return []
   return text.split(/\r\n|\n|\r/).flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trim()] : []))
 }
 
-/** The texts of a dictionary as Python prints it, a line each: the names of its fields are no words of theirs. */
-function takeRepr(text: string, found: Collected): void {
+/** Collects the texts of a dictionary as Python prints it, one per line, without the names of its fields. */
+function collectRepr(text: string, collected: Collected): void {
   for (const [, code = ''] of text.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g)) {
-    found.codes.add(code.toLowerCase())
+    collected.codes.add(code.toLowerCase())
   }
-  found.texts.push(text.replace(/['"]?(?:[{,] ?'\w{1,64}': ?|\})['"]?/g, '\n'))
+  collected.texts.push(text.replace(/['"]?(?:[{,] ?'\w{1,64}': ?|\})['"]?/g, '\n'))
 }
 
-function takeText(text: string, found: Collected, depth: number): void {
-  // A message may be nothing but a code.
-  if (/^\w{3,64}$/.test(text)) found.codes.add(text.toLowerCase())
+function collectText(text: string, collected: Collected, depth: number): void {
+  // A message may be only a code.
+  if (/^\w{3,64}$/.test(text)) collected.codes.add(text.toLowerCase())
   const cut = bounded(text)
   if (depth >= MAX_DEPTH) {
-    found.texts.push(cut)
+    collected.texts.push(cut)
     return
   }
   const events = eventData(cut)
   if (events.length > 0) {
-    for (const data of events.slice(0, MAX_ITEMS)) takeText(data, found, depth + 1)
+    for (const data of events.slice(0, MAX_ITEMS)) collectText(data, collected, depth + 1)
     return
   }
   const inside = embeddedJson(cut)
   if (inside === undefined) {
-    if (cut.includes("{'")) takeRepr(cut, found)
-    else found.texts.push(cut)
+    if (cut.includes("{'")) collectRepr(cut, collected)
+    else collected.texts.push(cut)
     return
   }
-  // What stands before it names at most the layer that it went through; after it another refusal may stand.
+  // The text before it may name a layer that the error went through; the text after it may hold another error.
   const before = cut.slice(0, inside.start)
-  if (before.trim() !== '') found.texts.push(before)
-  take(inside.value, found, depth + 1)
+  if (before.trim() !== '') collected.texts.push(before)
+  collect(inside.value, collected, depth + 1)
   const after = cut.slice(inside.end)
-  if (/\w/.test(after)) takeText(after, found, depth + 1)
+  if (/\w/.test(after)) collectText(after, collected, depth + 1)
 }
 
-function take(value: unknown, found: Collected, depth: number): void {
+function collect(value: unknown, collected: Collected, depth: number): void {
   if (depth > MAX_DEPTH) return
-  if (typeof value === 'string') return takeText(value, found, depth)
+  if (typeof value === 'string') return collectText(value, collected, depth)
   if (Array.isArray(value)) {
-    for (const item of value.slice(0, MAX_ITEMS)) take(item, found, depth + 1)
+    for (const item of value.slice(0, MAX_ITEMS)) collect(item, collected, depth + 1)
     return
   }
   if (!isRecord(value)) return
-  // Validators of Python say where and what in two fields.
+  // Python validators put the place and the message into two fields.
   const { loc, msg } = value
   if (Array.isArray(loc) && typeof msg === 'string') {
-    found.texts.push(`${String(loc.findLast((part) => typeof part === 'string') ?? '')}: ${bounded(msg)}`)
+    collected.texts.push(`${String(loc.findLast((part) => typeof part === 'string') ?? '')}: ${bounded(msg)}`)
     return
   }
   const fields = Object.entries(value).slice(0, MAX_FIELDS)
-  for (const [key, field] of fields) takeField(key, field, found, depth)
+  for (const [key, field] of fields) collectField(key, field, collected, depth)
 }
 
-function takeField(key: string, field: unknown, found: Collected, depth: number): void {
+function collectField(key: string, field: unknown, collected: Collected, depth: number): void {
   const name = key.toLowerCase().replace(/[_-]/g, '')
   if (typeof field === 'string') {
-    if (CODES.has(name) && field.length <= 64) found.codes.add(field.toLowerCase())
-    const isForPeople = MESSAGES.has(name) || (found.isRefusal && MESSAGE_ENDS.test(name))
-    if (isForPeople && !(name === 'param' && field.length <= 32)) takeText(field, found, depth + 1)
+    if (CODES.has(name) && field.length <= 64) collected.codes.add(field.toLowerCase())
+    const isForPeople = MESSAGES.has(name) || (collected.isError && MESSAGE_ENDS.test(name))
+    if (isForPeople && !(name === 'param' && field.length <= 32)) collectText(field, collected, depth + 1)
   } else if (typeof field === 'number') {
-    if (CODES.has(name)) found.codes.add(String(field))
+    if (CODES.has(name)) collected.codes.add(String(field))
     if (Number.isSafeInteger(field) && field > 0 && key.length <= 64)
-      found.numbers.set(key.toLowerCase(), field)
-  } else if (name === 'choices' && !found.isRefusal) {
-    // Of a choice in a stream, all but its error is the model's.
-    take(
+      collected.numbers.set(key.toLowerCase(), field)
+  } else if (name === 'choices' && !collected.isError) {
+    // Everything in a choice of a stream except its error comes from the model.
+    collect(
       Array.isArray(field) ? field.map((choice) => isRecord(choice) && choice['error']) : [],
-      found,
+      collected,
       depth + 1,
     )
-  } else if (ENVELOPES.has(name) || (found.isRefusal && ENVELOPE_ENDS.test(name)))
-    take(field, found, depth + 1)
+  } else if (ENVELOPES.has(name) || (collected.isError && ENVELOPE_ENDS.test(name)))
+    collect(field, collected, depth + 1)
 }
 
-/** Takes a reply out of its envelopes: gateways put one error into another, as JSON, as text, as JSON in a text. */
+/** Returns an error without its envelopes: gateways put one error into another, as JSON, as text, or as JSON in a text. */
 export function unwrap({ status, body }: RawReply): Reply {
-  const found: Collected = {
+  const collected: Collected = {
     texts: [],
     codes: new Set(),
     numbers: new Map(),
-    isRefusal: status < 200 || status >= 300,
+    isError: status < 200 || status >= 300,
   }
-  take(body, found, 0)
-  const original = bounded(found.texts.join('\n'))
-  return replyOf({ status, original, codes: found.codes, numbers: found.numbers })
+  collect(body, collected, 0)
+  const original = bounded(collected.texts.join('\n'))
+  return replyOf({ status, original, codes: collected.codes, numbers: collected.numbers })
 }
 
-/** Returns a reply that says `original`, with its normal form. */
-export function replyOf(said: Omit<Reply, 'text'>): Reply {
-  const lines = said.original.split('\n').map(normalised)
-  return { ...said, text: lines.filter((line) => line !== '').join('\n') }
+/** Returns a reply with the normal form of its `original` text. */
+export function replyOf(reply: Omit<Reply, 'text'>): Reply {
+  const lines = reply.original.split('\n').map(normalised)
+  return { ...reply, text: lines.filter((line) => line !== '').join('\n') }
 }

@@ -1,4 +1,4 @@
-/** What is known of the context windows of models, by upstream and model: shared by all sessions, bounded. */
+/** The context windows of models, by upstream and model: shared by all sessions and bounded. */
 import {
   type BaseContext,
   baseContext,
@@ -23,29 +23,33 @@ export interface ModelAt {
   readonly model: string
 }
 
+/** What is known of context windows, in tokens. */
 export interface Windows {
-  /** Asks for what other processes learned, where that was not done for a while. */
+  /** Reads from the store what other processes learned, at most every half minute. Never rejects. */
   refresh(of: ModelAt): Promise<void>
+  /** The window of a model, with its source. */
   base(of: ModelAt): BaseContext
-  /** What one session may count on now. */
+  /** The context that a session with these reductions may use now. */
   effective(of: ModelAt, reductions: readonly Reduction[]): EffectiveContext
-  /** The provider refused a request, stating its limit or not. */
+  /** Learns from an overflow error, whether or not it states a limit. */
   learn(of: ModelAt, overflow: Overflow): void
-  /** The provider lists the model with this window. */
+  /** Learns that the provider lists the model with this window. */
   declare(of: ModelAt, window: number): void
-  /** The provider took a prompt of so many tokens. */
+  /** Learns that the provider accepted a prompt of so many tokens. */
   succeed(of: ModelAt, promptTokens: number): void
 }
 
+/** The other sources of windows, in tokens. */
 export interface WindowSources {
-  /** The user's own word. */
+  /** The window in the configuration. */
   readonly configured: (of: ModelAt) => number | undefined
+  /** The window in the catalogue. */
   readonly catalogued: (of: ModelAt) => number | undefined
   /** Milliseconds since the epoch. */
   readonly now: () => number
 }
 
-/** What a provider has said of a model, by upstream and model; a month without a word of it is long enough to ask again. */
+/** The stored window of a model, by upstream and model; it is forgotten after 30 days without a change. */
 export const KNOWN_WINDOW: ValueKind<KnownWindow> = {
   name: 'window',
   ttl: 30 * 24 * 3_600_000,
@@ -54,23 +58,24 @@ export const KNOWN_WINDOW: ValueKind<KnownWindow> = {
 
 const MAX_NAME = 200
 
-/** A model as it is remembered in sessions: its name is the client's to choose. */
+/** Returns a model's name cut to the length that is stored: clients choose it freely. */
 export function keptName(model: string): string {
   return model.slice(0, MAX_NAME)
 }
 
+/** Creates the windows of one Governor over the values that its processes share. */
 export function createWindows(
   known: SharedValues<KnownWindow>,
   { configured, catalogued, now }: WindowSources,
 ): Windows {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
   const base = (of: ModelAt): BaseContext => {
-    const own = configured(of)
+    const fromConfig = configured(of)
     const stated = known.copyOf(keyOf(of))
-    // The catalogue takes a while to load: it is asked only where nobody knows better.
-    const isStated = own !== undefined || stated.declared !== undefined || stated.learned !== undefined
-    const listed = isStated ? undefined : catalogued(of)
-    return baseContext(own, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
+    // The catalogue takes a while to load, so it is the last resort.
+    const isKnown = fromConfig !== undefined || stated.declared !== undefined || stated.learned !== undefined
+    const listed = isKnown ? undefined : catalogued(of)
+    return baseContext(fromConfig, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
   }
   return {
     refresh: (of) => known.refresh(keyOf(of)),

@@ -1,19 +1,21 @@
-/** A text as sentences of words and numbers: what the reader reads. */
+/** Splits a text into sentences of words and numbers for the reader. */
 
+/** A word, a mark or a number. */
 export type Atom =
   | { readonly kind: 'word'; readonly word: string }
   | { readonly kind: 'number'; readonly value: number; readonly isNegative: boolean }
 
+/** The atoms of a sentence, in order. */
 export type Sentence = readonly Atom[]
 
 /**
- * One atom: a number that is no part of a name, a comparison, a mark, or a word. A name that holds digits (`gpt-4-32k`, a
- * date, an id) is one word.
+ * One atom: a comparison, a mark, a number that is not part of a name, or a word. A name with digits (`gpt-4-32k`, a date,
+ * an id) is one word.
  */
 const ATOM =
   /([<>]=|=<|≤|≥|>>|[<>=+()[\]{},:;!?~/%]|-?\d+(?![\w]|[-.:/]\w)(?=\W|$)|[a-z_][\w'’.-]{0,80}|\d[\w.:/-]{0,80}|-|\.)/gu
 
-/** A number that stands at the end of a sentence, or before `-token`. */
+/** A number, perhaps with the full stop of its sentence. */
 const NUMBER = /^(-?)(\d{1,15})\.?$/
 
 function wordOf(text: string): string {
@@ -34,7 +36,7 @@ function atomOf(text: string): Atom {
   return { kind: 'word', word: fieldOf(wordOf(text)) }
 }
 
-/** `parameters.max_new_tokens` is about `max_new_tokens`. */
+/** Returns the last part of a field's path: `max_new_tokens` for `parameters.max_new_tokens`. */
 function fieldOf(word: string): string {
   const [, last = word] =
     /^[a-z_]\w{0,60}\.(?:[a-z_]\w{0,60}\.){0,4}((?:max|min|num|n|prompt|input|output|context)_?[a-z_]{3,40})$/.exec(
@@ -43,7 +45,7 @@ function fieldOf(word: string): string {
   return last
 }
 
-/** Marks after which something else is said. */
+/** True if a sentence ends with `text`; `next` is the character after it. */
 function endsSentence(text: string, next: string): boolean {
   if (text === '!' || text === '?' || text === ';') return true
   if (text.length > 1 && text.endsWith('.') && !/^(?:e\.g|i\.e|approx|max|min|no|vs|etc)\.$/.test(text)) {
@@ -52,10 +54,11 @@ function endsSentence(text: string, next: string): boolean {
   return text === '.'
 }
 
-/** At most so many atoms are read: an error says what it has to say in few. */
+/** The most atoms that are read: the message of an error has far fewer. */
 const MAX_ATOMS = 2_000
 
-export function sentencesOf(text: string): Sentence[] {
+/** Splits a text in normal form into sentences. */
+export function sentencesOf(source: string): Sentence[] {
   const sentences: Atom[][] = []
   let current: Atom[] = []
   const close = () => {
@@ -63,12 +66,12 @@ export function sentencesOf(text: string): Sentence[] {
     current = []
   }
   let count = 0
-  for (const line of text.split('\n')) {
+  for (const line of source.split('\n')) {
     for (const match of line.matchAll(ATOM)) {
       if (++count > MAX_ATOMS) break
-      const [found] = match
-      if (found !== '.') current.push(...split(found).map(atomOf))
-      if (endsSentence(found, line.slice(match.index + found.length, match.index + found.length + 1))) close()
+      const [text] = match
+      if (text !== '.') current.push(...split(text).map(atomOf))
+      if (endsSentence(text, line.charAt(match.index + text.length))) close()
     }
     close()
   }

@@ -1,4 +1,4 @@
-/** What a number is a number of: the input, the output, both together, or the window. */
+/** Finds the quantity that a number counts: the input, the output, both together, or the window. */
 import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf } from './place.ts'
@@ -9,7 +9,7 @@ const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 
 const LEFT_ENDS = new Set([',', ';', ')', 'but', 'however', 'while', '>', '<='])
 
-/** The nearest noun, among words that belong to the same phrase. */
+/** Returns the nearest noun among the words of the same phrase. */
 function nounAmong(words: readonly string[], stops: ReadonlySet<string>, reach: number): Noun | undefined {
   for (const word of words.slice(0, reach)) {
     if (stops.has(word)) return undefined
@@ -19,6 +19,7 @@ function nounAmong(words: readonly string[], stops: ReadonlySet<string>, reach: 
   return undefined
 }
 
+/** Returns the quantity that a number with this role counts, by the words before and after it. */
 export function nounOf(left: readonly string[], right: readonly string[], role: Role): Noun | undefined {
   const after = nounAmong(head(right), PHRASE_ENDS, role === 'limit' ? 4 : 3)
   if (role !== 'limit') {
@@ -32,7 +33,7 @@ export function nounOf(left: readonly string[], right: readonly string[], role: 
     : (nounBefore(left, role) ?? after)
 }
 
-/** What is named before a number; `context length` is a window, `input context length` one all the same. */
+/** Returns the quantity that the words before a number name; `input context length` is a window too. */
 function nounBefore(left: readonly string[], role: Role): Noun | undefined {
   const phrase: string[] = []
   for (const word of left) {
@@ -59,7 +60,7 @@ function nounBefore(left: readonly string[], role: Role): Noun | undefined {
 
 const PLUS = new Set(['+', 'plus'])
 
-/** `A + B > C`, `input (A) + output (B)`: the summands. */
+/** True for A and B in `A + B > C` and in `input (A) + output (B)`. */
 export function isSummand(sentence: Sentence, at: number): boolean {
   const right = rightOf(sentence, at)
   const plus = head(right)
@@ -67,7 +68,7 @@ export function isSummand(sentence: Sentence, at: number): boolean {
     .findIndex((word) => PLUS.has(word))
   if (plus !== -1 && isNumber(sentence[at + right.length + 1]) && !endsBefore(right)) return true
   const left = leftOf(sentence, at)
-  // What is added to is a number too, and not what one number is the sum of.
+  // The other summand must be a number before the plus.
   if (!isNumber(sentence[at - left.length - 1])) return false
   for (const word of left.slice(0, 6)) {
     if (PLUS.has(word)) return true
@@ -77,7 +78,7 @@ export function isSummand(sentence: Sentence, at: number): boolean {
   return false
 }
 
-/** Another phrase begins before the plus. */
+/** True if another phrase begins before the plus. */
 function endsBefore(right: readonly string[]): boolean {
   for (const word of right) {
     if (PLUS.has(word)) return false
@@ -86,7 +87,7 @@ function endsBefore(right: readonly string[]): boolean {
   return false
 }
 
-/** How far back a sentence is looked through for what its numbers are of: each number looks for itself. */
+/** The most atoms before a number that are searched, because each number of a sentence searches for itself. */
 const REACH_BACK = 60
 
 function wordsBefore(sentence: Sentence, at: number): string[] {
@@ -95,14 +96,15 @@ function wordsBefore(sentence: Sentence, at: number): string[] {
     .flatMap((atom) => (atom.kind === 'word' ? [atom.word] : []))
 }
 
+/** Returns the quantity of a summand: input or output. */
 export function summandNoun(sentence: Sentence, at: number): Noun {
   const left = leftOf(sentence, at)
   const isFollowed = head(rightOf(sentence, at))
     .slice(0, 4)
     .some((word) => PLUS.has(word))
   const plus = isFollowed ? -1 : left.findIndex((word) => PLUS.has(word))
-  const own = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
-  if (own === 'input' || own === 'output') return own
+  const nearest = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
+  if (nearest === 'input' || nearest === 'output') return nearest
   const isFirst = plus === -1
   const named = wordsBefore(sentence, at)
     .map((word) => nounOfWord(word))
@@ -110,12 +112,13 @@ export function summandNoun(sentence: Sentence, at: number): Noun {
   return isFirst === (named === 'output') ? 'output' : 'input'
 }
 
-/** The noun right after a number: `1000 in the messages`, `204186 input`. */
+/** Returns the quantity right after a number: `1000 in the messages`, `204186 input`. */
 export function partNoun(rest: readonly string[]): Noun | undefined {
   const noun = nounAmong(rest, PHRASE_ENDS, 3)
   return noun === 'input' || noun === 'output' ? noun : undefined
 }
 
+/** Returns the quantity of the range that ends at a number. */
 export function rangeNoun(sentence: Sentence, at: number): Noun | undefined {
   const words = wordsBefore(sentence, at).filter((word) => word !== ',')
   return nounBefore(words.toReversed(), 'limit')

@@ -1,4 +1,4 @@
-/** What the words before and after a number say about it. */
+/** Tells what the words before and after a number say about it. */
 import { head } from './place.ts'
 import { type Cue, cueOf, type Noun, nounOf, OTHER_UNITS, TOKENS, wordSet } from './words.ts'
 
@@ -6,13 +6,14 @@ const COMPARES = wordSet(
   'exceeds exceed exceeded exceeding surpasses surpassed overflows > >= vs versus over above beyond /',
 )
 
+/** Verbs of rules: `must be at most N`. */
 export const MODALS = new Set(['must', 'should', 'cannot', 'can', 'may', 'needs'])
 
 const LIMIT_AFTER = wordSet('maximum max limit limits window context allowed cap budget capacity or')
 
 const MARKS = new Set([',', ':', '}', '{', '?', '!'])
 
-/** `N tokens exceeds …`, `(N) is greater than …`, `N must be at most …`. */
+/** True for the words after `N` in `N tokens exceeds …`, `(N) is greater than …`, `N must be at most …`. */
 export function isCompared(right: readonly string[]): boolean {
   const rest = head(right).filter((word) => !MARKS.has(word))
   const [first = '', second = '', third = ''] = rest
@@ -36,12 +37,12 @@ export function isCompared(right: readonly string[]): boolean {
   return isVerb && ['is', 'been', 'already'].includes(second) && cueOf(third) === 'exceed'
 }
 
-/** Marks at which another phrase begins. */
+/** Words and marks at which another phrase begins. */
 const BREAKS = new Set([',', ';', ')', 'but', 'and', 'while', 'however', ':'])
 
 /**
- * `N maximum`, `N token limit`, `N-token context window`; `maximum` of something else does not count, nor does a phrase that leads to
- * the next number, as it speaks of that.
+ * True for the words after `N` in `N maximum`, `N token limit`, `N-token context window`. A phrase that leads to the next
+ * number belongs to that one.
  */
 export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
   const end = right.findIndex((word) => BREAKS.has(word))
@@ -55,7 +56,7 @@ export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): 
   return LIMIT_AFTER.has(first)
 }
 
-/** `N has been exceeded`: then it is the limit that stands before the verb. */
+/** True for the words after `N` in `N has been exceeded`: N is the limit. */
 export function isPassive(right: readonly string[]): boolean {
   const [first = '', second = '', third = ''] = head(right)
   if (['has', 'have', 'had'].includes(first)) return second === 'been' && /^(?:exceeded|reached)$/.test(third)
@@ -64,7 +65,7 @@ export function isPassive(right: readonly string[]): boolean {
 
 const ROOM = new Set(['remain', 'remains', 'remaining', 'left', 'leaving', 'leaves', 'room'])
 
-/** What is left of a window: `leaving N`, `N remain`; after a colon something else is said. */
+/** True for what is left of a window: `leaving N`, `N remain`. Words before a colon belong to something else. */
 export function isRoom(left: readonly string[], right: readonly string[]): boolean {
   const colon = left.indexOf(':')
   const near = left.slice(0, colon === -1 || colon === 0 ? 4 : Math.min(4, colon))
@@ -73,29 +74,29 @@ export function isRoom(left: readonly string[], right: readonly string[]): boole
   )
 }
 
-/** Words after a number by which it was asked for: `9001 tokens received`. */
+/** Words after a number that was requested: `9001 tokens received`. */
 export const ASKED = wordSet('received requested given provided sent used submitted needed')
 
 const EACH = new Set(['per', 'each', 'every', 'any', 'single'])
 
-/** The cue that is nearest before a number. `too large:` states what was too large, `at least` no limit. */
+/** Returns the nearest cue before a number. `too large:` and `at least` state a value. */
 export function cueBefore(left: readonly string[]): Cue | undefined {
   for (const [at, word] of left.entries()) {
     const before = left[at + 1] ?? ''
     if (before === 'too') return 'value'
-    // `(prompt: 7000 tokens`: what is said before the bracket is about another number.
+    // `(prompt: 7000 tokens`: the words before the bracket belong to another number.
     if (
       (word === '(' || word === ',' || word === ':') &&
       left.slice(0, at).some((near) => nounOf(near) === 'input' || nounOf(near) === 'output')
     )
       return undefined
     if (word === 'least') return 'value'
-    // `the maximum per submitted batch is N`: of each, whoever did what with it.
+    // `the maximum per submitted batch is N`: `submitted` says nothing about N.
     if (EACH.has(before)) continue
-    // `more than N`, whatever the comparative.
+    // `more than N` and other comparatives.
     if (word === 'than') return before === 'smaller' && left[at + 2] !== 'be' ? 'value' : 'bound'
     const cue = cueOf(word)
-    // `current` and the like stand before the noun that they are about, `context length` after it.
+    // `current context length N`: words such as `current` before the noun make N a value.
     if (cue === 'bound' && nounOf(word) === 'window') {
       const further = cueBefore(left.slice(at + 1))
       return further === 'value' &&
@@ -105,7 +106,7 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
         ? 'value'
         : 'bound'
     }
-    // `the max token count of N` is a bound, as long as `max` is in the same phrase.
+    // `the max token count of N` is a bound if `max` is in the same phrase.
     if (word === 'count' && cueBefore(left.slice(at + 1, at + 4)) === 'bound') return 'bound'
     if (cue) return cue
   }
@@ -118,7 +119,7 @@ function nearestValue(left: readonly string[]): string {
 
 const MORE = new Set(['over', 'above', 'beyond', 'more', 'longer', 'larger', 'greater', 'bigger'])
 
-/** `next`: the number after `value`, if there is one. */
+/** True if `value` is an excess: `too large by N`, `N over the limit`. `next`: the number after it, if there is one. */
 export function isExcess(
   left: readonly string[],
   right: readonly string[],
@@ -135,16 +136,17 @@ export function isExcess(
 
 const ABOUT = new Set(['about', 'approximately', '~', 'roughly', 'least', 'at', ':', '(', 'around'])
 
-/** What stands before an HTTP status or an error's own number. */
+/** Words before an HTTP status or the number of an error. */
 const STATUS_WORDS = new Set(['failed', 'status', 'http', 'code', 'errno'])
 
-/** `Error: 400 …`, `BadRequestError: 400 …`, or a status that opens a text. */
+/** True for `400` in `Error: 400 …`, in `BadRequestError: 400 …`, and at the start of a text. */
 function isStatus(left: readonly string[], right: readonly string[], value: number): boolean {
   if (value < 400 || value >= 600) return false
   if (left.length === 0) return !TOKENS.has(right[0] ?? '')
   return left.slice(0, 2).some((word) => word.endsWith('error'))
 }
 
+/** True if a number counts something other than tokens: another unit, a status, an id or an amount of money. */
 export function hasOtherUnit(left: readonly string[], right: readonly string[], value: number): boolean {
   const [unit = '', next = ''] = right
   if (isStatus(left, right, value)) return true
@@ -169,7 +171,7 @@ export function hasOtherUnit(left: readonly string[], right: readonly string[], 
   )
 }
 
-/** Words after a number by which it is a count of tokens. */
+/** True if the words beside a number, or its noun, say that it counts tokens. */
 export function isCounted(
   left: readonly string[],
   right: readonly string[],

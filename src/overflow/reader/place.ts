@@ -1,20 +1,23 @@
-/** The words around a number, as far as they speak of it. */
+/** The words around a number that may belong to it. */
 import type { Atom, Sentence } from './atoms.ts'
 import { TOKENS, wordSet } from './words.ts'
 
-/** How far from a number words still speak of it. */
+/** The most words before a number that may belong to it. */
 const REACH_LEFT = 14
 
+/** The most words after a number that may belong to it. */
 const REACH_RIGHT = 7
 
+/** True if the atom is a number. */
 export const isNumber = (atom: Atom | undefined): boolean => atom?.kind === 'number'
 
+/** Returns the word at an index; empty if there is a number or nothing. */
 export const wordAt = (sentence: Sentence, at: number): string => {
   const atom = sentence[at]
   return atom?.kind === 'word' ? atom.word : ''
 }
 
-/** The words before a number, nearest first, to the number before it. */
+/** Returns the words between a number and the number before it, the nearest first. */
 export function leftOf(sentence: Sentence, at: number): string[] {
   const words: string[] = []
   for (let back = at - 1; back >= 0 && words.length < REACH_LEFT && !isNumber(sentence[back]); back--) {
@@ -23,7 +26,7 @@ export function leftOf(sentence: Sentence, at: number): string[] {
   return words
 }
 
-/** The words after a number, nearest first, to the next number. */
+/** Returns the words between a number and the next number, the nearest first. */
 export function rightOf(sentence: Sentence, at: number): string[] {
   const words: string[] = []
   for (let on = at + 1; on < sentence.length && words.length < REACH_RIGHT && !isNumber(sentence[on]); on++) {
@@ -34,7 +37,7 @@ export function rightOf(sentence: Sentence, at: number): string[] {
 
 const SKIPPED = wordSet(') ] ( the a an your this its in of for from as to about roughly ~')
 
-/** What comes after a number, without its unit and what only joins. */
+/** Returns the words after a number without its unit, articles and prepositions. */
 export function head(right: readonly string[]): readonly string[] {
   let at = 0
   while (at < right.length && (TOKENS.has(right[at] ?? '') || SKIPPED.has(right[at] ?? ''))) at++

@@ -1,16 +1,16 @@
 /**
- * Reads sentences about too much that no quirk knows: is this an overflow, over which word, and which number is the
- * limit, which the request, which a part of it. Works by tables of words, in time that grows with the text.
+ * Reads overflow errors that no row knows: whether the text states an overflow, of what, and which number is the limit,
+ * the request, or a part of it. It works by tables of words, in linear time.
  */
 import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../../core/overflow.ts'
 import { type Sentence, sentencesOf } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { isNumber, wordAt } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
-import { countsThings, isTelling, saysTooMuch, wordsOf } from './telling.ts'
+import { countsThings, saysTooMuch, statesOverflow, wordsOf } from './telling.ts'
 import { ADVICE, cueOf, glossed, type Noun, nounOf, TOKENS } from './words.ts'
 
-/** What is said, without what is advised: `please` opens advice anywhere, other verbs at the start of a sentence. */
+/** Returns the sentence without advice: `please` begins advice anywhere, other verbs at the start of a sentence. */
 function withoutAdvice(sentence: Sentence): Sentence {
   const first = sentence.find((atom) => atom.kind === 'word' && /\w/.test(atom.word))
   if (first?.kind === 'word' && ADVICE.has(first.word)) return []
@@ -18,7 +18,7 @@ function withoutAdvice(sentence: Sentence): Sentence {
   return please === -1 ? sentence : sentence.slice(0, please)
 }
 
-/** `>` compares numbers, or what is counted; elsewhere it is a mark. */
+/** Returns the sentence without each `>` that compares neither numbers nor counted nouns. */
 function withoutMarks(sentence: Sentence): Sentence {
   const isCounted = (at: number) => {
     const word = wordAt(sentence, at)
@@ -32,14 +32,14 @@ function withoutMarks(sentence: Sentence): Sentence {
   )
 }
 
-/** The request is larger than the limit, whatever verb says so. */
+/** True if the numbers say that the request is larger than the limit, whatever the words. */
 function isOver(figures: readonly Figure[]): boolean {
   const values = figures.filter(({ role }) => role === 'value')
   const parts = values.filter(({ isPart }) => isPart).reduce((sum, { value }) => sum + value, 0)
   return figures.some((limit) => {
     if (limit.role === 'room')
       return values.some(({ noun, value }) => noun === 'output' && value > limit.value)
-    // A bound without a unit has that of what it is compared with.
+    // A small limit without a unit may be a count of something else.
     const isBare = !limit.isCounted && limit.value < 256
     if (limit.role !== 'limit' || isBare || limit.value < 16) return false
     if (parts > limit.value) return true
@@ -51,21 +51,22 @@ function isOver(figures: readonly Figure[]): boolean {
   })
 }
 
-/** Numbers without a unit may be a status or an id. */
+/** False for numbers without a unit that may be a status or an id. */
 function mayBeTokens({ isCounted, value }: Figure): boolean {
   return isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600))
 }
 
-interface Read {
+/** The facts that an overflow is made of. */
+interface Facts {
   readonly figures: readonly Figure[]
-  /** What was too much: nouns of the sentences that say so, in order. */
+  /** The nouns of what is too much, in order. */
   readonly subjects: readonly Noun[]
   readonly saysRequest: boolean
-  /** A bound is laid on a field rather than exceeded: `cannot be greater than`. */
+  /** The text states a rule for a field, rather than that it is exceeded: `cannot be greater than`. */
   readonly isHeld: boolean
 }
 
-/** The nouns up to the word that says "too much": what follows it is the bound. */
+/** Returns the nouns before the word that says "too much": after it stands the limit. */
 function subjectsOf(words: readonly string[]): Noun[] {
   const verb = words.findIndex(
     (word, at) =>
@@ -78,17 +79,14 @@ function subjectsOf(words: readonly string[]): Noun[] {
     /^max tokens?$/.test(phrase)
   )
     return ['output']
-  const nouns = before.flatMap((word): Noun[] => {
-    const noun = nounOf(word)
-    return noun ? [noun] : TOKENS.has(word) ? [] : []
-  })
+  const nouns = before.flatMap((word) => nounOf(word) ?? [])
   return nouns.length > 0 || verb <= 0 ? nouns : words.flatMap((word) => nounOf(word) ?? [])
 }
 
 const sum = (figures: readonly Figure[]): number | undefined =>
   figures.length === 0 ? undefined : figures.reduce((total, { value }) => total + value, 0)
 
-function interpret({ figures, subjects, saysRequest, isHeld }: Read): Overflow {
+function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow {
   const limits = figures.filter(({ role }) => role === 'limit')
   const values = figures.filter(({ role }) => role === 'value')
   const excess = figures.find(({ role }) => role === 'excess')?.value
@@ -119,23 +117,23 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Read): Overflow {
     return overOutput(outputBound)
   if (limit !== undefined) {
     if (input !== undefined) {
-      // Less than the limit, and refused: something else came on top.
+      // An input below the limit was refused: something else was added to it.
       return input >= limit && !inputs.some(({ isAtLeast }) => isAtLeast)
         ? overInput(limit, input)
         : overTotal(limit)
     }
-    const other = values.find(({ noun }) => noun !== 'output' && noun !== 'input')
-    if (other?.noun === 'total' || (other && isBoth)) return overTotal(limit)
+    const value = values.find(({ noun }) => noun !== 'output' && noun !== 'input')
+    if (value?.noun === 'total' || (value && isBoth)) return overTotal(limit)
     if (output !== undefined || isOutputOnly)
       return boundOutput(
         limits.find(({ value }) => value === limit),
         limit,
         isHeld,
       )
-    if (other)
-      return other.noun === undefined && saysRequest && !isAbout('input')
+    if (value)
+      return value.noun === undefined && saysRequest && !isAbout('input')
         ? overTotal(limit)
-        : overInput(limit, other.value)
+        : overInput(limit, value.value)
     if (excess !== undefined) return { recovery: 'shrink_context', limit, overflowBy: excess }
     return isBoth ? overTotal(limit) : overInput(limit, undefined)
   }
@@ -148,13 +146,13 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Read): Overflow {
     : overTotal(undefined)
 }
 
-/** A bound of the output where nothing says what it is a bound of; a window that the output alone exceeds is one of the window. */
+/** Returns the overflow of an output by a limit: of the window, if the limit is one of the window, else of the output. */
 function boundOutput(figure: Figure | undefined, limit: number, isHeld: boolean): Overflow {
   if (figure?.noun !== 'window' && figure?.noun !== 'total') return overOutput(limit)
   return { recovery: 'clamp_output_only', limit, ...(isHeld ? { maxOutput: limit } : {}) }
 }
 
-/** Words of a path or an address are about nothing, but for the field that a JSON pointer ends with; `<400>`, tags and arrows compare nothing. */
+/** Returns the text without paths, addresses, tags and arrows; of a JSON pointer the last field stays. */
 function withoutPaths(text: string): string {
   return text
     .replace(/#\/(?:[\w.-]{1,60}\/){0,6}([\w-]{1,60})/g, '$1')
@@ -163,8 +161,8 @@ function withoutPaths(text: string): string {
 }
 
 /**
- * What a text (in normal form) says was too much; `undefined` where it says nothing of the kind. `isSure`: something else than the text says that
- * it is an overflow.
+ * Returns the overflow that a text in normal form states; `undefined` if it states none. `isSure`: something other than
+ * the text says that it is an overflow.
  */
 export function readOverflow(text: string, isSure = false): Overflow | undefined {
   const sentences = sentencesOf(
@@ -182,7 +180,7 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
     .filter((sentence) => sentence.length > 0 && !countsThings(sentence))
   const isTooMuch = sentences.some((sentence) => saysTooMuch(wordsOf(sentence)))
   const figures = sentences.flatMap(figuresOf)
-  const telling = sentences.filter((sentence) => isTelling(sentence, isTooMuch))
+  const telling = sentences.filter((sentence) => statesOverflow(sentence, isTooMuch))
   if (!isSure && telling.length === 0 && !isOver(figures)) return undefined
   const about = telling.length > 0 ? telling : sentences
   const words = about.flatMap(wordsOf)

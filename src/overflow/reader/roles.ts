@@ -1,4 +1,4 @@
-/** Which number of a sentence is the limit, which the request, which a part of it, which the excess. */
+/** Finds the role of each number in a sentence: the limit, the request, a part of it, or the excess. */
 import type { Sentence } from './atoms.ts'
 import { isSummand, nounOf, partNoun, rangeNoun, summandNoun } from './nouns.ts'
 import {
@@ -16,23 +16,23 @@ import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
 import type { Role } from './role.ts'
 import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
 
-/** A number of tokens, and what it says. */
+/** A number of tokens in a text, and its role. */
 export interface Figure {
   readonly role: Role
   readonly value: number
-  /** What it is a number of, as far as the words beside it say. */
+  /** The quantity, as far as the words beside the number say. */
   readonly noun: Noun | undefined
-  /** One of the summands of a request: `1000 in the messages`. */
+  /** It is one of the summands of a request: `1000 in the messages`. */
   readonly isPart: boolean
-  /** Stated with its unit, or by a word that has no other. */
+  /** The text gives the unit, or a word that is always counted in tokens. */
   readonly isCounted: boolean
-  /** It stands as a lower bound: `at least 1000`. */
+  /** It is a lower bound: `at least 1000`. */
   readonly isAtLeast: boolean
-  /** Where it stands in its sentence. */
+  /** Its index in the sentence. */
   readonly at: number
 }
 
-/** A range `[1, 8192]` or `from 1 to 8192` states its end; where that is exclusive, one less. */
+/** Says whether a number begins or ends a range such as `[1, 8192]` or `from 1 to 8192`, and whether the end is exclusive. */
 function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: boolean; less: number } {
   const right = rightOf(sentence, at)
   const left = leftOf(sentence, at)
@@ -54,12 +54,12 @@ function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: bo
   return { isStart, isEnd, less: isEnd && right.slice(0, 3).includes('exclusive') ? 1 : 0 }
 }
 
-/** `1024 + 2048 = 3072` says nothing that its summands do not. */
+/** True for the sum in `1024 + 2048 = 3072`: it says nothing new. */
 function isSum(sentence: Sentence, at: number, left: readonly string[]): boolean {
   return left.length === 1 && left[0] === '=' && isNumber(sentence[at - 2]) && isSummand(sentence, at - 2)
 }
 
-/** `2048 - 1024` computes something that is said elsewhere. */
+/** True for both numbers in `2048 - 1024`: the difference is stated elsewhere. */
 function isDifference(sentence: Sentence, at: number): boolean {
   return wordAt(sentence, at - 1) === '-' || (wordAt(sentence, at + 1) === '-' && isNumber(sentence[at + 2]))
 }
@@ -69,7 +69,7 @@ const valueAt = (sentence: Sentence, at: number): number | undefined => {
   return atom?.kind === 'number' ? atom.value : undefined
 }
 
-/** `N maximum context length`, whatever was said before. */
+/** True for the words after `N` in `N maximum context length`. */
 const isMaximum = ([first = '', second = '']: readonly string[]): boolean =>
   /^max(?:imum)?$/.test(first) && nounOfWord(second) === 'window'
 
@@ -89,7 +89,7 @@ function roleOf(
   if (wordAt(sentence, at - 1) === 'of' && isNumber(sentence[at - 2])) return 'limit'
   if (wordAt(sentence, at + 1) === 'of' && isNumber(sentence[at + 2])) return 'value'
   if (isRoom(left, right)) return 'room'
-  // `: N requested, M available`: the words after each are its own.
+  // `: N requested, M available`: the words after each number belong to it.
   if (left[0] === ':' || left[0] === ',') {
     const after = head(right)[0] ?? ''
     if (ASKED.has(after)) return 'value'
@@ -97,7 +97,7 @@ function roleOf(
   }
   if (isPassive(right)) return 'limit'
   const before = cueBefore(left)
-  // `the maximum of N exceeded`, and languages whose verbs come last.
+  // `the maximum of N exceeded`, and languages in which the verb comes last.
   const leadsToNumber = isNumber(sentence[at + right.length + 1])
   const endsInVerb =
     !leadsToNumber && cueOf(head(right)[0] ?? '') === 'exceed' && !/\w/.test(head(right)[1] ?? '')
@@ -111,23 +111,23 @@ function roleOf(
   return noun ? 'value' : undefined
 }
 
-/** The words after a number; in `input=7000 output=2000` those before the next number are about that. */
-function ownRight(sentence: Sentence, at: number): string[] {
+/** Returns the words after a number that belong to it; in `input=7000 output=2000`, `output` belongs to the next number. */
+function wordsAfter(sentence: Sentence, at: number): string[] {
   const all = rightOf(sentence, at)
   const bracket = all.indexOf('(')
-  // `140000 tokens (input 120000 + …`: what is in the bracket is about the numbers in it.
+  // `140000 tokens (input 120000 + …`: the words in the bracket belong to the numbers in it.
   const isOpen = bracket !== -1 && !all.includes(')') && isNumber(sentence[at + all.length + 1])
   const right = isOpen ? all.slice(0, bracket) : all
   const names = (right.at(-1) === '=' || right.at(-1) === ':') && right.length <= 3
   return names && isNumber(sentence[at + all.length + 1]) ? [] : right
 }
 
-/** The figures of one sentence, in order. */
+/** Returns the figures of one sentence, in order. */
 export function figuresOf(sentence: Sentence): Figure[] {
   return sentence.flatMap((atom, at): Figure[] => {
     if (atom.kind !== 'number' || atom.isNegative) return []
     const left = leftOf(sentence, at)
-    const right = ownRight(sentence, at)
+    const right = wordsAfter(sentence, at)
     if (hasOtherUnit(left, right, atom.value) || isDifference(sentence, at) || isSum(sentence, at, left))
       return []
     const range = rangeEnd(sentence, at)

@@ -1,28 +1,29 @@
-/** Which sentences tell that something is too much, and that it is a matter of context. */
+/** Finds the sentences that say that a context is too large. */
 import type { Atom, Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { wordAt } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
 import { cueOf, FULL, nounOf, SIZES, TOKENS, wordSet } from './words.ts'
 
+/** Returns the words of a sentence. */
 export const wordsOf = (sentence: Sentence): string[] =>
   sentence.flatMap((atom: Atom) => (atom.kind === 'word' ? [atom.word] : []))
 
-/** What is compared is too little to be tokens: it is a count of something else. */
+/** True if the compared numbers are too small to be tokens. */
 function isTiny(figures: readonly Figure[]): boolean {
   const has = (role: Figure['role']) => figures.some((figure) => figure.role === role)
   const most = Math.max(0, ...figures.map(({ value }) => value))
   return has('limit') && (most < 16 || (has('value') && most < 100))
 }
 
-/** Words that are about a context; others that a table calls nouns may be about anything. */
+/** Words that are certainly about a context. */
 const STRONG = wordSet(
   `context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation messages sequence seq transcript
   completion max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens
   prompt_tokens max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat`,
 )
 
-/** A single token is a key, unless it is counted. */
+/** True if a word is certainly about a context; a single `token` may be a key. */
 function isStrong(word: string, next: string): boolean {
   if (OUTPUT_FIELD.test(word)) return true
   if (word === 'message' || word === 'text') return false
@@ -30,16 +31,16 @@ function isStrong(word: string, next: string): boolean {
   return STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)
 }
 
-/** `the message is too long`: what else a text may be too much in is no matter of context. */
+/** True for `the message is too long`; a message that is otherwise too much is no matter of context. */
 function isLongMessage(words: readonly string[]): boolean {
   return /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/.test(words.join(' '))
 }
 
-/** What is counted, and is no part of a context. */
+/** Things that a request may have too many of, besides tokens. */
 const THINGS =
   /^(?:images?|pages?|tools?|functions?|files?|pixels?|px|documents?|properties|parameters?|attachments?|choices|videos?|audios?)$/
 
-/** Numbers of images, tools or pages, and none of tokens: too much of something else. */
+/** True if a sentence counts images, tools or pages, and no tokens. */
 export function countsThings(sentence: Sentence): boolean {
   const words = wordsOf(sentence)
   if (words.some((word) => /token|context/.test(word))) return false
@@ -52,13 +53,13 @@ export function countsThings(sentence: Sentence): boolean {
   return sentence.some(
     (atom, at) =>
       atom.kind === 'number' &&
-      // `a prompt with 5 documents`: that is not what is too much.
+      // `a prompt with 5 documents`: not the documents are too many.
       wordAt(sentence, at - 1) !== 'with' &&
       [1, 2].some((on) => THINGS.test(wordAt(sentence, at + on))),
   )
 }
 
-/** A bound stated in tokens, where nothing but a refusal for it would say it. */
+/** True if a sentence states a limit in tokens that only an overflow error would state. */
 function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
   const words = wordsOf(sentence)
   // `8192 tokens`, `8192 input tokens`
@@ -75,7 +76,7 @@ function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
   )
 }
 
-/** A part of the request, or what is done with it, has a bound of its own. */
+/** Words about limits of a part of the request. */
 const PARTS = wordSet(`system prediction description descriptions instructions truncation cache caching`)
 
 const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
@@ -88,6 +89,7 @@ function isModelLength(words: readonly string[]): boolean {
 
 const OVER_WHAT = new Set(['the', 'limit', 'maximum', 'budget', 'model', 'max', 'its', 'our', 'this', 'your'])
 
+/** True if the words say that something is too much. */
 export function saysTooMuch(words: readonly string[]): boolean {
   return words.some((word, at) => {
     const next = words[at + 1] ?? ''
@@ -112,15 +114,15 @@ function isFull(words: readonly string[]): boolean {
   )
 }
 
-/** Words by which a field of the request is held to a bound. */
+/** Words that state a limit of a field. */
 const HELD = wordSet(
   `must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited capped cap`,
 )
-/** The request's field for the output cap, by its own name. */
+/** Names of the request's field for the output cap. */
 const OUTPUT_FIELD =
   /^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)$/
 
-/** `at least`, `must be greater than`: a bound from below. */
+/** True for a lower bound: `at least`, `must be greater than`. */
 function isFloor(words: readonly string[]): boolean {
   return words.includes('least') || words.includes('greater')
 }
@@ -134,7 +136,7 @@ function holdsOutput(words: readonly string[], figures: readonly Figure[]): bool
   return namesIt && isBound && words.some((word) => HELD.has(word)) && !isFloor(words)
 }
 
-/** `input length should be within [1, 8192]`, `prompt tokens must not be more than 8192`. */
+/** True for `input length should be within [1, 8192]` and `prompt tokens must not be more than 8192`. */
 function holdsInput(words: readonly string[], figures: readonly Figure[]): boolean {
   return (
     /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(words.join(' ')) &&
@@ -144,8 +146,8 @@ function holdsInput(words: readonly string[], figures: readonly Figure[]): boole
   )
 }
 
-/** Does this sentence tell of an overflow? `isTooMuch`: some sentence says that something is too much. */
-export function isTelling(sentence: Sentence, isTooMuch: boolean): boolean {
+/** True if a sentence states an overflow. `isTooMuch`: some sentence of the text says that something is too much. */
+export function statesOverflow(sentence: Sentence, isTooMuch: boolean): boolean {
   const words = wordsOf(sentence)
   const figures = figuresOf(sentence)
   if (isTiny(figures)) return false

@@ -1,12 +1,12 @@
 /**
- * The words by which providers speak about too much. Tables, not phrases: a provider that nobody listed says the same
- * things with the same words in another order.
+ * The words by which providers say that something is too large. They are tables of words, not phrases, because an unknown
+ * provider uses the same words in another order.
  */
 
 /** What a word says about the number beside it. */
 export type Cue = 'exceed' | 'bound' | 'value'
 
-/** What a quantity is a quantity of. */
+/** The quantity that a number counts. */
 export type Noun = 'input' | 'output' | 'window' | 'total'
 
 const table = <Meaning extends string>(
@@ -18,7 +18,7 @@ const table = <Meaning extends string>(
     ),
   )
 
-/** The words of a text, at white space. */
+/** Returns the set of the words in a text. */
 export const wordSet = (words: string): ReadonlySet<string> => new Set(words.split(/\s+/))
 
 const CUES: ReadonlyMap<string, Cue> = table<Cue>({
@@ -49,7 +49,7 @@ const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
   total: 'total sum combined altogether together overall both total_tokens max_total_tokens',
 })
 
-/** Names of fields that no table has: `max_prompt_len`, `requested_output`. */
+/** Where names of fields that no table has are split: `max_prompt_len`, `requested_output`. */
 const PARTS = /[_.]/
 
 const CUE_PARTS: ReadonlyMap<string, Cue> = table<Cue>({
@@ -65,7 +65,7 @@ const NOUN_PARTS: ReadonlyMap<string, Noun> = table<Noun>({
   total: 'total',
 })
 
-/** What the first known part of a field's name says. */
+/** Returns the meaning of the first known part of a field's name. */
 function byParts<Meaning>(word: string, parts: ReadonlyMap<string, Meaning>): Meaning | undefined {
   if (!PARTS.test(word)) return undefined
   for (const part of word.split(PARTS)) {
@@ -75,38 +75,40 @@ function byParts<Meaning>(word: string, parts: ReadonlyMap<string, Meaning>): Me
   return undefined
 }
 
+/** Returns what a word says about a number beside it; `undefined` if nothing. */
 export function cueOf(word: string): Cue | undefined {
   return CUES.get(word) ?? byParts(word, CUE_PARTS)
 }
 
+/** Returns the quantity that a word names; `undefined` if it names none. */
 export function nounOf(word: string): Noun | undefined {
   return NOUNS.get(word) ?? byParts(word, NOUN_PARTS)
 }
 
-/** The unit that can be a context's. */
+/** The unit of contexts. */
 export const TOKENS = wordSet('token tokens tok toks token(s) -token -tokens')
 
-/** Units of what is no context: numbers of these say nothing. */
+/** Other units: numbers with these say nothing about a context. */
 export const OTHER_UNITS =
   wordSet(`character characters char chars byte bytes b kb mb gb kib mib gib kilobytes megabytes gigabytes s sec secs second seconds ms milliseconds
     minute minutes min mins hour hours day days month months year years rpm tpm rpd tpd request requests image images page pages document
     documents message messages tool tools function functions item items file files credit credits cent cents dollar dollars usd eur % percent px
     pixels retries attempts times words word lines line layers gpus gpu`)
 
-/** Words that open a piece of advice: what follows is not about what went wrong. */
+/** Words that begin advice, which does not say what went wrong. */
 export const ADVICE =
   wordSet(`please reduce reducing try consider shorten decrease increase increasing adjust lower truncate truncating compress split remove use start
     enable upgrade see visit contact refer learn check switch set ensure make retry`)
 
-/** Adjectives that make "too …" about size. */
+/** Adjectives of size after "too". */
 export const SIZES = wordSet('long large many big lengthy much high')
 
-/** Verbs of being full. */
+/** Words that say that a context is full. */
 export const FULL = wordSet(
   'full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded',
 )
 
-/** Chinese has no spaces between words: they are replaced by the English ones, longest first. */
+/** Chinese words and their English ones, longer words first. Chinese has no spaces between words. */
 const GLOSSARY: readonly (readonly [string, string])[] = [
   ['每分钟', 'per minute'],
   ['取值范围', 'range should be'],
@@ -178,10 +180,10 @@ const GLOSSARY: readonly (readonly [string, string])[] = [
   ['为', 'is'],
 ]
 
-/** Han, and its punctuation. */
+/** Han characters and their punctuation. */
 const HAN = /[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]/
 
-/** The text with its Chinese words put into English, where it has any. */
+/** Returns the text with its Chinese words replaced by English ones. */
 export function glossed(text: string): string {
   if (!HAN.test(text)) return text
   return GLOSSARY.reduce((done, [word, english]) => done.replaceAll(word, ` ${english} `), text)
