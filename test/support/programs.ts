@@ -1,0 +1,24 @@
+/** Programs of the system that some tests need. */
+import { spawnSync } from 'node:child_process'
+import { describe } from 'vitest'
+
+/** Returns the first of these programs that is installed. @throws where CI=true and none is: there nothing may be skipped. */
+export function findProgram(...names: readonly string[]): string | undefined {
+  const found = names.find((name) => spawnSync('sh', ['-c', 'command -v "$0"', name]).status === 0)
+  if (found === undefined && process.env['CI'] === 'true')
+    throw new Error(`${names.join(' or ')} is not installed: .ci/run installs it`)
+  return found
+}
+
+/** Describes tests that need one of these programs. Where none is installed, it says so and skips them. */
+export function describeWith(
+  names: readonly string[],
+  title: string,
+  tests: (program: string) => void,
+): void {
+  const program = findProgram(...names)
+  if (program === undefined) {
+    process.stderr.write(`Skipped, as ${names.join(' or ')} is not installed: ${title}\n`)
+    describe.runIf(false)(title, () => tests(''))
+  } else describe(title, () => tests(program))
+}

@@ -1,0 +1,67 @@
+/** The alerts and the dashboard that come with Governor: each metric and label in them exists. */
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { parse } from 'yaml'
+import { createMetrics } from '../../src/telemetry/metrics.ts'
+import { describeWith } from '../support/programs.ts'
+
+const CONFIG = join(import.meta.dirname, '..', '..', 'config')
+const read = (name: string) => readFileSync(join(CONFIG, name), 'utf8')
+
+interface Alerts {
+  readonly groups: readonly { readonly rules: readonly { readonly alert: string; readonly expr: string }[] }[]
+}
+
+interface Dashboard {
+  readonly panels: readonly {
+    readonly title: string
+    readonly targets: readonly { readonly expr: string }[]
+  }[]
+}
+
+const ALERTS = (parse(read('prometheus/alerts.yml')) as Alerts).groups.flatMap(({ rules }) =>
+  rules.map(({ alert, expr }) => [`the alert ${alert}`, expr] as const),
+)
+const PANELS = (JSON.parse(read('grafana/dashboard.json')) as Dashboard).panels.flatMap(
+  ({ title, targets }) => targets.map(({ expr }) => [`the panel “${title}”`, expr] as const),
+)
+
+/** The labels of each metric, as docs/metrics.md lists them, which another test holds equal to the program. */
+const DOCUMENTED = new Map(
+  [
+    ...readFileSync(join(CONFIG, '..', 'docs', 'metrics.md'), 'utf8').matchAll(
+      /`(governor_\w+)(?:\{([^}]*)\})?`/g,
+    ),
+  ].map(([, name = '', labels = '']) => [name, labels.split(',')]),
+)
+
+describe('what watches Governor', () => {
+  it.each([...ALERTS, ...PANELS])('%s reads metrics and labels that exist: %s', async (_, expr) => {
+    const { text } = await createMetrics({ sessions: () => 0, open: () => 0 }).render()
+    const names = expr.match(/\bgovernor_\w+/g) ?? []
+    for (const name of names.map((one) => one.replace(/_bucket$/, ''))) {
+      expect(text).toContain(`# HELP ${name} `)
+      const labels = DOCUMENTED.get(name) ?? []
+      const [, given = ''] = new RegExp(`${name}(?:_bucket)?\\{([^}]*)\\}`).exec(expr) ?? []
+      for (const [, label] of given.matchAll(/(\w+)(?:=|!=|=~)/g)) expect(labels).toContain(label)
+    }
+    const used = [...expr.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(/, */))
+    const known = names.flatMap((name) => DOCUMENTED.get(name.replace(/_bucket$/, '')) ?? [])
+    for (const label of used.filter((one) => one !== 'le')) expect(known).toContain(label)
+  })
+})
+
+describeWith(['promtool'], 'Prometheus', (promtool) => {
+  it.each(['check config prometheus.yml', 'check rules alerts.yml', 'test rules alerts.test.yml'])(
+    'accepts its configuration and fires each alert in time: %s',
+    (command) => {
+      const { status, stdout, stderr } = spawnSync(promtool, command.split(' '), {
+        cwd: join(CONFIG, 'prometheus'),
+        encoding: 'utf8',
+      })
+      expect({ status, output: stdout + stderr }).toMatchObject({ status: 0 })
+    },
+  )
+})
