@@ -80,17 +80,6 @@ export function lastMessage(conversation: Conversation): number {
   return last
 }
 
-/**
- * Returns the last index at or before `index` before which all messages are complete, whatever may follow: it is not in a
- * model response, nor after one that may get more parts.
- */
-export function boundary(conversation: Conversation, index: number): number {
-  if (!conversation.hasParts) return index
-  let at = index
-  while (at > 0 && ['assistant', 'part'].includes(conversation.role(at - 1))) at--
-  return at
-}
-
 /** Index where the newest `count` messages begin, parts not counted; 0 if there are fewer. */
 export function startOfNewest(conversation: Conversation, count: number): number {
   if (!conversation.hasParts) return Math.max(0, conversation.length - count)

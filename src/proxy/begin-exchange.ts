@@ -1,6 +1,5 @@
-/** One request's way through Governor: where its client is, what is under way for it, what will be told about it. */
+/** One request and its response: whether the client is still there, what is in flight for it, and what the log will say. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Tier } from '../core/budget/tiers.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
 import {
@@ -11,56 +10,40 @@ import {
   send,
   type UpstreamCall,
 } from '../http/upstream.ts'
-import type { Outcome, VerdictName } from '../telemetry/event.ts'
-import type { Evaluation } from './evaluate.ts'
+import type { Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { Route } from './route.ts'
 import type { Services } from './services.ts'
 
-/** What a request was judged to be, as it is told when it is over. */
-export interface DecisionFacts {
-  readonly session: string | undefined
-  readonly iteration: number | undefined
-  readonly maxIterations: number | undefined
-  readonly decision: VerdictName | undefined
-  readonly tier: Tier | undefined
-  readonly loop: Pattern | undefined
-  readonly isRetry: boolean | undefined
-}
-
-const NOT_DECIDED: DecisionFacts = {
-  session: undefined,
-  iteration: undefined,
-  maxIterations: undefined,
-  decision: undefined,
-  tier: undefined,
-  loop: undefined,
-  isRetry: undefined,
-}
+/** What the log says of the decision on a request. */
+export type DecisionFacts = Pick<
+  RequestEnded,
+  'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
+>
 
 export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  /** The client has left: nothing needs to be sent any more. */
+  /** Returns true once the client has left: nothing needs to be sent any more. */
   isClientGone(): boolean
-  /** Calls the upstream; returns the way to call it off, which the client's leaving does as well. */
+  /** Calls the upstream; returns a function that aborts the call. The client's leaving aborts it too. */
   call(call: UpstreamCall, receiver: Receiver): () => void
-  /** The last byte of the request was read: from here on time is Governor's own. */
+  /** The last byte of the request was read: the overhead that Governor adds is measured from here. */
   noteBodyRead(): void
   decided(facts: DecisionFacts): void
-  /** What became of the request in the end is another verdict than it was judged to. */
-  noteOutcome(decision: VerdictName, loop?: Pattern): void
+  /** Changes the verdict in the log, where a request ended otherwise than it was decided on. */
+  noteOutcome(verdict: VerdictName, loop?: Pattern): void
   /** The client may not use the upstream. */
   noteRefused(): void
-  /** Tells the client that there is no answer, and why. */
+  /** Answers the client with an error, or breaks off a response that has begun. Does nothing once the client has left. */
   fail(failure: Failure, governorHeaders?: GovernorHeaders): void
-  /** The same trip whose calls go another way. */
+  /** Returns the same exchange with another way to call the upstream. */
   sendingBy(call: Exchange['call']): Exchange
 }
 
-/** Stands before whatever takes the responses of the upstream. */
+/** Sees every response of the upstream first. */
 export interface Watch {
-  /** Puts itself before a receiver. `send` calls the upstream again. */
+  /** Returns a receiver that stands in front of another. `send` calls the upstream again. */
   watch(
     call: UpstreamCall,
     receiver: Receiver,
@@ -68,150 +51,103 @@ export interface Watch {
   ): Receiver
 }
 
-/** A response that waits for those before it on its connection is told nothing by Node when that ends. */
+type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut'>
+
+/** What is known of an exchange so far; times in milliseconds of `performance.now()`, 0 for what has not happened. */
+interface ExchangeState {
+  readonly services: ExchangeServices
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly route: Route
+  readonly watch: Watch | undefined
+  readonly beganAt: number
+  bodyReadAt: number
+  calledAt: number
+  upstreamMs: number | undefined
+  overheadMs: number | undefined
+  inFlight: InFlight | undefined
+  isClientGone: boolean
+  isOver: boolean
+  outcome: Outcome
+  failure: Failure | undefined
+  decided: DecisionFacts | undefined
+}
+
+/** Node does not tell a response that waits behind others on its connection when that connection ends. */
 function closeWithConnection({ socket }: IncomingMessage, response: ServerResponse, close: () => void): void {
-  // As many wait as the client chose to send at once.
+  // A client chooses how many requests it sends at once.
   socket.setMaxListeners(0)
   socket.once('close', close)
   response.once('close', () => socket.off('close', close))
 }
 
-type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut'>
-
-class RequestExchange implements Exchange, AnswerClock {
-  readonly request: IncomingMessage
-  readonly response: ServerResponse
-  readonly route: Route
-  readonly #services: ExchangeServices
-  readonly #watch: Watch | undefined
-  readonly #began = performance.now()
-  #bodyReadAt = 0
-  #calledAt = 0
-  #upstreamMs: number | undefined
-  #overheadMs: number | undefined
-  #underWay: InFlight | undefined
-  #isClientGone = false
-  #isOver = false
-  #outcome: Outcome = 'completed'
-  #failure: Failure | undefined
-  #decided: DecisionFacts = NOT_DECIDED
-
-  constructor(
-    services: ExchangeServices,
-    request: IncomingMessage,
-    response: ServerResponse,
-    route: Route,
-    watch: Watch | undefined,
-  ) {
-    this.request = request
-    this.response = response
-    this.route = route
-    this.#services = services
-    this.#watch = watch
-    services.emit({ kind: 'request_began' })
-    const close = () => this.#close()
-    response.on('close', close)
-    if (!response.socket) closeWithConnection(request, response, close)
-  }
-
-  #close(): void {
-    if (this.#isOver) return
-    this.#isOver = true
-    const { request, response, route } = this
-    if (isGone(response)) {
-      this.#isClientGone = true
-      if (this.#outcome === 'completed') this.#outcome = this.#services.isCut() ? 'drained' : 'client_gone'
-      this.#underWay?.abort()
-    }
-    this.#underWay = undefined
-    const judged = this.#decided
-    this.#services.emit({
-      kind: 'request_ended',
-      upstream: route.upstream.name,
-      dialect: route.dialect?.name ?? 'none',
-      method: request.method ?? '',
-      path: route.asked,
-      status: response.headersSent ? response.statusCode : 0,
-      outcome: this.#outcome,
-      totalMs: performance.now() - this.#began,
-      upstreamMs: this.#upstreamMs,
-      overheadMs: this.#overheadMs,
-      session: judged.session,
-      iteration: judged.iteration,
-      maxIterations: judged.maxIterations,
-      verdict: judged.decision,
-      tier: judged.tier,
-      loop: judged.loop,
-      isRetry: judged.isRetry,
-      failure: this.#failure?.code,
-      failureDetail: this.#failure?.detail,
-    })
-  }
-
-  isClientGone(): boolean {
-    return this.#isClientGone
-  }
-
-  noteBodyRead(): void {
-    this.#bodyReadAt = performance.now()
-  }
-
-  decided(facts: DecisionFacts): void {
-    this.#decided = facts
-  }
-
-  noteOutcome(decision: VerdictName, loop = this.#decided.loop): void {
-    this.#decided = { ...this.#decided, decision, loop }
-  }
-
-  call(call: UpstreamCall, receiver: Receiver): () => void {
-    if (this.#calledAt === 0) {
-      this.#calledAt = performance.now()
-      if (this.#bodyReadAt > 0) this.#overheadMs = this.#calledAt - this.#bodyReadAt
-    }
-    let underWay: InFlight | undefined
-    const sendTo = (one: UpstreamCall, to: Receiver): void => {
-      underWay = send(this.#services.transport, one, to, this)
-      this.#underWay = underWay
-      if (this.#isClientGone) underWay.abort()
-    }
-    sendTo(call, this.#watch ? this.#watch.watch(call, receiver, sendTo) : receiver)
-    return () => underWay?.abort()
-  }
-
-  answerBegins(): void {
-    this.#upstreamMs = performance.now() - this.#calledAt
-  }
-
-  noteRefused(): void {
-    this.#outcome = 'refused'
-  }
-
-  fail(failure: Failure, governorHeaders?: GovernorHeaders): void {
-    if (this.#isClientGone) return
-    this.#outcome = 'upstream_failed'
-    this.#failure = failure
-    const body = this.route.api.errorBody('no_response', failure.message, failure.code)
-    replyFailure(this.request, this.response, failure.status, body, governorHeaders)
-  }
-
-  sendingBy(call: Exchange['call']): Exchange {
-    return {
-      request: this.request,
-      response: this.response,
-      route: this.route,
-      isClientGone: () => this.isClientGone(),
-      noteBodyRead: () => this.noteBodyRead(),
-      decided: (facts) => this.decided(facts),
-      noteOutcome: (decision, loop) => this.noteOutcome(decision, loop),
-      noteRefused: () => this.noteRefused(),
-      fail: (failure, governorHeaders) => this.fail(failure, governorHeaders),
-      sendingBy: (by) => this.sendingBy(by),
-      call,
-    }
+/** The log's account of a request that is over. */
+function requestEnded(state: ExchangeState): RequestEnded {
+  const { request, response, route, decided, failure } = state
+  return {
+    kind: 'request_ended',
+    upstream: route.upstream.name,
+    dialect: route.dialect?.name ?? 'none',
+    method: request.method ?? '',
+    path: route.asked,
+    status: response.headersSent ? response.statusCode : 0,
+    outcome: state.outcome,
+    totalMs: performance.now() - state.beganAt,
+    upstreamMs: state.upstreamMs,
+    overheadMs: state.overheadMs,
+    session: decided?.session,
+    iteration: decided?.iteration,
+    maxIterations: decided?.maxIterations,
+    verdict: decided?.verdict,
+    tier: decided?.tier,
+    loop: decided?.loop,
+    isRetry: decided?.isRetry,
+    failure: failure?.code,
+    failureDetail: failure?.detail,
   }
 }
 
+function end(state: ExchangeState): void {
+  if (state.isOver) return
+  state.isOver = true
+  if (isGone(state.response)) {
+    state.isClientGone = true
+    if (state.outcome === 'completed') state.outcome = state.services.isCut() ? 'drained' : 'client_gone'
+    state.inFlight?.abort()
+  }
+  state.inFlight = undefined
+  state.services.emit(requestEnded(state))
+}
+
+function callUpstream(
+  state: ExchangeState,
+  clock: AnswerClock,
+  call: UpstreamCall,
+  receiver: Receiver,
+): () => void {
+  if (state.calledAt === 0) {
+    state.calledAt = performance.now()
+    if (state.bodyReadAt > 0) state.overheadMs = state.calledAt - state.bodyReadAt
+  }
+  let inFlight: InFlight | undefined
+  const sendTo = (one: UpstreamCall, to: Receiver): void => {
+    inFlight = send(state.services.transport, one, to, clock)
+    state.inFlight = inFlight
+    if (state.isClientGone) inFlight.abort()
+  }
+  sendTo(call, state.watch ? state.watch.watch(call, receiver, sendTo) : receiver)
+  return () => inFlight?.abort()
+}
+
+function fail(state: ExchangeState, failure: Failure, governorHeaders?: GovernorHeaders): void {
+  if (state.isClientGone) return
+  state.outcome = 'upstream_failed'
+  state.failure = failure
+  const body = state.route.api.errorBody('no_response', failure.message, failure.code)
+  replyFailure(state.request, state.response, failure.status, body, governorHeaders)
+}
+
+/** Begins the account of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
 export function beginExchange(
   services: ExchangeServices,
   request: IncomingMessage,
@@ -219,32 +155,53 @@ export function beginExchange(
   route: Route,
   watch?: Watch,
 ): Exchange {
-  return new RequestExchange(services, request, response, route, watch)
-}
-
-/** What a judgement adds to the response headers and to the log. */
-export function noteEvaluation(exchange: Exchange, evaluation: Evaluation): GovernorHeaders {
-  const { runState, policy, decision, sessionId } = evaluation
-  const { loop } = runState
-  const max = policy.enabled ? policy.run.iterations : 0
-  const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
-  const { verdict, speech } = decision
-  const tier = verdict === 'warn' ? speech?.tier : undefined
-  exchange.decided({
-    session: sessionId,
-    iteration,
-    maxIterations: max > 0 ? max : undefined,
-    decision: verdict,
-    tier,
-    loop: loop?.pattern,
-    isRetry: runState.isRetry,
-  })
-  return {
-    'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
-    'x-governor-verdict': verdict,
-    'x-governor-session': sessionId,
-    'x-governor-tier': tier,
-    'x-governor-repeat': runState.resendCount === undefined ? undefined : String(runState.resendCount),
-    'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
+  const state: ExchangeState = {
+    services,
+    request,
+    response,
+    route,
+    watch,
+    beganAt: performance.now(),
+    bodyReadAt: 0,
+    calledAt: 0,
+    upstreamMs: undefined,
+    overheadMs: undefined,
+    inFlight: undefined,
+    isClientGone: false,
+    isOver: false,
+    outcome: 'completed',
+    failure: undefined,
+    decided: undefined,
   }
+  services.emit({ kind: 'request_began' })
+  const close = () => end(state)
+  response.on('close', close)
+  if (!response.socket) closeWithConnection(request, response, close)
+  const clock: AnswerClock = {
+    answerBegins() {
+      state.upstreamMs = performance.now() - state.calledAt
+    },
+  }
+  const exchange: Exchange = {
+    request,
+    response,
+    route,
+    isClientGone: () => state.isClientGone,
+    call: (call, receiver) => callUpstream(state, clock, call, receiver),
+    noteBodyRead() {
+      state.bodyReadAt = performance.now()
+    },
+    decided(facts) {
+      state.decided = facts
+    },
+    noteOutcome(verdict, loop = state.decided?.loop) {
+      state.decided = { ...state.decided, verdict, loop }
+    },
+    noteRefused() {
+      state.outcome = 'refused'
+    },
+    fail: (failure, governorHeaders) => fail(state, failure, governorHeaders),
+    sendingBy: (call) => ({ ...exchange, call }),
+  }
+  return exchange
 }

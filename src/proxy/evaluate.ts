@@ -1,7 +1,7 @@
-/** Reads a guarded request and decides what becomes of it. */
+/** Reads a request, counts it in its session, and decides what becomes of it. */
 
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
-import { boundary, lastMessage } from '../core/conversation.ts'
+import { lastMessage } from '../core/conversation.ts'
 import {
   type BudgetPolicy,
   type Decision,
@@ -11,7 +11,8 @@ import {
 } from '../core/decide.ts'
 import { hashOf, hashOfBytes } from '../core/hash.ts'
 import { type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
-import { type LoopState, observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
+import { observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
+import type { StormPolicy } from '../core/session/error-streak.ts'
 import {
   derivedSessionId,
   factsOf,
@@ -20,39 +21,140 @@ import {
   withPrevious,
 } from '../core/session/request-facts.ts'
 import type { RunState } from '../core/session/session.ts'
-import { advance, emptyTranscript, type TranscriptState } from '../core/session/transcript.ts'
+import type { TranscriptState } from '../core/session/transcript.ts'
 import type { Dialect, DialectRequest, RequestInput } from '../dialect/dialect.ts'
 import { demandsIn } from '../dialect/shared/output-demands.ts'
 import { headerOf, type RawHeaders } from '../http/headers.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { applyEdits } from '../json/edit.ts'
-import type { ModelAt } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
 import { isolated } from './fault.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
 import { readInTurns } from './read-transcript.ts'
 import type { Services } from './services.ts'
-import { openSession, type SessionHandle } from './session-handle.ts'
+import { openSession, type SessionHandle, type SessionLookup } from './session-handle.ts'
 
+/** What is known of a request once it was counted in its session. */
 export interface Evaluation {
   readonly handle: SessionHandle
   readonly runState: RunState
   readonly request: DialectRequest
-  /** The body to be sent in the place of the client's own. */
+  /** The body to send instead of the client's; unset where the client's own is sent. */
   readonly bytes?: Buffer | undefined
-  /** The session's id as the client knows it; `undefined` for the first request of one that has none yet. */
+  /** The session's id as the client knows it; unset for the first request of a session that has no id yet. */
   readonly sessionId: string | undefined
   readonly policy: BudgetPolicy
   readonly decision: Decision
 }
 
-function wholeNumber(text: string | undefined): number | undefined {
-  return text !== undefined && /^\d{1,9}$/.test(text.trim()) ? Number(text) : undefined
+/** A request that takes part in a tool loop, and the policies that hold for it. */
+interface AgentRequest {
+  readonly upstream: Upstream
+  readonly headers: RawHeaders
+  readonly tenant: string
+  readonly request: DialectRequest
+  /** All messages but the last. */
+  readonly transcript: TranscriptState
+  readonly facts: RequestFacts
+  readonly loop: LoopPolicy
+  readonly budget: BudgetPolicy
+  readonly storm: StormPolicy
+  /** When it was read, in milliseconds since the epoch. */
+  readonly now: number
+}
+
+/**
+ * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is no
+ * conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary).
+ */
+export async function evaluate(
+  services: Services,
+  upstream: Upstream,
+  dialect: Dialect,
+  headers: RawHeaders,
+  input: RequestInput,
+): Promise<Evaluation | undefined> {
+  const { harnessRegistry, unsupportedEdits, windows } = services
+  const request = dialect.read(input)
+  if (!request) {
+    services.emit({ kind: 'failed_open', reason: 'unreadable_body' })
+    return undefined
+  }
+  const { conversation } = request
+  if (!isAgentic(conversation)) return undefined
+  const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
+  const tenant = tenantOf(headers, services.credentialHeaders)
+  const facts = factsFor(request, transcript, input.body, services)
+  const linked = await linkedSession(services, tenant, facts.previous ?? firstItemOf(request))
+  const sent = withPendingResults(dialect, request, input, linked)
+  const { loop, budget, storm } = policiesFor(services, upstream, conversation.model, headers)
+  const agentRequest: AgentRequest = {
+    upstream,
+    headers,
+    tenant,
+    request,
+    transcript,
+    facts,
+    loop,
+    budget,
+    storm,
+    now: services.now(),
+  }
+  await windows.refresh({ upstream, model: conversation.model })
+  await unsupportedEdits.refresh(upstream.name, conversation.model)
+  const handle = await openSession(services, lookupFor(services, agentRequest, linked))
+  return evaluationOf(services, agentRequest, handle, sent)
+}
+
+function factsFor(
+  { isConversation, conversation, previous }: DialectRequest,
+  transcript: TranscriptState,
+  body: Buffer,
+  { harnessRegistry }: Services,
+): RequestFacts {
+  const facts = factsOf(transcript, conversation, hashOfBytes(body), harnessRegistry, body.length)
+  return previous === undefined
+    ? facts
+    : withPrevious(facts, conversation, presentable(previous), !isConversation)
+}
+
+function firstItemOf({ firstItem }: DialectRequest): string | undefined {
+  return firstItem === undefined ? undefined : presentable(firstItem)
+}
+
+/** Returns the session that a response belongs to; `undefined` also where the store fails. */
+async function linkedSession(
+  services: Services,
+  tenant: string,
+  response: string | undefined,
+): Promise<Link | undefined> {
+  if (response === undefined) return undefined
+  try {
+    return await services.store.linked(tenant, response)
+  } catch {
+    services.emit({ kind: 'failed_open', reason: 'store' })
+    return undefined
+  }
+}
+
+function policiesFor(
+  services: Services,
+  upstream: Upstream,
+  model: string,
+  headers: RawHeaders,
+): Pick<AgentRequest, 'loop' | 'budget' | 'storm'> {
+  const policies = services.policies()
+  const asked = { model, upstream: upstream.name, header: (name: string) => headerOf(headers, name) }
+  return {
+    loop: settingsFor(policies.loop, asked),
+    budget: policyFor(settingsFor(policies.budget, asked), declaredIn(headers)),
+    storm: policies.storm,
+  }
 }
 
 const NOTHING_DECLARED: Declared = {}
 
-/** The limits that a client sets for itself. */
+/** Returns the limits that a client declares in its headers. */
 function declaredIn(headers: RawHeaders): Declared {
   const iterations = wholeNumber(headerOf(headers, 'x-governor-max-iterations'))
   const toolCalls = wholeNumber(headerOf(headers, 'x-governor-max-tool-calls'))
@@ -63,112 +165,104 @@ function declaredIn(headers: RawHeaders): Declared {
   }
 }
 
-/** Calls that are followed for the budget alone are no business of the loop guard's. */
-function withoutLoop(runState: RunState): RunState {
-  return runState.loop === undefined ? runState : { ...runState, loop: undefined }
+function wholeNumber(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,9}$/.test(text.trim()) ? Number(text) : undefined
 }
 
-/** How calls are followed: for the loop guard, or only to see whether the run gets anywhere. */
-function followed(loop: LoopPolicy, { cautionWhen, enabled }: BudgetPolicy): LoopPolicy | undefined {
-  if (loop.enabled) return loop
-  return enabled && cautionWhen === 'stagnating' ? { ...loop, mode: 'observe' } : undefined
-}
-
-/** The session that a response belongs to; a store that fails knows none. */
-async function linkOf(services: Services, tenant: string, response: string): Promise<Link | undefined> {
-  try {
-    return await services.store.linked(tenant, response)
-  } catch {
-    services.emit({ kind: 'failed_open', reason: 'store' })
-    return undefined
+/** Says in which session a request is counted, and how. */
+function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link | undefined): SessionLookup {
+  const { upstream, headers, tenant, request, facts, loop, storm } = agentRequest
+  const explicit = explicitSessionId(headers, request, services.identity)
+  const link = explicit === undefined ? linked : undefined
+  const derived = explicit === undefined && !link ? derivedSessionId(tenant, facts) : undefined
+  const { follow, note } = callObservers(services, agentRequest)
+  return {
+    tenant,
+    // The client's name for a session may be a secret, and of any length: the store knows its hash.
+    id: explicit === undefined ? (link?.id ?? derived) : hashOf(explicit),
+    sessionId: explicit ?? link?.session ?? derived,
+    isDerived: derived !== undefined,
+    begun: link?.begun,
+    thread: threadNameOf(headers, services.identity),
+    facts,
+    within: request.isConversation ? facts.previous : undefined,
+    loop,
+    demands: demandsIn(request.list),
+    storm,
+    target: { upstream: upstream.name, model: request.conversation.model },
+    follow,
+    note,
   }
 }
 
-/** The request, together with what the provider waits for and the client does not know of. */
+/** How the calls of a request and of its response are observed: for the loop guard, or to see whether the run stagnates. */
+function callObservers(
+  { harnessRegistry }: Services,
+  { loop, budget, request, transcript, facts, now }: AgentRequest,
+): Pick<SessionLookup, 'follow' | 'note'> {
+  const isStagnationAsked = budget.enabled && budget.cautionWhen === 'stagnating'
+  if (!loop.enabled && !isStagnationAsked) return { follow: undefined, note: undefined }
+  const policy: LoopPolicy = loop.enabled ? loop : { ...loop, mode: 'observe' }
+  const observed = {
+    conversation: request.conversation,
+    state: transcript,
+    registry: harnessRegistry,
+    previousStep: facts.previousStep,
+  }
+  return {
+    follow: (loopState, emit) =>
+      isolated(emit, 'loop_guard', () => observeTranscript(loopState, observed, policy, now)) ??
+      skipTranscript(loopState, observed),
+    note: (loopState, calls, emit) =>
+      isolated(emit, 'loop_guard', () => recordCalls(loopState, calls, policy)) ?? loopState,
+  }
+}
+
+/** Adds the results that the provider waits for, and that the client does not know of, to a request. */
 function withPendingResults(
   dialect: Dialect,
   request: DialectRequest,
   { path, body }: RequestInput,
-  link: Link | undefined,
+  linked: Link | undefined,
 ): Pick<Evaluation, 'request' | 'bytes'> {
-  if (!link?.pendingResults && link?.redirectTo === undefined) return { request, bytes: undefined }
-  const edits = request.injectPendingResults?.(link.pendingResults ?? [], link.redirectTo) ?? []
+  if (!linked?.pendingResults && linked?.redirectTo === undefined) return { request, bytes: undefined }
+  const edits = request.injectPendingResults?.(linked.pendingResults ?? [], linked.redirectTo) ?? []
   if (edits.length === 0) return { request, bytes: undefined }
   const bytes = applyEdits(body, edits)
-  const read = dialect.read({ path, body: bytes })
-  return read ? { request: read, bytes } : { request, bytes: undefined }
+  const changed = dialect.read({ path, body: bytes })
+  return changed ? { request: changed, bytes } : { request, bytes: undefined }
 }
 
-/** What is to be judged. */
-interface Received {
-  readonly upstream: Upstream
-  readonly dialect: Dialect
-  readonly headers: RawHeaders
-  readonly input: RequestInput
-  readonly tenant: string
-  readonly request: DialectRequest
-}
-
-/** What is to be judged, as far as the request itself tells. */
-interface ReadRequest extends Received {
-  /** Of what is settled: all messages but the last at most. */
-  readonly state: TranscriptState
-  readonly facts: RequestFacts
-  /** What it goes on from. */
-  readonly previous: string | undefined
-}
-
-/**
- * Judges a request body. `'unreadable'`: not a conversation; `'uncounted'`: one without tools (a title, a summary), which
- * is relayed and not counted.
- */
-export async function evaluate(
+/** Decides on a request that was counted. `sent`: the request as it is sent. */
+function evaluationOf(
   services: Services,
-  upstream: Upstream,
-  dialect: Dialect,
-  headers: RawHeaders,
-  input: RequestInput,
-): Promise<Evaluation | 'unreadable' | 'uncounted'> {
-  const tenant = tenantOf(headers, services.credentialHeaders)
-  const request = dialect.read(input)
-  if (!request) return 'unreadable'
-  const { conversation } = request
-  if (!isAgentic(conversation)) return 'uncounted'
-  const end = boundary(conversation, conversation.length - 1)
-  const state = await readInTurns(emptyTranscript(conversation), conversation, end, services.harnessRegistry)
-  return evaluateRead(services, { upstream, dialect, headers, input, tenant, request }, state)
+  agentRequest: AgentRequest,
+  handle: SessionHandle,
+  { request, bytes }: Pick<Evaluation, 'request' | 'bytes'>,
+): Evaluation {
+  const { loop, budget, facts, now } = agentRequest
+  const { sessionId } = handle
+  // Calls that are observed for the budget alone are none of the loop guard's business.
+  const hidesLoop = !loop.enabled && handle.runState.loop !== undefined
+  const runState = hidesLoop ? { ...handle.runState, loop: undefined } : handle.runState
+  const { loopState } = runState
+  const decision = decisionOn(services, agentRequest, request, {
+    runState,
+    policy: budget,
+    loop: loop.mode === 'observe' ? undefined : runState.loop,
+    asksForSummary: facts.asksForSummary,
+    mayBlock:
+      loop.enabled &&
+      loopState !== undefined &&
+      isolated(services.emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
+  })
+  return { handle, runState, request, bytes, sessionId, policy: budget, decision }
 }
 
-/** Judges a request whose conversation was read. */
-async function evaluateRead(
-  services: Services,
-  received: Received,
-  state: TranscriptState,
-): Promise<Evaluation> {
-  const { tenant, request } = received
-  const { body } = received.input
-  const { conversation, firstItem } = request
-  const previous = request.previous === undefined ? undefined : presentable(request.previous)
-  const shown = factsOf(state, conversation, hashOfBytes(body), services.harnessRegistry, body.length)
-  const facts =
-    previous === undefined ? shown : withPrevious(shown, conversation, previous, !request.isConversation)
-  const asked: ReadRequest = { ...received, state, facts, previous }
-  const linked = previous ?? (firstItem === undefined ? undefined : presentable(firstItem))
-  const found = linked === undefined ? undefined : await linkOf(services, tenant, linked)
-  return count(services, asked, found)
-}
-
-/** Does a statement that no later request shows leave the provider's prompt cache and the model's reasoning as they are? */
-function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolean {
-  // Only a tracker asks.
-  if (thresholds.style !== 'tracker') return true
-  return request.isKept !== true && request.bindsReasoning?.() !== true
-}
-
-/** Decides on a request. A fault in the budget leaves what is to be said about loops, and a run that is over stays so. */
-function decideOn(
+/** A fault in the budget leaves the decision about loops, and a run that is over stays so. */
+function decisionOn(
   { emit, windows }: Services,
-  of: ModelAt,
+  { upstream }: AgentRequest,
   request: DialectRequest,
   known: Omit<DecisionInput, 'contextWindow' | 'mayState'>,
 ): Decision {
@@ -176,12 +270,12 @@ function decideOn(
   const { contextTokens, reductions = [] } = runState
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled
-    const contextWindow = isWindowAsked ? windows.effective(of, reductions).tokens : undefined
+    const of = { upstream, model: request.conversation.model }
     return decide({
       runState,
       policy,
       loop,
-      contextWindow,
+      contextWindow: isWindowAsked ? windows.effective(of, reductions).tokens : undefined,
       mayState: mayState(policy, request),
       asksForSummary,
       mayBlock,
@@ -190,77 +284,9 @@ function decideOn(
   return decision ?? decideWithoutBudget(known)
 }
 
-/** Counts a request in its session, and decides what becomes of it. `found`: the session of what it goes on from. */
-async function count(services: Services, asked: ReadRequest, found: Link | undefined): Promise<Evaluation> {
-  const { harnessRegistry, identity, emit, windows, unsupportedEdits } = services
-  const { upstream, headers, tenant, request, state, facts } = asked
-  const { conversation } = request
-  const explicit = explicitSessionId(headers, request, identity)
-  const link = explicit === undefined ? found : undefined
-  const sent = withPendingResults(asked.dialect, request, asked.input, found)
-  const derived = explicit === undefined && !link ? derivedSessionId(tenant, facts) : undefined
-  const sessionId = explicit ?? link?.session ?? derived
-  // Sessions are kept by a hash of their name: it may be a secret of the client's, and of any length.
-  const id = explicit === undefined ? (link?.id ?? derived) : hashOf(explicit)
-  const policies = services.policies()
-  const { model } = conversation
-  const header = (name: string) => headerOf(headers, name)
-  const asks = { model, upstream: upstream.name, header }
-  const loop = settingsFor(policies.loop, asks)
-  const policy = policyFor(settingsFor(policies.budget, asks), declaredIn(headers))
-  const following = followed(loop, policy)
-  const settled = advance(state, conversation, lastMessage(conversation), harnessRegistry)
-  const now = services.now()
-  const transcript = {
-    conversation,
-    state: settled,
-    registry: harnessRegistry,
-    previousStep: facts.previousStep,
-  }
-  await windows.refresh({ upstream, model })
-  await unsupportedEdits.refresh(upstream.name, model)
-  const handle = await openSession(services, {
-    tenant,
-    id,
-    sessionId,
-    isDerived: derived !== undefined,
-    begun: link?.begun,
-    thread: threadNameOf(headers, identity),
-    facts,
-    within: request.isConversation ? asked.previous : undefined,
-    loop,
-    demands: demandsIn(request.list),
-    storm: policies.storm,
-    target: { upstream: upstream.name, model },
-    follow:
-      following &&
-      ((loopState: LoopState, tell) =>
-        isolated(tell, 'loop_guard', () => observeTranscript(loopState, transcript, following, now)) ??
-        skipTranscript(loopState, transcript)),
-    note:
-      following &&
-      ((loopState, calls, tell) =>
-        isolated(tell, 'loop_guard', () => recordCalls(loopState, calls, following)) ?? loopState),
-  })
-  const runState = loop.enabled ? handle.runState : withoutLoop(handle.runState)
-  const { loopState } = runState
-  const decision = decideOn(services, { upstream, model }, sent.request, {
-    runState,
-    policy,
-    loop: loop.mode === 'observe' ? undefined : runState.loop,
-    asksForSummary: facts.asksForSummary,
-    mayBlock:
-      loop.enabled &&
-      loopState !== undefined &&
-      isolated(emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
-  })
-  return {
-    handle,
-    runState,
-    request: sent.request,
-    bytes: sent.bytes,
-    sessionId,
-    policy,
-    decision,
-  }
+/** Returns whether a statement that no later request shows spares the provider's prompt cache and the model's reasoning. */
+function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolean {
+  // Only a tracker asks.
+  if (thresholds.style !== 'tracker') return true
+  return request.isKept !== true && request.bindsReasoning?.() !== true
 }

@@ -1,20 +1,20 @@
-/** Reads long conversations without keeping everybody else waiting. */
+/** Reads long conversations without keeping other requests waiting. */
 import { setImmediate } from 'node:timers/promises'
 import type { Conversation } from '../core/conversation.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
-import { advance, type TranscriptState } from '../core/session/transcript.ts'
+import { advance, emptyTranscript, type TranscriptState } from '../core/session/transcript.ts'
 
-/** Reads on, and lets others have a turn wherever that is due. */
-export function readInTurns(
-  from: TranscriptState,
+/** Reads the first `length` messages of a conversation, and lets other requests have a turn wherever that is due. */
+export async function readInTurns(
   conversation: Conversation,
   length: number,
   registry: HarnessRegistry,
-): TranscriptState | Promise<TranscriptState> {
-  const state = advance(from, conversation, length, registry, true)
-  if (state.length >= length) return state
-  return setImmediate().then(() => {
+): Promise<TranscriptState> {
+  let state = advance(emptyTranscript(conversation), conversation, length, registry, true)
+  while (state.length < length) {
+    await setImmediate()
     conversation.work?.paused()
-    return readInTurns(state, conversation, length, registry)
-  })
+    state = advance(state, conversation, length, registry, true)
+  }
+  return state
 }

@@ -174,6 +174,8 @@ async function withFirst(
 /** A counted request: where it stood, and what is to be remembered of what became of it. */
 export class SessionHandle {
   readonly runState: RunState
+  /** The session's id as the client knows it. */
+  readonly sessionId: string | undefined
   readonly #services: Services
   readonly #lookup: SessionLookup
   readonly #request: CountedRequest
@@ -199,6 +201,7 @@ export class SessionHandle {
   ) {
     this.runState = runState
     this.#services = services
+    this.sessionId = lookup.sessionId
     this.#lookup = lookup
     this.#request = request
     this.#askedAt = askedAt

@@ -1,11 +1,10 @@
 /** What reading one request takes: counted, as a time says more of the machine than of the program. */
 import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { boundary } from '../../src/core/conversation.ts'
+import { lastMessage } from '../../src/core/conversation.ts'
 import { hashOfBytes } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/observe.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
-import { advance, emptyTranscript } from '../../src/core/session/transcript.ts'
 import { TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
@@ -54,17 +53,12 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
     if (!request) return 0
     const { conversation, list } = request
     try {
-      const end = boundary(conversation, conversation.length - 1)
-      const state = await readInTurns(emptyTranscript(conversation), conversation, end, registry)
+      const state = await readInTurns(conversation, lastMessage(conversation), registry)
       const facts = factsOf(state, conversation, hashOfBytes(body), registry, body.length)
       explicitSessionId([], request, IDENTITY)
       demandsIn(list)
-      const settled = advance(state, conversation, conversation.length - 1, registry)
-      observeTranscript(
-        INITIAL_LOOP_STATE,
-        { conversation, state: settled, registry, previousStep: facts.previousStep },
-        POLICY,
-      )
+      const { previousStep } = facts
+      observeTranscript(INITIAL_LOOP_STATE, { conversation, state, registry, previousStep }, POLICY)
     } finally {
       steps = list.work.steps
     }

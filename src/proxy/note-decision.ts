@@ -1,0 +1,62 @@
+/** What the log, the metrics, the session and the client's headers learn of a decision. */
+import type { GovernorHeaders } from '../http/response.ts'
+import { isGone } from '../http/response.ts'
+import type { Exchange } from './begin-exchange.ts'
+import type { Evaluation } from './evaluate.ts'
+import type { Services } from './services.ts'
+
+/** Tells of a decision; returns the response headers that state it. */
+export function noteDecision(
+  services: Services,
+  exchange: Exchange,
+  evaluation: Evaluation,
+): GovernorHeaders {
+  const { runState, decision, handle } = evaluation
+  emitLoop(services, evaluation)
+  if (runState.resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
+  if (runState.reaction) services.emit({ kind: 'warning_answered', reaction: runState.reaction })
+  const lost = () => services.emit({ kind: 'failed_open', reason: 'store' })
+  if ('resumesRun' in decision && decision.resumesRun) handle.resumeRun().catch(lost)
+  // Bytes that are sent again though their answer has arrived count as an iteration after a while.
+  const { response } = exchange
+  response.once('close', () => {
+    handle.noteDelivery(response.statusCode === 200 && !isGone(response)).catch(lost)
+  })
+  return stateDecision(exchange, evaluation)
+}
+
+/** Emits the loop that a request closed; the same request again closes none. */
+function emitLoop({ emit }: Services, { runState, decision: { verdict, speech } }: Evaluation): void {
+  const { loop, isRetry } = runState
+  if (!loop || isRetry) return
+  const isTold = verdict !== 'stop' && speech?.notice?.includes(loop.notice) === true
+  const { pattern, tools, warnings } = loop
+  emit({ kind: 'loop', pattern, tool: tools.at(-1) ?? '', isTold, warnings })
+}
+
+/** States a decision in the log and in the response headers. */
+function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHeaders {
+  const { runState, policy, decision, sessionId } = evaluation
+  const { verdict, speech } = decision
+  const { loop, resendCount, isRetry } = runState
+  const max = policy.enabled ? policy.run.iterations : 0
+  const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
+  const tier = verdict === 'warn' ? speech?.tier : undefined
+  exchange.decided({
+    session: sessionId,
+    iteration,
+    maxIterations: max > 0 ? max : undefined,
+    verdict,
+    tier,
+    loop: loop?.pattern,
+    isRetry,
+  })
+  return {
+    'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
+    'x-governor-verdict': verdict,
+    'x-governor-session': sessionId,
+    'x-governor-tier': tier,
+    'x-governor-repeat': resendCount === undefined ? undefined : String(resendCount),
+    'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
+  }
+}
