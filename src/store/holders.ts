@@ -1,106 +1,108 @@
-/** What each tenant has on a shelf, so that a full shelf takes from the one that has most. */
+/** Counts what each tenant holds on a shelf, so that a full shelf takes from the tenant that holds most. */
 import type { SessionKey } from './store.ts'
 
-/** What one tenant has. */
+/** The entries of one tenant. */
 export interface Holder {
   readonly tenant: string
-  /** Names of its things, the least recently used first. */
+  /** Names of its entries, the least recently used first. */
   readonly names: Set<SessionKey>
-  /** The one that was used last. */
+  /** The most recently used name; unset if that entry was removed. */
   newest: SessionKey | undefined
   bytes: number
 }
 
-/** Holders by an amount, in steps: those with the most are found without looking at the others. */
-class Ranking {
-  readonly #step: number
-  readonly #ranks = new Map<number, Set<Holder>>()
-  #top = 0
-
-  constructor(step: number) {
-    this.#step = step
-  }
-
-  move(holder: Holder, before: number, after: number): void {
-    const from = Math.ceil(before / this.#step)
-    const to = Math.ceil(after / this.#step)
-    if (from === to) return
-    const left = this.#ranks.get(from)
-    left?.delete(holder)
-    if (left?.size === 0) this.#ranks.delete(from)
-    const joined = this.#ranks.get(to)
-    if (joined) joined.add(holder)
-    else if (to > 0) this.#ranks.set(to, new Set([holder]))
-    this.#top = Math.max(this.#top, to)
-    while (this.#top > 0 && !this.#ranks.has(this.#top)) this.#top--
-  }
-
-  /** `preferred` where nobody has more, else one that has most. */
-  most(preferred: Holder | undefined): Holder | undefined {
-    const top = this.#ranks.get(this.#top)
-    if (preferred && top?.has(preferred)) return preferred
-    return top?.values().next().value
-  }
+/** Holders ranked by an amount, in steps, so that those with the most are found without a look at the others. */
+interface Ranking {
+  readonly step: number
+  readonly ranks: Map<number, Set<Holder>>
+  top: number
 }
 
-/** Two tenants whose bytes differ by less than this share of all there may be hold the same. */
+function createRanking(step: number): Ranking {
+  return { step, ranks: new Map(), top: 0 }
+}
+
+function moveInRanking(ranking: Ranking, holder: Holder, before: number, after: number): void {
+  const { step, ranks } = ranking
+  const from = Math.ceil(before / step)
+  const to = Math.ceil(after / step)
+  if (from === to) return
+  const left = ranks.get(from)
+  left?.delete(holder)
+  if (left?.size === 0) ranks.delete(from)
+  const joined = ranks.get(to)
+  if (joined) joined.add(holder)
+  else if (to > 0) ranks.set(to, new Set([holder]))
+  ranking.top = Math.max(ranking.top, to)
+  while (ranking.top > 0 && !ranks.has(ranking.top)) ranking.top--
+}
+
+/** Tenants whose bytes differ by less than this share of the shelf's bytes rank the same. */
 const SHARE_OF_A_STEP = 1 / 1_024
 
-/** All tenants that have something on a shelf. Each change takes the same time, however many there are. */
-export class Holders {
-  readonly #byTenant = new Map<string, Holder>()
-  readonly #byCount = new Ranking(1)
-  readonly #byBytes: Ranking
-  #bytes = 0
+/** All tenants with entries on a shelf. Each change takes the same time, however many tenants there are. */
+export interface Holders {
+  readonly byTenant: Map<string, Holder>
+  readonly byCount: Ranking
+  readonly byBytes: Ranking
+  /** Bytes of all entries. */
+  bytes: number
+}
 
-  /** `maxBytes`: what all of them together may have. */
-  constructor(maxBytes: number) {
-    this.#byBytes = new Ranking(Math.max(1, maxBytes * SHARE_OF_A_STEP))
-  }
+/** Creates the holders of an empty shelf; `maxBytes`: the bytes that all tenants together may hold. */
+export function createHolders(maxBytes: number): Holders {
+  const byBytes = createRanking(Math.max(1, maxBytes * SHARE_OF_A_STEP))
+  return { byTenant: new Map(), byCount: createRanking(1), byBytes, bytes: 0 }
+}
 
-  /** What all of them have. */
-  get bytes(): number {
-    return this.#bytes
-  }
+/** Returns the holder of a tenant, an empty one if the tenant holds nothing. */
+export function holderOf(holders: Holders, tenant: string): Holder {
+  return holders.byTenant.get(tenant) ?? { tenant, names: new Set(), newest: undefined, bytes: 0 }
+}
 
-  holderOf(tenant: string): Holder {
-    return this.#byTenant.get(tenant) ?? { tenant, names: new Set(), newest: undefined, bytes: 0 }
-  }
+/** Notes that an entry was used. */
+export function touchEntry(holder: Holder, name: SessionKey): void {
+  if (holder.newest === name) return
+  holder.names.delete(name)
+  holder.names.add(name)
+  holder.newest = name
+}
 
-  /** A thing was used. */
-  touch(holder: Holder, name: SessionKey): void {
-    if (holder.newest === name) return
-    holder.names.delete(name)
-    holder.names.add(name)
-    holder.newest = name
-  }
+/** Notes that an entry was added or replaced; `more`: by how many bytes it grew. */
+export function addEntry(holders: Holders, holder: Holder, name: SessionKey, more: number): void {
+  const { size } = holder.names
+  if (size === 0) holders.byTenant.set(holder.tenant, holder)
+  touchEntry(holder, name)
+  rankAnew(holders, holder, size, more)
+}
 
-  /** A thing was put there, or takes so many bytes more than before. */
-  put(holder: Holder, name: SessionKey, more: number): void {
-    const { size } = holder.names
-    if (size === 0) this.#byTenant.set(holder.tenant, holder)
-    this.touch(holder, name)
-    this.#change(holder, size, more)
-  }
+/** Notes that an entry of so many bytes was removed. */
+export function removeEntry(holders: Holders, holder: Holder, name: SessionKey, bytes: number): void {
+  const { size } = holder.names
+  if (!holder.names.delete(name)) return
+  if (holder.newest === name) holder.newest = undefined
+  rankAnew(holders, holder, size, -bytes)
+  if (holder.names.size === 0) holders.byTenant.delete(holder.tenant)
+}
 
-  remove(holder: Holder, name: SessionKey, bytes: number): void {
-    const { size } = holder.names
-    if (!holder.names.delete(name)) return
-    if (holder.newest === name) holder.newest = undefined
-    this.#change(holder, size, -bytes)
-    if (holder.names.size === 0) this.#byTenant.delete(holder.tenant)
-  }
+/**
+ * Returns the least recently used name of the tenant with most bytes, or most entries; that of `preferred` if several
+ * tenants have most. `undefined` if the shelf is empty.
+ */
+export function oldestOfLargest(
+  { byBytes, byCount }: Holders,
+  amount: 'bytes' | 'count',
+  preferred: Holder | undefined,
+): SessionKey | undefined {
+  const { ranks, top } = amount === 'bytes' ? byBytes : byCount
+  const largest = ranks.get(top)
+  const holder = preferred && largest?.has(preferred) ? preferred : largest?.values().next().value
+  return holder?.names.values().next().value
+}
 
-  /** The least recently used thing of the holder that has most bytes, or most things; `preferred` where several have most. */
-  oldestOfMost(what: 'bytes' | 'count', preferred: Holder | undefined): SessionKey | undefined {
-    const ranking = what === 'bytes' ? this.#byBytes : this.#byCount
-    return ranking.most(preferred)?.names.values().next().value
-  }
-
-  #change(holder: Holder, countBefore: number, more: number): void {
-    this.#byCount.move(holder, countBefore, holder.names.size)
-    this.#byBytes.move(holder, holder.bytes, holder.bytes + more)
-    holder.bytes += more
-    this.#bytes += more
-  }
+function rankAnew(holders: Holders, holder: Holder, countBefore: number, more: number): void {
+  moveInRanking(holders.byCount, holder, countBefore, holder.names.size)
+  moveInRanking(holders.byBytes, holder, holder.bytes, holder.bytes + more)
+  holder.bytes += more
+  holders.bytes += more
 }

@@ -1,6 +1,6 @@
-/** Sessions in this process's memory: lost with it, bounded in number, age and size. */
+/** The store in the memory of this process: bounded in number, age and size, and lost when the process ends. */
 import type { Session, Thread } from '../core/session/session.ts'
-import { Shelf } from './shelf.ts'
+import { createShelf, entryOf, peekValue, type Shelf, setValue } from './shelf.ts'
 import {
   type Link,
   type SessionKey,
@@ -11,28 +11,29 @@ import {
   type ValueKind,
 } from './store.ts'
 
+/** The bounds of a memory store. */
 export interface MemoryLimits {
   readonly maxSessions: number
-  /** Milliseconds since a session was last used. */
+  /** Milliseconds since the last use of a session. */
   readonly ttl: number
-  /** Bytes that all sessions together may take, roughly. */
+  /** Bytes of all sessions, roughly. */
   readonly maxBytes: number
 }
 
-/** So many small values are kept however few sessions there may be. */
+/** The number of small values that are kept even if fewer sessions are allowed. */
 const LEAST_VALUES = 2_000
 
-/** What a hash and its place in an array take, roughly, in bytes. */
+/** Bytes of a hash and its place in an array, roughly. */
 const BYTES_PER_HASH = 96
 const BYTES_PER_THREAD = 512
-/** How many responses are remembered by id, for each session that there may be. */
+/** Response ids that are remembered for each session that is allowed. */
 const LINKS_PER_SESSION = 4
-/** They may hold results that are to be sent along: what all of them take, beside the sessions. */
+/** Bytes of all links, which may hold pending results, as a share of the bytes of all sessions. They come on top. */
 const SHARE_OF_LINKS = 0.25
 const BYTES_PER_LINK = 256
-/** A window of calls and outcomes, and names of messages. */
-const BYTES_PER_GUARD = 8_192
-/** A call that only its response told of. */
+/** Bytes of the loop state: a window of calls and results, and hashes of messages. */
+const BYTES_PER_LOOP_STATE = 8_192
+/** Bytes of a pending call. */
 const BYTES_PER_CALL = 384
 
 function sizeOfThread({
@@ -51,7 +52,7 @@ function sizeOfThread({
     (responses?.length ?? 0) +
     (continuedFrom?.length ?? 0)
   let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
-  if (loopState) size += BYTES_PER_GUARD + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
+  if (loopState) size += BYTES_PER_LOOP_STATE + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
   for (const { newest } of errors ?? []) size += BYTES_PER_CALL + newest.body.length * 2
   if (run.finalAnswer) size += run.finalAnswer.text.length * 2
   return size
@@ -65,25 +66,25 @@ function sizeOf({ threads, forgotten, contexts }: Session): number {
 }
 
 function sizeOfLink({ pendingResults = [], begun }: Link): number {
-  const own = BYTES_PER_LINK + (begun ? sizeOf(begun) : 0)
-  return pendingResults.reduce((sum, text) => sum + text.length * 2, own)
+  const size = BYTES_PER_LINK + (begun ? sizeOf(begun) : 0)
+  return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
 }
 
-/** The pages of a list: which sessions there are, as of some moment. */
+/** The keys of all sessions at one moment, for the pages of a list. */
 interface Snapshot {
   readonly id: number
   readonly takenAt: number
   readonly keys: readonly SessionKey[]
 }
 
-/** Lists what is on a shelf. The newest two snapshots are kept: a page of the one before may be asked for as the next is taken. */
+/** Lists sessions. The newest two snapshots are kept, because a client may read pages of one while another is taken. */
 function createList(sessions: Shelf<Session>, now: () => number): Store['list'] {
   let snapshots: readonly Snapshot[] = []
   const isYounger = ({ takenAt }: Snapshot, age: number) => now() - takenAt < age
   const currentSnapshot = (): Snapshot => {
     const [newest] = snapshots
     if (newest && isYounger(newest, SNAPSHOT_MS)) return newest
-    const next = { id: (newest?.id ?? 0) + 1, takenAt: now(), keys: sessions.keys() }
+    const next = { id: (newest?.id ?? 0) + 1, takenAt: now(), keys: [...sessions.entries.keys()] }
     snapshots = newest ? [next, newest] : [next]
     return next
   }
@@ -92,10 +93,10 @@ function createList(sessions: Shelf<Session>, now: () => number): Store['list'] 
     const snapshot =
       cursor === undefined
         ? currentSnapshot()
-        : snapshots.find((one) => one.id === id && isYounger(one, 2 * SNAPSHOT_MS))
+        : snapshots.find((taken) => taken.id === id && isYounger(taken, 2 * SNAPSHOT_MS))
     if (!snapshot) return undefined
     const listed = snapshot.keys.slice(start, start + limit).flatMap((key) => {
-      const session = sessions.peek(key)
+      const session = peekValue(sessions, key)
       return session ? [{ key, session }] : []
     })
     const next = start + limit
@@ -110,23 +111,23 @@ function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
       for (const listener of channels.get(channel) ?? []) listener(message)
     },
     async subscribe(channel, listener) {
-      // One function may subscribe twice, and ends one of the two.
-      const own = (message: string) => listener(message)
+      // A function that subscribes twice ends one of its subscriptions at a time.
+      const subscription = (message: string) => listener(message)
       const listeners = channels.get(channel) ?? new Set()
-      channels.set(channel, listeners.add(own))
+      channels.set(channel, listeners.add(subscription))
       return async () => {
-        listeners.delete(own)
+        listeners.delete(subscription)
         if (listeners.size === 0 && channels.get(channel) === listeners) channels.delete(channel)
       }
     },
   }
 }
 
-/** `now` gives milliseconds that only grow, from any point on but 0. */
+/** Creates a store in memory. `now` returns milliseconds that only grow and are never 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
-  const sessions = new Shelf<Session>({ max, ttl, maxBytes, sizeOf, now })
-  const links = new Shelf<Link>({
+  const sessions = createShelf<Session>({ max, ttl, maxBytes, sizeOf, now })
+  const links = createShelf<Link>({
     max: max * LINKS_PER_SESSION,
     ttl,
     maxBytes: Math.max(1, Math.floor(maxBytes * SHARE_OF_LINKS)),
@@ -134,38 +135,38 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     now,
   })
   const maxValues = Math.max(max, LEAST_VALUES)
-  // Each of them is small, and bounded by whoever writes it.
-  const values = new Shelf<unknown>({ max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now })
-  const nameOf = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
+  // Each value is small, and bounded by the code that writes it.
+  const values = createShelf<unknown>({ max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now })
+  const valueName = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
   return {
     async update(key, change) {
-      const known = sessions.get(key)
-      const { session, result } = change(known?.value)
-      sessions.put(key, session, known)
+      const entry = entryOf(sessions, key)
+      const { session, result } = change(entry?.value)
+      setValue(sessions, key, session, entry)
       return result
     },
-    get: async (key) => sessions.get(key)?.value,
+    get: async (key) => entryOf(sessions, key)?.value,
     list: createList(sessions, now),
     async link(tenant, response, link) {
       const name = sessionKey(tenant, response)
-      links.put(name, link, links.get(name))
+      setValue(links, name, link, entryOf(links, name))
     },
-    linked: async (tenant, response) => links.get(sessionKey(tenant, response))?.value,
+    linked: async (tenant, response) => entryOf(links, sessionKey(tenant, response))?.value,
     value: async <Value>({ name, empty }: ValueKind<Value>, key: SessionKey) =>
-      (values.peek(nameOf(name, key)) ?? empty) as Value,
+      (peekValue(values, valueName(name, key)) ?? empty) as Value,
     async updateValue<Value, Result>(
       kind: ValueKind<Value>,
       key: SessionKey,
       change: ValueChange<Value, Result>,
     ) {
-      const name = nameOf(kind.name, key)
-      const known = values.get(name)
-      const { value, result } = change((known?.value ?? kind.empty) as Value)
-      if (value === undefined) values.delete(name)
-      else values.put(name, value, known, kind.ttl)
+      const name = valueName(kind.name, key)
+      const entry = entryOf(values, name)
+      const { value, result } = change((entry?.value ?? kind.empty) as Value)
+      if (value === undefined) values.entries.delete(name)
+      else setValue(values, name, value, entry, kind.ttl)
       return result
     },
     ...createChannels(),
-    health: async () => ({ sessions: sessions.size }),
+    health: async () => ({ sessions: sessions.entries.size }),
   }
 }

@@ -1,39 +1,40 @@
-/** Small values that processes share, with a copy of those in use: read at once, at most half a minute old. */
+/** Small values that processes share, with copies of those in use, which are at most half a minute old. */
 import { LRUCache } from 'lru-cache'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
 
-/** Milliseconds after which a copy is asked for anew. */
+/** Milliseconds after which a copy is read anew. */
 const FRESH_MS = 30_000
 
-/** Copies of one kind; names hold what clients choose. */
+/** The most copies of one kind: names contain texts that clients choose. */
 const MAX_COPIES = 2_000
 
+/** The shared values of one kind. */
 export interface SharedValues<Value> {
-  /** The copy; the kind's empty value where there is none. */
+  /** Returns the copy; the kind's empty value if there is none. */
   copyOf(name: string): Value
-  /** Brings the copy up to date where it is older than half a minute; one that can't be had stays as it is. */
+  /** Reads the value anew if the copy is older than half a minute. If the store fails, the copy stays. Never rejects. */
   refresh(name: string): Promise<void>
-  /** Changes the copy at once and the value for all processes. `by` is pure, and returns the same value where nothing changes. */
+  /** Changes the copy at once, and then the value for all processes. `by` is pure and returns the same object if nothing changes. */
   change(name: string, by: (value: Value) => Value): void
 }
 
-/** `lost` is called where the store fails. */
+/** Creates the shared values of one kind; `lost` is called whenever the store fails. */
 export function createSharedValues<Value extends object>(
   store: Store,
   kind: ValueKind<Value>,
   lost: () => void,
 ): SharedValues<Value> {
-  const copies = new LRUCache<string, { readonly value: Value; readonly askedAt: number }>({
+  const copies = new LRUCache<string, { readonly value: Value; readonly readAt: number }>({
     max: MAX_COPIES,
   })
   const copyOf = (name: string): Value => copies.get(name)?.value ?? kind.empty
-  const keep = (name: string, value: Value) => copies.set(name, { value, askedAt: performance.now() })
+  const keep = (name: string, value: Value) => copies.set(name, { value, readAt: performance.now() })
   return {
     copyOf,
     async refresh(name) {
-      const known = copies.get(name)
-      if (known && performance.now() - known.askedAt < FRESH_MS) return
-      // Other requests use the copy meanwhile.
+      const copy = copies.get(name)
+      if (copy && performance.now() - copy.readAt < FRESH_MS) return
+      // Marked as read before it is: other requests use the copy meanwhile.
       keep(name, copyOf(name))
       try {
         keep(name, await store.value(kind, sessionKey(SHARED, name)))

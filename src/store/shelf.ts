@@ -1,115 +1,120 @@
-/** Things by name, the most recently used of them: bounded in number, age and size, and shared between tenants. */
+/** Values by name, bounded in number, age and size; the bounds are shared fairly between tenants. */
 import { LRUCache } from 'lru-cache'
-import { type Holder, Holders } from './holders.ts'
+import {
+  addEntry,
+  createHolders,
+  type Holder,
+  type Holders,
+  holderOf,
+  oldestOfLargest,
+  removeEntry,
+  touchEntry,
+} from './holders.ts'
 import { type SessionKey, tenantOfKey } from './store.ts'
 
+/** The bounds of a shelf. */
 export interface ShelfLimits<V> {
   readonly max: number
-  /** Milliseconds since something was last used. */
+  /** Milliseconds since the last use of an entry. */
   readonly ttl: number
-  /** Bytes that all of them together may take, roughly; what alone takes more is not kept. */
+  /** Bytes of all entries, roughly; a single entry with more is not kept. */
   readonly maxBytes: number
+  /** Returns the bytes of a value, roughly. */
   readonly sizeOf: (value: V) => number
-  /** Milliseconds that only grow, from any point on but 0. */
+  /** Returns milliseconds that only grow and are never 0. */
   readonly now: () => number
 }
 
-/** What is kept, whose it is, and what it took when it was weighed, in bytes. */
-export interface Kept<V> {
+/** An entry of a shelf, with its bytes when it was last weighed. */
+export interface Entry<V> {
   value: V
   readonly bytes: number
   readonly holder: Holder
 }
 
-/** So many bytes something may grow by before it is weighed anew. */
+/**
+ * The entries of a shelf. A full shelf drops expired entries, else the least recently used entry of the tenant that holds
+ * most, so that no tenant loses entries to a tenant that holds more.
+ */
+export interface Shelf<V> {
+  readonly limits: ShelfLimits<V>
+  readonly holders: Holders
+  readonly entries: LRUCache<SessionKey, Entry<V>>
+}
+
+/** Bytes by which a value may change before it is weighed anew. */
 const SLACK = 1_024
 
 const FRESH = { allowStale: false }
 
+/** Creates an empty shelf. */
+export function createShelf<V>(limits: ShelfLimits<V>): Shelf<V> {
+  const holders = createHolders(limits.maxBytes)
+  const entries = new LRUCache<SessionKey, Entry<V>>({
+    ttl: limits.ttl,
+    // This bound is never reached. With a `max`, lru-cache would allocate room for all entries at once.
+    maxSize: limits.max + 1,
+    sizeCalculation: () => 1,
+    updateAgeOnGet: true,
+    // Only `makeRoom` sees expired entries.
+    allowStale: true,
+    dispose({ holder, bytes }, name, reason) {
+      if (reason !== 'set') removeEntry(holders, holder, name, bytes)
+    },
+    perf: { now: limits.now },
+    ttlResolution: 0,
+  })
+  return { limits, holders, entries }
+}
+
+/** Returns an entry and notes its use; `undefined` if there is none. */
+export function entryOf<V>({ entries }: Shelf<V>, name: SessionKey): Entry<V> | undefined {
+  const entry = entries.get(name, FRESH)
+  if (entry) touchEntry(entry.holder, name)
+  return entry
+}
+
+/** Returns a value without noting its use; `undefined` if there is none. */
+export function peekValue<V>({ entries }: Shelf<V>, name: SessionKey): V | undefined {
+  return entries.peek(name, FRESH)?.value
+}
+
 /**
- * What is there is changed in its place: to put it back costs as much again. A full shelf gives up what has expired; else
- * the least recently used thing of the tenant that has most, so that nobody loses what is theirs to somebody who has more.
+ * Sets a value. `entry`: the current entry of this name, whose value is replaced in place if its size hardly changed,
+ * because a new entry costs as much again. `ttl`: milliseconds, if they differ from those of the shelf.
  */
-export class Shelf<V> {
-  readonly #sizeOf: (value: V) => number
-  readonly #max: number
-  readonly #maxBytes: number
-  readonly #holders: Holders
-  readonly #kept: LRUCache<SessionKey, Kept<V>>
-
-  constructor({ max, ttl, maxBytes, sizeOf, now }: ShelfLimits<V>) {
-    this.#sizeOf = sizeOf
-    this.#max = max
-    this.#maxBytes = maxBytes
-    const holders = new Holders(maxBytes)
-    this.#holders = holders
-    this.#kept = new LRUCache({
-      ttl,
-      // Its own bound is never reached. Not as a `max`, for which lru-cache takes the room of all things at once.
-      maxSize: max + 1,
-      sizeCalculation: () => 1,
-      updateAgeOnGet: true,
-      // What has expired is seen by `#makeRoom`, and by nobody else.
-      allowStale: true,
-      dispose({ holder, bytes }, name, reason) {
-        if (reason !== 'set') holders.remove(holder, name, bytes)
-      },
-      perf: { now },
-      ttlResolution: 0,
-    })
+export function setValue<V>(
+  shelf: Shelf<V>,
+  name: SessionKey,
+  value: V,
+  entry: Entry<V> | undefined,
+  ttl?: number,
+): void {
+  const { limits, holders, entries } = shelf
+  const bytes = limits.sizeOf(value)
+  if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
+    entry.value = value
+    return
   }
-
-  get size(): number {
-    return this.#kept.size
+  if (bytes > limits.maxBytes) {
+    entries.delete(name)
+    return
   }
+  const holder = entry?.holder ?? holderOf(holders, tenantOfKey(name))
+  entries.set(name, { value, bytes, holder }, ttl === undefined ? undefined : { ttl })
+  addEntry(holders, holder, name, bytes - (entry?.bytes ?? 0))
+  makeRoom(shelf)
+}
 
-  get(name: SessionKey): Kept<V> | undefined {
-    const kept = this.#kept.get(name, FRESH)
-    if (kept) this.#holders.touch(kept.holder, name)
-    return kept
-  }
-
-  /** What is there, without a use of it. */
-  peek(name: SessionKey): V | undefined {
-    return this.#kept.peek(name, FRESH)?.value
-  }
-
-  /** All names, the most recently used first; what has expired may be among them. */
-  keys(): SessionKey[] {
-    return [...this.#kept.keys()]
-  }
-
-  /** `known`: what is there under this name. `ttl`: milliseconds, where it is another than that of the shelf. */
-  put(name: SessionKey, value: V, known: Kept<V> | undefined, ttl?: number): void {
-    const bytes = this.#sizeOf(value)
-    if (known && Math.abs(bytes - known.bytes) <= SLACK) {
-      known.value = value
-      return
-    }
-    if (bytes > this.#maxBytes) {
-      this.#kept.delete(name)
-      return
-    }
-    const holder = known?.holder ?? this.#holders.holderOf(tenantOfKey(name))
-    this.#kept.set(name, { value, bytes, holder }, ttl === undefined ? undefined : { ttl })
-    this.#holders.put(holder, name, bytes - (known?.bytes ?? 0))
-    this.#makeRoom()
-  }
-
-  delete(name: SessionKey): void {
-    this.#kept.delete(name)
-  }
-
-  #makeRoom(): void {
-    for (;;) {
-      const isTooMuch = this.#holders.bytes > this.#maxBytes
-      if (!isTooMuch && this.#kept.size <= this.#max) return
-      const oldest = this.#kept.rkeys().next().value
-      if (oldest === undefined) return
-      const isExpired = this.#kept.getRemainingTTL(oldest) < 0
-      const holder = this.#kept.peek(oldest)?.holder
-      const next = isExpired ? oldest : this.#holders.oldestOfMost(isTooMuch ? 'bytes' : 'count', holder)
-      this.#kept.delete(next ?? oldest)
-    }
+function makeRoom<V>({ limits, holders, entries }: Shelf<V>): void {
+  for (;;) {
+    const isTooLarge = holders.bytes > limits.maxBytes
+    if (!isTooLarge && entries.size <= limits.max) return
+    const oldest = entries.rkeys().next().value
+    if (oldest === undefined) return
+    const isExpired = entries.getRemainingTTL(oldest) < 0
+    const holder = entries.peek(oldest)?.holder
+    const next = isExpired ? oldest : oldestOfLargest(holders, isTooLarge ? 'bytes' : 'count', holder)
+    entries.delete(next ?? oldest)
   }
 }

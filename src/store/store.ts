@@ -1,16 +1,16 @@
 /**
- * Where sessions are remembered between requests, and what several processes share. Every method may take a round trip and
- * rejects where it can't be done. A store in memory makes each change before the call returns, so that whoever calls
- * next sees it.
+ * The interface of stores: they remember sessions between requests, and hold what several processes share. Every method
+ * may take a round trip, and rejects if the store fails. The store in memory makes each change before the call returns, so
+ * that the next call sees it.
  */
 import type { Session } from '../core/session/session.ts'
 
-/** The name that something is kept under for one tenant: made once, as a name that was looked up is found faster again. */
+/** The key of a tenant's session or value. Make it once: looking up the same string object again is faster. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }
 
 /**
- * `tenant` is a hash of the credential, never the credential: two tenants never share a session. `id` is the session's,
- * or what else something of the tenant's is known by.
+ * Returns the key of a tenant's session or value, so that tenants never share any. `tenant` is a hash of the credential,
+ * never the credential. `id` is the id of the session, or the name of the value.
  */
 export function sessionKey(tenant: string, id: string): SessionKey {
   return `${tenant}:${id}` as SessionKey
@@ -19,42 +19,42 @@ export function sessionKey(tenant: string, id: string): SessionKey {
 /** The tenant of values that all tenants share. */
 export const SHARED = ''
 
-/** The tenant in a key: a hash, in which no colon stands. */
+/** Returns the tenant in a key. It is a hash, which contains no colon. */
 export function tenantOfKey(key: SessionKey): string {
   return key.slice(0, key.indexOf(':'))
 }
 
-/** Where a session is that a client names by the id of a response. */
+/** The session of a response that a client may continue by its id. */
 export interface Link {
   /** The session's id in its key. */
   readonly id: string
-  /** The session's id as the client is told it. */
+  /** The session's id as clients see it. */
   readonly session: string
-  /** What is known of a session that only its first response names: it begins when a client goes on from that. */
+  /** The first state of a session that has only a response id: it is stored when a client continues the response. */
   readonly begun?: Session
-  /** Results, in the provider's own form, of calls that the client has not seen: they go with what it sends next. */
+  /** Results of calls that the client never got, as JSON of the provider's API: they go with the client's next request. */
   readonly pendingResults?: readonly string[]
-  /** The response that took the place of this one. */
+  /** Id of the response that replaced this one. */
   readonly redirectTo?: string
 }
 
-/** A kind of small values, a few kilobytes of plain JSON at most: whoever writes one bounds it. */
+/** A kind of small values: plain JSON of a few kilobytes at most, bounded by the code that writes it. */
 export interface ValueKind<Value> {
   /** One word, different from those of all other kinds. */
   readonly name: string
-  /** Milliseconds from the last change until a value is forgotten; unset: as long as an unused session is kept. */
+  /** Milliseconds from the last change until a value is forgotten; unset: as for an unused session. */
   readonly ttl?: number
-  /** Stands for a value that was never written, or was forgotten. */
+  /** The value where none was written, or it was forgotten. */
   readonly empty: Value
 }
 
-/** Makes a session out of the one that is known. Pure: a store runs it again where another process was faster. */
+/** Returns a session's next state. Pure: a store runs it again if another process was faster. */
 export type SessionChange<Result> = (session: Session | undefined) => {
   readonly session: Session
   readonly result: Result
 }
 
-/** Makes a value out of the one that is known; `undefined` removes it. Pure: a store may run it again. */
+/** Returns a value's next state; `undefined` removes it. Pure: a store may run it again. */
 export type ValueChange<Value, Result> = (value: Value) => {
   readonly value: Value | undefined
   readonly result: Result
@@ -66,47 +66,50 @@ export interface ListedSession {
   readonly session: Session
 }
 
+/** A page of a list of sessions. */
 export interface SessionPage {
   readonly sessions: readonly ListedSession[]
-  /** Asks for the next page; `undefined` on the last one. */
+  /** The cursor of the next page; `undefined` on the last one. */
   readonly cursor: string | undefined
 }
 
+/** The state of a store. */
 export interface StoreHealth {
-  /** Sessions held now. */
+  /** Number of sessions now. */
   readonly sessions: number
 }
 
-/** Milliseconds for which the pages of one list belong together. */
+/** Milliseconds for which the pages of a list come from one snapshot. */
 export const SNAPSHOT_MS = 30_000
 
+/** Remembers sessions, links from responses to sessions, and small shared values; passes messages between processes. */
 export interface Store {
-  /** Replaces a session by what `change` makes of it; returns what `change` adds. A change that throws changes nothing. */
+  /** Replaces a session by the one that `change` returns, and returns its result. A change that throws changes nothing. */
   update<Result>(key: SessionKey, change: SessionChange<Result>): Promise<Result>
-  /** A session as it is; `undefined` where none is known under that key, or not any more. */
+  /** Returns a session; `undefined` if it was never stored, or was forgotten. */
   get(key: SessionKey): Promise<Session | undefined>
   /**
-   * A page of at most `limit` sessions, in no particular order. All pages come from one snapshot of which sessions there
-   * are, each of them once, as it is now; one that is gone since is left out. A cursor is good for SNAPSHOT_MS at least;
-   * `undefined`: it is not good any more.
+   * Returns a page of at most `limit` sessions, in no particular order. All pages come from one snapshot of the keys, each
+   * session once and in its current state; forgotten ones are left out. A cursor is valid for at least SNAPSHOT_MS; after
+   * that the result is `undefined`.
    */
   list(limit: number, cursor?: string): Promise<SessionPage | undefined>
-  /** Remembers which session a response belongs to. */
+  /** Remembers the session of a response. */
   link(tenant: string, response: string, link: Link): Promise<void>
-  /** The session that a response belongs to; `undefined` where that is not known, or not any more. */
+  /** Returns the session of a response; `undefined` if it was never linked, or was forgotten. */
   linked(tenant: string, response: string): Promise<Link | undefined>
-  /** A small value; `kind.empty` where there is none. */
+  /** Returns a small value; `kind.empty` if there is none. */
   value<Value>(kind: ValueKind<Value>, key: SessionKey): Promise<Value>
-  /** Replaces a small value by what `change` makes of it; returns what `change` adds. */
+  /** Replaces a small value by the one that `change` returns, and returns its result. */
   updateValue<Value, Result>(
     kind: ValueKind<Value>,
     key: SessionKey,
     change: ValueChange<Value, Result>,
   ): Promise<Result>
-  /** Gives a message to all that subscribe to the channel now, in whichever process; nobody gets it later. */
+  /** Sends a message to the current subscribers of a channel in all processes. Messages are not kept for later ones. */
   publish(channel: string, message: string): Promise<void>
-  /** Calls `listener`, which must not throw, with every message of the channel; returns the way to end that. */
+  /** Calls `listener`, which must not throw, with every message of the channel; returns a function that ends it. */
   subscribe(channel: string, listener: (message: string) => void): Promise<() => Promise<void>>
-  /** What the store says of itself. Rejects where it can't be reached. */
+  /** Returns the state of the store. Rejects if it can't be reached. */
   health(): Promise<StoreHealth>
 }
