@@ -1,4 +1,4 @@
-/** Wiring and nothing else: which store, which upstreams, which plugins. */
+/** Builds a Governor out of its parts: the only file that knows a concrete store. */
 import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
@@ -7,7 +7,7 @@ import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
 import { budgetOf, loopGuardOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
-import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
+import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
 import type { Api, Dialect } from './dialect/dialect.ts'
@@ -30,37 +30,39 @@ import { createSharedValues } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
 import { logEvent } from './telemetry/log.ts'
-import { createMetrics } from './telemetry/metrics.ts'
+import { createMetrics, type Metrics } from './telemetry/metrics.ts'
 import { createWebhook } from './telemetry/webhook.ts'
 import { configuredWindow, createCatalogue } from './usage/catalogue.ts'
 import { VERSION } from './version.ts'
 
+/** A proxy with its server. */
 export interface Governor {
-  /** Starts to listen; returns the address, `http://host:port`. */
+  /** Starts to listen and returns the address, `http://host:port`. Rejects if it can't listen. */
   listen(): Promise<string>
-  /** Puts other policies (budget, stop) in force from the next request on. */
+  /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
   reload(config: Config): void
-  /** Stops taking requests and waits for those under way, at most `server.drain_timeout`; true when all were finished. */
+  /** Refuses new requests, waits at most `server.drain_timeout` for those under way, and closes; true if all ended. */
   drain(): Promise<boolean>
-  /** Stops at once. */
+  /** Closes at once and cuts off the requests under way. */
   close(): Promise<void>
 }
 
+/** The environment of a Governor, besides its configuration. */
 export interface GovernorOptions {
   readonly log: Logger
-  /** Where sessions are remembered, instead of this process's memory. */
+  /** Remembers sessions; the default is a store in memory. */
   readonly store?: Store
-  /** Milliseconds since the epoch. */
+  /** Returns milliseconds since the epoch; the default is the system's clock. */
   readonly now?: () => number
-  /** Bytes of memory that the process may use, where that is known. */
+  /** Bytes of memory that the process may use; unset if that is not known. */
   readonly memory?: number
-  /** Times the waits for room, instead of the system's clock. */
+  /** Times the waits for room; the default is the system's clock. */
   readonly clock?: Clock
-  /** Those that upstreams are to be reached through. */
+  /** The HTTP proxies for upstreams. */
   readonly proxies?: Proxies | undefined
-  /** Those that are guarded, instead of all that Governor knows. */
+  /** The APIs that are guarded; the default is all that Governor knows. */
   readonly dialects?: readonly Dialect[]
-  /** Sees every event besides log and metrics. */
+  /** Gets every event, as log and metrics do. */
   readonly onEvent?: Emit
 }
 
@@ -73,21 +75,23 @@ function policiesOf(config: Config): Policies {
   }
 }
 
-/** How often it is looked for clients that do not send their headers, at least, in milliseconds: as often as Node does. */
+/** The most milliseconds between two checks for clients that do not send their headers: Node's default. */
 const HEADERS_CHECK = 30_000
 
-/** Paths that are Governor's own; everything else belongs to the upstreams. */
-function isOwnPath(target: string): boolean {
-  return /^\/(?:health|ready|metrics|governor)(?:[/?]|$)/.test(pathOf(target))
+const OPS_PATH = new RegExp(`^/(?:${RESERVED_NAMES.join('|')})(?:[/?]|$)`)
+
+/** True for Governor's own paths; all others belong to the upstreams. */
+function isOpsPath(target: string): boolean {
+  return OPS_PATH.test(pathOf(target))
 }
 
-/** A response to `OPTIONS *`, which asks about the server and not about anything behind it (RFC 9110, section 9.3.7). */
+/** Answers `OPTIONS *`, which asks about the server and not about an upstream (RFC 9110, section 9.3.7). */
 function answerForServer(response: ServerResponse): void {
   response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' })
   response.end()
 }
 
-/** The responses of each connection that have not ended: several where a client sends requests without waiting. */
+/** The open responses of each connection: several if a client sends requests without waiting. */
 type OpenResponses = WeakMap<Duplex, Set<ServerResponse>>
 
 function noteResponse(open: OpenResponses, { socket }: IncomingMessage, response: ServerResponse): void {
@@ -96,7 +100,7 @@ function noteResponse(open: OpenResponses, { socket }: IncomingMessage, response
   response.once('close', () => responses.delete(response))
 }
 
-/** Has a response begun on a connection? */
+/** True if a response has begun on a connection. */
 function isAnswering(open: OpenResponses, socket: Duplex): boolean {
   return [...(open.get(socket) ?? [])].some(({ headersSent }) => headersSent)
 }
@@ -111,207 +115,262 @@ function refuseWhileDraining(response: ServerResponse, { errorBody }: Api): void
 }
 
 function unneeded(): never {
-  throw new Error("a route has a schema: give Fastify's own compilers back")
+  throw new Error("a route has a schema: remove `schemaController`, so that Fastify's own compilers are used")
 }
 
-/** No route of Governor's own has a schema: the compilers, half of what Fastify loads, stay where they are. */
+/** No ops route has a schema. Without the compilers, Fastify loads half as much code. */
 const NO_COMPILERS: NonNullable<FastifyServerOptions['schemaController']> = {
   compilersFactory: { buildValidator: unneeded, buildSerializer: unneeded },
 }
 
-export function buildGovernor(config: Config, options: GovernorOptions): Governor {
-  const { log } = options
-  const store =
-    options.store ??
-    createMemoryStore({
-      maxSessions: config.sessions.max,
-      ttl: config.sessions.ttl,
-      maxBytes: config.sessions.max_bytes,
-    })
-  let open = 0
-  let allDone: (() => void) | undefined
-  let sessions = 0
-  const metrics = createMetrics({ sessions: () => sessions, open: () => open })
+/** What changes while Governor runs. */
+interface State {
+  policies: Policies
+  /** Requests under way. */
+  openRequests: number
+  /** Called when the last request under way has ended. */
+  onIdle: (() => void) | undefined
+  /** Sessions in the store when the metrics were last rendered. */
+  sessions: number
+  isOnLoopback: boolean
+  isDraining: boolean
+  /** The time to drain is over: requests under way are cut off. */
+  isCut: boolean
+}
+
+function initialState(config: Config): State {
+  return {
+    policies: policiesOf(config),
+    openRequests: 0,
+    onIdle: undefined,
+    sessions: 0,
+    isOnLoopback: true,
+    isDraining: false,
+    isCut: false,
+  }
+}
+
+const newId = () => randomBytes(12).toString('hex')
+
+function createTelemetry(config: Config, options: GovernorOptions, state: State) {
+  const metrics = createMetrics({ sessions: () => state.sessions, open: () => state.openRequests })
   const emit: Emit = (event) => {
-    if (event.kind === 'request_began') open++
+    if (event.kind === 'request_began') state.openRequests++
     if (event.kind === 'request_ended') {
-      open--
-      if (open === 0) allDone?.()
+      state.openRequests--
+      if (state.openRequests === 0) state.onIdle?.()
     }
     metrics.record(event)
-    logEvent(log, event)
+    logEvent(options.log, event)
     webhook?.record(event)
     options.onEvent?.(event)
   }
-  const newId = () => randomBytes(12).toString('hex')
-  const now = options.now ?? Date.now
   const { url, secret, on } = config.events.webhook
-  const webhook = url && secret ? createWebhook({ url, secret, on }, { now, newId, emit }) : undefined
-  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
-  const transport = createTransport({
-    connect: config.timeouts.connect,
-    firstByte: config.timeouts.first_byte,
-    idle: config.timeouts.idle,
-    proxies: options.proxies,
-  })
-  const upstreams = new Map(
+  const webhookOptions = { now: options.now ?? Date.now, newId, emit }
+  const webhook = url && secret ? createWebhook({ url, secret, on }, webhookOptions) : undefined
+  return { metrics, emit, webhook }
+}
+
+function upstreamsOf(config: Config): Services['upstreams'] {
+  return new Map(
     Object.entries(config.upstreams).map(([name, settings]) => {
       const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
       return [name, upstreamOf(name, settings, builtIn?.url)]
     }),
   )
-  let policies = policiesOf(config)
-  const harnessRegistry = registryOf(config)
+}
+
+function createStore({ sessions: { max, ttl, max_bytes: maxBytes } }: Config): Store {
+  return createMemoryStore({ maxSessions: max, ttl, maxBytes })
+}
+
+function createServices(config: Config, options: GovernorOptions, state: State, emit: Emit): Services {
+  const { server, sessions, timeouts } = config
+  const { store = createStore(config), dialects = DIALECTS, now = Date.now } = options
+  const { memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models)
-  let isOnLoopback = true
-  let isCut = false
-  const dialects = options.dialects ?? DIALECTS
-  const context: Services = {
-    upstreams,
+  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
+  return {
+    upstreams: upstreamsOf(config),
     dialects,
-    transport,
+    transport: createTransport({
+      connect: timeouts.connect,
+      firstByte: timeouts.first_byte,
+      idle: timeouts.idle,
+      proxies: options.proxies,
+    }),
     store,
-    policies: () => policies,
+    policies: () => state.policies,
     catalogue,
     noteUnpricedModel: createUnpricedModels(emit),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), {
       configured: ({ model, upstream }) => configuredWindow(models, model, upstream.name),
       catalogued: ({ model, upstream }) => catalogue.contextWindowOf(model, upstream),
-      now: options.now ?? Date.now,
+      now,
     }),
-    harnessRegistry,
+    harnessRegistry: registryOf(config),
     identity: {
-      headers: ['x-governor-session', ...config.sessions.headers.map((name) => name.toLowerCase())],
-      threadHeaders: config.sessions.thread_headers.map((name) => name.toLowerCase()),
-      bodyFields: config.sessions.body_fields.map((path) => path.split('.')),
+      headers: ['x-governor-session', ...sessions.headers.map((name) => name.toLowerCase())],
+      threadHeaders: sessions.thread_headers.map((name) => name.toLowerCase()),
+      bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
     credentialHeaders: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
-    accessKeys: new Set(config.server.access_keys.map((key) => hashOf(key))),
-    allowedOrigins: config.server.allowed_origins.map((origin) => origin.toLowerCase()),
-    allowedHosts: config.server.allowed_hosts.map((host) => host.toLowerCase()),
-    isOnLoopback: () => isOnLoopback,
-    maxGuardedBody: config.server.max_guarded_body,
-    buffers: createBufferBudget(
-      Math.min(config.server.max_buffered, Math.floor((options.memory ?? Number.POSITIVE_INFINITY) / 2)),
-      options.clock,
-    ),
+    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
+    allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
+    allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
+    isOnLoopback: () => state.isOnLoopback,
+    maxGuardedBody: server.max_guarded_body,
+    buffers: createBufferBudget(Math.min(server.max_buffered, Math.floor(memory / 2)), options.clock),
     emit,
-    isCut: () => isCut,
-    now: options.now ?? Date.now,
+    isCut: () => state.isCut,
+    now,
     newId,
   }
+}
 
-  let isDraining = false
-  const openResponses: OpenResponses = new WeakMap()
-  const take =
-    (own: (request: IncomingMessage, response: ServerResponse) => void) =>
-    (request: IncomingMessage, response: ServerResponse): void => {
-      noteResponse(openResponses, request, response)
-      const target = request.url ?? '/'
-      if (isOwnPath(target)) return own(request, response)
-      if (target === '*') return answerForServer(response)
-      const api = (): Api => routeOf(context, request.method ?? 'GET', target, request.rawHeaders).api
-      if (isDraining) return refuseWhileDraining(response, api())
-      watchUpload(request, response, config.timeouts.client_idle, () =>
-        api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'),
-      )
-      exchange(context, request, response).catch(() => response.destroy())
-    }
+type Listener = (request: IncomingMessage, response: ServerResponse) => void
 
+/** Returns the listener for all requests; those to Governor's own paths go to `opsListener`. */
+function requestListener(
+  clientIdle: number,
+  services: Services,
+  state: State,
+  open: OpenResponses,
+  opsListener: Listener,
+): Listener {
+  return (request, response) => {
+    noteResponse(open, request, response)
+    const target = request.url ?? '/'
+    if (isOpsPath(target)) return opsListener(request, response)
+    if (target === '*') return answerForServer(response)
+    const api = (): Api => routeOf(services, request.method ?? 'GET', target, request.rawHeaders).api
+    if (state.isDraining) return refuseWhileDraining(response, api())
+    watchUpload(request, response, clientIdle, () =>
+      api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'),
+    )
+    exchange(services, request, response).catch(() => response.destroy())
+  }
+}
+
+function createServer(config: Config, services: Services, state: State, open: OpenResponses): http.Server {
+  const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
   const server = http.createServer({
-    // Larger than Node's, as agents put whole JSON documents into headers.
+    // Larger than Node's default, because agents put whole JSON documents into headers.
     maxHeaderSize: 65_536,
-    // Longer than a load balancer's usual minute, so that it is never Governor that closes first.
+    // Longer than the usual minute of a load balancer, so that Governor never closes first.
     keepAliveTimeout: 75_000,
-    // How long a whole request may take is nobody's business; Node would take the time for its headers to be unlimited as well.
+    // A whole request may take any time. Without `headersTimeout`, Node would not limit the headers either.
     requestTimeout: 0,
-    headersTimeout: config.timeouts.client_idle,
-    connectionsCheckingInterval: Math.ceil(
-      Math.min(HEADERS_CHECK, config.timeouts.client_idle / 4) || HEADERS_CHECK,
-    ),
+    headersTimeout: clientIdle,
+    connectionsCheckingInterval: Math.ceil(Math.min(HEADERS_CHECK, clientIdle / 4) || HEADERS_CHECK),
     noDelay: true,
   })
   server.maxHeadersCount = 0
-  // Comes before Fastify's, which answers whatever was sent: into the middle of a response that is on its way, too.
+  // Runs before Fastify's listener, which would write its answer even into the middle of a response.
   server.on('clientError', (_, socket) => {
-    if (isAnswering(openResponses, socket)) socket.destroy()
+    if (isAnswering(open, socket)) socket.destroy()
   })
   handleUpgrades(server, {
-    upstreams,
-    dialects,
+    upstreams: services.upstreams,
+    dialects: services.dialects,
     websocket: config.server.websocket,
-    connectTimeout: config.timeouts.connect,
-    access: context,
-    isDraining: () => isDraining,
-    emit,
+    connectTimeout,
+    access: services,
+    isDraining: () => state.isDraining,
+    emit: services.emit,
   })
+  return server
+}
+
+/** Returns a function that destroys all open connections of `server` and waits until they are closed. */
+function trackConnections(server: http.Server): () => Promise<void> {
   const sockets = new Set<Socket>()
   server.on('connection', (socket) => {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
   })
+  return async () => {
+    const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))
+    for (const socket of sockets) socket.destroy()
+    await Promise.all(closed)
+  }
+}
+
+/** Returns a function that renders the metrics with the number of sessions in the store. */
+function metricsRenderer({ store }: Services, metrics: Metrics, state: State): Metrics['render'] {
+  return async () => {
+    // If the store can't be reached, the number stays as it was.
+    const health = await store.health().catch(() => undefined)
+    state.sessions = health?.sessions ?? state.sessions
+    return metrics.render()
+  }
+}
+
+/** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
+async function loadPrices({ policies, catalogue }: Services): Promise<void> {
+  if (limitsCost(policies().budget)) await catalogue.load()
+}
+
+/** Waits at most `timeout` milliseconds for the requests under way; returns true if all have ended. */
+async function waitUntilIdle(state: State, timeout: number): Promise<boolean> {
+  if (state.openRequests === 0) return true
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, timeout, false)
+    state.onIdle = () => {
+      clearTimeout(timer)
+      resolve(true)
+    }
+  })
+}
+
+/** Builds a Governor with the given configuration; it does not listen yet. */
+export function buildGovernor(config: Config, options: GovernorOptions): Governor {
+  const state = initialState(config)
+  const { metrics, emit, webhook } = createTelemetry(config, options, state)
+  const services = createServices(config, options, state, emit)
+  const open: OpenResponses = new WeakMap()
+  const server = createServer(config, services, state, open)
+  const destroyConnections = trackConnections(server)
   const app = fastify({
-    serverFactory: (own) => server.on('request', take(own)),
+    serverFactory: (opsListener) =>
+      server.on('request', requestListener(config.timeouts.client_idle, services, state, open, opsListener)),
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
   })
-  const renderMetrics = async () => {
-    // A store that can't be reached leaves the number as it was.
-    const health = await store.health().catch(() => undefined)
-    sessions = health?.sessions ?? sessions
-    return metrics.render()
-  }
-  app.register(ops, { version: VERSION, isReady: () => !isDraining, metrics: renderMetrics })
-
-  /** A limit on cost can't wait until the first answer asks for its price. */
-  const knowPrices = async (): Promise<void> => {
-    if (limitsCost(policies.budget)) await catalogue.load()
-  }
-
+  app.register(ops, {
+    version: VERSION,
+    isReady: () => !state.isDraining,
+    metrics: metricsRenderer(services, metrics, state),
+  })
   const close = async (): Promise<void> => {
-    isDraining = true
-    isCut = true
-    const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))
-    for (const socket of sockets) socket.destroy()
-    // Each request has been told to end by then; the end of the upstream connections would look like the upstream's fault.
-    await Promise.all(closed)
+    state.isDraining = true
+    state.isCut = true
+    // Ends each request before the upstream connections end, so that the end does not look like a fault of the upstream.
+    await destroyConnections()
     await app.close()
     webhook?.close()
-    await transport.destroy()
+    await services.transport.destroy()
   }
-
   return {
     async listen() {
-      await Promise.all([app.ready(), knowPrices()])
+      await Promise.all([app.ready(), loadPrices(services)])
       const { host, port } = config.server
       await app.listen({ host, port })
       const address = server.address() as AddressInfo
-      isOnLoopback = isLoopback(address.address)
+      state.isOnLoopback = isLoopback(address.address)
       const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
       return `http://${name}:${address.port}`
     },
     reload(next) {
-      policies = policiesOf(next)
-      knowPrices().catch(() => undefined)
+      state.policies = policiesOf(next)
+      loadPrices(services).catch(() => undefined)
     },
     async drain() {
-      isDraining = true
+      state.isDraining = true
       server.closeIdleConnections()
-      let isComplete = true
-      if (open > 0) {
-        await new Promise<void>((resolve) => {
-          const cut = setTimeout(() => {
-            isComplete = false
-            resolve()
-          }, config.server.drain_timeout)
-          allDone = () => {
-            clearTimeout(cut)
-            resolve()
-          }
-        })
-      }
+      const isComplete = await waitUntilIdle(state, config.server.drain_timeout)
       await close()
       return isComplete
     },

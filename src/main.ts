@@ -3,7 +3,7 @@
 import type { Terminal } from './cli/command.ts'
 import { tuneEngine } from './cli/engine.ts'
 
-// Before all else: some of it holds for what V8 has not done yet, and it is busy from the first module on.
+// Before all else, because some flags apply only to what V8 has not done yet, and it works from the first module on.
 tuneEngine()
 const [{ run }, { totalmem }] = await Promise.all([import('./cli/cli.ts'), import('node:os')])
 
@@ -15,16 +15,16 @@ const terminal: Terminal = {
   onSignal: (name, handle) => process.on(name, handle),
   onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
-  // A container may have less than its machine; 0 where that is not known.
+  // A container may have less memory than its machine; `constrainedMemory` is 0 if that is not known.
   memory: Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
 
-// Whoever reads what is printed may have had enough, as `head` does.
+// A reader such as `head` may close the pipe before all is written.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0)
   throw error
 })
 
-// Exits by itself once nothing is open, so that the last log line is not lost.
+// Node exits by itself once nothing is open, so that the last log line is not lost.
 process.exitCode = await run(process.argv.slice(2), terminal)

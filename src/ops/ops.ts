@@ -1,13 +1,16 @@
-/** What operators ask: is it alive, does it take requests, what has it done. */
+/** The routes for operators: `/health`, `/ready` and `/metrics`. */
 import type { FastifyPluginCallback } from 'fastify'
 
+/** The facts that the ops routes return. */
 export interface OpsSources {
   readonly version: string
-  /** False while draining: requests under way go on, new ones should go elsewhere. */
+  /** False while Governor drains: new requests should go elsewhere. */
   readonly isReady: () => boolean
+  /** Renders the metrics. */
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
 
+/** Registers the ops routes. */
 export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
   app.get('/health', () => ({ status: 'ok', version: sources.version }))
   app.get('/ready', (_request, reply) => {
