@@ -15,7 +15,7 @@ import {
   withoutProbe,
 } from '../core/session/error-streak.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
-import { type CheckErrors, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
+import { NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from '../core/session/stop-attempts.ts'
 import {
   type AnswerFacts,
@@ -135,17 +135,15 @@ function countInSession(
   emit: Emit,
 ): ReturnType<typeof countRequest> {
   const { facts, thread, isDerived, begun, follow, storm, demands } = lookup
-  const enter: CheckErrors = (errors) => enterStorm(errors, targetOf(lookup), storm, askedAt)
-  return countRequest(
-    session ?? begun ?? NEW_SESSION,
+  return countRequest(session ?? begun ?? NEW_SESSION, {
     facts,
     thread,
-    askedAt,
+    now: askedAt,
     isDerived,
-    follow && ((loopState) => follow(loopState, emit)),
-    enter,
+    follow: follow && ((loopState) => follow(loopState, emit)),
+    checkErrors: (errors) => enterStorm(errors, targetOf(lookup), storm, askedAt),
     demands,
-  )
+  })
 }
 
 /** Names upstream and model in a thread's errors. */

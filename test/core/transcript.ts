@@ -79,7 +79,7 @@ export function newSession() {
       messages: readonly Message[],
       { thread = '', extra = {}, isDerived = false, now = 1_000 }: Seen = {},
     ): RunState {
-      const seen = countRequest(session, sightingOf(messages, extra), thread, now, isDerived)
+      const seen = countRequest(session, { facts: sightingOf(messages, extra), thread, now, isDerived })
       session = seen.session
       return seen.runState
     },

@@ -11,7 +11,7 @@ const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: f
 /** The session after a request, and what names it there. */
 function seen(session: Session, messages: readonly Message[], thread = '') {
   const facts = sightingOf(messages)
-  const next = countRequest(session, facts, thread, 0).session
+  const next = countRequest(session, { facts, thread, now: 0 }).session
   return { session: next, request: { fingerprint: facts.fingerprint, thread } }
 }
 
@@ -61,7 +61,7 @@ describe('a response that a client goes on from', () => {
       ...sightingOf([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
       previous: 'resp_1',
     }
-    const { runState, session: after } = countRequest(session, facts, '', 0)
+    const { runState, session: after } = countRequest(session, { facts, thread: '', now: 0 })
     expect(runState.iteration).toBe(2)
     expect(after.threads.at(-1)?.responses).toEqual(['resp_1'])
   })

@@ -20,29 +20,45 @@ import {
   type WarningReaction,
 } from './session.ts'
 import { beginsAnew, findThread, retryOf, startOf, startsOver, startsRun } from './thread.ts'
-import { counted, withForgotten } from './totals.ts'
+import { totalsAfter, withForgotten } from './totals.ts'
 
-/** Bounds of what one session remembers. */
+/** How many threads, user messages and assistant messages of a thread a session remembers. */
 const MAX_THREADS = 64
-const MAX_HUMANS = 128
-const MAX_ANCESTRY = 32
-/** Retries come right after what they repeat. An older body again is a model call like any other. */
-const MAX_SEEN = 4
-/** Bytes that were answered so often are not sent again for want of an answer, nor for some samples to choose from. */
+const MAX_USER_MESSAGES = 128
+const MAX_ASSISTANT_MESSAGES = 32
+/** A retry comes right after the request that it repeats. An older body sent again is a model call like any other. */
+const MAX_RECENT_REQUESTS = 4
+/** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
 const NO_HASHES: readonly Hash[] = []
-const NONE_SEEN: readonly RecentRequest[] = []
+const NO_REQUESTS: readonly RecentRequest[] = []
 
-/** How full the context window is before a request; a history that got shorter takes less in proportion. */
-function filledBy(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
+/** A request, and how it is to be counted. */
+export interface RequestToCount {
+  readonly facts: RequestFacts
+  /** The client's name for the thread; empty where it sends none. */
+  readonly thread: string
+  /** When it came, in milliseconds since the epoch. */
+  readonly now: number
+  /** The session has no name of the client's: it is known by what it was asked and first answered. */
+  readonly isDerived?: boolean
+  /** Observes the calls of the transcript for the loop guard; unset where they are not observed. */
+  readonly follow?: ((loopState: LoopState) => LoopState) | undefined
+  readonly checkErrors?: CheckErrors | undefined
+  /** What it wants besides plain text. */
+  readonly demands?: readonly Hash[]
+}
+
+/** Returns how many tokens fill the context window before a request; a history that got shorter fills it in proportion. */
+function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
   const context = thread?.context
   if (!context) return undefined
   const isShorter = bytes !== undefined && previous === undefined && bytes < context.requestBytes
   return isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens
 }
 
-/** What the newest answer made of the warning before it; `undefined` where there was none, or it is not to be seen. */
+/** Returns how the newest answer reacted to a warning; `undefined` where there was none, or the request does not show the answer. */
 function reactionOf(
   known: Thread | undefined,
   facts: RequestFacts,
@@ -62,7 +78,7 @@ function newRun(now: number): Run {
     askedAt: now,
     iteration: 0,
     toolCalls: 0,
-    recentRequests: NONE_SEEN,
+    recentRequests: NO_REQUESTS,
     usage: undefined,
     isWarned: undefined,
     wasIgnored: undefined,
@@ -73,7 +89,7 @@ function newRun(now: number): Run {
   }
 }
 
-/** The thread that was used last comes last, and takes the place of `known`. */
+/** Puts a thread last, as the one that was used last, in the place of `known`. */
 function withThread(
   threads: readonly Thread[],
   known: Thread | undefined,
@@ -84,23 +100,17 @@ function withThread(
   return withNewest(others, thread, MAX_THREADS)
 }
 
-/** What a request is to the threads of its session. */
+/** Where in its session a request is counted. */
 interface Place {
   /** The thread it is counted in; unset where it begins one. */
   readonly known: Thread | undefined
-  /** The same where its conversation goes on, and does not begin again. */
+  /** The same thread where its conversation goes on; unset where the conversation begins again. */
   readonly from: Thread | undefined
   readonly startsRun: boolean
 }
 
-function placeOf(
-  session: Session,
-  facts: RequestFacts,
-  threadName: string,
-  now: number,
-  isDerived: boolean,
-): Place {
-  const found = findThread(session, facts, threadName, isDerived)
+function placeOf(session: Session, { facts, thread, now, isDerived }: RequestToCount): Place {
+  const found = findThread(session, facts, thread, isDerived)
   const isBranch = found !== undefined && isFork(found, facts) && !retryOf(found.run, facts)
   if (!found || isBranch) return { known: undefined, from: undefined, startsRun: true }
   const isOver = isDerived ? startsOver(found, facts) : beginsAnew(found, facts, now)
@@ -108,29 +118,23 @@ function placeOf(
   return { known: found, from: found, startsRun: startsRun(found, facts) }
 }
 
-/** A run after one more request, which was given the number `iteration`. `before`: it is one of the run's again. */
+/** What is found out about a request before its run changes. */
+interface Step {
+  readonly iteration: number
+  /** The same request as it was counted before; unset where it is not sent again. */
+  readonly before: RecentRequest | undefined
+  readonly reaction: WarningReaction | undefined
+}
+
 function runAfter(
   run: Run,
-  facts: RequestFacts,
-  {
-    iteration,
-    before,
-    from,
-    reaction,
-    demands,
-    now,
-  }: {
-    readonly iteration: number
-    readonly before: RecentRequest | undefined
-    readonly from: Thread | undefined
-    readonly reaction: WarningReaction | undefined
-    readonly demands: readonly Hash[]
-    readonly now: number
-  },
+  { facts, now, demands = NO_HASHES }: RequestToCount,
+  known: Thread | undefined,
+  { iteration, before, reaction }: Step,
 ): Run {
   const { fingerprint, newestAssistant: newest } = facts
   // A request that was changed and sent again shows the same calls again.
-  const isCounted = before !== undefined || (newest !== undefined && from?.assistantHashes.includes(newest))
+  const isCounted = before !== undefined || (newest !== undefined && known?.assistantHashes.includes(newest))
   return {
     startedAt: run.startedAt,
     askedAt: now,
@@ -138,7 +142,7 @@ function runAfter(
     toolCalls: Math.max(facts.toolCalls, run.toolCalls + (isCounted ? 0 : facts.newToolCalls)),
     recentRequests: before
       ? renumbered(run.recentRequests, before, iteration)
-      : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_SEEN),
+      : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_RECENT_REQUESTS),
     usage: run.usage,
     isWarned: reaction ? false : run.isWarned,
     wasIgnored: reaction ? reaction === 'ignored' : run.wasIgnored,
@@ -149,7 +153,7 @@ function runAfter(
   }
 }
 
-/** The number of a request in its run, and which sending of its bytes it is where that counts. `before`: the one before. */
+/** Returns the number of a request in its run, and how often its bytes were sent where that makes it a new iteration. */
 function numberOf(
   run: Run,
   { iteration }: RequestFacts,
@@ -158,7 +162,7 @@ function numberOf(
   const answered = before?.answered ?? 1
   const isRepeat = before !== undefined && !run.finalAnswer && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
-  // Of a run that was stopped nothing counts any more: its last step in another form is no further one.
+  // A run that was stopped counts no more: its last step in another form is not a further one.
   const more = run.finalAnswer ? 0 : 1
   return {
     iteration: Math.max(iteration, run.iteration + more),
@@ -168,41 +172,47 @@ function numberOf(
 
 function renumbered(
   recentRequests: readonly RecentRequest[],
-  one: RecentRequest,
+  request: RecentRequest,
   iteration: number,
 ): readonly RecentRequest[] {
-  if (one.iteration === iteration) return recentRequests
-  return recentRequests.map((other) => (other === one ? { ...one, iteration } : other))
+  if (request.iteration === iteration) return recentRequests
+  return recentRequests.map((other) => (other === request ? { ...request, iteration } : other))
 }
 
-/** How often a prompt was sent without an answer having been shown. What a compacted history leaves of it is no start. */
-function startsAfter(
+/** Returns how often a prompt was sent without a request that shows its answer. A prompt that a compacted history leaves is no start. */
+function unansweredStarts(
   from: Thread | undefined,
   { isPrompt, assistantHashes }: RequestFacts,
   isRetry: boolean,
 ): number {
-  const unansweredStarts = from?.unansweredStarts ?? 0
+  const starts = from?.unansweredStarts ?? 0
   const isUnanswered = !from || from.assistantHashes.length === 0
-  if (isPrompt) return unansweredStarts + (isRetry || isUnanswered ? 1 : 0)
-  return Math.max(0, unansweredStarts - (isUnanswered && assistantHashes.length > 0 ? 1 : 0))
+  if (isPrompt) return starts + (isRetry || isUnanswered ? 1 : 0)
+  return Math.max(0, starts - (isUnanswered && assistantHashes.length > 0 ? 1 : 0))
 }
 
-/** A thread after one more request. */
 function threadAfter(
-  name: string,
+  { facts, thread: name }: RequestToCount,
   { known, from }: Place,
-  facts: RequestFacts,
   run: Run,
   { loopState, errors, isRetry }: Pick<Thread, 'loopState' | 'errors'> & { readonly isRetry: boolean },
 ): Thread {
   return {
     name,
-    // Where it is another in each request, the first one counts; what the provider keeps is not sent again.
+    // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
     system: from ? from.system : facts.system,
-    userMessageHashes: merged(from?.userMessageHashes ?? NO_HASHES, facts.userMessageHashes, MAX_HUMANS),
+    userMessageHashes: merged(
+      from?.userMessageHashes ?? NO_HASHES,
+      facts.userMessageHashes,
+      MAX_USER_MESSAGES,
+    ),
     userMessageCount: facts.userMessageHashes.length,
-    assistantHashes: merged(from?.assistantHashes ?? NO_HASHES, facts.assistantHashes, MAX_ANCESTRY),
-    unansweredStarts: startsAfter(from, facts, isRetry),
+    assistantHashes: merged(
+      from?.assistantHashes ?? NO_HASHES,
+      facts.assistantHashes,
+      MAX_ASSISTANT_MESSAGES,
+    ),
+    unansweredStarts: unansweredStarts(from, facts, isRetry),
     run,
     responses: from?.responses,
     context: from?.context,
@@ -214,7 +224,6 @@ function threadAfter(
   }
 }
 
-/** A session with one of its threads as it is after one more request. */
 function sessionAfter(
   session: Session,
   facts: RequestFacts,
@@ -223,7 +232,7 @@ function sessionAfter(
   totals: Totals,
 ): Session {
   const { threads, usage, forgotten, contexts } = session
-  // One that another agent began with the same prompt has an answer that nobody has shown less.
+  // The new thread shows the answer to a prompt that was sent in another thread too: one start less is unanswered there.
   const other = known ? undefined : startOf(threads, facts)
   const others = other
     ? threads.map((one) =>
@@ -242,59 +251,49 @@ function sessionAfter(
 }
 
 /**
- * Takes a request into account. Idempotent: the same request again is a retry and changes no count. `isDerived`: the
- * session has no name but what it was asked and first answered. `follow` takes the request in for the loop guard.
- * `demands`: what it wants besides plain text.
+ * Counts a request in its session. Idempotent: the same request again is a retry and changes no count.
  *
- * What is made here for every request is written out in full: an object of one shape costs a tenth of one that is spread.
+ * Objects that are made for every request are written out in full: one of a fixed shape costs a tenth of one that is spread.
  */
 export function countRequest(
   session: Session,
-  facts: RequestFacts,
-  threadName: string,
-  now: number,
-  isDerived = false,
-  follow?: (loopState: LoopState) => LoopState,
-  enterStorm?: CheckErrors,
-  demands: readonly Hash[] = NO_HASHES,
-): { session: Session; runState: RunState } {
-  const place = placeOf(session, facts, threadName, now, isDerived)
+  request: RequestToCount,
+): { readonly session: Session; readonly runState: RunState } {
+  const { facts, now, follow, checkErrors } = request
+  const place = placeOf(session, request)
   const { known, from } = place
   const run = known && !place.startsRun ? known.run : newRun(now)
   const before = retryOf(run, facts)
+  const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(run, facts, before)
   const loopState = follow?.(from?.loopState ?? INITIAL_LOOP_STATE)
-  const storm = known?.errors && enterStorm?.(known.errors)
-  const reaction = reactionOf(known, facts, before !== undefined)
-  const next = runAfter(run, facts, {
-    iteration,
-    before,
-    from: known,
-    reaction: place.startsRun ? undefined : reaction,
-    demands,
-    now,
-  })
-  const thread = threadAfter(threadName, place, facts, next, {
-    loopState,
-    errors: storm ? storm.streaks : known?.errors,
-    isRetry: before !== undefined,
-  })
+  const checked = known?.errors && checkErrors?.(known.errors)
+  const reaction = reactionOf(known, facts, isRetry)
+  const step: Step = { iteration, before, reaction: place.startsRun ? undefined : reaction }
+  const next = runAfter(run, request, known, step)
+  const errors = checked ? checked.streaks : known?.errors
+  const thread = threadAfter(request, place, next, { loopState, errors, isRetry })
   const late = isLate(next.demands, facts.fingerprint)
-  const totals = counted(session, facts, run, next, reaction, now, late && !before)
+  const totals = totalsAfter(session, request, {
+    before: run,
+    after: next,
+    reaction,
+    isRelayedAfterEnd: late && !isRetry,
+  })
   const after = sessionAfter(session, facts, place, thread, totals)
   return {
     session: after,
     runState: {
       iteration,
       toolCalls: next.toolCalls,
-      isRetry: before !== undefined,
+      isRetry,
       resendCount,
       isNewRun: place.startsRun,
       isNew: session.totals === undefined,
       run: usedBy(next, now, iteration),
-      // What a run that was stopped asks for is not counted, and is one too many all the same.
+      // A request after the end of its run is not counted, and is one too many all the same.
       session: usedIn(after, now, run.finalAnswer ? 1 : 0),
-      contextTokens: filledBy(from, facts),
+      contextTokens: contextTokens(from, facts),
       isStagnating: loopState !== undefined && isStagnating(loopState.memory.history),
       wasIgnored: next.wasIgnored === true,
       reaction,
@@ -303,7 +302,7 @@ export function countRequest(
       reductions: session.contexts?.reductions,
       finalAnswer: run.finalAnswer,
       hasErrors: known?.errors !== undefined,
-      storm: storm?.reply,
+      storm: checked?.reply,
       stopTries: run.stopTries,
       isLate: late,
       noticeSent: known?.noticeSent,

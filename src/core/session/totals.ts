@@ -1,9 +1,9 @@
-/** What all threads of a session did together. */
+/** Adds up what all threads of a session did. */
 import type { Hash } from '../hash.ts'
 import type { RequestFacts } from './request-facts.ts'
 import type { Run, Session, Thread, Totals, WarningReaction } from './session.ts'
 
-/** How many threads are remembered by a message of theirs after they were forgotten. */
+/** How many forgotten threads are still known by one of their messages. */
 const MAX_FORGOTTEN = 1_024
 
 /** Iterations and tool calls. */
@@ -13,10 +13,11 @@ interface Steps {
 }
 
 /**
- * What a transcript holds beyond what the session has seen, its own iteration included. One answer more than what was
- * shown is that to a request that was counted. `grown`: what its run grew by, which is as much as that at most.
+ * Returns how many steps of a transcript the session has not counted yet, the request's own iteration included. One answer
+ * that follows the messages it knows belongs to a request that was counted. `grown`: the steps that the run grew by, which
+ * bound the result.
  */
-function unseen(session: Session, facts: RequestFacts, grown: Steps): Steps {
+function uncountedSteps(session: Session, facts: RequestFacts, grown: Steps): Steps {
   if (grown.iterations <= 1) return grown
   const { assistantHashes, callCounts, iteration } = facts
   const ofRun = iteration - 1
@@ -28,7 +29,7 @@ function unseen(session: Session, facts: RequestFacts, grown: Steps): Steps {
     answers++
     toolCalls += callCounts[at] ?? 0
   }
-  // Of a long run that nobody knows the newest answers of, there are more than were looked at.
+  // None of the newest answers is known: a long run has more of them than the facts hold.
   if (at < 0 && answers < ofRun) return grown
   const isAskedFor = at >= 0 ? isShown(assistantHashes[at]) : isBegun(session, facts)
   const iterations = 1 + answers - (isAskedFor && answers > 0 ? 1 : 0)
@@ -38,6 +39,7 @@ function unseen(session: Session, facts: RequestFacts, grown: Steps): Steps {
   }
 }
 
+/** Returns whether a thread of the session, forgotten or not, holds an assistant message. */
 function knows({ threads, forgotten }: Session, hash: Hash): boolean {
   return (
     threads.some(({ assistantHashes }) => assistantHashes.includes(hash)) ||
@@ -45,40 +47,43 @@ function knows({ threads, forgotten }: Session, hash: Hash): boolean {
   )
 }
 
-/** Was the session asked what the transcript begins with? */
+/** Returns whether a thread of the session began with the transcript's first user message. */
 function isBegun({ threads, forgotten }: Session, { userMessageHashes: [first] }: RequestFacts): boolean {
   if (threads.some(({ userMessageHashes }) => userMessageHashes[0] === first)) return true
   return first !== undefined && forgotten?.includes(first) === true
 }
 
-/**
- * What a request adds to the sum of its session. Of a run that was stopped nothing counts any more, unless it is `isExtra`: relayed
- * all the same.
- */
-export function counted(
+/** How a request changes its run. */
+interface RunChange {
+  readonly before: Run
+  readonly after: Run
+  readonly reaction: WarningReaction | undefined
+  /** The run is over, and the request is relayed all the same. */
+  readonly isRelayedAfterEnd: boolean
+}
+
+/** Returns the totals of a session after one more request. A run that was stopped adds nothing but what is relayed after its end. */
+export function totalsAfter(
   session: Session,
-  facts: RequestFacts,
-  before: Run,
-  after: Run,
-  reaction: WarningReaction | undefined,
-  now: number,
-  isExtra: boolean,
+  { facts, now }: { readonly facts: RequestFacts; readonly now: number },
+  { before, after, reaction, isRelayedAfterEnd }: RunChange,
 ): Totals {
   const { totals } = session
-  const more = unseen(session, facts, {
+  const more = uncountedSteps(session, facts, {
     iterations: after.iteration - before.iteration,
     toolCalls: Math.max(0, after.toolCalls - before.toolCalls),
   })
   return {
     startedAt: totals ? totals.startedAt : now,
-    iterations: (totals ? totals.iterations : 0) + (before.finalAnswer ? Number(isExtra) : more.iterations),
+    iterations:
+      (totals ? totals.iterations : 0) + (before.finalAnswer ? Number(isRelayedAfterEnd) : more.iterations),
     toolCalls: (totals ? totals.toolCalls : 0) + more.toolCalls,
     acknowledged: (totals ? totals.acknowledged : 0) + (reaction === 'acknowledged' ? 1 : 0),
     ignored: (totals ? totals.ignored : 0) + (reaction === 'ignored' ? 1 : 0),
   }
 }
 
-/** What stays of a thread that is forgotten: the newest answer that it has shown, or what it was asked. */
+/** Adds the message by which a forgotten thread stays known: its newest answer, or its first user message. */
 export function withForgotten(
   forgotten: readonly Hash[] | undefined,
   { assistantHashes, userMessageHashes }: Thread,

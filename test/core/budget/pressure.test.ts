@@ -65,7 +65,7 @@ function positionsOf(answers: readonly { tokens: number; cost: number; seconds: 
   let now = 1_000
   return answers.map(({ tokens, cost, seconds }, at) => {
     const facts = sightingOf([...TASK, ...steps('a', at)])
-    const seen = countRequest(session, facts, '', now)
+    const seen = countRequest(session, { facts, thread: '', now })
     const usage = { input: tokens, output: 0, cost, estimated: false }
     const request = { fingerprint: facts.fingerprint, thread: '' }
     session = noteAnswer(seen.session, request, { usage, ids: [], requestBytes: 100 })
@@ -105,8 +105,9 @@ describe('the pressure on a run', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const last = [...TASK, ...steps('a', answers.length)]
-        const once = countRequest(NEW_SESSION, sightingOf(last), '', 0)
-        const again = countRequest(once.session, sightingOf(last), '', 0)
+        const request = { facts: sightingOf(last), thread: '', now: 0 }
+        const once = countRequest(NEW_SESSION, request)
+        const again = countRequest(once.session, request)
         expect(decide({ runState: again.runState, policy })).toEqual(
           decide({ runState: once.runState, policy }),
         )
