@@ -1,4 +1,4 @@
-/** One counted request in the store: where it stands in its session, and what becomes of it there. */
+/** Counts a request in its session, and records there what becomes of it. */
 import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
@@ -15,7 +15,7 @@ import {
   withoutProbe,
 } from '../core/session/error-streak.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
-import { NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
+import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from '../core/session/stop-attempts.ts'
 import {
   type AnswerFacts,
@@ -45,95 +45,164 @@ import { presentable } from './identity.ts'
 import type { Services } from './services.ts'
 import { keepUnclaimed, takeUnclaimed } from './unclaimed-usage.ts'
 
-/** A request that is to be counted. */
+/** Says in which session a request is counted, and how. */
 export interface SessionLookup {
   readonly tenant: string
-  /** The session's id in the store; `undefined` where nothing names it yet. */
+  /** The session's id in the store; `undefined` where nothing names the session yet. */
   readonly id: string | undefined
   /** The session's id as the client knows it. */
   readonly sessionId: string | undefined
-  /** The id is made of how the conversation began. */
+  /** The id is made from how the conversation began. */
   readonly isDerived: boolean
   readonly thread: string
-  /** What the session began with, where that is known and the session is not there yet. */
+  /** What a session begins with that the store does not hold yet; unset where that is not known. */
   readonly begun: Session | undefined
   readonly facts: RequestFacts
-  /** The conversation, by its id, that the provider adds to. */
+  /** The id of the conversation that the provider adds the response to. */
   readonly within: string | undefined
   readonly loop: LoopPolicy
   readonly storm: StormPolicy
-  /** What is asked: errors in a row count for each upstream and model apart. */
+  /** Errors in a row are counted for each upstream and model. */
   readonly target: { readonly upstream: string; readonly model: string }
-  /** Takes the request in for the loop guard; faults in that go to `emit`. */
+  /** Observes the request's calls for the loop guard; faults in that go to `emit`. */
   readonly follow: ((loopState: LoopState, emit: Emit) => LoopState) | undefined
   /** What it wants besides plain text. */
   readonly demands: readonly Hash[]
-  /** Takes in for the loop guard what a response called. */
+  /** Observes the calls of the response for the loop guard. */
   readonly note: ((loopState: LoopState, calls: readonly ToolCall[], emit: Emit) => LoopState) | undefined
 }
 
-/** What an answer says of itself besides what it took. */
-type Told = Omit<Answered, 'usage'>
+/** What a response says of itself besides its usage. */
+type AnswerMetadata = Omit<Answered, 'usage'>
+
+/** A request that was counted, and what has become known of its response. */
+interface Counted {
+  readonly services: Services
+  readonly lookup: SessionLookup
+  readonly request: CountedRequest
+  /** When the request was read, in milliseconds since the epoch. */
+  readonly askedAt: number
+  /** Unset where the session has no name. */
+  readonly key: SessionKey | undefined
+  readonly runState: RunState
+  isWarned: boolean
+  /** The calls of a response to this request were judged. */
+  wereCallsJudged: boolean
+  /** Response ids that were linked to the session when responses began. */
+  linked: readonly string[]
+  /** Settles when the newest answer is recorded. */
+  recorded: Promise<void> | undefined
+}
+
+type Change = (session: Session, request: CountedRequest, emit: Emit) => Session
 
 const NOTHING_BLOCKED: BlockDecision = { blocked: [], endsRun: false }
 
-/** Where the first answer of a conversation is kept that has no name before its second request. */
-function firstKey({ tenant, facts }: SessionLookup): SessionKey {
-  return sessionKey(tenant, `${facts.system} ${facts.userMessageHashes[0] ?? ''}`)
+/** The session of one counted request. Its promises reject where the store fails, unless their comment says otherwise. */
+export type SessionHandle = ReturnType<typeof handleOf>
+
+function handleOf(counted: Counted) {
+  const { lookup, runState, services } = counted
+  const change = (by: Change) => changeSession(counted, by)
+  return {
+    runState,
+    /** The session's id as the client knows it. */
+    sessionId: lookup.sessionId,
+    /** The client names the session, so that the same prompt may begin another run of it. */
+    hasName: () => counted.key !== undefined && !lookup.isDerived,
+    /** The model was warned in this request. */
+    wasWarned: () => counted.isWarned,
+    /** Records what an answer used and by which ids it can be continued. An answer is lost where the store fails. */
+    noteAnswer(usage: CallUsage, metadata: AnswerMetadata = {}): void {
+      counted.recorded = unlessLost(counted, recordAnswer(counted, usage, metadata), undefined)
+    },
+    /** Links the id that the head of a response states, as a client may continue from it before the response is over. */
+    responseBegan: (response: string): void => linkResponse(counted, response),
+    savePendingResults: (response: string, pending: PendingResults) =>
+      savePendingResults(counted, response, pending),
+    /** Returns which calls of the response are blocked: none where the store fails. */
+    decideBlocks: (calls: readonly ToolCall[]) => blocksIn(counted, calls),
+    /** Changes what is known of the windows of the session's models. */
+    changeContexts: (by: (contexts: SessionContexts) => SessionContexts) =>
+      change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
+    /** Governor injected or removed content that the client's history does not contain. */
+    noteInjected: async () => (runState.noticeSent ? undefined : change(noteInjected)),
+    dropBoundThinking: () => change(dropBoundThinking),
+    noteWarning() {
+      counted.isWarned = true
+      return change(noteWarning)
+    },
+    noteAcknowledged: () => change(noteAcknowledged),
+    releaseIteration: () => change(releaseIteration),
+    /** The response is over. A first sending counts as whole until it is known not to be. */
+    noteDelivery: async (isWhole: boolean) =>
+      isWhole === runState.isRetry
+        ? change((session, request) => noteDelivery(session, request, isWhole))
+        : undefined,
+    resumeRun: () => change(resumeRun),
+    /** The provider is overloaded or gone. Never rejects. */
+    noteError: async (error: ErrorReply) => {
+      const now = services.now()
+      if (lookup.storm.enabled)
+        await changeStreaks(counted, (errors, target) => withError(errors, target, error, lookup.storm, now))
+    },
+    /** The provider answered after errors: a success ends them, an error about the request lets the next request try. Never rejects. */
+    noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
+    /** Records a try to end a stopped run that brought no answer to keep. Returns no tries where the store fails. */
+    noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
+    /** Ends the run with this answer. */
+    end: (answer: FinalAnswer) => change((session, request) => endRun(session, request, answer)),
+  }
 }
 
-/**
- * Changes a session. What happens in the change is told once, after it: a store may run it several times, and what comes
- * of the last time holds.
- */
-async function updateSession<Result>(
-  { store, emit }: Pick<Services, 'store' | 'emit'>,
-  key: SessionKey,
-  change: (
-    session: Session | undefined,
-    emit: Emit,
-  ) => { readonly session: Session; readonly result: Result },
-): Promise<Result> {
-  const { result, events } = await store.update(key, (before) => {
-    const events: ProxyEvent[] = []
-    const { session, result } = change(before, (event) => events.push(event))
-    return { session, result: { result, events } }
-  })
-  for (const event of events) emit(event)
-  return result
-}
-
-/** Counts a request. A store that fails loses its memory of the session, and the transcript goes on telling. */
+/** Counts a request. Where the store fails, the request is counted by its transcript alone. */
 export async function openSession(services: Services, lookup: SessionLookup): Promise<SessionHandle> {
-  const { emit } = services
-  const { tenant, id, facts, thread } = lookup
-  const request: CountedRequest = { fingerprint: facts.fingerprint, thread }
+  const { tenant, id } = lookup
   const askedAt = services.now()
-  // Without a name there is nothing to remember it by.
-  const byTranscript = () => countInSession(lookup, undefined, askedAt, emit).runState
-  if (id === undefined)
-    return new SessionHandle(services, lookup, request, askedAt, undefined, byTranscript())
-  const key = sessionKey(tenant, id)
-  let runState: RunState
+  const key = id === undefined ? undefined : sessionKey(tenant, id)
+  const request: CountedRequest = { fingerprint: lookup.facts.fingerprint, thread: lookup.thread }
+  const runState = await countIn(services, lookup, key, request, askedAt)
+  return handleOf({
+    services,
+    lookup,
+    request,
+    askedAt,
+    key,
+    runState,
+    isWarned: false,
+    wereCallsJudged: false,
+    linked: [],
+    recorded: undefined,
+  })
+}
+
+async function countIn(
+  services: Services,
+  lookup: SessionLookup,
+  key: SessionKey | undefined,
+  request: CountedRequest,
+  askedAt: number,
+): Promise<RunState> {
+  const { emit } = services
+  if (key === undefined) return countOnce(lookup, undefined, askedAt, emit).result
   try {
-    const counted = await updateSession(services, key, (session, tell) => {
-      const next = countInSession(lookup, session, askedAt, tell)
-      return { session: next.session, result: next.runState }
-    })
-    runState = await withFirst(services, lookup, key, request, counted)
+    const runState = await updateSession(services, key, (session, tell) =>
+      countOnce(lookup, session, askedAt, tell),
+    )
+    return await withFirstAnswer(services, lookup, key, request, runState)
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
-    runState = byTranscript()
+    return countOnce(lookup, undefined, askedAt, emit).result
   }
-  return new SessionHandle(services, lookup, request, askedAt, key, runState)
 }
 
-function countInSession(
+/** Counts a request in a session; where `session` is undefined, in the one that it begins. */
+function countOnce(
   lookup: SessionLookup,
   session: Session | undefined,
   askedAt: number,
   emit: Emit,
-): ReturnType<typeof countRequest> {
+): Changed<RunState> {
   const { facts, thread, isDerived, begun, follow, storm, demands } = lookup
   return countRequest(session ?? begun ?? NEW_SESSION, {
     facts,
@@ -146,13 +215,18 @@ function countInSession(
   })
 }
 
-/** Names upstream and model in a thread's errors. */
+/** Returns the session that a request without a name begins. */
+function beginSession({ services, lookup, askedAt }: Counted): Session {
+  return countOnce(lookup, undefined, askedAt, services.emit).session
+}
+
+/** Returns the key of upstream and model in a thread's errors. */
 function targetOf({ target }: SessionLookup): string {
   return nameOf(target.upstream, target.model)
 }
 
-/** A session that has just been named by its first answer gets what that took, which was kept apart. */
-async function withFirst(
+/** Adds to a session that its second request has just named what its first answer used. */
+async function withFirstAnswer(
   services: Services,
   lookup: SessionLookup,
   key: SessionKey,
@@ -160,273 +234,198 @@ async function withFirst(
   runState: RunState,
 ): Promise<RunState> {
   if (!lookup.isDerived || !runState.isNew || runState.iteration !== 2) return runState
-  const { store } = services
-  const first = await takeUnclaimed(store, firstKey(lookup))
+  const first = await takeUnclaimed(services.store, firstAnswerKey(lookup))
   if (!first) return runState
-  return store.update(key, (session) => {
-    const adopted = adoptFirst(session ?? NEW_SESSION, request, runState, first, services.now())
-    return { session: adopted.session, result: adopted.runState }
-  })
+  return services.store.update(key, (session = NEW_SESSION) =>
+    adoptFirst(session, request, runState, first, services.now()),
+  )
 }
 
-/** A counted request: where it stood, and what is to be remembered of what became of it. */
-export class SessionHandle {
-  readonly runState: RunState
-  /** The session's id as the client knows it. */
-  readonly sessionId: string | undefined
-  readonly #services: Services
-  readonly #lookup: SessionLookup
-  readonly #request: CountedRequest
-  /** When it was asked, in milliseconds since the epoch. */
-  readonly #askedAt: number
-  /** Unset where the session has no name. */
-  readonly #key: SessionKey | undefined
-  #isWarned = false
-  /** The calls of a response to this request were judged. */
-  #wasJudged = false
-  /** What was linked as the heads of responses came. */
-  #linked: readonly string[] = []
-  /** Settles when the answer is remembered. */
-  #settled: Promise<void> | undefined
+/** Returns the key under which the first answer of a conversation waits for the second request, which gives it a name. */
+function firstAnswerKey({ tenant, facts }: SessionLookup): SessionKey {
+  return sessionKey(tenant, `${facts.system} ${facts.userMessageHashes[0] ?? ''}`)
+}
 
-  constructor(
-    services: Services,
-    lookup: SessionLookup,
-    request: CountedRequest,
-    askedAt: number,
-    key: SessionKey | undefined,
-    runState: RunState,
-  ) {
-    this.runState = runState
-    this.#services = services
-    this.sessionId = lookup.sessionId
-    this.#lookup = lookup
-    this.#request = request
-    this.#askedAt = askedAt
-    this.#key = key
+/**
+ * Changes a session. The events of the change are emitted once, after it: a store may run the change several times, and the
+ * last time holds.
+ */
+async function updateSession<Result>(
+  { store, emit }: Pick<Services, 'store' | 'emit'>,
+  key: SessionKey,
+  change: (session: Session | undefined, emit: Emit) => Changed<Result>,
+): Promise<Result> {
+  const { result, events } = await store.update(key, (before) => {
+    const events: ProxyEvent[] = []
+    const { session, result } = change(before, (event) => events.push(event))
+    return { session, result: { result, events } }
+  })
+  for (const event of events) emit(event)
+  return result
+}
+
+/** Changes the session of a counted request; one without a name is not kept. */
+async function changeSession({ services, key, request }: Counted, by: Change): Promise<void> {
+  if (!key) return
+  await updateSession(services, key, (session, emit) => ({
+    session: by(session ?? NEW_SESSION, request, emit),
+    result: undefined,
+  }))
+}
+
+/** Waits for the store; where it fails, reports that and returns `otherwise`. */
+async function unlessLost<Result>(
+  { services }: Counted,
+  stored: Promise<Result>,
+  otherwise: Result,
+): Promise<Result> {
+  try {
+    return await stored
+  } catch {
+    services.emit({ kind: 'failed_open', reason: 'store' })
+    return otherwise
   }
+}
 
-  /** The provider gave an answer, which took something and may be gone on from. A store that fails loses it. */
-  noteAnswer(usage: CallUsage, told: Told = {}): void {
-    this.#settled = this.#takeIn(usage, told).catch(() => this.#lose())
-  }
+function changeStreaks(
+  counted: Counted,
+  by: (errors: readonly ErrorStreak[], target: string) => readonly ErrorStreak[],
+): Promise<void> {
+  const target = targetOf(counted.lookup)
+  const change: Change = (session, request) => changeErrors(session, request, (errors) => by(errors, target))
+  return unlessLost(counted, changeSession(counted, change), undefined)
+}
 
-  /** The head of a response names it: from here on a client may go on from it. A store that fails does not know it. */
-  responseBegan(response: string): void {
-    const ids = this.#idsIn({ id: response })
-    this.#linked = [...this.#linked, ...ids]
-    this.#linkHead(ids).catch(() => this.#lose())
-  }
+async function stopAttempt(
+  counted: Counted,
+  by: (tries: StopAttempts | undefined) => StopAttempts,
+): Promise<StopAttempts> {
+  const { services, key, request } = counted
+  if (!key) return NO_STOP_ATTEMPTS
+  const change = (session = NEW_SESSION) => noteStopAttempt(session, request, by)
+  return unlessLost(counted, updateSession(services, key, change), NO_STOP_ATTEMPTS)
+}
 
-  async #linkHead(ids: readonly string[]): Promise<void> {
-    const { id, sessionId } = this.#lookup
-    if (id === undefined) {
-      const { emit } = this.#services
-      const { session } = countInSession(this.#lookup, undefined, this.#askedAt, emit)
-      return this.#linkUnnamed(ids, responseBegan(session, this.#request, ids))
-    }
-    const linked = this.#link(ids, { id, session: sessionId ?? '' })
-    await this.#change((session) => responseBegan(session, this.#request, ids))
-    await linked
-  }
-
-  /** A session that has no name yet is known by its first response, and begins when a client goes on from that. */
-  async #linkUnnamed(ids: readonly string[], session: Session, items: readonly string[] = []): Promise<void> {
-    const [first] = ids
-    if (first === undefined) return
-    const name = nameOf('response', first)
-    await this.#link([...ids, ...items], { id: name, session: name, begun: session })
-  }
-
-  /** Remembers what is to be sent along when the client goes on from a response. */
-  async savePendingResults(
-    response: string,
-    debt: Pick<Link, 'pendingResults' | 'redirectTo'>,
-  ): Promise<void> {
-    await this.#settled
-    const { store } = this.#services
-    const { tenant, id, sessionId } = this.#lookup
-    const name = presentable(response)
-    const own = id === undefined ? undefined : { id, session: sessionId ?? '' }
-    const known = (await store.linked(tenant, name)) ?? own
-    if (known) await store.link(tenant, name, { ...known, ...debt })
-  }
-
-  /** Judges the calls of the response; a store that fails refuses none. */
-  async decideBlocks(calls: readonly ToolCall[]): Promise<BlockDecision> {
-    if (!this.#key) return NOTHING_BLOCKED
-    const request = this.#request
-    const { loop } = this.#lookup
-    const isAgain = this.#wasJudged
-    this.#wasJudged = true
-    const now = this.#services.now()
-    try {
-      return await updateSession(this.#services, this.#key, (session, tell) => {
-        const judged = blockIn(
-          session ?? NEW_SESSION,
-          request,
-          (loopState) =>
-            isolated(tell, 'loop_guard', () =>
-              decideBlocks(loopState, calls, loop, request.fingerprint, isAgain, now),
-            ) ?? { loopState, decision: NOTHING_BLOCKED },
-        )
-        return { session: judged.session, result: judged.decision }
-      })
-    } catch {
-      this.#lose()
-      return NOTHING_BLOCKED
-    }
-  }
-
-  /** Something became known of the windows of the session's models. */
-  async changeContexts(by: (contexts: SessionContexts) => SessionContexts): Promise<void> {
-    await this.#change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) }))
-  }
-
-  /** The model was shown, or the client denied, what the client's history will not tell. */
-  async noteInjected(): Promise<void> {
-    if (!this.runState.noticeSent) await this.#change((session) => noteInjected(session, this.#request))
-  }
-
-  /** Reasoning in this conversation is bound to what Governor said. */
-  async dropBoundThinking(): Promise<void> {
-    await this.#change((session) => dropBoundThinking(session, this.#request))
-  }
-
-  /** The model was told that its budget is nearly used up. */
-  async noteWarning(): Promise<void> {
-    this.#isWarned = true
-    await this.#change((session) => noteWarning(session, this.#request))
-  }
-
-  /** Does the session have a name of the client's own, so that the same prompt may begin another run of it? */
-  hasName(): boolean {
-    return this.#key !== undefined && !this.#lookup.isDerived
-  }
-
-  /** Was it, in this request? */
-  wasWarned(): boolean {
-    return this.#isWarned
-  }
-
-  /** The answer to a warning called nothing. */
-  async noteAcknowledged(): Promise<void> {
-    await this.#change((session) => noteAcknowledged(session, this.#request))
-  }
-
-  /** The provider gave no answer: the iteration is not used up. */
-  async releaseIteration(): Promise<void> {
-    await this.#change((session) => releaseIteration(session, this.#request))
-  }
-
-  /** The answer to it ended, with all of it at the client or not. As most are answered whole, the first one is taken to be. */
-  async noteDelivery(isWhole: boolean): Promise<void> {
-    if (isWhole === this.runState.isRetry)
-      await this.#change((session) => noteDelivery(session, this.#request, isWhole))
-  }
-
-  /** The run was over, and its limit is no longer reached. */
-  async resumeRun(): Promise<void> {
-    await this.#change((session) => resumeRun(session, this.#request))
-  }
-
-  /** The provider did not answer, as it is overloaded or gone. */
-  async noteError(error: ErrorReply): Promise<void> {
-    const { storm } = this.#lookup
-    if (!storm.enabled) return
-    const now = this.#services.now()
-    await this.#changeErrors((errors) => withError(errors, targetOf(this.#lookup), error, storm, now))
-  }
-
-  /** The provider answered after errors: `isSuccess` ends them, an error about the request only lets the next one try. */
-  async noteReached(isSuccess: boolean): Promise<void> {
-    const endRun = isSuccess ? withoutErrors : withoutProbe
-    await this.#changeErrors((errors) => endRun(errors, targetOf(this.#lookup)))
-  }
-
-  /** The run was stopped, and what it got is not recorded; a store that fails remembers no try. */
-  async noteStopAttempt(change: (tries: StopAttempts | undefined) => StopAttempts): Promise<StopAttempts> {
-    if (!this.#key) return NO_STOP_ATTEMPTS
-    try {
-      return await this.#services.store.update(this.#key, (session) => {
-        const tried = noteStopAttempt(session ?? NEW_SESSION, this.#request, change)
-        return { session: tried.session, result: tried.tries }
-      })
-    } catch {
-      this.#lose()
-      return NO_STOP_ATTEMPTS
-    }
-  }
-
-  /** The run is over with this answer. */
-  async end(answer: FinalAnswer): Promise<void> {
-    await this.#change((session) => endRun(session, this.#request, answer))
-  }
-
-  async #changeErrors(change: (errors: readonly ErrorStreak[]) => readonly ErrorStreak[]): Promise<void> {
-    try {
-      await this.#change((session) => changeErrors(session, this.#request, change))
-    } catch {
-      this.#lose()
-    }
-  }
-
-  #lose(): void {
-    this.#services.emit({ kind: 'failed_open', reason: 'store' })
-  }
-
-  async #change(by: (session: Session, emit: Emit) => Session): Promise<void> {
-    if (!this.#key) return
-    await updateSession(this.#services, this.#key, (session, tell) => ({
-      session: by(session ?? NEW_SESSION, tell),
-      result: undefined,
-    }))
-  }
-
-  async #takeIn(usage: CallUsage, told: Told): Promise<void> {
-    const { id, sessionId } = this.#lookup
-    if (id === undefined) return this.#takeFirst(usage, told)
-    const ids = this.#idsIn(told)
-    await this.#change((session, tell) =>
-      noteAnswer(session, this.#request, this.#factsOf(usage, told, ids, tell)),
+async function blocksIn(counted: Counted, calls: readonly ToolCall[]): Promise<BlockDecision> {
+  const { services, key, request, lookup } = counted
+  if (!key) return NOTHING_BLOCKED
+  const isAgain = counted.wereCallsJudged
+  counted.wereCallsJudged = true
+  const now = services.now()
+  const change = (session: Session = NEW_SESSION, emit: Emit) =>
+    blockIn(
+      session,
+      request,
+      (loopState) =>
+        isolated(emit, 'loop_guard', () =>
+          decideBlocks(loopState, calls, lookup.loop, request.fingerprint, isAgain, now),
+        ) ?? { loopState, decision: NOTHING_BLOCKED },
     )
-    const unlinked = ids.filter((one) => !this.#linked.includes(one))
-    await this.#link(unlinked, { id, session: sessionId ?? '' })
-  }
+  return unlessLost(counted, updateSession(services, key, change), NOTHING_BLOCKED)
+}
 
-  /** Ids by which the client may go on from an answer. */
-  #idsIn({ id: response, conversation }: Told): readonly string[] {
-    const place = conversation ?? this.#lookup.within
-    return [response, place].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
-  }
+function linkResponse(counted: Counted, response: string): void {
+  const ids = idsIn(counted, { id: response })
+  counted.linked = [...counted.linked, ...ids]
+  void unlessLost(counted, linkHead(counted, ids), undefined)
+}
 
-  #factsOf(usage: CallUsage, { calls, callsNothing }: Told, ids: readonly string[], emit: Emit): AnswerFacts {
-    const { note, facts } = this.#lookup
-    return {
-      usage,
-      ids,
-      requestBytes: facts.bytes ?? 0,
-      callsNothing,
-      follow: note && calls && calls.length > 0 ? (loopState) => note(loopState, calls, emit) : undefined,
-    }
+async function linkHead(counted: Counted, ids: readonly string[]): Promise<void> {
+  const { lookup, request } = counted
+  const { id, sessionId } = lookup
+  if (id === undefined) {
+    const session = beginSession(counted)
+    return linkUnnamed(counted, ids, responseBegan(session, request, ids))
   }
+  const linked = link(counted, ids, { id, session: sessionId ?? '' })
+  await changeSession(counted, (session) => responseBegan(session, request, ids))
+  await linked
+}
 
-  /** Puts the answer away of a session that has no name yet. */
-  async #takeFirst(usage: CallUsage, told: Told): Promise<void> {
-    const { id: response, item } = told
-    // What an answer cost may come after it; one that nobody owns yet has been put away.
-    if (response === undefined && usage.input + usage.output === 0) return
-    const { emit, store } = this.#services
-    // Whether the client goes on by its id or sends it again, the second request shows.
-    await keepUnclaimed(store, firstKey(this.#lookup), { askedAt: this.#askedAt, usage })
-    const ids = this.#idsIn(told)
-    const { session } = countInSession(this.#lookup, undefined, this.#askedAt, emit)
-    const after = noteAnswer(session, this.#request, this.#factsOf(usage, told, ids, emit))
-    // Clients that refer to what was said before begin with the first item of the first response.
-    await this.#linkUnnamed(ids, after, item === undefined ? [] : [presentable(item)])
-  }
+/** Links a session without a name to its first response: it begins in the store when a client continues from that. */
+async function linkUnnamed(
+  counted: Counted,
+  ids: readonly string[],
+  session: Session,
+  items: readonly string[] = [],
+): Promise<void> {
+  const [first] = ids
+  if (first === undefined) return
+  const name = nameOf('response', first)
+  await link(counted, [...ids, ...items], { id: name, session: name, begun: session })
+}
 
-  async #link(names: readonly string[], link: Link): Promise<void> {
-    for (const name of names) await this.#services.store.link(this.#lookup.tenant, name, link)
+async function link({ services, lookup }: Counted, responses: readonly string[], to: Link): Promise<void> {
+  for (const response of responses) await services.store.link(lookup.tenant, response, to)
+}
+
+/** What is sent along when the client continues from a response. */
+type PendingResults = Pick<Link, 'pendingResults' | 'redirectTo'>
+
+async function savePendingResults(
+  { services, lookup, recorded }: Counted,
+  response: string,
+  pending: PendingResults,
+): Promise<void> {
+  await recorded
+  const { store } = services
+  const { tenant, id, sessionId } = lookup
+  const name = presentable(response)
+  const toSession = id === undefined ? undefined : { id, session: sessionId ?? '' }
+  const known = (await store.linked(tenant, name)) ?? toSession
+  if (known) await store.link(tenant, name, { ...known, ...pending })
+}
+
+async function recordAnswer(counted: Counted, usage: CallUsage, metadata: AnswerMetadata): Promise<void> {
+  const { id, sessionId } = counted.lookup
+  if (id === undefined) return recordFirstAnswer(counted, usage, metadata)
+  const ids = idsIn(counted, metadata)
+  await changeSession(counted, (session, request, emit) =>
+    noteAnswer(session, request, answerFacts(counted, usage, metadata, ids, emit)),
+  )
+  const unlinked = ids.filter((one) => !counted.linked.includes(one))
+  await link(counted, unlinked, { id, session: sessionId ?? '' })
+}
+
+/** Keeps the answer of a session without a name until its second request gives it one. */
+async function recordFirstAnswer(
+  counted: Counted,
+  usage: CallUsage,
+  metadata: AnswerMetadata,
+): Promise<void> {
+  const { services, lookup, request, askedAt } = counted
+  const { id: response, item } = metadata
+  // What an answer cost may come after the answer itself, which is kept already.
+  if (response === undefined && usage.input + usage.output === 0) return
+  // Only the second request shows whether the client continues by the response's id or sends everything again.
+  await keepUnclaimed(services.store, firstAnswerKey(lookup), { askedAt, usage })
+  const ids = idsIn(counted, metadata)
+  const session = beginSession(counted)
+  const after = noteAnswer(session, request, answerFacts(counted, usage, metadata, ids, services.emit))
+  // Clients that refer to earlier items begin with the first item of the first response.
+  await linkUnnamed(counted, ids, after, item === undefined ? [] : [presentable(item)])
+}
+
+/** Returns the ids by which the client may continue from an answer. */
+function idsIn(
+  { lookup }: Counted,
+  { id: response, conversation = lookup.within }: AnswerMetadata,
+): readonly string[] {
+  return [response, conversation].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
+}
+
+function answerFacts(
+  { lookup: { note, facts } }: Counted,
+  usage: CallUsage,
+  { calls, callsNothing }: AnswerMetadata,
+  ids: readonly string[],
+  emit: Emit,
+): AnswerFacts {
+  return {
+    usage,
+    ids,
+    requestBytes: facts.bytes ?? 0,
+    callsNothing,
+    follow: note && calls && calls.length > 0 ? (loopState) => note(loopState, calls, emit) : undefined,
   }
 }

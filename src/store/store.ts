@@ -3,7 +3,7 @@
  * may take a round trip, and rejects if the store fails. The store in memory makes each change before the call returns, so
  * that the next call sees it.
  */
-import type { Session } from '../core/session/session.ts'
+import type { Changed, Session } from '../core/session/session.ts'
 
 /** The key of a tenant's session or value. Make it once: looking up the same string object again is faster. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }
@@ -49,10 +49,7 @@ export interface ValueKind<Value> {
 }
 
 /** Returns a session's next state. Pure: a store runs it again if another process was faster. */
-export type SessionChange<Result> = (session: Session | undefined) => {
-  readonly session: Session
-  readonly result: Result
-}
+export type SessionChange<Result> = (session: Session | undefined) => Changed<Result>
 
 /** Returns a value's next state; `undefined` removes it. Pure: a store may run it again. */
 export type ValueChange<Value, Result> = (value: Value) => {

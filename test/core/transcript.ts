@@ -81,7 +81,7 @@ export function newSession() {
     ): RunState {
       const seen = countRequest(session, { facts: sightingOf(messages, extra), thread, now, isDerived })
       session = seen.session
-      return seen.runState
+      return seen.result
     },
     iteration(messages: readonly Message[], seen: Seen = {}): number {
       return this.see(messages, seen).iteration

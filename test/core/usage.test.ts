@@ -61,7 +61,7 @@ describe('a response that a client goes on from', () => {
       ...sightingOf([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
       previous: 'resp_1',
     }
-    const { runState, session: after } = countRequest(session, { facts, thread: '', now: 0 })
+    const { result: runState, session: after } = countRequest(session, { facts, thread: '', now: 0 })
     expect(runState.iteration).toBe(2)
     expect(after.threads.at(-1)?.responses).toEqual(['resp_1'])
   })

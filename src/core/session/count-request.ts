@@ -8,6 +8,7 @@ import { isLate, withDemands } from './demands.ts'
 import { addContinuation, isFork } from './fork.ts'
 import type { RequestFacts } from './request-facts.ts'
 import {
+  type Changed,
   type CheckErrors,
   type RecentRequest,
   type Run,
@@ -255,10 +256,7 @@ function sessionAfter(
  *
  * Objects that are made for every request are written out in full: one of a fixed shape costs a tenth of one that is spread.
  */
-export function countRequest(
-  session: Session,
-  request: RequestToCount,
-): { readonly session: Session; readonly runState: RunState } {
+export function countRequest(session: Session, request: RequestToCount): Changed<RunState> {
   const { facts, now, follow, checkErrors } = request
   const place = placeOf(session, request)
   const { known, from } = place
@@ -283,7 +281,7 @@ export function countRequest(
   const after = sessionAfter(session, facts, place, thread, totals)
   return {
     session: after,
-    runState: {
+    result: {
       iteration,
       toolCalls: next.toolCalls,
       isRetry,

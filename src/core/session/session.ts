@@ -156,6 +156,12 @@ export interface RunState extends ThinkingState {
   readonly isLate?: boolean
 }
 
+/** A changed session, and what else its change found out. */
+export interface Changed<Result> {
+  readonly session: Session
+  readonly result: Result
+}
+
 export const NEW_SESSION: Session = {
   threads: [],
   usage: undefined,

@@ -6,6 +6,7 @@ import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
 import type { ErrorStreak } from './error-streak.ts'
 import {
+  type Changed,
   type FirstAnswer,
   type Run,
   type RunState,
@@ -188,14 +189,14 @@ export function blockIn(
   session: Session,
   request: CountedRequest,
   decide: (loopState: LoopState) => { readonly loopState: LoopState; readonly decision: BlockDecision },
-): { session: Session; decision: BlockDecision } {
+): Changed<BlockDecision> {
   const at = placeOf(session, request)
   const thread = session.threads[at]
-  if (!thread?.loopState) return { session, decision: NONE }
+  if (!thread?.loopState) return { session, result: NONE }
   const { loopState, decision } = decide(thread.loopState)
   return {
     session: { ...session, threads: withThreadAt(session.threads, at, { ...thread, loopState }) },
-    decision,
+    result: decision,
   }
 }
 
@@ -244,13 +245,13 @@ export function noteStopAttempt(
   session: Session,
   request: CountedRequest,
   change: (tries: StopAttempts | undefined) => StopAttempts,
-): { session: Session; tries: StopAttempts } {
+): Changed<StopAttempts> {
   let tries = NO_STOP_ATTEMPTS
   const after = changeRun(session, request, (run) => {
     tries = change(run.stopTries)
     return { ...run, stopTries: tries }
   })
-  return { session: after, tries }
+  return { session: after, result: tries }
 }
 
 /**
@@ -273,7 +274,7 @@ export function adoptFirst(
   runState: RunState,
   { askedAt, usage }: FirstAnswer,
   now: number,
-): { session: Session; runState: RunState } {
+): Changed<RunState> {
   let { run } = runState
   const changed = changeRun(session, request, (before) => {
     const after: Run = { ...before, startedAt: askedAt, usage: addCall(before.usage, usage) }
@@ -286,7 +287,7 @@ export function adoptFirst(
     usage: addCall(session.usage, usage),
     ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
   }
-  return { session: after, runState: { ...runState, run, session: usedIn(after, now) } }
+  return { session: after, result: { ...runState, run, session: usedIn(after, now) } }
 }
 
 /** Changes the errors in a row of the thread that a request was counted in. */

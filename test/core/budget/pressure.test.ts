@@ -70,7 +70,7 @@ function positionsOf(answers: readonly { tokens: number; cost: number; seconds: 
     const request = { fingerprint: facts.fingerprint, thread: '' }
     session = noteAnswer(seen.session, request, { usage, ids: [], requestBytes: 100 })
     now += seconds * 1_000
-    return seen.runState
+    return seen.result
   })
 }
 
@@ -108,9 +108,7 @@ describe('the pressure on a run', () => {
         const request = { facts: sightingOf(last), thread: '', now: 0 }
         const once = countRequest(NEW_SESSION, request)
         const again = countRequest(once.session, request)
-        expect(decide({ runState: again.runState, policy })).toEqual(
-          decide({ runState: once.runState, policy }),
-        )
+        expect(decide({ runState: again.result, policy })).toEqual(decide({ runState: once.result, policy }))
       }),
       { numRuns: 50 },
     )
