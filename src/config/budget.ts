@@ -1,4 +1,4 @@
-/** The budget: limits, what a model is told of them and how, and for whom they are different. */
+/** The settings of the budget: limits, the notices about them, and overrides for some requests. */
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
@@ -25,12 +25,12 @@ const limits = {
   max_seconds: z.number().min(0).default(0).describe('Seconds since the first request.'),
 } satisfies Record<Exclude<LimitSetting, 'max_iterations'>, z.ZodType>
 
-/** What the meters are called, or what they count, each once. */
+/** The names of the meters, or their units, each once. */
 function words(key: 'word' | 'unit'): string {
   return [...new Set(LIMITS.map((name) => METERS[name][key]))].filter((word) => word !== '').join(', ')
 }
 
-const text = (fallback: string, what: string) => template.default(fallback).describe(what)
+const text = (fallback: string, description: string) => template.default(fallback).describe(description)
 
 const texts = {
   caution: text(DEFAULT_TEXTS.caution, 'From the caution threshold on.'),
@@ -144,7 +144,7 @@ const keys = {
     ),
 }
 
-/** What an override goes by: all that is given must match. */
+/** The conditions of an override; all of them must match. */
 export const overrideMatch = {
   model: glob.optional().describe('Glob of model names.'),
   upstream: z.string().min(1).optional().describe('Name of an upstream.'),
@@ -154,7 +154,7 @@ export const overrideMatch = {
     .describe('Request headers that must be present, with globs of their values.'),
 }
 
-/** Any key of the budget. */
+/** The schema of a budget in an override. */
 export const budgetOverride = z.strictObject(overrideShape(keys))
 
 interface Thresholds {
@@ -162,17 +162,18 @@ interface Thresholds {
   readonly warning_threshold: number
 }
 
-/** Two thresholds in the wrong order would warn before they caution; says so, with what holds where one is not given. */
+/** Returns the problem if the warning would come before the caution; `base` has the values that `changed` leaves out. */
 export function outOfOrder(
-  given: { readonly [key in keyof Thresholds]?: number | undefined },
+  changed: { readonly [key in keyof Thresholds]?: number | undefined },
   base: Thresholds,
 ): string | undefined {
-  const caution = given.caution_threshold ?? base.caution_threshold
-  const warning = given.warning_threshold ?? base.warning_threshold
+  const caution = changed.caution_threshold ?? base.caution_threshold
+  const warning = changed.warning_threshold ?? base.warning_threshold
   if (caution <= warning) return undefined
-  return `${caution} is above warning_threshold, ${warning}: expected at most as much`
+  return `${caution} is above warning_threshold, ${warning}: expected at most ${warning}`
 }
 
+/** The schema of `budget`. */
 export const budget = z
   .strictObject({
     ...keys,
@@ -188,11 +189,12 @@ export const budget = z
   .superRefine((value, context) => {
     const message = outOfOrder(value, value)
     if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
-    for (const [at, one] of value.overrides.entries()) {
-      const problem = outOfOrder(one, value)
+    for (const [at, override] of value.overrides.entries()) {
+      const problem = outOfOrder(override, value)
       const path = ['overrides', at, 'caution_threshold']
       if (problem) context.addIssue({ code: 'custom', path, message: problem })
     }
   })
 
+/** A checked budget section. */
 export type BudgetConfig = z.output<typeof budget>

@@ -1,11 +1,11 @@
-/** The documents about the configuration that `npm run schema` writes from the schema, which is the only source. */
+/** Generates the documents about the configuration from its schema; `npm run schema` writes them to files. */
 import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
 import * as z from 'zod'
 import { configSchema } from './schema.ts'
 
 type Properties = Readonly<Record<string, Node>>
 
-/** What these documents use of a JSON Schema. */
+/** The parts of a JSON Schema that these documents use. */
 interface Node {
   readonly description?: string
   readonly default?: unknown
@@ -13,20 +13,22 @@ interface Node {
   readonly enum?: readonly unknown[]
   readonly deprecated?: boolean
   readonly properties?: Properties
-  /** Of a record: its values. */
+  /** The schema of a record's values. */
   readonly additionalProperties?: Node | boolean
   readonly items?: Node
 }
 
-/** The JSON Schema (draft 7) of a configuration file, for editors: `config/schema.json`. */
+/** Returns the JSON Schema (draft 7) of a configuration file, for editors: `config/schema.json`. */
 export function jsonSchema(): object {
   return z.toJSONSchema(configSchema, {
     io: 'input',
     target: 'draft-7',
-    // zod leaves the examples out where a value is transformed; these are written as a file has them.
     override: ({ zodSchema, jsonSchema }) => {
-      const examples = z.globalRegistry.get(zodSchema)?.['examples']
+      // zod leaves out the examples of transformed values, as they need not match the result; these match the file.
+      const { examples, reloaded, description } = z.globalRegistry.get(zodSchema) ?? {}
       if (Array.isArray(examples)) jsonSchema.examples = examples
+      if (reloaded) jsonSchema.description = `${description} Reloaded on SIGHUP.`
+      delete jsonSchema['reloaded']
     },
   })
 }
@@ -47,8 +49,8 @@ $\${ is a plain \${.
 Lengths of time: 500ms, 30s, 15m, 1h, 2d. Sizes: 512kb, 64mb, 1gb.
 
 \`npm start -- check-config\` (where it is installed: \`npx agent-governor check-config\`) says what is wrong with this file.
-SIGHUP reloads the sections that say so, from the next request on; a file with a mistake changes nothing. Everything else
-takes a restart, and the log names what has changed of it.`
+SIGHUP reloads the sections that say so, from the next request on; a file with a mistake changes nothing. All other
+sections need a restart, and the log names the keys in them that have changed.`
 
 /** Characters in a line of the file. */
 const WIDTH = 120
@@ -71,7 +73,7 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** The keys of each value of a record; `undefined` for other nodes, and for records of texts. */
+/** Returns the keys of each value of a record; `undefined` for other nodes, and for records of texts. */
 function recordOf({ additionalProperties: values }: Node): Properties | undefined {
   return typeof values === 'object' ? values.properties : undefined
 }
@@ -80,7 +82,7 @@ function rootKeys(): Properties {
   return (jsonSchema() as Node).properties ?? {}
 }
 
-/** The keys that an entry of a list of objects may have; none for other nodes, and for deprecated lists. */
+/** Returns the keys that an entry of a list of objects may have; empty for other nodes, and for deprecated lists. */
 function entryKeys({ items, deprecated }: Node): [key: string, node: Node][] {
   if (deprecated) return []
   return Object.entries(items?.properties ?? {}).filter(([, node]) => !node.deprecated)
@@ -88,7 +90,7 @@ function entryKeys({ items, deprecated }: Node): [key: string, node: Node][] {
 
 const FLOW = { lineWidth: 0, singleQuote: true, collectionStyle: 'flow' } as const
 
-/** An example of a list of objects: an entry stands on one line, or with one key per line where that is too long. */
+/** Returns the lines of an example of a list of objects: one per entry, or one per key if that is too long. */
 function exampleLines(example: readonly unknown[]): string[] {
   return example.flatMap((entry) => {
     const line = stringify(entry, FLOW).trimEnd()
@@ -102,7 +104,7 @@ function exampleLines(example: readonly unknown[]): string[] {
   })
 }
 
-/** The comment of a key, as lines. `column`: where the key begins. */
+/** Returns the lines of a key's comment; the key begins at `column`. */
 function commentOf(node: Node, column: number): string[] {
   const [example] = node.examples ?? []
   const keys = entryKeys(node)
@@ -121,16 +123,16 @@ function commentOf(node: Node, column: number): string[] {
   return lines
 }
 
-/** Lines as the text of a YAML comment; a blank line stays part of it. */
+/** Returns lines as the text of a YAML comment, with its blank lines. */
 function comment(lines: readonly string[]): string {
   return lines.join('\n').replace(/^/gm, ' ')
 }
 
-/** Where in the file the writer is. */
+/** The place in the file that is written. */
 interface Place {
   /** Spaces before the keys. */
   readonly column: number
-  /** Keys get comments; those of the second upstream do not repeat the comments of the first. */
+  /** Keys get comments; the second upstream does not repeat the comments of the first. */
   readonly isExplained: boolean
   /** Name of the upstream, for its examples. */
   readonly name?: string
@@ -154,16 +156,16 @@ function valueNode(value: unknown): Scalar | YAMLMap | YAMLSeq {
   return scalar
 }
 
-/** A map of all keys of a section. `given`: values that win over the defaults. */
-function sectionNode(properties: Properties, given: unknown, place: Place): YAMLMap {
+/** Returns a map of all keys of a section; `values` win over the defaults. */
+function sectionNode(properties: Properties, values: unknown, place: Place): YAMLMap {
   const map = new YAMLMap()
   let before: string[] = []
   for (const [key, node] of Object.entries(properties)) {
     const lines = [...before, ...(place.isExplained ? commentOf(node, place.column) : [])]
-    const value = isObject(given) && Object.hasOwn(given, key) ? given[key] : node.default
+    const value = isObject(values) && Object.hasOwn(values, key) ? values[key] : node.default
     before = []
     if (value === undefined) {
-      // A key without a default is shown in a comment, which YAML has before the next key.
+      // A key without a default stands in a comment, which YAML attaches to the next key.
       const [example = ''] = node.examples ?? []
       before = [...lines, `${key}: ${example}`.replace('NAME', (place.name ?? '').toUpperCase()).trimEnd()]
       continue
@@ -183,13 +185,13 @@ function nodeOf(node: Node, value: unknown, place: Place): Scalar | YAMLMap | YA
   if (!values || !isObject(value)) return valueNode(value)
   const map = new YAMLMap()
   for (const [at, [name, entry]] of Object.entries(value).entries()) {
-    const one = { column: inside.column + 2, isExplained: at === 0, name }
-    map.add(new Pair(new Scalar(name), sectionNode(values, entry, one)))
+    const entryPlace = { column: inside.column + 2, isExplained: at === 0, name }
+    map.add(new Pair(new Scalar(name), sectionNode(values, entry, entryPlace)))
   }
   return map
 }
 
-/** `config/governor.yaml`: every key of the configuration with its default, and a comment that says what it does. */
+/** Returns `config/governor.yaml`: every key of the configuration with its default and a comment about its effect. */
 export function commentedFile(): string {
   const document = new Document()
   document.commentBefore = comment(HEAD.split('\n'))
@@ -204,8 +206,8 @@ function firstSentence(text: string): string {
 
 const code = (text: string) => `\`${text}\``
 
-/** A default as it stands in a table. */
-function shown(value: unknown): string {
+/** Returns a default value as the table shows it. */
+function defaultText(value: unknown): string {
   if (value === undefined) return 'none'
   if (typeof value === 'string' && value.includes(' ')) return 'see the file'
   return code(Array.isArray(value) ? `[${value.join(', ')}]` : isObject(value) ? '{}' : String(value))
@@ -217,7 +219,7 @@ interface Row {
   readonly node: Node
 }
 
-/** The rows of the table: one per key, and one for a section within a section that has several keys. */
+/** Returns the rows of the table: one per key, and one for an inner section with several keys. */
 function rowsOf(properties: Properties, path: readonly string[] = []): Row[] {
   return Object.entries(properties).flatMap(([key, child]): Row[] => {
     const at = [...path, key]
@@ -226,8 +228,8 @@ function rowsOf(properties: Properties, path: readonly string[] = []): Row[] {
       const entries = Object.values(child.default ?? {}).filter(isObject)
       return rowsOf(values, [...at, 'NAME']).map((row) => {
         const last = row.keys[0]?.split('.').at(-1) ?? ''
-        const given = entries.flatMap((entry) => (Object.hasOwn(entry, last) ? [entry[last]] : []))
-        return given.length === 0 ? row : { ...row, defaults: given }
+        const defaults = entries.flatMap((entry) => (Object.hasOwn(entry, last) ? [entry[last]] : []))
+        return defaults.length === 0 ? row : { ...row, defaults }
       })
     }
     if (!child.properties) return [{ keys: [at.join('.')], defaults: [child.default], node: child }]
@@ -245,16 +247,16 @@ function rowsOf(properties: Properties, path: readonly string[] = []): Row[] {
 
 function rowText({ keys: [first = '', ...others], defaults, node }: Row): string {
   const names = [first, ...others.map((key) => key.slice(key.lastIndexOf('.')))]
-  const cells = new Set(defaults.map(shown))
+  const cells = new Set(defaults.map(defaultText))
   const options = node.enum && node.enum.length > 1 ? node.enum.map(String) : []
   const keys = entryKeys(node).map(([key]) => key)
-  const more = keys.length > 0 ? [`{${keys.join(', ')}}`] : options
+  const details = keys.length > 0 ? [`{${keys.join(', ')}}`] : options
   const effect =
-    firstSentence(node.description ?? '') + (more.length === 0 ? '' : `: ${more.map(code).join(', ')}`)
+    firstSentence(node.description ?? '') + (details.length === 0 ? '' : `: ${details.map(code).join(', ')}`)
   return `| ${names.map(code).join(', ')} | ${[...cells].join(', ')} | ${effect} |\n`
 }
 
-/** The README's table of the configuration: every key, its default, and the first sentence of its description. */
+/** Returns the README's table of the configuration: every key, its default, and the first sentence of its description. */
 export function configurationTable(): string {
   const rows = rowsOf(rootKeys()).map(rowText)
   return `| key | default | what it does |\n|---|---|---|\n${rows.join('')}`

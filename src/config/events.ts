@@ -1,4 +1,4 @@
-/** Who learns of events besides log and metrics. */
+/** The settings of receivers of events, besides log and metrics. */
 import * as z from 'zod'
 import { WEBHOOK_TOPICS } from '../telemetry/event.ts'
 
@@ -29,6 +29,7 @@ const webhook = z.strictObject({
     ),
 })
 
+/** The schema of `events`. */
 export const events = z.strictObject({
   webhook: webhook
     .refine(({ url, secret }) => url === undefined || secret !== undefined, {

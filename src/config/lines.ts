@@ -1,11 +1,11 @@
-/** Where things stand in a YAML file, for messages. */
+/** Finds the lines of keys and values in a YAML file, for messages. */
 import { type Document, isMap, isNode, isScalar, isSeq, type LineCounter } from 'yaml'
 
-/** The line of what stands at a path, counted from 1; where there is no such thing, of what it would stand in. */
+/** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
 export type LineFinder = (path: readonly PropertyKey[]) => number | undefined
 
 interface Place {
-  /** The key, or the item of a list. */
+  /** The node of the key, or of the item in a list. */
   readonly mark: unknown
   readonly value: unknown
 }
@@ -16,10 +16,13 @@ function placeIn(node: unknown, key: PropertyKey): Place | undefined {
     return item === undefined ? undefined : { mark: item, value: item }
   }
   if (!isMap(node)) return undefined
-  const pair = node.items.find(({ key: own }) => isScalar(own) && String(own.value) === String(key))
+  const pair = node.items.find(
+    (candidate) => isScalar(candidate.key) && String(candidate.key.value) === String(key),
+  )
   return pair && { mark: pair.key, value: pair.value }
 }
 
+/** Returns the line finder of a parsed document. */
 export function lineFinder(document: Document, lines: LineCounter): LineFinder {
   return (path) => {
     let node: unknown = document.contents

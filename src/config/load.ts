@@ -1,4 +1,4 @@
-/** Reads the configuration: flag over environment over file over default. */
+/** Loads the configuration: a flag wins over the environment, the environment over the file, the file over the default. */
 import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { type Document, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
@@ -7,11 +7,16 @@ import { ConfigError } from './config-error.ts'
 import { type LineFinder, lineFinder } from './lines.ts'
 import { type Config, configSchema } from './schema.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
-import { type Environment, expandVariables, protectVariables, type ReadingFinder } from './variables.ts'
+import {
+  type AmbiguousValueFinder,
+  type Environment,
+  expandVariables,
+  protectVariables,
+} from './variables.ts'
 
 export { ConfigError, type Environment }
 
-/** What may be given outside the file. `undefined` is not given. */
+/** Settings from flags or the environment; `undefined`: not set there. */
 export interface Overrides {
   readonly host?: string | undefined
   readonly port?: string | undefined
@@ -39,7 +44,7 @@ function treeOf(document: Document, file: string): unknown {
   }
 }
 
-/** Takes sections out that have nothing but comments in them, so that they are as if they were not there. */
+/** Removes sections that contain only comments, so that they get their defaults. */
 function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configSchema)): void {
   for (const [key, schema] of Object.entries(shape)) {
     const inside = insideOf(schema)
@@ -49,7 +54,7 @@ function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configS
   }
 }
 
-/** zod takes `__proto__` out of records and says nothing: an upstream or a header of that name would be lost. */
+/** Throws `ConfigError` for a key `__proto__`, which zod would silently remove from an upstream's or a header's names. */
 function refusePrototypes(document: Document, whereIs: (node: Scalar) => string): void {
   visit(document, {
     Scalar(key, node) {
@@ -62,35 +67,33 @@ function refusePrototypes(document: Document, whereIs: (node: Scalar) => string)
 interface Parsed {
   readonly tree: Tree
   readonly lineOf?: LineFinder
-  readonly readingOf?: ReadingFinder | undefined
+  readonly ambiguousAt?: AmbiguousValueFinder | undefined
 }
 
-/** Parses a file's text; variables stand in values only. */
+/** Parses the text of a file and expands variables in its values. Throws `ConfigError`. */
 function parseFile(source: string, file: string, env: Environment): Parsed {
   const lines = new LineCounter()
   const document = parseDocument(protectVariables(source), { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
   if (error) {
-    const told = error.message.replace(
-      /^Source contains multiple documents.* at/,
-      'a second document begins at',
-    )
-    const what = told.split('\n')[0]?.replace(/:$/, '')
-    throw new ConfigError(`${file}: not valid YAML: ${what}`)
+    const [message = ''] = error.message
+      .replace(/^Source contains multiple documents.* at/, 'a second document begins at')
+      .split('\n')
+    throw new ConfigError(`${file}: not valid YAML: ${message.replace(/:$/, '')}`)
   }
   const whereIs = (node: Scalar) => {
     const position = node.range ? lines.linePos(node.range[0]).line : '?'
     return `${file}, line ${position}`
   }
   refusePrototypes(document, whereIs)
-  const readingOf = expandVariables(document, env, whereIs)
+  const ambiguousAt = expandVariables(document, env, whereIs)
   const tree = treeOf(document, file)
   if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)
   dropEmptySections(tree)
-  return { tree, lineOf: lineFinder(document, lines), readingOf }
+  return { tree, lineOf: lineFinder(document, lines), ambiguousAt }
 }
 
-/** Why a file can't be read, in words where these are known, else Node's code for it. */
+/** Returns why a file can't be read, in words, or Node's code for a rare reason. */
 export function whyUnreadable(error: unknown): string {
   const { code, message } = error as NodeJS.ErrnoException
   if (code === 'ENOENT') return 'no such file'
@@ -124,10 +127,10 @@ function branch(tree: Tree, key: string): Tree {
   return fresh
 }
 
-/** Where a value came from when it was not the file, by its path; for messages. */
+/** The flag or variable that set a value, by the value's path; for messages. */
 type Origins = ReadonlyMap<string, string>
 
-/** What flags and variables are called. */
+/** The names of flags or variables. */
 interface Names {
   readonly host: string
   readonly port: string
@@ -149,21 +152,22 @@ const VARIABLES: Names = {
   upstream: (name) => `${name.toUpperCase()}_UPSTREAM_URL`,
 }
 
-/** Puts what was given outside the file into the tree, and notes where it came from. */
-function override(tree: Tree, given: Overrides, names: Names, origins: Map<string, string>): void {
-  if (given.host !== undefined) {
-    branch(tree, 'server')['host'] = given.host
+/** Sets the values of flags or variables in the tree, and notes their origins. */
+function override(tree: Tree, overrides: Overrides, names: Names, origins: Map<string, string>): void {
+  const { host, port, logLevel, upstreams = {} } = overrides
+  if (host !== undefined) {
+    branch(tree, 'server')['host'] = host
     origins.set('server.host', names.host)
   }
-  if (given.port !== undefined) {
-    branch(tree, 'server')['port'] = /^-?\d+$/.test(given.port) ? Number(given.port) : given.port
+  if (port !== undefined) {
+    branch(tree, 'server')['port'] = /^-?\d+$/.test(port) ? Number(port) : port
     origins.set('server.port', names.port)
   }
-  if (given.logLevel !== undefined) {
-    branch(tree, 'log')['level'] = given.logLevel
+  if (logLevel !== undefined) {
+    branch(tree, 'log')['level'] = logLevel
     origins.set('log.level', names.logLevel)
   }
-  for (const [name, url] of Object.entries(given.upstreams ?? {})) {
+  for (const [name, url] of Object.entries(upstreams)) {
     branch(branch(tree, 'upstreams'), name)['url'] = url
     origins.set(`upstreams.${name}.url`, names.upstream(name))
   }
@@ -175,7 +179,7 @@ function fromEnvironment(env: Environment): Overrides {
     ['anthropic', env['ANTHROPIC_UPSTREAM_URL']],
   ]
   return {
-    // An empty variable is an unset one, as compose files pass them.
+    // An empty variable counts as not set, because compose files pass unset variables as empty.
     host: env['HOST'] || undefined,
     port: env['PORT'] || undefined,
     logLevel: env['LOG_LEVEL'] || undefined,
@@ -183,20 +187,20 @@ function fromEnvironment(env: Environment): Overrides {
   }
 }
 
-/** Shows a value in a message without its content where that may be a secret. */
+/** Returns a value as messages show it; lists, objects and parts of URLs are hidden, as they may hold secrets. */
 function describe(value: unknown): string {
   if (value === undefined) return 'nothing'
   if (Array.isArray(value)) return 'a list'
   if (isTree(value)) return 'keys and values'
-  // A URL may hold a password, and a key.
-  const shown = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
-  return shown.includes('://') ? shown.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : shown
+  const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
+  // A URL may hold a password or a key.
+  return text.includes('://') ? text.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : text
 }
 
-/** Paths under which a secret may stand: those named so, and an upstream that is not written as keys and values. */
+/** Paths whose values may be secrets: by their names, and an upstream that is not written as keys and values. */
 const SECRET = /key|token(?!s)|secret|password|headers|^upstreams\.[^.]*$/i
 
-/** Types in words. */
+/** Names of types in messages. */
 const TYPES: Readonly<Record<string, string>> = {
   string: 'a text',
   number: 'a number',
@@ -233,7 +237,7 @@ function valueAt(tree: unknown, path: readonly PropertyKey[]): unknown {
   )
 }
 
-/** What is known of a schema's insides; zod has a type for each kind, and these are common to those used here. */
+/** The inner schemas of a schema; zod has a type for each kind, and these fields are common to those used here. */
 interface Inside {
   readonly innerType?: z.core.$ZodType
   readonly in?: z.core.$ZodType
@@ -248,7 +252,7 @@ function insideOf(schema: z.core.$ZodType): Inside {
   return inner ? insideOf(inner) : inside
 }
 
-/** The keys that an object at `path` may have; none where there is no object, or any key may stand. */
+/** Returns the keys that an object at `path` may have; empty if there is no object, or if it may have any key. */
 function keysAt(path: readonly PropertyKey[]): string[] {
   let inside = insideOf(configSchema)
   for (const key of path) {
@@ -259,19 +263,20 @@ function keysAt(path: readonly PropertyKey[]): string[] {
   return Object.keys(inside.shape ?? {})
 }
 
-/** Where a tree came from. */
+/** The source of a tree, for messages. */
 interface Source {
-  /** The file's name, or what stands for it. */
+  /** The name of the file, or a word for it. */
   readonly name: string
   readonly origins: Origins
   readonly lineOf?: LineFinder | undefined
 }
 
+/** Returns the lines of a message about an issue. */
 function problem(issue: z.core.$ZodIssue, tree: Tree, { name, origins, lineOf }: Source): string[] {
   const path = issue.path.map(String).join('.')
   const origin = origins.get(path) ?? name
   const at = path === '' ? origin : `${origin}: ${path}`
-  /** The line, where that is the file's. */
+  /** Returns the line in the file; empty if the value is not from the file. */
   const inLine = (place: readonly PropertyKey[]): string => {
     const line = origins.has(path) ? undefined : lineOf?.(place)
     return line === undefined ? '' : ` (line ${line})`
@@ -287,22 +292,22 @@ function problem(issue: z.core.$ZodIssue, tree: Tree, { name, origins, lineOf }:
   if (issue.code === 'invalid_key')
     return issue.issues.map((inner) => `${at}: ${inner.message}${inLine(issue.path)}`)
   const value = valueAt(tree, issue.path)
-  // Lists, keys and nothing are described without what is in them.
+  // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
-  const found = isHidden ? TYPES[typeof value] : describe(value)
-  return [`${at}: found ${found}: ${expected(issue)}${inLine(issue.path)}`]
+  const description = isHidden ? TYPES[typeof value] : describe(value)
+  return [`${at}: found ${description}: ${expected(issue)}${inLine(issue.path)}`]
 }
 
-/** Of the upstreams that are always there, a file may set a key or headers alone. */
+/** Sets the URLs of the upstreams that always exist, as a file may set only a key or headers of them. */
 function fillInUrls(tree: Tree): void {
   const upstreams = tree['upstreams']
   for (const [name, { url }] of Object.entries(DEFAULT_UPSTREAMS)) {
-    const given = isTree(upstreams) ? upstreams[name] : undefined
-    if (isTree(given) && given['url'] === undefined) given['url'] = url
+    const settings = isTree(upstreams) ? upstreams[name] : undefined
+    if (isTree(settings) && settings['url'] === undefined) settings['url'] = url
   }
 }
 
-/** Checks a configuration tree. @throws {ConfigError} naming every wrong key, what was found and what was expected. */
+/** Checks a configuration tree. Throws `ConfigError`, which names every wrong key with its value and what is expected. */
 export function checkConfig(
   tree: Tree,
   name: string,
@@ -317,49 +322,52 @@ export function checkConfig(
   )
 }
 
-/** Where a value that holds variables is none of the type that is wanted, it is read the other way. */
-function rereadVariables(tree: Tree, readingOf: ReadingFinder): void {
+/** Replaces each ambiguous value of the wrong type by its alternative, if that is of the right type. */
+function resolveAmbiguousValues(tree: Tree, ambiguousAt: AmbiguousValueFinder): void {
   const wrongPaths = () => configSchema.safeParse(tree).error?.issues.map(({ path }) => path) ?? []
   for (const path of wrongPaths()) {
-    const reading = readingOf(path)
+    const ambiguous = ambiguousAt(path)
     const holder = valueAt(tree, path.slice(0, -1))
     const key = path.at(-1)
-    // What a flag or a variable of Governor's own put there stays.
-    if (!reading || key === undefined || valueAt(tree, path) !== reading.value) continue
-    Object.assign(holder as object, { [key]: reading.other })
-    const isWrong = wrongPaths().some((other) => other.join('.') === path.join('.'))
-    if (isWrong) Object.assign(holder as object, { [key]: reading.value })
+    // A value that a flag or a variable of Governor replaced stays.
+    if (!ambiguous || key === undefined || valueAt(tree, path) !== ambiguous.value) continue
+    Object.assign(holder as object, { [key]: ambiguous.alternative })
+    const isWrong = wrongPaths().some((wrong) => wrong.join('.') === path.join('.'))
+    if (isWrong) Object.assign(holder as object, { [key]: ambiguous.value })
   }
 }
 
-/** Keys that are gone, by their paths, and what is there instead: accepted, and of no effect, until the next minor version. */
-const GONE: Readonly<Record<string, string>> = {
+/** Removed keys by their paths, with the keys to use instead. They are accepted without effect until the next minor version. */
+const REMOVED_KEYS: Readonly<Record<string, string>> = {
   'loop_guard.window_size':
     'loop_guard.standstill says after how many responses without anything new a run is in a loop',
 }
 
-/** Takes keys out that are gone, and says of each in one line what to use instead. */
-function dropGoneKeys(tree: Tree, name: string, lineOf: LineFinder | undefined): string[] {
-  return Object.entries(GONE).flatMap(([gone, successor]) => {
-    const path = gone.split('.')
+/** Deletes removed keys from the tree, and returns a line for each that says what to use instead. */
+function dropRemovedKeys(tree: Tree, name: string, lineOf: LineFinder | undefined): string[] {
+  return Object.entries(REMOVED_KEYS).flatMap(([removed, successor]) => {
+    const path = removed.split('.')
     const holder = valueAt(tree, path.slice(0, -1))
     const key = path.at(-1) ?? ''
     if (!isTree(holder) || !Object.hasOwn(holder, key)) return []
     const line = lineOf?.(path)
     delete holder[key]
-    return [`${name}: ${gone} is no longer used: ${successor}${line === undefined ? '' : ` (line ${line})`}`]
+    return [
+      `${name}: ${removed} is no longer used: ${successor}${line === undefined ? '' : ` (line ${line})`}`,
+    ]
   })
 }
 
+/** A loaded configuration. */
 export interface Loaded {
   readonly config: Config
   /** One line for each key that is no longer used. */
   readonly warnings: readonly string[]
-  /** The file that was read; `undefined` where there was none. */
+  /** The name of the file; `undefined` if there was none. */
   readonly file: string | undefined
 }
 
-/** Loads the configuration. @throws {ConfigError} */
+/** Loads and checks the configuration. Throws `ConfigError`. */
 export function loadConfig(
   flags: Overrides & { readonly config?: string | undefined },
   env: Environment,
@@ -367,13 +375,13 @@ export function loadConfig(
   const named = flags.config ?? (env['GOVERNOR_CONFIG'] || undefined)
   const file = named ?? DEFAULT_FILE
   const source = readText(file, named !== undefined)
-  const { tree, lineOf, readingOf }: Parsed =
+  const { tree, lineOf, ambiguousAt }: Parsed =
     source === undefined ? { tree: {} } : parseFile(source, file, env)
   const origins = new Map<string, string>()
   override(tree, fromEnvironment(env), VARIABLES, origins)
   override(tree, flags, FLAGS, origins)
-  const warnings = dropGoneKeys(tree, file, lineOf)
-  if (readingOf) rereadVariables(tree, readingOf)
+  const warnings = dropRemovedKeys(tree, file, lineOf)
+  if (ambiguousAt) resolveAmbiguousValues(tree, ambiguousAt)
   return {
     config: checkConfig(tree, source === undefined ? 'configuration' : file, origins, lineOf),
     warnings,

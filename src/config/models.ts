@@ -1,8 +1,9 @@
-/** What a user knows better of a model than the catalogue. */
+/** Prices and context windows that a user knows better than the catalogue. */
 import * as z from 'zod'
 
 const perMillion = z.number().min(0)
 
+/** The schema of `models`. */
 export const models = z
   .array(
     z
@@ -31,7 +32,7 @@ export const models = z
           ),
       })
       .refine((value) => value.context_window !== undefined || value.price !== undefined, {
-        error: 'says nothing: expected a price, a context_window, or both',
+        error: 'has no effect: expected a price, a context_window, or both',
       }),
   )
   .default([])

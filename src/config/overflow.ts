@@ -1,4 +1,4 @@
-/** What becomes of requests that are too large. */
+/** The settings for requests that are too large. */
 import * as z from 'zod'
 import { RECOVERIES } from '../core/overflow.ts'
 import type { RowSettings } from '../overflow/custom.ts'
@@ -27,7 +27,7 @@ const status = z.int().min(200).max(599)
 
 const MEANINGS = [...RECOVERIES, 'not_overflow', 'input_too_large'] as const
 
-/** The pattern of a code, the whole of it. */
+/** Returns a pattern that matches exactly this code. */
 const wholeCode = (code: string) => `^${code.replace(/[\\^$.|?*+()[\]{}]/g, '\\$&')}$`
 
 const hasCondition = ({ status, code, text }: { status?: unknown; code?: unknown; text?: unknown }) =>
@@ -91,10 +91,10 @@ const quirk = z
       context.addIssue({ code: 'custom', path: ['means'], message })
       return z.NEVER
     }
-    const given = row.status ?? match.status
+    const statuses = row.status ?? match.status
     return {
       ...row,
-      status: typeof given === 'number' ? [given] : given,
+      status: typeof statuses === 'number' ? [statuses] : statuses,
       code: row.code ?? (match.code === undefined ? undefined : wholeCode(match.code)),
       text: row.text ?? match.text,
       means,
@@ -102,6 +102,7 @@ const quirk = z
     }
   })
 
+/** The schema of `overflow`. */
 export const overflow = z.strictObject({
   enabled: z.boolean().default(true).describe('Read errors. false: Governor relays errors unread.'),
   canonical: z

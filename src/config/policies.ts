@@ -1,4 +1,4 @@
-/** Turns settings into what the core works with. */
+/** Converts checked settings to the policies of the core. */
 
 import { type Amounts, amountsBy, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
@@ -12,9 +12,9 @@ import type { BudgetConfig } from './budget.ts'
 import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
 
-/** What is known to be a harness's word and not a human's: the built-in texts and those of the configuration. */
+/** Returns the registry of the built-in harness texts and those of the configuration. */
 export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
-  const own = [
+  const configured = [
     ...scaffolding.tags.map((text) => ({ match: 'tag' as const, text })),
     ...scaffolding.prefixes.map((row) => ({
       match: 'prefix' as const,
@@ -22,19 +22,23 @@ export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegist
     })),
     ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
   ]
-  return buildRegistry([...HARNESS_TEXTS, ...own], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
+  return buildRegistry(
+    [...HARNESS_TEXTS, ...configured],
+    [...SUMMARY_REQUESTS, ...scaffolding.summary_requests],
+  )
 }
 
-/** The loop guard and its overrides, in order. */
+/** Returns the loop policy and its overrides, in order. */
 export function loopGuardOf(config: Config): ByRule<LoopPolicy> {
-  const rules = config.overrides.flatMap((one) => {
-    if (!one.loop_guard) return []
-    const changed = { loop_guard: withOverride(config.loop_guard, one.loop_guard) }
-    return [ruleOf(one, loopPolicyOf(changed))]
+  const rules = config.overrides.flatMap((override) => {
+    if (!override.loop_guard) return []
+    const changed = { loop_guard: withOverride(config.loop_guard, override.loop_guard) }
+    return [ruleOf(override, loopPolicyOf(changed))]
   })
   return { settings: loopPolicyOf(config), rules }
 }
 
+/** Returns the loop policy without its overrides. */
 export function loopPolicyOf({ loop_guard: guard }: Pick<Config, 'loop_guard'>): LoopPolicy {
   return {
     enabled: guard.enabled,
@@ -49,6 +53,7 @@ export function loopPolicyOf({ loop_guard: guard }: Pick<Config, 'loop_guard'>):
   }
 }
 
+/** Returns the prices and windows of the configuration, in order. */
 export function modelSettingsOf({ models }: Config): ModelSettings[] {
   return models.map(({ model, upstream, context_window: contextWindow, price }) => ({
     model,
@@ -119,21 +124,23 @@ function ruleOf<Settings>({ model, upstream, header }: Match, settings: Settings
   return { model, upstream, headers, settings }
 }
 
-/** The budget and its overrides in order: those at top level, then those of older files. */
+/** Returns the budget and its overrides, in order: those at top level, then those of older files. */
 export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSettings> {
-  const { overrides: flat, ...base } = budget
-  const given = overrides.flatMap((one) => (one.budget ? [{ match: one, keys: one.budget as object }] : []))
-  const older = flat.map((one) => {
-    const { model: _model, upstream: _upstream, header: _header, ...keys } = one
-    return { match: one as Match, keys: keys as object }
+  const { overrides: deprecated, ...base } = budget
+  const current = overrides.flatMap((override) =>
+    override.budget ? [{ match: override, keys: override.budget as object }] : [],
+  )
+  const older = deprecated.map((override) => {
+    const { model: _model, upstream: _upstream, header: _header, ...keys } = override
+    return { match: override as Match, keys: keys as object }
   })
-  const rules = [...given, ...older].map(({ match, keys }) =>
+  const rules = [...current, ...older].map(({ match, keys }) =>
     ruleOf(match, settingsOf(withOverride(base, keys), stop)),
   )
   return { settings: settingsOf(base, stop), rules }
 }
 
-/** The user's own rows come before the built-in ones. */
+/** Returns the overflow policy; rows of the configuration come before the built-in ones. */
 export function overflowPolicyOf({ overflow }: Config) {
   return {
     enabled: overflow.enabled,

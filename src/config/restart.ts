@@ -1,36 +1,26 @@
-/** What of a changed configuration a reload leaves as it was. */
+/** Finds changes of the configuration that only a restart applies. */
 import { isDeepStrictEqual } from 'node:util'
-import type { Config } from './schema.ts'
+import { type Config, isReloaded } from './schema.ts'
 
-/** Sections that a reload puts in force. */
-const RELOADED: ReadonlySet<string> = new Set([
-  'budget',
-  'loop_guard',
-  'overflow',
-  'overrides',
-  'stop',
-  'storm',
-])
-
-/** So many keys are named, and no more. */
+/** The most keys that are named. */
 const MAX_KEYS = 20
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Paths at which two trees differ, as deep as both have keys. */
+/** The paths at which two trees differ, without the sections that a reload applies. */
 function differing(before: unknown, after: unknown, path: readonly string[]): string[] {
   if (!isRecord(before) || !isRecord(after)) {
     return isDeepStrictEqual(before, after) ? [] : [path.join('.')]
   }
   const keys = new Set([...Object.keys(before), ...Object.keys(after)])
   return [...keys]
-    .filter((key) => path.length > 0 || !RELOADED.has(key))
+    .filter((key) => path.length > 0 || !isReloaded(key))
     .flatMap((key) => differing(before[key], after[key], [...path, key]))
 }
 
-/** Returns the paths of at most 20 keys that differ and that only a restart puts in force, without their values. */
-export function restartKeys(running: Config, read: Config): string[] {
-  return differing(running, read, []).slice(0, MAX_KEYS)
+/** Returns the paths of at most 20 keys whose change only a restart applies, without their values. */
+export function restartKeys(running: Config, changed: Config): string[] {
+  return differing(running, changed, []).slice(0, MAX_KEYS)
 }

@@ -1,7 +1,8 @@
 /**
- * The configuration: every key with its effect, its default and the reason for it. `npm run schema` writes
- * `config/schema.json`, `config/governor.yaml` and the README's table from it; the table has the first sentence of each
- * description, so that this sentence has to say what the key does.
+ * The schema of the configuration: every key with its effect, its default and the reason for it. `npm run schema` writes
+ * `config/schema.json`, `config/governor.yaml` and the README's table from it. The table shows the first sentence of each
+ * description, so this sentence must say what the key does. A section with `reloaded` in its metadata is applied by a
+ * reload; all others need a restart.
  */
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
@@ -15,7 +16,7 @@ import { template } from './texts.ts'
 import { duration, headerName, size } from './units.ts'
 import { upstreams } from './upstreams.ts'
 
-const text = (fallback: string, what: string) => template.default(fallback).describe(what)
+const text = (fallback: string, description: string) => template.default(fallback).describe(description)
 
 const limit = z.int().min(0)
 
@@ -179,7 +180,7 @@ const storm = z.strictObject({
     .describe('Errors in a row, over at least 60 seconds, that make a storm.'),
 })
 
-/** Names of sessions are logged, and told to whoever asks; a hash of the key tells tenants apart anyway. */
+/** Headers that hold keys: session ids appear in logs and replies, and tenants are told apart by a hash of the key anyway. */
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
 
 const nameHeader = headerName.refine((name) => !HOLDS_KEY.test(name), {
@@ -265,15 +266,16 @@ const file = z.strictObject({
   server: server.prefault({}).describe('Where Governor listens, and who may use it.'),
   upstreams,
   timeouts: timeouts.prefault({}).describe('Time limits for upstreams and clients; 0s is no limit.'),
-  budget: budget
-    .prefault({})
-    .describe('How much a run may use, and what Governor tells the model about it. Reloaded on SIGHUP.'),
-  stop: stop.prefault({}).describe('What happens at the limit. Reloaded on SIGHUP.'),
-  loop_guard: loopGuard
-    .prefault({})
-    .describe(
-      'What happens to runs that go round in circles. `npm start -- replay FILE` shows what these settings would have done to recorded conversations. Reloaded on SIGHUP.',
-    ),
+  budget: budget.prefault({}).meta({
+    description: 'How much a run may use, and what Governor tells the model about it.',
+    reloaded: true,
+  }),
+  stop: stop.prefault({}).meta({ description: 'What happens at the limit.', reloaded: true }),
+  loop_guard: loopGuard.prefault({}).meta({
+    description:
+      'What happens to runs in a loop. `npm start -- replay FILE` shows what these settings would have done to recorded conversations.',
+    reloaded: true,
+  }),
   overrides: z
     .array(
       z.strictObject({
@@ -288,7 +290,8 @@ const file = z.strictObject({
     .prefault([])
     .meta({
       description:
-        'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two the first entry counts that matches and has it; what it leaves out is as above. Reloaded on SIGHUP.',
+        'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two the first entry counts that matches and has it; what it leaves out is as above.',
+      reloaded: true,
       examples: [
         [
           { model: '*-mini', budget: { max_iterations: 50 } },
@@ -297,17 +300,17 @@ const file = z.strictObject({
         ],
       ],
     }),
-  storm: storm
-    .prefault({})
-    .describe(
-      'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one conversation. One request at a time goes through; the others get the newest error at once, with retry-after. Reloaded on SIGHUP.',
-    ),
+  storm: storm.prefault({}).meta({
+    description:
+      'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one conversation. One request at a time goes through; the others get the newest error at once, with retry-after.',
+    reloaded: true,
+  }),
   models,
-  overflow: overflow
-    .prefault({})
-    .describe(
-      'What happens to requests that are too large for the model. An error that says so keeps its status and its body, and gains error.governor and the header x-governor-overflow; every other error stays as it is. Reloaded on SIGHUP.',
-    ),
+  overflow: overflow.prefault({}).meta({
+    description:
+      'What happens to requests that are too large for the model. An error that says so keeps its status and its body, and gains error.governor and the header x-governor-overflow; every other error stays as it is.',
+    reloaded: true,
+  }),
   sessions: sessions.prefault({}).describe('How Governor tells conversations apart and remembers them.'),
   store: z
     .enum(['memory'])
@@ -327,57 +330,67 @@ const file = z.strictObject({
     .describe('What Governor logs.'),
 })
 
-/** What a name for this machine stands for. */
+/** Names and addresses of this machine. */
 const LOCAL = /^(?:localhost|127\.0\.0\.1|::1)$/
-/** All addresses of a machine, to whoever listens; to whoever asks, this one. */
+/** All addresses of this machine for a server; this machine for a client. */
 const ANY = /^(?:0\.0\.0\.0|::)$/
 
-/** Would a request to this URL surely come back to Governor itself, and go round for ever? */
+/** True if a request to this URL certainly comes back to Governor, again and again. */
 function isOwnAddress(url: string, listening: string, port: number): boolean {
   if (!URL.canParse(url)) return false
-  const { protocol, hostname, port: asked } = new URL(url)
-  if (protocol !== 'http:' || Number(asked || 80) !== port) return false
-  const [there, own] = [hostname.replace(/^\[|\]$/g, ''), listening.toLowerCase()]
-  if (there === own) return true
-  if (ANY.test(own)) return isLoopback(there) || ANY.test(there)
-  const isNamed = [there, own].some((address) => address === 'localhost' || ANY.test(address))
-  return isNamed && LOCAL.test(own) && (LOCAL.test(there) || ANY.test(there))
+  const { protocol, hostname, port: urlPort } = new URL(url)
+  if (protocol !== 'http:' || Number(urlPort || 80) !== port) return false
+  const [target, host] = [hostname.replace(/^\[|\]$/g, ''), listening.toLowerCase()]
+  if (target === host) return true
+  if (ANY.test(host)) return isLoopback(target) || ANY.test(target)
+  const isNamed = [target, host].some((address) => address === 'localhost' || ANY.test(address))
+  return isNamed && LOCAL.test(host) && (LOCAL.test(target) || ANY.test(target))
 }
 
-/** What only shows in several sections together, such as a name that no upstream has and nothing would match. */
+/** The schema of a configuration file, with the checks that need several sections. */
 export const configSchema = file.superRefine(
   (
     {
       server: { host, port },
-      upstreams: known,
-      budget: { overrides: flat, ...thresholds },
+      upstreams: configured,
+      budget: { overrides: deprecated, ...thresholds },
       overrides,
-      models: named,
+      models: modelEntries,
     },
     context,
   ) => {
-    for (const [name, { url }] of Object.entries(known)) {
+    for (const [name, { url }] of Object.entries(configured)) {
       if (!isOwnAddress(url, host, port)) continue
-      const message = 'is where Governor itself listens: expected the address of the provider'
+      const message = 'is the address on which Governor listens: expected the address of the provider'
       context.addIssue({ code: 'custom', path: ['upstreams', name, 'url'], message })
     }
-    const check = (list: readonly { readonly upstream?: string | undefined }[], path: readonly string[]) => {
+    const checkUpstreams = (
+      list: readonly { readonly upstream?: string | undefined }[],
+      path: readonly string[],
+    ) => {
       for (const [at, { upstream: name }] of list.entries()) {
-        if (name === undefined || Object.hasOwn(known, name)) continue
-        const message = `no such upstream: expected one of ${Object.keys(known).join(', ')}`
+        if (name === undefined || Object.hasOwn(configured, name)) continue
+        const message = `no such upstream: expected one of ${Object.keys(configured).join(', ')}`
         context.addIssue({ code: 'custom', path: [...path, at, 'upstream'], message })
       }
     }
-    check(flat, ['budget', 'overrides'])
-    check(overrides, ['overrides'])
-    for (const [at, { budget: one }] of overrides.entries()) {
-      const message = one && outOfOrder(one, thresholds)
+    checkUpstreams(deprecated, ['budget', 'overrides'])
+    checkUpstreams(overrides, ['overrides'])
+    for (const [at, override] of overrides.entries()) {
+      const message = override.budget && outOfOrder(override.budget, thresholds)
       const path = ['overrides', at, 'budget', 'caution_threshold']
       if (message) context.addIssue({ code: 'custom', path, message })
     }
-    check(named, ['models'])
+    checkUpstreams(modelEntries, ['models'])
   },
 )
+
+const SECTIONS: Readonly<Record<string, z.ZodType>> = file.shape
+
+/** True if a reload applies changes of this section. */
+export function isReloaded(section: string): boolean {
+  return SECTIONS[section]?.meta()?.['reloaded'] === true
+}
 
 /** A checked configuration: durations in milliseconds, sizes in bytes, every default filled in. */
 export type Config = z.output<typeof configSchema>

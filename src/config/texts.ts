@@ -1,8 +1,8 @@
-/** Texts that a model is told. */
+/** The texts that Governor sends to models. */
 import * as z from 'zod'
 import { PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 
-/** A template; what it may not hold is said at start. */
+/** The schema of a template; an unknown placeholder is an error. */
 export const template = z
   .string()
   .min(1)

@@ -1,4 +1,4 @@
-/** Lengths of time, sizes and counts as people write them in a configuration. */
+/** Durations, sizes and counts as people write them in a configuration. */
 import * as z from 'zod'
 
 const MILLISECONDS: Readonly<Record<string, number>> = {
@@ -20,24 +20,24 @@ function parse(text: string, units: Readonly<Record<string, number>>): number | 
   return digits === '' || factor === undefined ? undefined : Math.round(Number(digits) * factor)
 }
 
-function unitType(units: Readonly<Record<string, number>>, expected: string, pattern: string, most: number) {
+function unitType(units: Readonly<Record<string, number>>, expected: string, pattern: string, max: number) {
   return z
     .string({ error: expected })
     .regex(new RegExp(pattern, 'i'), { error: expected })
-    .refine((text) => (parse(text, units) ?? 0) <= most, { error: `too much: ${expected}` })
+    .refine((text) => (parse(text, units) ?? 0) <= max, { error: `too much: ${expected}` })
     .transform((text) => parse(text, units) ?? 0)
 }
 
-/** `30s`, `15m`, `1h`: read as milliseconds. */
+/** `30s`, `15m`, `1h`: parsed to milliseconds. */
 export const duration = unitType(
   MILLISECONDS,
   'expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
   '^\\s*\\d+(\\.\\d+)? ?(ms|s|m|h|d)\\s*$',
-  // What Node's timers can wait for: a little over 24 days.
+  // The longest time of Node's timers: a little over 24 days.
   2_147_483_647,
 )
 
-/** `64mb`, `512kb`: read as bytes; 1 kb is 1,024 bytes. */
+/** `64mb`, `512kb`: parsed to bytes; 1 kb is 1,024 bytes. */
 export const size = unitType(
   BYTES,
   'expected a size such as 512kb, 64mb or 1gb',

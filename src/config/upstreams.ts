@@ -1,14 +1,14 @@
-/** Where requests go: the URLs, keys and headers of upstreams. */
+/** The URLs, keys and headers of upstreams. */
 import * as z from 'zod'
 import { headerName } from './units.ts'
 
-/** First path segments that are Governor's own, so that no upstream can be named so. */
+/** First segments of Governor's own paths: no upstream may have such a name. */
 export const RESERVED_NAMES: readonly string[] = ['health', 'ready', 'metrics', 'governor']
 
-/** What may stand in a header: no control characters, and no white space around it (RFC 9110, section 5.5). */
+/** A header value: no control characters, and no white space around it (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?$/
 
-/** Fields that belong to a connection or to one body: no request could be sent with a fixed one. */
+/** Headers that belong to a connection or to one body: a fixed value would break requests. */
 const NOT_FIXED = new Set([
   'connection',
   'content-length',
@@ -22,13 +22,13 @@ const upstream = z.strictObject({
   url: z
     .url({ protocol: /^https?$/, error: 'expected an http:// or https:// URL' })
     .refine((url) => !/^[^/]*\/\/[^/]*@/.test(url), {
-      error: 'expected no user name or password in it: api_key and headers are for keys',
+      error: 'expected a URL without user name and password: put keys into api_key or headers',
     })
     .refine((url) => !/[?#]/.test(url), {
-      error: "expected a URL that ends with its path: queries are the requests' own",
+      error: 'expected a URL without a query: requests bring their own',
     })
     .refine((url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url), {
-      error: "expected the base of the API: the rest of the path is the requests' own",
+      error: 'expected the base URL of the API: requests bring the rest of the path',
     })
     .describe(
       'Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.',
@@ -66,25 +66,26 @@ const upstream = z.strictObject({
 /** One upstream's checked settings. */
 export type UpstreamConfig = z.output<typeof upstream>
 
-/** Those that are always there. */
+/** The upstreams that always exist. */
 export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
   openai: { url: 'https://api.openai.com', headers: {}, strip_name: false },
   anthropic: { url: 'https://api.anthropic.com', headers: {}, strip_name: false },
 }
 
+/** The schema of `upstreams`. */
 export const upstreams = z
   .record(
     z
       .string()
       .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/, 'expected a name of letters, digits, - and _')
       .refine((name) => !RESERVED_NAMES.includes(name), {
-        error: `a name of Governor's own paths: expected any but ${RESERVED_NAMES.join(', ')}`,
+        error: `reserved for Governor's own paths: expected a name other than ${RESERVED_NAMES.join(', ')}`,
       })
       .refine((name) => !/^v\d+$/.test(name), { error: 'looks like an API version: expected another name' }),
     upstream,
   )
   .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))
-  .transform((given): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...given }))
+  .transform((configured): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...configured }))
   .describe(
     'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, Anthropic requests go to `anthropic` and all others to `openai`. These two always exist; add as many as you like.',
   )

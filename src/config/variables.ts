@@ -1,29 +1,30 @@
-/** Environment variables in the values of a file. */
+/** Expands environment variables in the values of a file. */
 import { type Document, isScalar, parseDocument, type Scalar, visit } from 'yaml'
 import { ConfigError } from './config-error.ts'
 
+/** The environment variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** A value that holds variables, and what it is read as where that is of no use. */
-export interface Reading {
+/** A value with variables that can be parsed in two ways: as a number, true, false or null, and as a text. */
+export interface AmbiguousValue {
   readonly value: unknown
-  readonly other: unknown
+  readonly alternative: unknown
 }
 
-/** The reading of the value at a path; `undefined` where there is but one. */
-export type ReadingFinder = (path: readonly PropertyKey[]) => Reading | undefined
+/** Returns the ambiguous value at a path; `undefined` if the value there is not ambiguous. */
+export type AmbiguousValueFinder = (path: readonly PropertyKey[]) => AmbiguousValue | undefined
 
-/** For the braces of a variable while YAML reads a file: one character each, so that lines and columns stay. */
+/** Characters in place of a variable's braces while YAML parses a file, so that lines and columns stay. */
 const OPEN = '\ue000'
 const CLOSE = '\ue001'
 const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)${CLOSE}`, 'g')
 
-/** Hides the braces of variables from YAML, whose flow style would take them for its own; `expandVariables` restores them. */
+/** Hides the braces of variables from YAML, in whose flow style braces are maps; `expandVariables` restores them. */
 export function protectVariables(source: string): string {
   return source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
 }
 
-/** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. */
+/** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws `ConfigError` for a variable that is not set. */
 function expand(text: string, env: Environment, where: string): string {
   return text.replace(
     /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g,
@@ -40,25 +41,25 @@ function expand(text: string, env: Environment, where: string): string {
   )
 }
 
-/** What a value is after expansion: a number, true, false or null where it is written as one, else text. */
+/** Returns an expanded value as a number, true, false or null if it is written as one, else as text. */
 function typedValue(expanded: string): unknown {
   const { contents } = parseDocument(expanded)
-  // Only what YAML read in full: in a key such as `ab #1` it would see a comment.
+  // Only if YAML parsed all of it: in a key such as `ab #1` it would see a comment.
   const isWhole = isScalar(contents) && contents.source === expanded && typeof contents.value !== 'string'
   return isWhole ? contents.value : expanded
 }
 
 /**
- * Puts the variables' values into a document of protected text. An unquoted `${PORT}` is a number first and a quoted one a
- * text; a key may look like a number, though, and quotes do no harm. Returns how to find the values that could be read
- * both ways; `undefined` where there is none.
+ * Replaces the variables in a document of protected text. An unquoted `${PORT}` becomes a number and a quoted one a text,
+ * but a key may look like a number, and a number may be quoted. Returns a finder of the values that can be parsed both
+ * ways; `undefined` if there are none. Throws `ConfigError` for a variable that is not set.
  */
 export function expandVariables(
   document: Document,
   env: Environment,
   whereIs: (node: Scalar) => string,
-): ReadingFinder | undefined {
-  const readings = new Map<unknown, Reading>()
+): AmbiguousValueFinder | undefined {
+  const ambiguous = new Map<unknown, AmbiguousValue>()
   visit(document, {
     Scalar(key, node) {
       if (typeof node.value !== 'string') return
@@ -69,8 +70,8 @@ export function expandVariables(
       const typed = typedValue(text)
       const isPlain = node.type === 'PLAIN'
       node.value = isPlain ? typed : text
-      if (typed !== text) readings.set(node, { value: node.value, other: isPlain ? text : typed })
+      if (typed !== text) ambiguous.set(node, { value: node.value, alternative: isPlain ? text : typed })
     },
   })
-  return readings.size === 0 ? undefined : (path) => readings.get(document.getIn(path, true))
+  return ambiguous.size === 0 ? undefined : (path) => ambiguous.get(document.getIn(path, true))
 }

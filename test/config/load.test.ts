@@ -145,31 +145,31 @@ describe('a wrong configuration', () => {
     ],
     [
       'upstreams: {x: {url: "https://me:secret@x/v1"}}',
-      'upstreams.x.url: found "https://…@x/v1": expected no user name or password in it',
+      'upstreams.x.url: found "https://…@x/v1": expected a URL without user name and password',
     ],
     [
       'upstreams: {x: {url: "https://x/v1?key=secret"}}',
-      'upstreams.x.url: found "https://x/v1?…": expected a URL that ends with its path',
+      'upstreams.x.url: found "https://x/v1?…": expected a URL without a query',
     ],
     [
       'upstreams: {x: {url: "https://x/v1/chat/completions/"}}',
-      'upstreams.x.url: found "https://x/v1/chat/completions/": expected the base of the API',
+      'upstreams.x.url: found "https://x/v1/chat/completions/": expected the base URL of the API',
     ],
     [
       'upstreams: {openai: {url: "http://localhost:8787/v1"}}',
-      'upstreams.openai.url: found "http://localhost:8787/v1": is where Governor itself listens: expected',
+      'upstreams.openai.url: found "http://localhost:8787/v1": is the address on which Governor listens: expected',
     ],
     [
       'server: {host: 0.0.0.0, port: 80}\nupstreams: {x: {url: "http://[::1]"}}',
-      'upstreams.x.url: found "http://[::1]": is where Governor itself listens: expected the address of',
+      'upstreams.x.url: found "http://[::1]": is the address on which Governor listens: expected the address of',
     ],
     [
       'upstreams: {x: {url: "http://0.0.0.0:8787"}}',
-      'upstreams.x.url: found "http://0.0.0.0:8787": is where Governor itself listens',
+      'upstreams.x.url: found "http://0.0.0.0:8787": is the address on which Governor listens',
     ],
     [
       'server: {host: Box.local, port: 9000}\nupstreams: {x: {url: "http://box.local:9000"}}',
-      'upstreams.x.url: found "http://box.local:9000": is where Governor itself listens',
+      'upstreams.x.url: found "http://box.local:9000": is the address on which Governor listens',
     ],
     [
       'upstreams: {x: {url: "http://x", headers: {Content-Length: "5"}}}',
@@ -177,7 +177,7 @@ describe('a wrong configuration', () => {
     ],
     [
       'upstreams: {health: {url: "http://x"}}',
-      "upstreams.health: a name of Governor's own paths: expected any but health,",
+      "upstreams.health: reserved for Governor's own paths: expected a name other than health,",
     ],
     ['upstreams: {v1: {url: "http://x"}}', 'upstreams.v1: looks like an API version: expected another name'],
     ['upstreams: {"a/b": {url: "http://x"}}', 'upstreams.a/b: expected a name of letters, digits, - and _'],
@@ -548,7 +548,7 @@ describe('the budget', () => {
     ['budget: {tracker: {every: 0}}', 'budget.tracker.every: found 0: expected at least 1'],
     [
       'models: [{model: a}]',
-      'models.0: found keys and values: says nothing: expected a price, a context_window',
+      'models.0: found keys and values: has no effect: expected a price, a context_window',
     ],
     [
       'models: [{model: a, upstream: b, context_window: 5}]',
