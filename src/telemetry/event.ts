@@ -1,6 +1,6 @@
 /**
- * Everything that happens to a request, as one union. Metrics and logs are folds over it: nobody calls them.
- * No field holds a key, a prompt or a tool argument, and what becomes a metric label comes from a closed set.
+ * All events of requests, as one union; metrics, logs and webhooks are made from them. No field holds a key, a prompt or a
+ * tool argument, and values of metric labels come from a closed set.
  */
 
 import type { MeterName } from '../core/budget/meters.ts'
@@ -12,9 +12,10 @@ import type { WarningReaction } from '../core/session/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 
+/** The verdict on a request, as in metrics and headers. */
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
 
-/** Why a request that could have been guarded was not. */
+/** Why a request was relayed unguarded, or guarded only in part. */
 export type FailOpenReason =
   | 'body_too_large'
   | 'no_room'
@@ -23,17 +24,17 @@ export type FailOpenReason =
   | 'store'
   | 'fault'
 
-/** What judges a request on its own, so that a fault in it leaves the others judging. */
+/** The guards; a fault in one of them leaves the other at work. */
 export type GuardName = 'budget' | 'loop_guard'
 
-/** How a request ended for the client; `drained`: cut off as Governor ended before it. */
+/** How a request ended for the client. `refused`: by Governor; `drained`: cut off because Governor ended. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
 
 /** One request from its first byte to its last; times in milliseconds. */
 export interface RequestEnded {
   readonly kind: 'request_ended'
   readonly upstream: string
-  /** `none`: relayed unread. */
+  /** The name of the API; `none`: relayed unread. */
   readonly dialect: string
   readonly method: string
   /** Without the query, which may hold a key. */
@@ -41,9 +42,9 @@ export interface RequestEnded {
   readonly status: number
   readonly outcome: Outcome
   readonly totalMs: number
-  /** From the call to the upstream's response headers, all tries together; unset where it was not called or did not answer. */
+  /** From the call to the upstream's response headers, all attempts together; unset if there was no call or no response. */
   readonly upstreamMs?: number | undefined
-  /** What Governor took to judge, from the last byte of the request to the call. */
+  /** Governor's own time, from the last byte of the request to the call. */
   readonly overheadMs?: number | undefined
   readonly session?: string | undefined
   readonly iteration?: number | undefined
@@ -53,32 +54,33 @@ export interface RequestEnded {
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined
   readonly failure?: string | undefined
-  /** What happened and at which address, in words. */
+  /** The failure and its address in words. */
   readonly failureDetail?: string | undefined
 }
 
+/** One event. */
 export type ProxyEvent =
   | { readonly kind: 'request_began' }
   | RequestEnded
-  /** An upgraded connection could not be opened; `detail` as of a request. */
+  /** An upgraded connection could not be opened; `detail`: the failure and its address in words. */
   | {
       readonly kind: 'tunnel_failed'
       readonly upstream: string
       readonly failure: string
       readonly detail: string | undefined
     }
-  /** `meter`: what the tier is about. */
+  /** A notice reached a model; `meter`: the meter that has the tier. */
   | {
       readonly kind: 'notice'
       readonly tier: Tier | 'loop'
       readonly channel: Channel
       readonly meter?: MeterName
     }
-  /** A model has answered after it was warned. */
+  /** A model answered after a warning about the budget. */
   | { readonly kind: 'warning_answered'; readonly reaction: WarningReaction }
-  /** There is a limit on cost, and nothing is known of this model's price. */
+  /** There is a limit on cost, and the price of this model is not known. */
   | { readonly kind: 'priceless'; readonly upstream: string; readonly model: string }
-  /** A loop was found; `warnings`: how often the model has been told of it, this time included. */
+  /** A loop was found. `isTold`: the model got the notice; `warnings`: how often it was warned about this loop, this time included. */
   | {
       readonly kind: 'loop'
       readonly pattern: Pattern
@@ -86,40 +88,42 @@ export type ProxyEvent =
       readonly isTold: boolean
       readonly warnings: number
     }
-  /** A call of a response was refused. */
+  /** A call of a response was blocked. */
   | { readonly kind: 'refused_call'; readonly pattern: Pattern; readonly tool: string }
-  /** The model was asked again as all its calls were refused; `failed`: it gave no response, and the refused calls went through. */
+  /** Governor asked the model again because all its calls were blocked; `failed`: there was no response, so the calls passed. */
   | { readonly kind: 'asked_again'; readonly outcome: 'answered' | 'failed' }
   | {
       readonly kind: 'stopped'
       readonly reason: TerminalReason
-      /** Whose answer ended the run: the model's, none (the fallback text), or the agent's own request for one. */
+      /** What ended the run: an answer of the model, the fallback text, or the agent's own request for a last answer. */
       readonly by: 'model' | 'fallback' | 'agent'
       readonly session: string
     }
-  /** A provider said that something was too large. */
+  /** A provider reported an overflow. */
   | {
       readonly kind: 'overflow'
       readonly upstream: string
       readonly recovery: Recovery
       readonly quirk: string
     }
-  /** What was too large was asked for again; `refused`: in vain. */
+  /** A request that was too large was sent again in another form; `refused`: the provider refused that too. */
   | { readonly kind: 'recovered'; readonly recovery: Recovery; readonly outcome: 'answered' | 'refused' }
+  /** A request of a stopped run got the recorded answer. */
   | { readonly kind: 'answer_repeated' }
-  /** A request got the newest of many errors in a row, without the provider being asked. */
+  /** A request got the newest of many errors in a row; the provider was not asked. */
   | { readonly kind: 'storm_answered'; readonly upstream: string; readonly status: number }
-  /** A request in the same bytes as before, which were answered again and again, counts as an iteration. */
+  /** A repeated request counted as an iteration, because the same bytes had been answered many times. */
   | { readonly kind: 'repeat_counted' }
-  /** A model's answer has gone to the client. */
+  /** A model's response went to the client. */
   | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }
-  /** `guard`: the only one that failed. */
+  /** A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. */
   | {
       readonly kind: 'failed_open'
       readonly reason: FailOpenReason
       readonly guard?: GuardName | undefined
       readonly fault?: string
     }
+  /** A provider refused an edit of a request. */
   | {
       readonly kind: 'alteration_refused'
       readonly upstream: string
@@ -129,7 +133,7 @@ export type ProxyEvent =
     }
   | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
 
-/** What a webhook tells about; the names of `events.webhook.on`. */
+/** The topics of webhook messages; the names of `events.webhook.on`. */
 export const WEBHOOK_TOPICS = [
   'near_limit',
   'stopped',
@@ -139,9 +143,11 @@ export const WEBHOOK_TOPICS = [
   'degraded',
 ] as const
 
+/** One of the topics. */
 export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
 
-/** What became of a webhook's message; `dropped`: the queue was full, or Governor ended. */
+/** The fate of a webhook message; `dropped`: the queue was full, or Governor ended. */
 export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
 
+/** Records an event. Never throws. */
 export type Emit = (event: ProxyEvent) => void

@@ -1,7 +1,7 @@
-/** Log lines, folded from events: the facts as an object, then one constant message. Keys and prompts never. */
+/** Log lines, made from events: the facts as an object, then a constant message. They never hold keys or prompts. */
 import type { ProxyEvent } from './event.ts'
 
-/** The part of a pino logger that is used. */
+/** The methods of a pino logger that Governor uses. */
 export interface LogSink {
   info(facts: object, message: string): void
   warn(facts: object, message: string): void
@@ -37,6 +37,7 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
   else log.info(line, 'request')
 }
 
+/** Logs an event; most kinds give no line. */
 export function logEvent(log: LogSink, event: ProxyEvent): void {
   switch (event.kind) {
     case 'request_ended':

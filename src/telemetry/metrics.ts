@@ -1,38 +1,40 @@
-/** Prometheus metrics, folded from events. Every label has a closed set of values or comes from the configuration. */
+/** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { ProxyEvent } from './event.ts'
 
-/** Seconds; from a tenth of a millisecond, as Governor's own share is small. */
+/** Seconds, from a tenth of a millisecond because Governor's own time is short. */
 const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
-/** Seconds; up to half an hour, as reasoning models are slow. */
+/** Seconds, up to half an hour because reasoning models are slow. */
 const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800]
 
+/** The metrics of one Governor. */
 export interface Metrics {
+  /** Counts an event. */
   record(event: ProxyEvent): void
-  /** The text of `GET /metrics` and its content type. */
+  /** Returns the text of `GET /metrics` and its content type. */
   render(): Promise<{ readonly contentType: string; readonly text: string }>
 }
 
 const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'])
 
-/** Names come from clients: so many of them become labels, the others one. */
+/** The most tools with a label of their own, because clients choose the names; all others share one. */
 const MAX_TOOLS = 100
-/** More than there are built in: those of the configuration have names too. */
+/** The most rows of the overflow table with a label of their own, those of the configuration included. */
 const MAX_QUIRKS = 200
 const OTHER = 'other'
 
-/** Lets the first names through, as they come, and only such as a label can well be. */
+/** Returns a function that returns the first `max` different names that fit into a label, and `other` for all others. */
 function createLabels(max: number): (name: string) => string {
-  const known = new Set<string>()
+  const labels = new Set<string>()
   return (name) => {
-    if (known.has(name)) return name
-    if (known.size >= max || !/^[\w.:/-]{1,64}$/.test(name)) return OTHER
-    known.add(name)
+    if (labels.has(name)) return name
+    if (labels.size >= max || !/^[\w.:/-]{1,64}$/.test(name)) return OTHER
+    labels.add(name)
     return name
   }
 }
 
-/** What is counted elsewhere. */
+/** The current numbers for gauges. */
 export interface Levels {
   readonly sessions: () => number
   readonly open: () => number
@@ -43,33 +45,33 @@ function counterIn(registry: Registry) {
     new Counter({ name, help, labelNames, registers: [registry] })
 }
 
-/** The counters of what Governor decided and did. */
+/** Counters of Governor's decisions. */
 function decisionCounters(registry: Registry) {
   const counter = counterIn(registry)
   return {
     verdicts: counter('governor_verdicts_total', 'Judged requests by verdict.', ['verdict']),
     notices: counter(
       'governor_notices_total',
-      'Notices that reached a model, by tier (loop: about a loop alone; none: neutral), channel, and the limit they are about.',
+      'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, and the limit that they are about.',
       ['tier', 'channel', 'meter'],
     ),
     loops: counter(
       'governor_loops_total',
-      'Loops by pattern, tool and action: warned (the model was told), observed (it was not told), blocked (a call was refused).',
+      'Loops by pattern, tool and action: warned (the model got a notice), observed (it got none), blocked (a call was blocked).',
       ['pattern', 'tool', 'action'],
     ),
     asked: counter(
       'governor_reasks_total',
-      'Models asked again because all calls of a response were refused, by outcome (failed: the refused calls went through).',
+      'Models asked again because all calls of a response were blocked, by outcome (failed: the calls passed).',
       ['outcome'],
     ),
-    stops: counter('governor_stops_total', 'Ended runs by reason, and by whose answer ended them.', [
+    stops: counter('governor_stops_total', 'Ended runs by reason, and by the source of their last answer.', [
       'reason',
       'by',
     ]),
     warnings: counter(
       'governor_warnings_answered_total',
-      'Budget warnings by what the model made of them: acknowledged (it said something, or called nothing) or ignored.',
+      "Budget warnings by the model's reaction: acknowledged (its next message had text or called no tool) or ignored.",
       ['reaction'],
     ),
     repeats: counter(
@@ -86,7 +88,7 @@ function decisionCounters(registry: Registry) {
   }
 }
 
-/** The counters of requests and of what upstreams said. */
+/** Counters of requests and of upstreams' responses. */
 function trafficCounters(registry: Registry) {
   const counter = counterIn(registry)
   return {
@@ -97,12 +99,12 @@ function trafficCounters(registry: Registry) {
     ),
     overflows: counter(
       'governor_overflow_total',
-      'Errors that say that something is too large, by what to do about it and by the rule that recognised it.',
+      'Overflow errors, by recovery and by the rule that recognised them.',
       ['recovery', 'quirk'],
     ),
     recoveries: counter(
       'governor_overflow_recoveries_total',
-      'Requests that were too large and were asked again in a form that fits, by outcome.',
+      'Requests that were too large and were sent again in a form that fits, by outcome.',
       ['recovery', 'outcome'],
     ),
     storms: counter(
@@ -257,7 +259,7 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
   }
 }
 
-/** Creates the metrics of one Governor. `levels` are read whenever the metrics are rendered. */
+/** Creates the metrics of one Governor; they read `levels` each time they are rendered. */
 export function createMetrics(levels: Levels): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })

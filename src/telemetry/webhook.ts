@@ -1,6 +1,6 @@
 /**
- * Tells a receiver of the user's about what needs a person: signed as https://www.standardwebhooks.com describes it, so that its
- * libraries verify it. Nothing here delays a request: messages wait in a bounded queue.
+ * Sends messages to the user's receiver about events that need a human. They are signed as https://www.standardwebhooks.com
+ * describes, so that its libraries verify them. They never delay a request: they wait in a bounded queue.
  */
 import { createHmac } from 'node:crypto'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -8,33 +8,36 @@ import { LRUCache } from 'lru-cache'
 import { request } from 'undici'
 import type { Emit, ProxyEvent, WebhookOutcome, WebhookTopic } from './event.ts'
 
+/** The settings of the receiver. */
 export interface WebhookSettings {
   readonly url: string
   readonly secret: string
   readonly on: readonly WebhookTopic[]
 }
 
+/** The environment of a webhook. */
 export interface WebhookOptions {
-  /** Milliseconds since the epoch. */
+  /** Returns milliseconds since the epoch. */
   readonly now: () => number
-  /** A fresh random id. */
+  /** Returns a new random id. */
   readonly newId: () => string
-  /** Gets what became of each message. */
+  /** Gets the outcome of each message. */
   readonly emit: Emit
-  /** Milliseconds to wait before each further attempt; there are as many as there are entries. */
+  /** Milliseconds to wait before each further attempt; one attempt for each entry. */
   readonly backOff?: readonly number[]
 }
 
+/** Sends messages about events. */
 export interface Webhook {
-  /** Queues a message where the event is one that the receiver asked for. Never throws and never waits. */
+  /** Queues a message if the receiver wants one about this event. Never throws and never waits. */
   record(event: ProxyEvent): void
-  /** Drops what is queued and aborts what is being sent. */
+  /** Drops the queue and aborts the current message. */
   close(): void
 }
 
 interface Message {
   readonly type: WebhookTopic
-  /** What the message is about; a second one about the same is not sent. */
+  /** Identifies the occasion: a second message with the same subject is not sent. */
   readonly subject: string
   /** One sentence for people; Slack and others show this field. */
   readonly text: string
@@ -45,11 +48,11 @@ interface Message {
 const TIMEOUT = 2_000
 const BACK_OFF = [1_000, 5_000, 25_000]
 const MAX_QUEUE = 1_000
-/** So many subjects are remembered that a message was sent about. */
+/** The most subjects that are remembered as sent. */
 const MAX_SUBJECTS = 10_000
 const PREFIX = 'whsec_'
 
-/** Returns the message for an event; `undefined` for events that need no person. */
+/** Returns the message about an event; `undefined` for events that need no human. */
 function messageOf(event: ProxyEvent): Message | undefined {
   switch (event.kind) {
     case 'request_ended':
@@ -93,7 +96,7 @@ function messageOfRequest(event: Extract<ProxyEvent, { kind: 'request_ended' }>)
   return { type: 'near_limit', subject: `${session} ${tier}`, text, session, tier, iteration, maxIterations }
 }
 
-/** The key of a secret: base64 after the prefix that the standard gives it, else the text itself. */
+/** Returns the key of a secret: decoded from base64 after the standard's prefix, else the text itself. */
 function keyOf(secret: string): Buffer {
   return secret.startsWith(PREFIX) ? Buffer.from(secret.slice(PREFIX.length), 'base64') : Buffer.from(secret)
 }
@@ -113,7 +116,7 @@ interface Sender {
   isSending: boolean
 }
 
-/** Returns whether the receiver took the message: it answered with 2xx within two seconds. A redirect is not followed. */
+/** Returns true if the receiver answered with 2xx within two seconds. A redirect is not followed. */
 async function post(
   { settings, stop }: Sender,
   id: string,
@@ -148,7 +151,7 @@ async function deliver(
   const time = options.now()
   const body = JSON.stringify({ id, type, time: new Date(time).toISOString(), ...details })
   for (const ms of [0, ...(options.backOff ?? BACK_OFF)]) {
-    // The wait keeps no process alive; when Governor ends, it is over.
+    // The wait keeps no process alive, and ends when Governor closes.
     if (ms > 0) await pause(ms, undefined, { signal: stop.signal, ref: false }).catch(() => undefined)
     if (stop.signal.aborted) return 'dropped'
     if (await post(sender, id, Math.floor(options.now() / 1_000), body)) return 'delivered'
@@ -168,7 +171,7 @@ async function sendQueue(sender: Sender): Promise<void> {
   sender.isSending = false
 }
 
-/** Returns a webhook that sends one message per subject, one after the other, with retries. */
+/** Creates a webhook that sends one message per subject, one after the other, with retries. */
 export function createWebhook(settings: WebhookSettings, options: WebhookOptions): Webhook {
   const sender: Sender = {
     settings,
