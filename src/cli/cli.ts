@@ -1,4 +1,4 @@
-/** The command line: which command, with which settings. */
+/** The command line: parses arguments and runs a command. */
 import { parseArgs } from 'node:util'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import { VERSION } from '../version.ts'
@@ -36,9 +36,9 @@ class UsageError extends Error {
   override readonly name = 'UsageError'
 }
 
-/** `URL` is for both of the upstreams that are always there; `NAME=URL` for one. */
-function upstreamsOf(given: readonly string[]): Record<string, string> {
-  const named = given.flatMap((text): [string, string][] => {
+/** Returns upstream URLs by name: `URL` sets both upstreams that always exist, `NAME=URL` sets one. */
+function upstreamsOf(flags: readonly string[]): Record<string, string> {
+  const urls = flags.flatMap((text): [string, string][] => {
     const [, name, url] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
     if (name !== undefined && url !== undefined) return [[name, url]]
     return [
@@ -46,7 +46,7 @@ function upstreamsOf(given: readonly string[]): Record<string, string> {
       ['anthropic', text],
     ]
   })
-  return Object.fromEntries(named)
+  return Object.fromEntries(urls)
 }
 
 interface Parsed {
@@ -57,7 +57,7 @@ interface Parsed {
   readonly wants: 'help' | 'version' | undefined
 }
 
-/** Joins a flag with a negative number after it, which Node would take for another flag. */
+/** Joins a flag with a negative number after it, which Node would parse as another flag. */
 function joinNegativeNumbers(args: readonly string[]): string[] {
   const joined: string[] = []
   for (const arg of args) {
@@ -102,7 +102,7 @@ function parse(args: readonly string[]): Parsed {
       wants: wantsHelp ? 'help' : values.version ? 'version' : undefined,
     }
   } catch (error) {
-    // Node adds advice of several sentences and lines to what is wrong.
+    // Node's messages add several sentences and lines of advice.
     const [problem = ''] = (error as Error).message.split(/[.\n]/, 1)
     throw new UsageError(problem)
   }
@@ -134,7 +134,7 @@ async function runCommand({ command, files, json, flags }: Parsed, terminal: Ter
   }
 }
 
-/** Runs the command line `args` (without node and script) and returns the exit code. */
+/** Runs the command line `args` (without node and script) and returns the exit code. Reports wrong usage and configuration. */
 export async function run(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   try {
     const parsed = parse(args)

@@ -1,25 +1,28 @@
-/** What every command gets, and what it returns. */
+/** The interface between commands and the process. */
 import type { Environment, Overrides } from '../config/load.ts'
 
-/** What a command needs of the process it runs in. */
+/** The process that a command runs in. */
 export interface Terminal {
   readonly env: Environment
+  /** Writes to standard output. */
   out(text: string): void
+  /** Writes to standard error. */
   err(text: string): void
-  /** What is piped into the program. */
+  /** Returns standard input. */
   input(): AsyncIterable<Uint8Array>
-  /** Calls back for each signal of that name. */
+  /** Calls `handle` for each signal of that name. */
   onSignal(name: 'SIGTERM' | 'SIGINT' | 'SIGHUP', handle: () => void): void
-  /** Calls back when the process ends, whatever ends it but a kill. */
+  /** Calls `handle` when the process ends, unless it is killed. */
   onExit(handle: () => void): void
   /** Ends the process at once. */
   exit(code: number): void
   /** Bytes of memory that the process may use. */
   readonly memory: number
-  /** People are watching: colours and plain sentences are welcome. */
+  /** True if a human watches: then commands use colours and plain sentences. */
   readonly isInteractive: boolean
 }
 
+/** The flags that every command takes. */
 export interface Flags extends Overrides {
   readonly config?: string | undefined
 }

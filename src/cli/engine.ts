@@ -1,22 +1,22 @@
-/** How V8 treats this process, which runs for weeks, with pauses in between. */
+/** Sets flags of V8 for a process that runs for weeks, with pauses. */
 import { setFlagsFromString } from 'node:v8'
 
 /**
- * Set from inside, so that every way of starting gets them. Each is looked at when the collector needs it, not only when
- * V8 starts; a version that does not know one goes on without it.
+ * Flags are set here, so that every way of starting gets them. V8 reads each of them when the collector needs it, not only
+ * at its start; a version of V8 that does not know a flag ignores it.
  */
 const FLAGS = [
-  // Else code that has not run between a few collections is forgotten, and compiled again when the next agent comes.
+  // Without it, V8 drops code that did not run between a few collections, and compiles it again for the next agent.
   '--no-flush-bytecode',
-  // Bodies of requests count as growth of the heap, which is small: without room for them, all that is alive is walked
-  // again for every few of them.
+  // Request bodies count as growth of the heap, which is small: without room for them, V8 marks all live objects again
+  // after every few bodies.
   '--heap-growing-percent=150',
-  // Some seconds after the last request, V8 begins to collect for the least memory: that also forgets what objects of each
-  // kind look like while there is none, and with it all code that was optimised for them. In ms: longer than a person thinks.
+  // Some seconds after the last request, V8 begins to save memory, and then also drops the hidden classes of objects and
+  // the code that was optimised for them. In ms: longer than a human thinks between two messages.
   '--gc-memory-reducer-start-delay-ms=600000',
 ]
 
-/** To be called once, before anything else is loaded: V8 plans its first rest at its first collection. */
+/** Sets the flags. Call it once, before any other module is loaded, because V8 plans ahead at its first collection. */
 export function tuneEngine(): void {
   for (const flag of FLAGS) setFlagsFromString(flag)
 }

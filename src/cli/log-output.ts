@@ -1,20 +1,21 @@
-/** Where log lines go: pino's destination, which writes in the background, so that no reader and no disk holds a request up. */
+/** The output of log lines: pino's destination writes in the background, so that no reader and no disk delays a request. */
 import { type DestinationStream, pino } from 'pino'
 
-/** Bytes of lines that wait while nothing is written; further lines are dropped. */
+/** The most bytes of waiting lines; further lines are dropped. */
 const MAX_WAITING = 1_048_576
-/** Milliseconds that a reader has at the end to take what is left. */
+/** Milliseconds that a reader gets at the end to read the rest. */
 const LAST_WAIT = 1_000
 
+/** A destination for pino that can be closed. */
 export interface LogOutput extends DestinationStream {
-  /** Writes what is left and closes, in the background: the process ends after that. Later lines are dropped. */
+  /** Writes the waiting lines and closes, in the background; the process ends after that. Later lines are dropped. */
   close(): void
 }
 
 /**
- * Opens `target`, a file descriptor or a file name, for log lines. What can't be written (a full disk, a pipe that nobody
- * reads) is tried again with the next line or a moment later, and lost at the end. `onExit` registers what runs when the
- * process ends without `close`.
+ * Opens `target`, a file descriptor or a file name, for log lines. If a line can't be written (a full disk, a pipe without
+ * a reader), pino tries again with the next line or a moment later; lines that still wait at the end are lost. `onExit`
+ * registers a function that runs when the process ends without `close`.
  */
 export function createLogOutput(
   target: number | string,
@@ -23,14 +24,14 @@ export function createLogOutput(
   let isClosed = false
   let isFailing = false
   let lastRetry = Number.POSITIVE_INFINITY
-  // Before pino registers its own handler: that one flushes as well, and on a full disk never returns.
+  // Registered before pino's own handler, which flushes as well, and on a full disk never returns.
   onExit(() => {
     isClosed = true
     lastRetry = 0
     try {
       if (!isFailing) stream.flushSync()
     } catch {
-      // Nobody reads, or all is written and closed.
+      // There is no reader, or the stream is closed already.
     }
     stream.destroy()
   })

@@ -1,4 +1,4 @@
-/** Recorded conversations: a request body a line, or one message of a conversation a line. */
+/** Reads recorded conversations: one request body per line, or one message of a conversation per line. */
 import type { Conversation } from '../core/conversation.ts'
 import { chat } from '../dialect/chat/index.ts'
 import type { Dialect } from '../dialect/dialect.ts'
@@ -6,21 +6,23 @@ import { messages as anthropic } from '../dialect/messages/index.ts'
 import { responses } from '../dialect/responses/index.ts'
 import { isObject, type Json } from '../dialect/shared/json-object.ts'
 
-/** One line of a file, counted from 1. */
+/** One line of a file. */
 export interface Line {
   readonly text: string
+  /** 1-based. */
   readonly number: number
-  /** Bytes read of the file so far. */
+  /** Bytes of the file up to the end of the line. */
   readonly offset: number
 }
 
+/** A recorded conversation. */
 export interface Recording {
-  /** As the line says it; `undefined` where it says none. */
+  /** The id in the line; `undefined` if it has none. */
   readonly id: string | undefined
   readonly conversation: Conversation
 }
 
-/** Of one conversation whose messages stand on lines of their own, so many characters are held. */
+/** The most characters of a conversation with one message per line. */
 const MAX_HELD = 67_108_864
 
 function parsed(text: string): unknown {
@@ -31,13 +33,13 @@ function parsed(text: string): unknown {
   }
 }
 
-/** A message, or one of the items that Responses has for calls and their results. */
+/** True for a message, and for an item of a call or a result in the Responses API. */
 function isMessage(value: unknown): boolean {
   if (!isObject(value) || Array.isArray(value['messages']) || Array.isArray(value['input'])) return false
   return typeof value['role'] === 'string' || typeof value['type'] === 'string'
 }
 
-/** The conversations of a file: its lines, or, where the first of them is a message, all messages as one list. */
+/** Yields the conversations of a file: its lines, or one list of all messages if the first line is a message. */
 export async function* conversationsIn(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
   let held: string[] | undefined
   let first: Line | undefined
@@ -59,7 +61,7 @@ export async function* conversationsIn(lines: AsyncIterable<Line>): AsyncGenerat
   if (held && first && last) yield { ...first, text: `[${held.join(',')}]`, offset: last.offset }
 }
 
-/** The API whose items or messages these are. */
+/** Returns the API whose items or messages these are. */
 function dialectOf(items: readonly Json[]): Dialect {
   if (items.some(({ role, type }) => typeof role !== 'string' && typeof type === 'string')) return responses
   const hasBlocks = items.some(
@@ -73,9 +75,8 @@ function dialectOf(items: readonly Json[]): Dialect {
 }
 
 /**
- * Reads the text of one conversation as the proxy would: a request body (an object with `messages`, or with `input` as
- * Responses has it), or a list of messages alone. `undefined` where it is neither.
- * @throws {SyntaxError} where it is not JSON.
+ * Reads the text of one conversation as the proxy would: a request body (an object with `messages`, or with `input` for
+ * Responses), or a list of messages. `undefined` if it is neither. Throws `SyntaxError` if it is not JSON.
  */
 export function readRecording(text: string): Recording | undefined {
   const value: unknown = JSON.parse(text)

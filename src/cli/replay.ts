@@ -1,4 +1,4 @@
-/** `governor replay FILE…`: what the loop guard would have done to recorded conversations. */
+/** `governor replay FILE…`: shows what the loop guard would have done in recorded conversations. */
 import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { loadConfig, whyUnreadable } from '../config/load.ts'
@@ -6,30 +6,31 @@ import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
 import type { ExitCode, Flags, Terminal } from './command.ts'
-import { type Judged, judge } from './judge.ts'
+import { type LoopAction, loopActionsIn } from './loop-actions.ts'
 import { conversationsIn, type Line, readRecording } from './recording.ts'
 
+/** The options of the command. */
 export interface ReplayOptions {
   /** `-` is standard input. */
   readonly files: readonly string[]
   readonly json: boolean
 }
 
-interface Finding extends Judged {
-  /** The conversation's own, or where it stands. */
+interface Finding extends LoopAction {
+  /** The id of the conversation, or its file and line. */
   readonly id: string
 }
 
 const READ_SIZE = 1_048_576
 
-/** Work that is done before a bar could be read gets none. */
+/** Bytes from which a progress bar is worth showing. */
 const LONG_WORK = 8_388_608
 const BAR_WIDTH = 30
 
-/** So many lines of a file that are skipped are named; of the others only the number is said. */
+/** The most skipped lines of a file that are named; of the others only the number is shown. */
 const NAMED_LINES = 10
 
-/** The bytes of a file, piece by piece. Each piece is only good until the next one is asked for. */
+/** Yields the bytes of a file in pieces; each piece is valid until the next one is read. */
 async function* bytesOf(file: string): AsyncGenerator<Uint8Array> {
   const handle = await open(file)
   try {
@@ -46,13 +47,13 @@ async function* bytesOf(file: string): AsyncGenerator<Uint8Array> {
 
 const BYTE_ORDER_MARK = '\ufeff'
 
-/** The text of a line, without the mark that some editors and shells begin files with. */
+/** Returns the text of a line, without a byte order mark at the start of the file. */
 function decoded(line: Buffer, number: number): string {
   const text = line.toString('utf8')
   return number === 1 && text.startsWith(BYTE_ORDER_MARK) ? text.slice(1) : text
 }
 
-/** The lines of a stream, each decoded once. Bytes are only put together where a line spans several chunks. */
+/** Yields the lines of a stream, each decoded once. Bytes are copied only if a line spans several chunks. */
 async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line> {
   let rest: Buffer[] = []
   let number = 0
@@ -76,22 +77,22 @@ async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Line>
   yield { text: decoded(Buffer.concat(rest), number), number, offset }
 }
 
-/** How far the work is, as a bar on standard error; shows nothing where nobody watches or it is soon done. */
+/** Returns a progress bar on standard error; it shows nothing if no human watches or the work is short. */
 function progressOf(terminal: Terminal, total: number) {
   const isShown = terminal.isInteractive && total >= LONG_WORK
-  let shown = -1
+  let shownPercent = -1
   return {
     at(done: number): void {
       const percent = Math.floor((100 * done) / total)
-      if (!isShown || percent === shown) return
-      shown = percent
+      if (!isShown || percent === shownPercent) return
+      shownPercent = percent
       const filled = Math.round((BAR_WIDTH * Math.min(percent, 100)) / 100)
       terminal.err(`\r${'█'.repeat(filled)}${'░'.repeat(BAR_WIDTH - filled)} ${percent} %`)
     },
-    /** Takes the bar away, so that something can be said. */
+    /** Removes the bar before a message. */
     clear(): void {
-      if (shown !== -1) terminal.err('\r\u001b[K')
-      shown = -1
+      if (shownPercent !== -1) terminal.err('\r\u001b[K')
+      shownPercent = -1
     },
   }
 }
@@ -112,8 +113,8 @@ interface Count {
   stopped: number
 }
 
-/** Judges the conversation in one line; a text says why there is none. */
-function judgeLine(
+/** Returns the findings in the conversation of one line; a text says why the line has no conversation. */
+function findingsIn(
   text: string,
   name: string,
   policy: LoopPolicy,
@@ -129,30 +130,30 @@ function judgeLine(
   if (!recording) return 'not a conversation: expected an object with messages or input'
   const id = recording.id ?? name
   const { conversation } = recording
-  const judged = judge(conversation, policy, registry)
+  const actions = loopActionsIn(conversation, policy, registry)
   count.conversations++
   for (let at = 0; at < conversation.length; at++) count.calls += conversation.calls(at).length
-  if (judged.some(({ verdict }) => verdict === 'warn')) count.warned++
-  if (judged.some(({ verdict }) => verdict !== 'warn')) count.blocked++
-  if (judged.some(({ verdict }) => verdict === 'stop')) count.stopped++
-  return judged.map((finding) => ({ id, ...finding }))
+  if (actions.some(({ verdict }) => verdict === 'warn')) count.warned++
+  if (actions.some(({ verdict }) => verdict !== 'warn')) count.blocked++
+  if (actions.some(({ verdict }) => verdict === 'stop')) count.stopped++
+  return actions.map((finding) => ({ id, ...finding }))
 }
 
-const COLOURS: Readonly<Record<Judged['verdict'], string>> = { warn: '33', block: '31', stop: '35' }
+const COLOURS: Readonly<Record<LoopAction['verdict'], string>> = { warn: '33', block: '31', stop: '35' }
 
-/** Longer ids are cut, in the middle, as they often differ in their ends. */
+/** Characters; longer ids are cut in the middle, because they often differ at their ends. */
 const MAX_ID = 60
 
-/** What a recording says must not steer the terminal it is shown on. */
+/** Returns the text without control characters, by which a recording could steer the terminal. */
 function printable(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters it is about
   return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '\ufffd')
 }
 
 function shortened(text: string): string {
-  const shown = printable(text)
-  if (shown.length <= MAX_ID) return shown
-  return `${shown.slice(0, MAX_ID / 2)}…${shown.slice(1 - MAX_ID / 2)}`
+  const id = printable(text)
+  if (id.length <= MAX_ID) return id
+  return `${id.slice(0, MAX_ID / 2)}…${id.slice(1 - MAX_ID / 2)}`
 }
 
 function tableOf(findings: readonly Finding[], isColoured: boolean): string {
@@ -180,15 +181,18 @@ function tableOf(findings: readonly Finding[], isColoured: boolean): string {
 }
 
 function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): string {
-  const number = (count: number, one: string, many: string) =>
-    `${count.toLocaleString('en')} ${count === 1 ? one : many}`
-  return `${number(conversations, 'conversation', 'conversations')}, ${number(calls, 'tool call', 'tool calls')}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
+  const counted = (count: number, noun: string) =>
+    `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
+  return `${counted(conversations, 'conversation')}, ${counted(calls, 'tool call')}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
 }
 
 const NOTHING_READ =
   'governor: no conversation was read: each line is expected to be one JSON object with messages or input, such as a request body; `jq -c . FILE` writes JSON of many lines in one\n'
 
-/** Judges all conversations of the files. Returns 1 where a file can't be read or no line holds a conversation; other such lines are reported and skipped. */
+/**
+ * Runs all conversations of the files through the loop guard. Lines without a conversation are reported and skipped.
+ * Returns 1 if a file can't be read or no line holds a conversation.
+ */
 export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
   const { config, warnings } = loadConfig(flags, terminal.env)
   for (const warning of warnings) terminal.err(`governor: ${warning}\n`)
@@ -204,9 +208,9 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
   let exitCode: ExitCode = 0
   for (const file of options.files) {
     const name = file === '-' ? 'stdin' : file
-    const complain = (what: string) => {
+    const complain = (message: string) => {
       bar.clear()
-      terminal.err(`governor: ${what}\n`)
+      terminal.err(`governor: ${message}\n`)
     }
     let end = 0
     let skipped = 0
@@ -214,14 +218,12 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
       const input = file === '-' ? terminal.input() : bytesOf(file)
       for await (const { text, number, offset } of conversationsIn(linesOf(input))) {
         end = offset
-        const found = judgeLine(text, `${name}:${number}`, policy, registry, count)
-        if (typeof found === 'string') {
+        const findings = findingsIn(text, `${name}:${number}`, policy, registry, count)
+        if (typeof findings === 'string') {
           skipped++
-          if (skipped <= NAMED_LINES) complain(`${name}, line ${number}: ${found}: skipped`)
-        } else if (found.length === 0) {
-          // Nothing to say.
-        } else if (options.json) terminal.out(found.map((one) => `${JSON.stringify(one)}\n`).join(''))
-        else kept.push(...found)
+          if (skipped <= NAMED_LINES) complain(`${name}, line ${number}: ${findings}: skipped`)
+        } else if (options.json) for (const finding of findings) terminal.out(`${JSON.stringify(finding)}\n`)
+        else kept.push(...findings)
         bar.at(before + offset)
       }
     } catch (error) {

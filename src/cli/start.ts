@@ -13,7 +13,7 @@ import { proxiesIn } from './proxies.ts'
 
 const STDOUT = 1
 
-/** Why listening failed, in one line. */
+/** Returns why listening failed, in one line. */
 function listenProblem(error: Error, { server: { host, port } }: Config): string {
   const code = Reflect.get(error, 'code')
   switch (code) {
@@ -31,6 +31,7 @@ function listenProblem(error: Error, { server: { host, port } }: Config): string
   }
 }
 
+/** Runs Governor until a signal stops it, and returns the exit code. Throws `ConfigError`. */
 export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
   const loaded = loadConfig(flags, terminal.env)
   const output = createLogOutput(STDOUT, terminal.onExit)
@@ -60,10 +61,10 @@ async function serve(
     await governor.close()
     return 1
   }
-  // Before anybody is told that it listens, as from then on it is signalled.
-  // The file that was read must still be there: without it, a reload would silently bring the defaults back.
-  const known: Flags = file === undefined ? flags : { ...flags, config: file }
-  terminal.onSignal('SIGHUP', () => reload(governor, config, known, terminal, log))
+  // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
+  // A reload requires the file that was read: without it, the defaults would silently come back.
+  const reloadFlags: Flags = file === undefined ? flags : { ...flags, config: file }
+  terminal.onSignal('SIGHUP', () => reload(governor, config, reloadFlags, terminal, log))
   const stopped = untilStopped(governor, terminal, log)
   const upstreams = Object.fromEntries(
     Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
@@ -91,7 +92,7 @@ async function serve(
   return stopped
 }
 
-/** Puts the policies of the file in force as it is now; a bad file changes nothing. `running`: as it was at the start. */
+/** Applies the policies of the current file; a wrong file changes nothing. `running`: the configuration at the start. */
 function reload(governor: Governor, running: Config, flags: Flags, terminal: Terminal, log: Logger): void {
   try {
     const { config, file, warnings } = loadConfig(flags, terminal.env)
@@ -109,8 +110,8 @@ function reload(governor: Governor, running: Config, flags: Flags, terminal: Ter
   }
 }
 
-/** npm passes Ctrl-C on to a process that the terminal has sent it to already: the same wish, not a second one. */
-const SAME_WISH_MS = 1000
+/** npm passes Ctrl-C on to a process that has it from the terminal already: two signals within this time are one. */
+const SAME_SIGNAL_MS = 1000
 
 /** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */
 function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Promise<ExitCode> {
@@ -118,7 +119,7 @@ function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Prom
     let stoppingSince: number | undefined
     const stop = () => {
       if (stoppingSince !== undefined) {
-        if (performance.now() - stoppingSince > SAME_WISH_MS) terminal.exit(1)
+        if (performance.now() - stoppingSince > SAME_SIGNAL_MS) terminal.exit(1)
         return
       }
       stoppingSince = performance.now()

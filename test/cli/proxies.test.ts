@@ -29,7 +29,7 @@ describe('the proxies of the environment', () => {
     (value) => {
       const refusal = () => proxiesIn({ HTTPS_PROXY: value })
       expect(refusal).toThrow(ConfigError)
-      expect(refusal).toThrow(/^HTTPS_PROXY: found no proxy's URL: expected one such as http:\/\/proxy/)
+      expect(refusal).toThrow(/^HTTPS_PROXY: not the URL of a proxy: expected one such as http:\/\/proxy/)
     },
   )
 })
