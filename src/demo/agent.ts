@@ -1,14 +1,15 @@
-/** An ordinary agent: the official `openai` package, a few tools, and a loop that ends when the model stops calling them. */
+/** An ordinary agent: the official `openai` package, a few tools, and a loop that ends when the model calls none. */
 import type OpenAI from 'openai'
 
+/** A message of Chat Completions. */
 export type Message = OpenAI.ChatCompletionMessageParam
 
-/** One model call, as the agent saw it. */
+/** One model call, as the agent sees it. */
 export interface Step {
   readonly headers: Headers
   readonly message: OpenAI.ChatCompletionAssistantMessageParam
   readonly calls: readonly OpenAI.ChatCompletionMessageFunctionToolCall[]
-  /** What Governor says about the end of the run, on the response itself. */
+  /** The field `governor` of the response, with the end of the run. */
   readonly governor: Readonly<Record<string, unknown>> | undefined
 }
 
@@ -30,7 +31,7 @@ const REQUEST = {
   ],
 }
 
-/** The fields Governor adds are unknown to the package, which keeps them. */
+/** A field of Governor that the package does not know, but keeps. */
 interface Marked {
   readonly governor?: Readonly<Record<string, unknown>>
 }
@@ -81,7 +82,7 @@ export async function callWhole(client: OpenAI, messages: readonly Message[]): P
   return stepOf(response.headers, message?.content ?? null, calls, (data as Marked).governor)
 }
 
-/** The transcript after a step: the model's message and a result for each of its calls. */
+/** Returns the transcript after a step: with the model's message and a result for each of its calls. */
 export function afterStep(messages: readonly Message[], { message, calls }: Step): Message[] {
   const results = calls.map(
     ({ id, function: { name } }): Message => ({
@@ -93,7 +94,7 @@ export function afterStep(messages: readonly Message[], { message, calls }: Step
   return [...messages, message, ...results]
 }
 
-/** Runs the agent until the model answers without calling a tool. Nothing here counts. */
+/** Runs the agent until the model answers without a tool call, and returns the transcript. It counts nothing. */
 export async function runAgent(
   client: OpenAI,
   start: readonly Message[],

@@ -1,4 +1,4 @@
-/** `governor demo`: an agent that never comes to an end, a budget, and what both of them see. Nothing leaves this machine. */
+/** `governor demo`: shows an agent that never ends and is stopped by its budget. Nothing leaves this machine. */
 import OpenAI from 'openai'
 import { pino } from 'pino'
 import { buildGovernor } from '../app.ts'
@@ -29,7 +29,7 @@ const SCRIPT: Script = {
     'Of those I looked at, two have a free tier that is enough for five people. I could not confirm their prices per region.',
 }
 
-/** Iterations that the agent of the second story allows itself: it is never pressed for them. */
+/** Iterations that the agent of the second story allows itself: so many that it gets no notice about them. */
 const ROOMY = 30
 
 const STUCK_QUESTION = 'Is the build of our main branch done?'
@@ -37,11 +37,11 @@ const STUCK_QUESTION = 'Is the build of our main branch done?'
 const STUCK: Script = {
   calls: [{ name: 'fetch_page', arguments: { url: 'https://ci.example.com/builds/latest' } }],
   answer: 'I could not find out.',
-  whenRefused:
+  whenBlocked:
     'The page gives nothing that settles it, however often I read it. Somebody has to look at the build itself.',
 }
 
-/** Shows an agent that runs away and is stopped, and prints each of its iterations. Returns 0. */
+/** Prints each iteration of an agent that runs away and is stopped, and of one in a loop. Returns 0. */
 export async function demo(terminal: Terminal): Promise<ExitCode> {
   const provider = await startScriptedProvider(SCRIPT)
   const stuck = await startScriptedProvider(STUCK)
@@ -59,12 +59,12 @@ export async function demo(terminal: Terminal): Promise<ExitCode> {
   )
   try {
     const url = await governor.listen()
-    // Set here, so that nothing in the environment sends the agent elsewhere or makes it talk.
+    // Set here, so that no environment variable changes the agent's key or makes it log.
     const options = { apiKey: 'none-needed', logLevel: 'off' } as const
     const page = pageFor(terminal)
-    await tell(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, page)
+    await showBudget(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, page)
     const defaultHeaders = { 'x-governor-max-iterations': String(ROOMY) }
-    await tellOfLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, page)
+    await showLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, page)
     return 0
   } finally {
     await governor.close()
@@ -73,13 +73,13 @@ export async function demo(terminal: Terminal): Promise<ExitCode> {
   }
 }
 
-/** The story, in the order in which it happens. */
-async function tell(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
+/** Shows an agent that is stopped by its budget, asks again, and gets a new budget. */
+async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
   page.title(`A research agent that never answers, with a budget of ${BUDGET} iterations`)
   page.note(
     'The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.',
   )
-  page.said('user', QUESTION)
+  page.speech('user', QUESTION)
   page.columns()
   let last: Step | undefined
   const messages = await runAgent(
@@ -90,11 +90,11 @@ async function tell(client: OpenAI, provider: ScriptedProvider, page: Page): Pro
     ],
     (step, sent) => {
       last = step
-      page.step(step, told(provider, sent))
+      page.step(step, addedText(provider, sent))
     },
   )
   if (!last) return
-  page.said('model', last.message.content)
+  page.speech('model', last.message.content)
   page.note('The last piece of the streamed response says how the run ended:')
   page.metadata(last)
   page.note(
@@ -107,61 +107,61 @@ async function tell(client: OpenAI, provider: ScriptedProvider, page: Page): Pro
   const callsMade = provider.received.length - callsBefore
   page.columns()
   page.step(again, undefined)
-  page.said('model', again.message.content)
+  page.speech('model', again.message.content)
   page.note(`The recorded answer. Calls to the provider for it: ${callsMade}.`)
 
   page.title('A person writes again, and the budget is a new one')
-  page.said('user', FOLLOW_UP)
+  page.speech('user', FOLLOW_UP)
   page.columns()
   const next = [...afterStep(messages, last), { role: 'user' as const, content: FOLLOW_UP }]
-  page.step(await callWhole(client, next), told(provider, next))
+  page.step(await callWhole(client, next), addedText(provider, next))
   page.note('That response was plain JSON; the others were streams. Both are guarded alike.')
 }
 
-/** Another agent, whose model makes one call again and again. */
-async function tellOfLoop(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
+/** Shows an agent whose model makes one call again and again. */
+async function showLoop(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
   page.title('Another agent makes the same call again and again')
-  page.said('user', STUCK_QUESTION)
+  page.speech('user', STUCK_QUESTION)
   page.columns()
   let last: Step | undefined
-  let made = 0
+  let callCount = 0
   await runAgent(client, [{ role: 'user', content: STUCK_QUESTION }], (step, sent) => {
     last = step
-    made += step.calls.length
-    page.step(step, told(provider, sent))
+    callCount += step.calls.length
+    page.step(step, addedText(provider, sent))
   })
-  page.said('model', last?.message.content)
+  page.speech('model', last?.message.content)
   page.note(
-    `Call ${made + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
+    `Call ${callCount + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
   )
   page.note('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
 function callOf(number: number): string {
   const call = SCRIPT.calls[(number - 1) % SCRIPT.calls.length]
-  return call ? shown(call.name, JSON.stringify(call.arguments)) : ''
+  return call ? callText(call.name, JSON.stringify(call.arguments)) : ''
 }
 
-/** What the model was told in the newest request that the agent did not say. */
-function told(provider: ScriptedProvider, sent: readonly Message[]): string | undefined {
-  const got = provider.received.at(-1)?.messages.at(-1)?.content
-  const own = sent.at(-1)?.content
-  if (typeof got !== 'string' || typeof own !== 'string' || got === own) return undefined
-  return got.startsWith(own) ? got.slice(own.length).trim() : got
+/** Returns the text that Governor added to the newest request; `undefined` if it added none. */
+function addedText(provider: ScriptedProvider, sent: readonly Message[]): string | undefined {
+  const received = provider.received.at(-1)?.messages.at(-1)?.content
+  const original = sent.at(-1)?.content
+  if (typeof received !== 'string' || typeof original !== 'string' || received === original) return undefined
+  return received.startsWith(original) ? received.slice(original.length).trim() : received
 }
 
-function shown(name: string, given: string): string {
-  const values = Object.values(JSON.parse(given) as Record<string, unknown>)
+function callText(name: string, argumentsText: string): string {
+  const values = Object.values(JSON.parse(argumentsText) as Record<string, unknown>)
   return `${name}(${values.map((value) => JSON.stringify(value)).join(', ')})`
 }
 
-/** Everything that is printed, and how it looks. */
+/** Prints the parts of the demo. */
 interface Page {
   title(text: string): void
   note(text: string): void
-  said(who: string, text: unknown): void
+  speech(speaker: string, text: unknown): void
   columns(): void
-  step(step: Step, told: string | undefined): void
+  step(step: Step, added: string | undefined): void
   metadata(step: Step): void
 }
 
@@ -197,7 +197,7 @@ function barOf(iteration: string): string {
   return '█'.repeat(filled) + '░'.repeat(BAR - filled)
 }
 
-/** Breaks text at spaces so that no line is longer than the page. */
+/** Breaks text into indented lines that are no longer than the page. */
 function wrapped(text: string, indent: string): string {
   const lines: string[] = []
   for (const word of text.split(/\s+/)) {
@@ -216,17 +216,17 @@ function pageFor({ out, isInteractive, env }: Terminal): Page {
   return {
     title: (text) => out(`\n${paint('title', text)}\n`),
     note: (text) => out(`\n${wrapped(text, '  ')}`),
-    said: (who, text) => out(`\n${wrapped(`${who}: ${String(text)}`, '  ')}`),
+    speech: (speaker, text) => out(`\n${wrapped(`${speaker}: ${String(text)}`, '  ')}`),
     columns: () => out(`\n${paint('quiet', '  iteration  budget      verdict  the model')}\n`),
-    step({ headers, calls }, told) {
+    step({ headers, calls }, added) {
       const iteration = headers.get('x-governor-iteration') ?? ''
       const label = labelOf(headers)
       const does =
         calls.length === 0
           ? 'answers'
-          : calls.map(({ function: { name, arguments: given } }) => shown(name, given)).join(', ')
+          : calls.map(({ function: { name, arguments: text } }) => callText(name, text)).join(', ')
       out(`  ${iteration.padStart(9)}  ${barOf(iteration)}  ${paint(label, label.padEnd(7))}  ${does}\n`)
-      if (told !== undefined) out(paint('quiet', wrapped(`was told: ${told}`, INDENT)))
+      if (added !== undefined) out(paint('quiet', wrapped(`was told: ${added}`, INDENT)))
     },
     metadata: ({ governor }) => {
       for (const [key, value] of Object.entries(governor ?? {})) {

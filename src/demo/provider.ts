@@ -1,4 +1,4 @@
-/** A scripted model behind a real Chat Completions endpoint: it calls tools for as long as it may choose any. */
+/** A scripted model behind a real Chat Completions endpoint: it calls tools as long as it is offered some. */
 import { once } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -12,20 +12,23 @@ export interface ScriptedCall {
   readonly arguments: Readonly<Record<string, unknown>>
 }
 
+/** The behaviour of the model. */
 export interface Script {
-  /** Called one after the other, and from the start again after the last. */
+  /** The calls that it makes in order, again from the start after the last. */
   readonly calls: readonly ScriptedCall[]
-  /** What the model answers where it is given no tools or told to choose none. */
+  /** Its answer if it is offered no tools or must choose none. */
   readonly answer: string
-  /** What it answers once it reads that its call was refused; as ever where that is unset. */
-  readonly whenRefused?: string
+  /** Its answer if it reads that its call was blocked; unset: it calls on. */
+  readonly whenBlocked?: string
 }
 
+/** A running scripted model. */
 export interface ScriptedProvider {
-  /** Without a path: `http://127.0.0.1:port`. */
+  /** The base URL without a path: `http://127.0.0.1:port`. */
   readonly url: string
-  /** Every request so far, oldest first, as the model got it. */
+  /** All requests so far as the model got them, oldest first. */
   readonly received: readonly Body[]
+  /** Closes the server and all its connections. */
   close(): Promise<void>
 }
 
@@ -41,20 +44,20 @@ async function read(request: IncomingMessage): Promise<Body> {
   return JSON.parse(Buffer.concat(chunks).toString()) as Body
 }
 
-function isToldOfRefusal({ messages }: Body): boolean {
+function readsBlock({ messages }: Body): boolean {
   const last = messages.at(-1)?.content
   return typeof last === 'string' && last.startsWith('[LOOP GUARD] Blocked')
 }
 
-function replyTo(body: Body, number: number, { calls, answer, whenRefused }: Script): Reply {
-  if (whenRefused !== undefined && isToldOfRefusal(body)) return { content: whenRefused, finish: 'stop' }
+function replyTo(body: Body, number: number, { calls, answer, whenBlocked }: Script): Reply {
+  if (whenBlocked !== undefined && readsBlock(body)) return { content: whenBlocked, finish: 'stop' }
   const call = calls[(number - 1) % calls.length]
   if (!body.tools || body.tool_choice === 'none' || !call) return { content: answer, finish: 'stop' }
-  const { name, arguments: given } = call
-  const called = { name, arguments: JSON.stringify(given) }
+  const { name, arguments: values } = call
+  const calledFunction = { name, arguments: JSON.stringify(values) }
   return {
     content: null,
-    tool_calls: [{ id: `call_${number}`, type: 'function', function: called }],
+    tool_calls: [{ id: `call_${number}`, type: 'function', function: calledFunction }],
     finish: 'tool_calls',
   }
 }
