@@ -4,44 +4,44 @@ import { type LimitName, type LimitReason, type LimitState, METERS, type Meter }
 export type TerminalState = LimitState | 'loop_detected'
 export type TerminalReason = LimitReason | 'loop_guard'
 
-/** The object that a final response carries as `governor`; keys are part of the public contract. */
+/** The `governor` object of a final response; its keys are part of the public contract. */
 export interface Terminal {
   readonly terminal_state: TerminalState
   readonly terminal_reason: TerminalReason
   readonly has_final_answer: boolean
-  /** The provider says that it cut the answer off; left out where it does not. */
+  /** The provider said that it cut the answer off; else left out. */
   readonly truncated?: true
   readonly budget_used: number
   readonly budget_max: number
   readonly session: string
 }
 
-/** What a stopped run answered, kept so that a client that lost it can have it again. */
+/** The recorded answer of a stopped run, for clients that ask again. */
 export interface FinalAnswer {
   readonly text: string
   readonly model: string
   readonly terminal: Terminal
-  /** It is a call of the tool that the agent forces its answer into; the text is what it was called with. */
+  /** The answer is a call of the tool that the agent forces it into; `text` holds the call's arguments. */
   readonly isCall?: true
-  /** The provider's id of the response, where a client can go on from it. */
+  /** The provider's id of the response, where a client can continue from it. */
   readonly id?: string
-  /** The loop that ended the run, as clients are told of it: `repetition;count=8`. */
+  /** The loop that ended the run, as `x-governor-loop` states it: `repetition;count=8`. */
   readonly loop?: string
 }
 
-/** The limit that stopped a run. No terminal state yet: whether there is an answer is known once there is a response. */
+/** The limit that stopped a run. */
 export interface Limit {
   readonly meter: Meter<LimitName>
-  /** Set where it was not the meter that ended the run. */
+  /** Set where the loop guard ended the run, and not the meter. */
   readonly reason?: 'loop_guard'
 }
 
-/** Why a run ends when a meter is used up. */
+/** Returns the terminal reason of a run whose meter is used up. */
 export function reasonOf(meter: LimitName): TerminalReason {
   return METERS[meter].limit.reason
 }
 
-/** Completes a limit into what the client is told. A budget is never said to be used beyond its maximum. */
+/** Returns the terminal object for a limit. `budget_used` never exceeds `budget_max`. `session`: the id as the client knows it. */
 export function terminalOf(
   limit: Limit,
   session: string,

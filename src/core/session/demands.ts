@@ -1,21 +1,22 @@
 /**
- * What the requests of a run want besides an answer in plain text: a call of a forced tool, a format. Frameworks whose answer
- * has to have a form ask for it once more when the run is over, and can do nothing with the recorded text.
+ * What the requests of a run demand besides plain text: a call of a forced tool, or a format. A framework that needs its answer
+ * in such a form asks for it once more when the run is over, and cannot use the recorded text.
  */
 import type { Hash } from '../hash.ts'
 
+/** One demand, known by a hash of its name. */
 export interface Demand {
   readonly name: Hash
-  /** The request that came with it, where the run was over already. */
+  /** Fingerprint of the request that brought it after the end of the run; unset for one that came before. */
   readonly lateIn?: string
 }
 
-/** So many requests with a demand of their own are relayed after the end of a run. */
+/** How many requests with a new demand are relayed after the end of a run. */
 const MAX_LATE = 4
-/** More are not remembered. */
+/** How many demands a run remembers. */
 const MAX_DEMANDS = 32
 
-/** Takes in what a request demands; `isOver`: its run has ended. The same request again changes nothing. */
+/** Adds the demands of a request; `isOver`: its run has ended. The same request again changes nothing. */
 export function withDemands(
   known: readonly Demand[] | undefined,
   demands: readonly Hash[],
@@ -29,7 +30,7 @@ export function withDemands(
   return [...before, ...fresh.map((name) => (isOver ? { name, lateIn: fingerprint } : { name }))]
 }
 
-/** Is it a request that is relayed though its run is over? */
+/** Returns whether a request is relayed though its run is over. */
 export function isLate(known: readonly Demand[] | undefined, fingerprint: string): boolean {
   return known?.some(({ lateIn }) => lateIn === fingerprint) === true
 }

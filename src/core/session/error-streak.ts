@@ -1,12 +1,13 @@
 /**
- * Storms of errors: an agent that sends one request after the other into a provider that is overloaded or gone. After
- * enough such errors in a row its requests get the newest of them at once, with a time to wait, and one at a time goes
- * through to see whether the provider is back. Plain data and pure functions. Times are milliseconds since the epoch.
+ * Storms of errors: an agent sends one request after the other to a provider that is overloaded or gone. After enough errors in
+ * a row its requests get the newest error at once, with a time to wait, and one request at a time goes through as a probe.
+ * Plain data and pure functions. Times are milliseconds since the epoch.
  */
 
+/** When errors in a row become a storm. */
 export interface StormPolicy {
   readonly enabled: boolean
-  /** So many errors in a row make a storm. */
+  /** How many errors in a row make a storm. */
   readonly errors: number
 }
 
@@ -21,40 +22,40 @@ export interface ErrorReply {
 
 /** Errors in a row of one upstream and model in one thread. */
 export interface ErrorStreak {
-  /** Names upstream and model. */
+  /** Key of upstream and model. */
   readonly target: string
   readonly errors: number
   readonly firstAt: number
   readonly newestAt: number
   readonly newest: ErrorReply
-  /** Requests that were let through since the storm began, and got an error too. */
+  /** Requests that went through since the storm began, and got an error too. */
   readonly failedProbes: number
-  /** A request is on its way to see whether the provider is back; another may go from this time on. */
+  /** A probe is on its way; the next may go from this time on. */
   readonly probeUntil: number
 }
 
-/** What a request gets in a storm. */
+/** The reply to a request in a storm. */
 export interface StormReply {
   readonly error: ErrorReply
-  /** Seconds after which the client should ask again. */
+  /** Seconds until the client should send the request again. */
   readonly retryAfter: number
   /** Errors in a row so far. */
   readonly errors: number
 }
 
-/** Fewer seconds of errors are an ordinary bad moment, which the client's own retries outlast. */
+/** Shorter periods of errors are not a storm: the client's retries outlast them. */
 const LEAST_MS = 60_000
-/** Errors further apart are not one storm. */
+/** Errors further apart do not belong to one storm. */
 const MAX_GAP_MS = 600_000
-/** Milliseconds between two requests that go through, by how many have failed. */
+/** Milliseconds between two probes, by how many probes have failed. */
 const WAITS_MS = [5_000, 10_000, 30_000, 50_000] as const
 const LONGEST_WAIT_MS = 50_000
-/** A request that went through and was not answered by then is given up on. */
+/** Milliseconds until a probe without an answer counts as lost. */
 const PROBE_MS = 60_000
-/** An agent that goes from one model to the next has so many streaks at most. */
+/** How many streaks a thread remembers: agents change from one model to the next. */
 const MAX_STREAKS = 4
 
-/** Errors that say that the provider is overloaded or gone, and nothing of the request. */
+/** Returns whether a status says that the provider is overloaded or gone, whatever the request was. */
 export function isStormError(status: number): boolean {
   return status === 429 || status >= 500
 }
@@ -63,12 +64,12 @@ function isStorm({ errors, firstAt, newestAt }: ErrorStreak, policy: StormPolicy
   return policy.enabled && errors >= policy.errors && newestAt - firstAt >= LEAST_MS
 }
 
-/** Milliseconds from the newest error until the client should ask again. */
+/** Returns the milliseconds from the newest error until the client should send the request again. */
 function waitOf({ newest, failedProbes }: ErrorStreak): number {
   return newest.waitMs ?? WAITS_MS[Math.min(failedProbes, WAITS_MS.length - 1)] ?? LONGEST_WAIT_MS
 }
 
-/** Takes an error into account. */
+/** Adds an error to the streak of its target. */
 export function withError(
   streaks: readonly ErrorStreak[],
   target: string,
@@ -93,17 +94,17 @@ export function withError(
   return [...others, next].slice(-MAX_STREAKS)
 }
 
-/** The provider is back: it gave an answer. */
+/** Ends the streak of a target whose provider answered. */
 export function withoutErrors(streaks: readonly ErrorStreak[], target: string): readonly ErrorStreak[] {
   return streaks.filter((streak) => streak.target !== target)
 }
 
-/** A request that went through told nothing of the provider: the next may. */
+/** Ends the probe of a target whose provider gave no storm error and no success: the next request may go through. */
 export function withoutProbe(streaks: readonly ErrorStreak[], target: string): readonly ErrorStreak[] {
   return streaks.map((streak) => (streak.target === target ? { ...streak, probeUntil: 0 } : streak))
 }
 
-/** What a request gets: the newest error where there is a storm and it is not its turn, else nothing. */
+/** Returns the reply that a request gets in a storm, or lets it through as a probe. */
 export function enterStorm(
   streaks: readonly ErrorStreak[],
   target: string,

@@ -1,15 +1,15 @@
-/** How conversations go on that a provider keeps: by the id of a response, from which several may go on. */
+/** Conversations that the provider keeps: requests continue from the id of a response, and several may continue from one. */
 
 import type { RequestFacts } from './request-facts.ts'
 import type { Thread } from './session.ts'
 
-/** How many responses are remembered that were gone on from. */
-const MAX_TAKEN = 8
+/** How many responses that requests continued from a thread remembers. */
+const MAX_CONTINUED = 8
 
 /**
- * Does a human ask from a response that the thread has gone on from already? Then this is another conversation with the
- * same beginning, which may run at the same time. Without a human it is one more step of the same run: an agent that
- * goes back and tries again does not get its budget back.
+ * Returns whether a request forks its conversation: a user message continues from a response that the thread has continued from
+ * already. The fork is a conversation of its own, which may run at the same time. Without a user message the request is one
+ * more step of the same run: an agent that goes back and tries again does not get its budget back.
  */
 export function isFork(
   { continuedFrom }: Thread,
@@ -19,12 +19,12 @@ export function isFork(
   return continuedFrom?.includes(previous) === true
 }
 
-/** The responses that requests of a thread went on from, this one included; `undefined` where there were none. */
+/** Returns the responses that requests of a thread continued from, this request included; `undefined` where none did. */
 export function addContinuation(
   known: Thread | undefined,
   { previous, mayFork }: RequestFacts,
 ): readonly string[] | undefined {
   const before = known?.continuedFrom
   if (previous === undefined || !mayFork) return before
-  return [...new Set([...(before ?? []), previous])].slice(-MAX_TAKEN)
+  return [...new Set([...(before ?? []), previous])].slice(-MAX_CONTINUED)
 }

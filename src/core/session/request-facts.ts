@@ -1,50 +1,51 @@
-/** What one request tells about its session, boiled down to hashes and counts that can be remembered. */
+/** What one request says about its session, as hashes and counts. */
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, nameOf } from '../hash.ts'
 import { advance, assistantHashesOf, type TranscriptState } from './transcript.ts'
 
+/** What one request says about its session; nothing here holds a word of the prompt. */
 export interface RequestFacts {
-  /** Of the request's bytes: the same again is a retry. */
+  /** Hash of the request's bytes: the same again is a retry. */
   readonly fingerprint: string
   readonly system: Hash
-  /** Every human message of the transcript, in order. */
+  /** Every user message of the transcript, in order. */
   readonly userMessageHashes: readonly Hash[]
-  /** Iteration number by the transcript alone: assistant messages since the last human message, plus one. */
+  /** Iteration by the transcript alone: assistant messages since the last user message, plus one. */
   readonly iteration: number
-  /** Tool calls since the last human message. */
+  /** Tool calls since the last user message. */
   readonly toolCalls: number
-  /** Tool calls of the newest assistant message: those that no earlier request of the run can have held. */
+  /** Tool calls of the newest assistant message: no earlier request of the run can have shown them. */
   readonly newToolCalls: number
   /** The first and the newest assistant messages: a transcript that holds one of them continues the same thread. */
   readonly assistantHashes: readonly Hash[]
-  /** How many calls each of them made. */
+  /** How many calls each of these messages made. */
   readonly callCounts: readonly number[]
-  /** The newest assistant message, if there is one: what it is tells a transcript that grew from one that went back. */
+  /** The newest assistant message: it shows whether a transcript grew or went back. */
   readonly newestAssistant: Hash | undefined
-  /** The last message is a human's. */
+  /** The last message is a user message. */
   readonly endsInUserMessage: boolean
-  /** The transcript holds what humans said and nothing else: no answer, no result, no text of a harness. */
+  /** The transcript holds user messages alone: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
-  /** The last message is the agent's own request for a final answer. */
+  /** The last message is the agent's request for a final answer. */
   readonly asksForSummary: boolean
-  /** The id of the response, or of the conversation, that the request goes on from without sending it. */
+  /** The id of the response, or of the conversation, that the request continues without sending it. */
   readonly previous: string | undefined
-  /** Several may go on from it, each in its own way: it is a response. A conversation has one end. */
+  /** Several requests may continue from `previous`, as it is a response; a conversation has one end. */
   readonly mayFork: boolean
-  /** Names the results that the input begins with, whose calls are not in it. */
+  /** Stands for the assistant message whose calls the first results answer, and which the input does not contain. */
   readonly previousStep: Hash | undefined
   /** Length of the request. */
   readonly bytes: number | undefined
-  /** Does the newest assistant message say something, or call nothing? `undefined` where the request shows none. */
+  /** Returns whether the newest assistant message says something or calls no tool; `undefined` where there is none. */
   speaks(): boolean | undefined
-  /** What the conversation began with; `undefined` before its first assistant message. */
+  /** Identifies how the conversation began; `undefined` before its first assistant message. */
   readonly beginning: string | undefined
 }
 
 /**
- * An assistant message that ends the input and has neither called anything nor had anything run is the beginning of an
- * answer that the client put into the model's mouth, not a model call that was made.
+ * Returns whether the last message is the beginning of an answer that the client wrote for the model: an assistant message
+ * without calls, for which the provider has run nothing either.
  */
 function endsInPrefill(conversation: Conversation, last: number): boolean {
   if (last < 0 || conversation.role(last) !== 'assistant') return false
@@ -63,8 +64,8 @@ function holdsPromptAlone(
 }
 
 /**
- * Reads a conversation to its end, from what was read of it before: all messages but the last one at most, as only what
- * follows tells what an assistant message is. `fingerprint` stands for the bytes of the request.
+ * Returns the facts of a request. `from`: the state after all messages but the last, or fewer, as only the message after it shows
+ * whether an assistant message is an answer. `fingerprint`: a hash of the request's bytes. `bytes`: their number.
  */
 export function factsOf(
   from: TranscriptState,
@@ -104,10 +105,7 @@ export function factsOf(
   }
 }
 
-/**
- * What a request tells that goes on from what its provider keeps: its results are those of the calls before, and it is
- * known by what it goes on from.
- */
+/** Adds to the facts of a request what it continues from: its first results answer calls that the provider keeps. */
 export function withPrevious(
   facts: RequestFacts,
   conversation: Conversation,
@@ -132,7 +130,7 @@ export function withPrevious(
   }
 }
 
-/** Does the request take part in a tool loop? Titles and summaries offer no tools and hold no results, or say what they are. */
+/** Returns whether a request takes part in a tool loop. Requests for titles and summaries offer no tools and hold no results. */
 export function isAgentic(conversation: Conversation): boolean {
   if (conversation.isCompaction) return false
   if (conversation.offersTools) return true
@@ -141,9 +139,8 @@ export function isAgentic(conversation: Conversation): boolean {
 }
 
 /**
- * The name of a session whose client sends none: what it was asked and how it first answered, so that fifty
- * parallel runs of one prompt are fifty sessions. `undefined` while there is no assistant message: such a
- * request is the first of something new.
+ * Returns the id of a session for which the client sends none: a hash of what was asked and first answered, so that fifty parallel
+ * runs of one prompt are fifty sessions. `undefined` before the first assistant message.
  */
 export function derivedSessionId(tenant: string, { beginning }: RequestFacts): string | undefined {
   return beginning === undefined ? undefined : nameOf(tenant, beginning)

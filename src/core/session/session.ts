@@ -1,9 +1,9 @@
 /**
  * What Governor remembers of an agent's conversation.
  *
- * The transcript in the request is the truth; this is the memory of what it no longer shows (a compacted
- * history) or never did (limits that were reached, answers that were given). Plain data and pure functions, so
- * that any store can hold it and any replica that loses a race can run the same change again.
+ * The transcript in the request is the truth. A session remembers what the transcript no longer shows (a compacted history)
+ * or never showed (limits that were reached, answers that were recorded). Plain data and pure functions, so that any store
+ * can hold a session and a replica that loses a race can run the same change again.
  */
 
 import type { Amounts } from '../budget/meters.ts'
@@ -18,104 +18,104 @@ import type { ErrorStreak, StormReply } from './error-streak.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
 
-/** A request that was given a number. */
+/** A request that was counted, known by a hash of its bytes. */
 export interface RecentRequest {
   readonly fingerprint: string
   readonly iteration: number
-  /** How many of its sendings were answered to the end; unset: the first one was, as far as is known. */
+  /** How many of its sendings got a whole answer; unset stands for one. */
   readonly answered?: number | undefined
 }
 
-/** From one human message to the next. */
+/** The steps of an agent from one user message to the next. */
 export interface Run {
   /** Milliseconds since the epoch. */
   readonly startedAt: number
-  /** When it was asked for something last. */
+  /** When its newest request came, in milliseconds since the epoch. */
   readonly askedAt: number
-  /** The highest iteration that was, or is being, answered. */
+  /** The highest iteration so far. */
   readonly iteration: number
   readonly toolCalls: number
   /** The newest requests of the run and the iteration each was given, oldest first. */
   readonly recentRequests: readonly RecentRequest[]
-  /** What its answers took; unset before the first. */
+  /** What its answers used; unset before the first. */
   readonly usage?: Usage | undefined
-  /** The model was warned, and what it made of it is still to be seen. */
+  /** The model was warned, and no request has shown yet how it reacted. */
   readonly isWarned?: boolean | undefined
-  /** It took no notice of the warning before. */
+  /** The model ignored the newest warning that it reacted to. */
   readonly wasIgnored?: boolean | undefined
-  /** The newest answer called nothing. */
+  /** The newest answer called no tool. */
   readonly isAnswered?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
   readonly finalAnswer?: FinalAnswer | undefined
-  /** Unset until Governor has stopped it in vain. */
+  /** Unset until a request for the final answer has failed. */
   readonly stopTries?: StopAttempts | undefined
-  /** Unset where its requests want nothing but plain text. */
+  /** Unset where its requests ask for plain text alone. */
   readonly demands?: readonly Demand[] | undefined
 }
 
-/** One conversation of a session: sub-agents run side by side under their parent's id. */
+/** One conversation of a session: sub-agents run in parallel under the id of their parent. */
 export interface Thread extends ThinkingState {
-  /** The client's own name for it, where it sends one. */
+  /** The client's name for it; empty where the client sends none. */
   readonly name: string
   readonly system: Hash
-  /** Human messages seen, oldest first. */
+  /** User messages that requests have shown, oldest first. */
   readonly userMessageHashes: readonly Hash[]
   /** How many of them the newest request held. */
   readonly userMessageCount: number
   readonly assistantHashes: readonly Hash[]
-  /** How often its prompt was sent without an answer to it having been shown: by as many agents, it may be. */
+  /** How often its prompt was sent without a request that shows the answer: perhaps by as many agents. */
   readonly unansweredStarts?: number | undefined
   readonly run: Run
-  /** Ids of its newest responses that a client can go on from, oldest first. */
+  /** Ids of its newest responses that a client can continue from, oldest first. */
   readonly responses?: readonly string[] | undefined
   /** How much of the context window its newest answer left filled. */
   readonly context?: { readonly tokens: number; readonly requestBytes: number } | undefined
-  /** Of these, those that a request has gone on from. */
+  /** Ids of responses that a request has continued from, oldest first. */
   readonly continuedFrom?: readonly string[] | undefined
-  /** Unset while nobody guards it. */
+  /** Unset while its calls are not observed. */
   readonly loopState?: LoopState | undefined
   /** Errors in a row, by upstream and model; unset where there are none. */
   readonly errors?: readonly ErrorStreak[] | undefined
 }
 
-/** Takes a request into a thread's errors, and says what it gets instead of an answer where there is a storm of them. */
+/** Checks a request against the errors of its thread; returns the error that it gets in a storm of them. */
 export type CheckErrors = (errors: readonly ErrorStreak[]) => {
   readonly streaks: readonly ErrorStreak[]
   readonly reply: StormReply | undefined
 }
 
-/** What all threads of a session did together, runs that are over included. */
+/** Sums over all threads and runs of a session. */
 export interface Totals {
   /** Milliseconds since the epoch. */
   readonly startedAt: number
   readonly iterations: number
   readonly toolCalls: number
-  /** Warnings that the model took notice of, and those it did not. */
+  /** Warnings that the model acknowledged, and warnings that it ignored. */
   readonly acknowledged: number
   readonly ignored: number
 }
 
 export interface Session {
-  /** Least recently used first. */
+  /** Least recently used first; at most 64. */
   readonly threads: readonly Thread[]
-  /** What all answers in all threads took; unset before the first. */
+  /** What all answers in all threads used; unset before the first. */
   readonly usage?: Usage | undefined
   /** Unset before the first request. */
   readonly totals?: Totals | undefined
-  /** A message of each thread that is not remembered any more, the newest last. */
+  /** A message of each thread that was forgotten, the newest last. */
   readonly forgotten?: readonly Hash[] | undefined
-  /** What is believed of the windows of its models; unset where nothing overflowed. */
+  /** What is known of the context windows of its models; unset where no request overflowed. */
   readonly contexts?: SessionContexts | undefined
 }
 
-/** The first answer of a conversation that had no name yet. */
+/** The first answer of a conversation that has no id yet. */
 export interface FirstAnswer {
-  /** When it was asked for, in milliseconds since the epoch. */
+  /** When its request came, in milliseconds since the epoch. */
   readonly askedAt: number
   readonly usage: CallUsage
 }
 
-/** What a model made of a warning: it said something or called nothing, or it went on as before. */
+/** How a model reacted to a warning: it said something or called no tool, or it called tools as before. */
 export type WarningReaction = 'acknowledged' | 'ignored'
 
 /** Where a request stands in its session. */
@@ -124,35 +124,35 @@ export interface RunState extends ThinkingState {
   readonly iteration: number
   readonly toolCalls: number
   readonly isRetry: boolean
-  /** Which sending of its bytes this is, where they were answered so often that it counts as an iteration. */
+  /** How often the same bytes were sent, this time included; set where that makes a resend count as an iteration. */
   readonly resendCount?: number | undefined
   readonly isNewRun: boolean
-  /** Nothing was known of the session before. */
+  /** The store did not know the session before. */
   readonly isNew: boolean
   /** What the run and the whole session have used, this request included. */
   readonly run: Amounts
   readonly session: Amounts
-  /** Tokens that fill the context window before this request, as far as that is known. */
+  /** Tokens that fill the context window before this request; unset where that is not known. */
   readonly contextTokens?: number | undefined
-  /** The last calls brought nothing new. */
+  /** The newest calls brought nothing new. */
   readonly isStagnating: boolean
   /** The newest warning was ignored. */
   readonly wasIgnored: boolean
-  /** What the newest answer made of the warning before it; set on the first request that shows it. */
+  /** How the model reacted to the newest warning; set on the first request that shows it. */
   readonly reaction?: WarningReaction | undefined
-  /** The loop that the newest step of the run closed. */
+  /** The loop that the newest step of the run completed. */
   readonly loop?: LoopFinding | undefined
-  /** What the loop guard knows of the thread, this request included. */
+  /** The thread's state for the loop guard, this request included. */
   readonly loopState?: LoopState | undefined
-  /** Windows of models that are smaller for this session, for a while. */
+  /** Context windows that count as smaller for this session, for a while. */
   readonly reductions?: readonly Reduction[] | undefined
   readonly finalAnswer?: FinalAnswer | undefined
   /** The thread had errors before this request. */
   readonly hasErrors: boolean
-  /** What the request gets at once, in a storm of errors. */
+  /** The error that the request gets at once, in a storm of errors. */
   readonly storm?: StormReply | undefined
   readonly stopTries?: StopAttempts | undefined
-  /** The run is over, and this request wants an answer of another form than its requests before. */
+  /** The run is over, and this request asks for an answer in another form than the requests before. */
   readonly isLate?: boolean
 }
 
@@ -170,7 +170,7 @@ export const NEW_SESSION: Session = {
   contexts: undefined,
 }
 
-/** What a run has used by now. */
+/** Returns what a run has used by `now`, in milliseconds since the epoch. */
 export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
   const { usage } = run
   return {
@@ -182,7 +182,7 @@ export function usedBy(run: Run, now: number, iteration = run.iteration): Amount
   }
 }
 
-/** What a session has used by now, and `asked` iterations that are asked for and not counted. */
+/** Returns what a session has used by `now`. `asked`: iterations that were asked for and are not counted. */
 export function usedIn({ totals, usage }: Session, now: number, asked = 0): Amounts {
   return {
     iterations: (totals ? totals.iterations : 0) + asked,

@@ -1,10 +1,11 @@
-/** What a run that was stopped remembers of the requests for its last answer that brought none to be recorded. */
+/** Requests for the final answer of a stopped run that brought no answer to keep. */
 
 export interface StopAttempts {
-  /** Names of the forms of the request that the provider failed on. */
+  /** Names of the request variants that the provider failed on. */
   readonly failedForms: readonly string[]
-  /** How often it failed, and when first, in milliseconds since the epoch. */
+  /** How often it failed. */
   readonly failures: number
+  /** When it failed first, in milliseconds since the epoch. */
   readonly failingSince: number
   /** How many answers were cut off. */
   readonly truncated: number
@@ -12,13 +13,13 @@ export interface StopAttempts {
 
 export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
 
-/** So many failures over so many milliseconds are no passing one. */
+/** After this many failures over this many milliseconds the provider is taken to be down. */
 const MAX_FAILURES = 3
 const PASSING_MS = 10_000
-/** So many answers that were cut off are asked for anew; the next one is recorded, as the run's limit stays reached. */
+/** How many answers that were cut off are asked for again; the next one is recorded, as the limit stays reached. */
 const MAX_TRUNCATED = 3
 
-/** The provider failed on a form of the request. `now`: in milliseconds since the epoch, where it is to be counted. */
+/** Adds a failure on a request variant. `now`: in milliseconds since the epoch; unset where the failure is not counted. */
 export function withFailure(
   tries: StopAttempts = NO_STOP_ATTEMPTS,
   form: string,
@@ -33,16 +34,17 @@ export function withFailure(
   }
 }
 
-/** Has the provider failed so often, and for so long, that the run has to end without its answer? */
+/** Returns whether the provider failed so often, and for so long, that the run has to end without its answer. */
 export function isHopeless({ failures, failingSince }: StopAttempts, now: number): boolean {
   return failures >= MAX_FAILURES && now - failingSince >= PASSING_MS
 }
 
+/** Adds an answer that was cut off. */
 export function withTruncated(tries: StopAttempts = NO_STOP_ATTEMPTS): StopAttempts {
   return { ...tries, truncated: tries.truncated + 1 }
 }
 
-/** Is an answer that was cut off the last one that is asked for? */
+/** Returns whether an answer that was cut off is recorded all the same, and not asked for again. */
 export function isLastTry({ truncated }: StopAttempts): boolean {
   return truncated > MAX_TRUNCATED
 }

@@ -1,12 +1,12 @@
 /**
- * Reasoning that is bound to the prompt it was made for. Some models check it when it is sent back, and refuse a history
- * in which something before it was another: Governor's words, say, which no client has in its history.
+ * Reasoning that is bound to the prompt it was made for. Some providers check it when it is sent back, and refuse a history whose
+ * earlier content differs: the content that Governor injected is missing in every client's history.
  */
 
-/** What is remembered of a conversation for its reasoning's sake. */
+/** What a thread remembers because of bound reasoning. */
 export interface ThinkingState {
-  /** Governor has said or taken out something that the client's history does not show. */
+  /** Governor injected or removed content that the client's history does not contain. */
   readonly noticeSent?: true | undefined
-  /** Its provider is told to leave out reasoning that was made for another prompt. */
+  /** The provider is asked to leave out reasoning that was made for another prompt. */
   readonly dropsThinking?: true | undefined
 }

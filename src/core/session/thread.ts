@@ -1,12 +1,12 @@
-/** Which conversation of its session a request belongs to, and whether it begins another run of it. */
+/** Finds the thread of a session that a request belongs to, and whether the request begins another run of it. */
 
 import type { RequestFacts } from './request-facts.ts'
 import type { RecentRequest, Run, Session, Thread } from './session.ts'
 
-/** A run that nothing was asked of for so long is over, in milliseconds. */
-const IDLE = 600_000
+/** A run without requests for so many milliseconds is over. */
+const IDLE_MS = 600_000
 
-/** The newest thread of those that pass. */
+/** Returns the newest thread that fits. */
 function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean): Thread | undefined {
   for (let at = threads.length - 1; at >= 0; at--) {
     const thread = threads[at]
@@ -16,12 +16,15 @@ function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean)
 }
 
 /**
- * The thread a request belongs to: the one its header names; else the one that gave the response it goes on from; else,
- * of those that began with the same system text and human message, the one that knows the newest of the answers that it
- * shows, or another by {begunAlike}; else, as histories get cut off at the front, one that knows part of what it shows. A
- * transcript that shows nothing to go by (only a summary) continues the thread that was last used with that system text.
- * `isDerived`: the session has no name but how it began, so that conversations with the same beginning are threads of it
- * as long as they are not the same one.
+ * Returns the thread that a request belongs to; the first of these that there is:
+ * - the thread that its header names;
+ * - the thread with the response that it continues from;
+ * - of the threads with the same system text and first user message, the one that knows the newest answer of the transcript, or
+ *   another by {begunAlike};
+ * - a thread that knows part of the transcript, as histories get cut off at the front;
+ * - for a transcript without user messages (a summary alone), the thread that was last used with its system text.
+ *
+ * `isDerived`: the session is known by how it began, so that other conversations with the same beginning are threads of it too.
  */
 export function findThread(
   { threads }: Session,
@@ -38,9 +41,9 @@ export function findThread(
     if (gave) return gave
   }
   const isSame = (thread: Thread) => thread.name === '' && thread.system === system
-  if (isDerived) return goneOnWith(threads, facts, isSame)
+  if (isDerived) return continued(threads, facts, isSame)
   const isAlike = (thread: Thread) => isSame(thread) && thread.userMessageHashes[0] === userMessageHashes[0]
-  const known = showing(threads, facts, isAlike) ?? goneOnInOtherWords(threads, facts)
+  const known = showing(threads, facts, isAlike) ?? withOtherSystemText(threads, facts)
   if (known) return known
   if (threads.some(isAlike)) return begunAlike(threads, facts, isAlike)
   return (
@@ -54,7 +57,7 @@ export function findThread(
   )
 }
 
-/** Of the threads that pass, the one that knows the newest answer that any of them knows. */
+/** Returns the fitting thread that knows the newest answer of the transcript. */
 function showing(
   threads: readonly Thread[],
   { assistantHashes }: RequestFacts,
@@ -70,10 +73,10 @@ function showing(
 }
 
 /**
- * A run whose system text is another in each request (it says what time it is) is known by its newest answer, as one of
- * several, and by what a human said last: an agent that was given the history and a task is another conversation.
+ * Returns the thread of a run whose system text changes with each request (it states the time): the transcript shows its newest
+ * answer among others, and the same last user message. An agent that was given the history and a new task is another conversation.
  */
-function goneOnInOtherWords(
+function withOtherSystemText(
   threads: readonly Thread[],
   { assistantHashes, userMessageHashes }: RequestFacts,
 ): Thread | undefined {
@@ -87,9 +90,9 @@ function goneOnInOtherWords(
 }
 
 /**
- * Of threads that began as the transcript does and know no answer that it shows, the one it belongs to. `undefined`: none
- * of them, as it shows several such answers, or the only answer to a prompt that was sent more often than answers to it
- * were shown. One answer besides may be a summary of what was before, or the only one that a client still sends.
+ * Returns the thread of a transcript among those that began like it and know none of its answers. `undefined` where it belongs to
+ * none of them: it shows several such answers, or the only answer to a prompt that was sent more often than it was answered.
+ * A single answer may also be a summary of the history, or the only one that the client still sends.
  */
 function begunAlike(
   threads: readonly Thread[],
@@ -101,7 +104,7 @@ function begunAlike(
     const again = newestOf(threads, (thread) => isAlike(thread) && retryOf(thread.run, facts) !== undefined)
     return again ?? newestOf(threads, isAlike)
   }
-  // One whose history the provider keeps has shown no answer either, until the client sends all of it again.
+  // A thread whose history the provider keeps has shown no answer either, until the client sends all of it again.
   const unanswered = newestOf(
     threads,
     (thread) =>
@@ -112,7 +115,7 @@ function begunAlike(
   return isOther ? undefined : newestOf(threads, isAlike)
 }
 
-/** The thread whose prompt was sent more often than answers to it were shown, where a transcript shows one and no more. */
+/** Returns the thread whose prompt was sent more often than it was answered, for a transcript with exactly one answer. */
 export function startOf(
   threads: readonly Thread[],
   { system, userMessageHashes, assistantHashes }: RequestFacts,
@@ -129,10 +132,10 @@ export function startOf(
 }
 
 /**
- * Of the threads that pass, which all began as the transcript does, the one it goes on with: it shows one of the newest
- * answers there, else what a human said last. Greetings are often answered in the same words.
+ * Returns the fitting thread that a transcript continues: it shows one of the thread's answers after the first, or else the
+ * thread's last user message. The first answer proves nothing: greetings are often answered in the same words.
  */
-function goneOnWith(
+function continued(
   threads: readonly Thread[],
   { assistantHashes, userMessageHashes }: RequestFacts,
   isSame: (thread: Thread) => boolean,
@@ -153,32 +156,32 @@ function goneOnWith(
 }
 
 /**
- * A run begins with a human message that the thread has not seen, or with one more than it had: people do say
- * "continue" twice. A transcript that lost messages, and ends in an old one, continues the run; but once the run was
- * stopped and answered, a human who says the same again means it.
+ * Returns whether a request begins a run: with a user message that is new to the thread, or with one more than before, as users
+ * do say "continue" twice. A transcript that lost messages and ends in an old one continues the run; once the run was stopped,
+ * the same user message again begins another.
  */
 export function startsRun(thread: Thread, facts: RequestFacts): boolean {
   const last = facts.userMessageHashes.at(-1)
   if (last === undefined) return false
-  // What a human says beside a history that the provider keeps is new.
+  // A user message beside a history that the provider keeps is new.
   if (facts.previous !== undefined) return !retryOf(thread.run, facts)
   if (!thread.userMessageHashes.includes(last)) return true
-  // One more than before, and nothing since: a shorter view of the same history may well have come in between.
+  // One more than before, and no answer after it: a request with a shorter history may have come in between.
   if (facts.userMessageHashes.length > thread.userMessageCount && facts.iteration === 1) return true
   return thread.run.finalAnswer !== undefined && facts.endsInUserMessage && !retryOf(thread.run, facts)
 }
 
 /**
- * Does a conversation begin anew that began with the same words before? What is asked holds the prompt and nothing else,
- * and what was before is over: it was stopped, its last answer called nothing, or nothing was asked for ten minutes. Else
- * the prompt may be what a compacted history has left.
+ * Returns whether a request begins its conversation again: it holds the prompt alone, and the run before is over, as it was
+ * stopped, its last answer called no tool, or no request came for ten minutes. Else the prompt may be the rest of a compacted
+ * history.
  */
 export function beginsAnew({ run }: Thread, facts: RequestFacts, now: number): boolean {
   if (!facts.isPrompt || facts.previous !== undefined || retryOf(run, facts)) return false
-  return run.finalAnswer !== undefined || run.isAnswered === true || now - run.askedAt >= IDLE
+  return run.finalAnswer !== undefined || run.isAnswered === true || now - run.askedAt >= IDLE_MS
 }
 
-/** The same request as one that the run has seen. */
+/** Returns the request of the run with the same bytes; `undefined` where there is none. */
 export function retryOf(
   { recentRequests }: Run,
   { fingerprint }: { readonly fingerprint: string },
@@ -188,12 +191,12 @@ export function retryOf(
 }
 
 /**
- * A session without a name of its own is known by how it began. Where the same beginning is shown again, with a newest
- * message that is an old one, somebody started over: that is another run, whatever this one had used.
+ * Returns whether a request starts a conversation over: the transcript went back to an answer that the thread knows. That is
+ * another run, as a session without a name is known by how it began.
  */
 export function startsOver(thread: Thread, facts: RequestFacts): boolean {
   const { run, assistantHashes } = thread
-  // The last step of a run that was stopped, sent again in another form, wants its answer again.
+  // The last step of a stopped run in another form is no start: it asks for the answer again.
   const isBack = run.finalAnswer ? facts.iteration < run.iteration : facts.iteration <= run.iteration
   return (
     isBack &&

@@ -1,13 +1,10 @@
-/**
- * What the first messages of a conversation tell, as a fold: from any reading one can go on with the next message, so
- * that an agent that sends everything again is read only where it goes on.
- */
+/** Reads the messages of a conversation one after the other, as a fold: any state can be advanced by the next message. */
 import type { Conversation } from '../conversation.ts'
 import { type HarnessRegistry, humanText } from '../harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
 import { type Hash, hashOfText, lengthPrefixed } from '../hash.ts'
 
-/** An assistant message. All readings that go on from one another share it, so that it is hashed once. */
+/** An assistant message. All states that follow from one another share it, so that it is hashed once. */
 export interface AssistantMessage {
   readonly index: number
   readonly calls: number
@@ -15,23 +12,24 @@ export interface AssistantMessage {
   hash: Hash | undefined
 }
 
+/** What the first `length` messages of a conversation say. */
 export interface TranscriptState {
   /** How many messages were read. */
   readonly length: number
   readonly system: Hash
-  /** Every human message, in order. */
+  /** Every user message, in order. */
   readonly userMessageHashes: readonly Hash[]
-  /** What a human said first, in words. */
+  /** The first user message that holds text. */
   readonly firstUserText: Hash | undefined
-  /** Names system text, first human words and first assistant message: what the conversation began with. */
+  /** Hashes of system text, first user text and first assistant message: how the conversation began. */
   readonly beginning: string | undefined
-  /** Assistant messages since the last human message. */
+  /** Assistant messages since the last user message. */
   readonly iterations: number
-  /** Tool calls since the last human message. */
+  /** Tool calls since the last user message. */
   readonly toolCalls: number
-  /** Tool calls of the newest assistant message since the last human one. */
+  /** Tool calls of the newest assistant message since the last user message. */
   readonly newToolCalls: number
-  /** The last message read is a human's. */
+  /** The last message read is a user message. */
   readonly endsInUserMessage: boolean
   /** The first and the newest assistant messages, in order. */
   readonly assistantMessages: readonly AssistantMessage[]
@@ -40,7 +38,7 @@ export interface TranscriptState {
 /** How many of the newest assistant messages identify a thread. */
 const MAX_ASSISTANT_MESSAGES = 8
 
-/** Names an assistant message by all that it says and calls. */
+/** Returns a hash of all that an assistant message says and calls. */
 export function assistantHash(step: AssistantMessage, conversation: Conversation): Hash {
   if (step.hash !== undefined) return step.hash
   let list = ''
@@ -54,20 +52,20 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
 }
 
 /**
- * Names the first answer of a conversation. One that the provider was to go on with may have grown when it is shown again:
- * what was run for it first stays.
+ * Returns a hash of the first answer of a conversation. An answer that the provider continues may have grown when it is sent
+ * again; the first thing that was run for it stays the same.
  */
 function hashOfFirst(step: AssistantMessage, conversation: Conversation): Hash {
   const [ran] = conversation.ranByProvider?.(step.index) ?? []
   return ran === undefined ? assistantHash(step, conversation) : hashOfText(ran)
 }
 
-/** A message without any text, a picture say: a person's, unless it follows what a tool gave and shows that. */
-function isPersonsPicture(conversation: Conversation, index: number): boolean {
+/** A message without text, such as a picture, is the user's, unless it follows a tool's result, which it may show. */
+function isUsersPicture(conversation: Conversation, index: number): boolean {
   return conversation.texts(index).length === 0 && (index === 0 || conversation.resultCount(index - 1) === 0)
 }
 
-/** Is what was said the result of calls that stand in the text of the message before it? */
+/** Returns whether a text is the result of calls that are written out in the text of the message before it. */
 function isWrittenResult(said: string, conversation: Conversation, index: number): boolean {
   if (index === 0 || !WRITTEN_RESULT.test(said)) return false
   if (conversation.role(index - 1) !== 'assistant') return false
@@ -75,8 +73,8 @@ function isWrittenResult(said: string, conversation: Conversation, index: number
 }
 
 /**
- * What a human said in a message, which may be a picture without words, or words beside what tools gave; `undefined` where
- * it is none of a human.
+ * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` where the
+ * message is not the user's.
  */
 export function userText(
   conversation: Conversation,
@@ -86,17 +84,17 @@ export function userText(
   if (conversation.role(index) !== 'user') return undefined
   const said = humanText(conversation.texts(index), registry)
   if (said !== '') return isWrittenResult(said, conversation, index) ? undefined : said
-  return conversation.resultCount(index) === 0 && isPersonsPicture(conversation, index) ? '' : undefined
+  return conversation.resultCount(index) === 0 && isUsersPicture(conversation, index) ? '' : undefined
 }
 
-/** The first and the newest of the assistant messages. */
+/** Keeps the first and the newest assistant messages. */
 function kept(assistantMessages: readonly AssistantMessage[]): readonly AssistantMessage[] {
   return assistantMessages.length <= MAX_ASSISTANT_MESSAGES + 1
     ? assistantMessages
     : [...assistantMessages.slice(0, 1), ...assistantMessages.slice(-MAX_ASSISTANT_MESSAGES)]
 }
 
-/** A reading of no message yet. */
+/** Returns the state before the first message. */
 export function emptyTranscript(conversation: Conversation): TranscriptState {
   return {
     length: 0,
@@ -112,15 +110,15 @@ export function emptyTranscript(conversation: Conversation): TranscriptState {
   }
 }
 
-/** Most readings go on by a message or two: what they add nothing to stays the same list. */
+/** Adds to a list; one that nothing is added to stays the same list. */
 function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly Item[] {
   if (added.length === 0) return known
   return known.length === 0 ? added : [...known, ...added]
 }
 
 /**
- * Goes on from a reading of a conversation's first messages to that of its first `length`. `mayPause`: or to that of fewer, where
- * others should have their turn first.
+ * Returns the state after the first `length` messages. `mayPause`: may return an earlier one, where other requests should have
+ * their turn first.
  */
 export function advance(
   from: TranscriptState,
@@ -171,7 +169,7 @@ export function advance(
   }
 }
 
-/** The first and the newest assistant messages of what was read: a transcript that holds one continues the same thread. */
+/** Returns hashes of the first and the newest assistant messages: a transcript that holds one continues the same thread. */
 export function assistantHashesOf(state: TranscriptState, conversation: Conversation): readonly Hash[] {
   return state.assistantMessages.map((step) => assistantHash(step, conversation))
 }

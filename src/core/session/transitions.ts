@@ -1,4 +1,4 @@
-/** What becomes of a request after it was counted: an answer, none, or the last one of its run. */
+/** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import type { BlockDecision, LoopState } from '../loop/observe.ts'
 import type { FinalAnswer } from '../terminal.ts'
@@ -18,16 +18,16 @@ import {
 import { NO_STOP_ATTEMPTS, type StopAttempts } from './stop-attempts.ts'
 import { retryOf } from './thread.ts'
 
-/** How many responses of a thread are remembered by id. */
+/** How many response ids a thread remembers. */
 const MAX_RESPONSES = 8
 
-/** A request that was counted: its bytes, and the name of its thread. */
+/** Identifies a request that was counted: by a hash of its bytes, and by the name of its thread. */
 export interface CountedRequest {
   readonly fingerprint: string
   readonly thread: string
 }
 
-/** Where the thread is that a request was counted in; -1 where the session has forgotten it. */
+/** Returns the index of the thread that a request was counted in; -1 where the session has forgotten it. */
 function placeOf({ threads }: Session, request: CountedRequest): number {
   for (let at = threads.length - 1; at >= 0; at--) {
     const thread = threads[at]
@@ -40,7 +40,7 @@ function withThreadAt(threads: readonly Thread[], at: number, thread: Thread): r
   return threads.length === 1 ? [thread] : threads.with(at, thread)
 }
 
-/** Changes the thread that a request was counted in; a session that has forgotten it stays as it is. */
+/** Changes the thread that a request was counted in; a session that has forgotten it stays unchanged. */
 function changeThread(
   session: Session,
   request: CountedRequest,
@@ -55,35 +55,35 @@ function changeRun(session: Session, request: CountedRequest, change: (run: Run)
   return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
 }
 
-/** What the answer to a counted request brought. */
+/** What is known of the answer to a counted request. */
 export interface AnswerFacts {
   readonly usage: CallUsage
-  /** Ids by which the client may go on from it. */
+  /** Ids by which the client may continue from it. */
   readonly ids: readonly string[]
-  /** How long the request was. */
+  /** Length of the request. */
   readonly requestBytes: number
-  /** Does it call nothing? Unset where that is not known. */
+  /** The answer calls no tool; unset where that is not known. */
   readonly callsNothing?: boolean | undefined
-  /** Takes in, for the loop guard, what it called. */
+  /** Observes the answer's calls for the loop guard. */
   readonly follow?: ((loopState: LoopState) => LoopState) | undefined
 }
 
-/** The newest names, each once. */
-function withNames(
+/** Adds ids and keeps the newest, each once. */
+function withIds(
   known: readonly string[] | undefined,
-  names: readonly string[],
+  ids: readonly string[],
 ): readonly string[] | undefined {
-  if (names.length === 0) return known
-  return [...new Set([...(known ?? []), ...names])].slice(-MAX_RESPONSES)
+  if (ids.length === 0) return known
+  return [...new Set([...(known ?? []), ...ids])].slice(-MAX_RESPONSES)
 }
 
-/** Of an answer that comes late, to a request before the newest, the run's end is not seen. */
+/** An answer to a request before the newest says nothing about the end of the run. */
 function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean | undefined) {
   const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
   return callsNothing === undefined || !isNewest ? run.isAnswered : callsNothing
 }
 
-/** A thread with what an answer in it brought; written out, as every request comes by here. */
+/** Adds an answer to a thread. Written out in full, as this runs for every request. */
 function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
   const { run, loopState } = thread
   const { usage, ids, requestBytes, follow, callsNothing } = facts
@@ -108,8 +108,8 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       stopTries: run.stopTries,
       demands: run.demands,
     },
-    responses: withNames(thread.responses, ids),
-    // Of the window only what a provider states is said.
+    responses: withIds(thread.responses, ids),
+    // Estimated tokens say too little about the context window.
     context:
       usage.estimated || usage.input === 0
         ? thread.context
@@ -122,13 +122,13 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
   }
 }
 
-/** Records what an answer took and how it is called; the session's sum also holds what came of runs that are over. */
+/** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
   const { threads, usage, totals, forgotten, contexts } = session
   const at = placeOf(session, request)
   const before = threads[at]
   const thread = before && withAnswer(before, request, facts)
-  // In its first run a session has used what the run has: one sum for both.
+  // In its first run a session has used what the run has used: both share one sum.
   const isOneSum = thread !== undefined && before?.run.usage === usage
   return {
     threads: thread ? withThreadAt(threads, at, thread) : threads,
@@ -139,15 +139,15 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   }
 }
 
-/** The answer has begun and is known by these ids: a client may go on from it before it is over. */
+/** Records the ids of an answer that has begun: a client may continue from it before it is over. */
 export function responseBegan(session: Session, request: CountedRequest, ids: readonly string[]): Session {
   return changeThread(session, request, (thread) => ({
     ...thread,
-    responses: withNames(thread.responses, ids),
+    responses: withIds(thread.responses, ids),
   }))
 }
 
-/** A sending of a request's bytes was answered to the end; where not `isWhole`, the first one was not. */
+/** Records whether the client got a whole answer to one sending of its bytes. Not `isWhole`: the first sending got none. */
 export function noteDelivery(session: Session, request: CountedRequest, isWhole: boolean): Session {
   return changeRun(session, request, (run) => ({
     ...run,
@@ -159,32 +159,32 @@ export function noteDelivery(session: Session, request: CountedRequest, isWhole:
   }))
 }
 
-/** The model was told that its budget is nearly used up. */
+/** Records that the model was warned of the end of its budget. */
 export function noteWarning(session: Session, request: CountedRequest): Session {
   return changeRun(session, request, (run) => ({ ...run, isWarned: true }))
 }
 
-/** Governor has said or taken out something that the client's history does not show. */
+/** Records that Governor injected or removed content that the client's history does not contain. */
 export function noteInjected(session: Session, request: CountedRequest): Session {
   return changeThread(session, request, (thread) => ({ ...thread, noticeSent: true }))
 }
 
-/** From here on the provider is to leave out reasoning that was made for another prompt. */
+/** Records that the provider has to leave out reasoning that belongs to another prompt from now on. */
 export function dropBoundThinking(session: Session, request: CountedRequest): Session {
   return changeThread(session, request, (thread) => ({ ...thread, dropsThinking: true }))
 }
 
-/** The model called nothing after it was warned; the next request need not be looked at for it. */
+/** Records that the model called no tool after a warning; the next request is not checked for its reaction. */
 export function noteAcknowledged(session: Session, request: CountedRequest): Session {
   const after = changeRun(session, request, (run) => ({ ...run, isWarned: false, wasIgnored: false }))
   const { totals } = after
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
 }
 
-/** Nothing is refused where nothing is known. */
+/** No call is blocked where none was observed. */
 const NONE: BlockDecision = { blocked: [], endsRun: false }
 
-/** Lets `judge` see what the loop guard knows of the thread that a request was counted in, and change it. */
+/** Lets `decide` read and change the loop guard's state of the thread that a request was counted in. */
 export function blockIn(
   session: Session,
   request: CountedRequest,
@@ -200,9 +200,7 @@ export function blockIn(
   }
 }
 
-/**
- * The provider did not answer: the iteration was not used, and whatever the agent sends next takes its number.
- */
+/** Takes back the iteration of a request that the provider did not answer: the agent's next request gets its number. */
 export function releaseIteration(session: Session, request: CountedRequest): Session {
   let isGiven = false
   const after = changeThread(session, request, (thread) => {
@@ -219,7 +217,7 @@ export function releaseIteration(session: Session, request: CountedRequest): Ses
   return isGiven ? uncounted(after) : after
 }
 
-/** Takes one iteration out of the session's sum. */
+/** Takes one iteration out of the session's totals. */
 function uncounted(session: Session): Session {
   return session.totals?.iterations === 0 ? session : withIterations(session, -1)
 }
@@ -229,18 +227,18 @@ function withIterations(session: Session, more: number): Session {
   return totals ? { ...session, totals: { ...totals, iterations: totals.iterations + more } } : session
 }
 
-/** Records the answer that ended the run of a request; until a human speaks, the run gets it again. */
+/** Records the answer that ended a run; every further request of the run gets it, until the user speaks. */
 export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
   let isFirst = false
   const after = changeRun(session, request, (run) => {
     isFirst = run.finalAnswer === undefined
     return { ...run, finalAnswer: answer }
   })
-  // The request for it was one more than there may be, and is none of the session's iterations.
+  // The request for it was beyond the limit, and does not count as an iteration of the session.
   return isFirst ? uncounted(after) : after
 }
 
-/** Takes note of what became of the request for a run's last answer, where that is not recorded. */
+/** Records a request for a run's final answer that brought none to keep; returns all such tries. */
 export function noteStopAttempt(
   session: Session,
   request: CountedRequest,
@@ -255,8 +253,8 @@ export function noteStopAttempt(
 }
 
 /**
- * A run that was over goes on with its newest request, as the limit was raised since. From here on it counts again; what
- * is sent again from before its end changes nothing.
+ * Resumes a run that was over, as its limit was raised: its newest request counts again. A request from before the end that is
+ * sent again changes nothing.
  */
 export function resumeRun(session: Session, request: CountedRequest): Session {
   let wasOver = false
@@ -267,7 +265,7 @@ export function resumeRun(session: Session, request: CountedRequest): Session {
   return wasOver ? withIterations(after, 1) : after
 }
 
-/** Gives a session that has just got its name the answer that it began with. */
+/** Adds the first answer to a session that has just got its id. */
 export function adoptFirst(
   session: Session,
   request: CountedRequest,
@@ -290,7 +288,7 @@ export function adoptFirst(
   return { session: after, result: { ...runState, run, session: usedIn(after, now) } }
 }
 
-/** Changes the errors in a row of the thread that a request was counted in. */
+/** Changes the error streaks of the thread that a request was counted in. */
 export function changeErrors(
   session: Session,
   request: CountedRequest,
