@@ -1,4 +1,4 @@
-/** The one decision: what becomes of a request. */
+/** Decides what becomes of a request. */
 
 import type { Amounts, LimitName, Meter, MeterName } from './budget/meters.ts'
 import { fill, type NoticeTexts, noticeFor } from './budget/notice.ts'
@@ -20,22 +20,24 @@ import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
 /** Where in a request a notice is put. */
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
 
+/** The budget that holds for one request, and how the model learns of it. */
 export interface BudgetPolicy {
   readonly enabled: boolean
-  /** 0 is no limit. */
+  /** Limits of a run; 0 is no limit. */
   readonly run: Amounts
+  /** Limits of a session; 0 is no limit. */
   readonly session: Amounts
   readonly thresholds: Thresholds
   /** Style tracker: iterations between two statements, from 1. */
   readonly trackerEvery: number
   readonly channel: Channel
-  /** The limits of a run that are stated once in the system text. */
+  /** The limits of a run that are announced in the system text. */
   readonly announce: readonly LimitName[]
-  /** `stagnating`: a run that does something new is not cautioned. Warnings are given all the same. */
+  /** `stagnating`: a run that brings anything new is not cautioned; it is warned all the same. */
   readonly cautionWhen: 'always' | 'stagnating'
-  /** A warning that was ignored comes back as a message of its own. */
+  /** A warning that was ignored is repeated as a message of its own. */
   readonly escalate: boolean
-  /** Globs of tools that are no longer offered once the warning tier is reached. */
+  /** Globs of the tools that are not offered any more from the warning tier on. */
   readonly dropTools: readonly string[]
   readonly texts: NoticeTexts
 }
@@ -106,7 +108,7 @@ const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, 
 
 const NO_TOOLS: readonly string[] = []
 
-/** The budget in words: the same in every request of a run, whatever becomes of it. */
+/** Returns the budget in words: the same in every request of a run, whatever the decision. */
 function announcementOf({ announce, run, texts, thresholds }: BudgetPolicy): string | undefined {
   if (announce.length === 0) return undefined
   const stated = announce.filter((name) => run[name] > 0)
@@ -115,10 +117,7 @@ function announcementOf({ announce, run, texts, thresholds }: BudgetPolicy): str
   return stated.length === 0 ? undefined : said.join('\n')
 }
 
-/**
- * Is the limit that ended the run still reached, whatever other limits were reached since? One that was raised may be
- * reached again.
- */
+/** Returns whether the limit that ended a run is still reached and was not raised, whatever other limits were reached since. */
 function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): boolean {
   return meters.some(
     (meter) =>
@@ -128,16 +127,16 @@ function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): bo
   )
 }
 
-/** One sentence about the budget or the context window, before it is known where it goes. */
+/** A notice about the budget or the context window. */
 interface BudgetNotice {
-  /** Unset where it is neutral. */
+  /** Unset where the notice is neutral. */
   readonly tier?: Exclude<Tier, 'none'>
   readonly meter: MeterName
   readonly notice: string
   readonly dropsTools: boolean
 }
 
-/** The caution or warning that is due; `undefined` where none is. */
+/** Returns the caution or warning that is due, if any. */
 function tierNotice(
   { isStagnating }: RunState,
   policy: BudgetPolicy,
@@ -154,8 +153,8 @@ function tierNotice(
 }
 
 /**
- * What a tracker says: the last call always; else how full the context window is, or what is used of the budget, where
- * `mayState` allows it.
+ * Returns the notice of a tracker, if one is due: always that this is the last call; where `mayState` allows it, how full the
+ * context window is, or what is used of the budget.
  */
 function trackerNotice(
   runState: RunState,
@@ -172,13 +171,13 @@ function trackerNotice(
   const pressure = pressureOf(limits, thresholds)
   if (!pressure) return undefined
   const { tier, meter } = pressure
-  // Tools that are gone must stay gone: the same list in every request that follows.
+  // Tools that were dropped stay dropped: every request that follows has the same list.
   const dropsTools = tier === 'warning' && dropTools.length > 0
   const isDue = dropsTools || (mayState && isStatementDue(meter, runState.iteration, trackerEvery))
   return isDue ? { meter: meter.name, notice: fill(texts.tracker, meter), dropsTools } : undefined
 }
 
-/** Two paragraphs, or the one that there is. */
+/** Joins two paragraphs, either of which may be missing. */
 function paragraphs(first: string | undefined, second: string | undefined): string | undefined {
   if (first === undefined || second === undefined) return first ?? second
   return `${first}\n\n${second}`

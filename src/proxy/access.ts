@@ -1,4 +1,4 @@
-/** Which requests are never sent upstream: what their clients may not do. */
+/** Decides which clients may use an upstream. */
 import { globMatches } from '../core/glob.ts'
 import { hashOf } from '../core/hash.ts'
 import type { ErrorKind } from '../dialect/dialect.ts'
@@ -6,21 +6,21 @@ import { clientKeysOf, headerOf, type RawHeaders } from '../http/headers.ts'
 import { isLoopback } from '../http/loopback.ts'
 import type { Route } from './route.ts'
 
-/** The settings that decide. */
+/** Who may use upstreams whose key Governor holds. */
 export interface AccessSettings {
   /** Headers in which clients send keys, in lower case. */
   readonly credentialHeaders: readonly string[]
-  /** Hashes of the keys that may use upstreams whose key Governor holds; empty: anybody may. */
+  /** Hashes of the access keys; empty: no key is needed. */
   readonly accessKeys: ReadonlySet<string>
   /** Globs in lower case. */
   readonly allowedOrigins: readonly string[]
   /** Globs in lower case, of names without a port. */
   readonly allowedHosts: readonly string[]
-  /** Can Governor be reached from this machine alone? */
+  /** Returns true where Governor can be reached from this machine alone. */
   readonly isOnLoopback: () => boolean
 }
 
-/** Why a request is not sent, as its client is told. */
+/** The error that the client of a refused request gets. */
 export interface AccessRefusal {
   readonly status: 400 | 401 | 403
   readonly code: string
@@ -39,7 +39,7 @@ const NO_ACCESS_KEY: AccessRefusal = {
   message: 'This Governor asks for an access key: send one of its server.access_keys as the API key.',
 }
 
-/** Origins and hosts are the sender's to choose: so many characters of them are told. */
+/** How many characters of an origin or a host an error repeats: the sender chooses them. */
 const MAX_TOLD = 100
 
 function foreignOrigin(origin: string): AccessRefusal {
@@ -52,7 +52,7 @@ function foreignHost(host: string): AccessRefusal {
   return { status: 403, code: 'host_not_allowed', message }
 }
 
-/** Is this one of `server.access_keys`? Compared as hashes, so that time tells nothing. */
+/** Returns whether a key is one of `server.access_keys`. Hashes are compared, so that the time it takes reveals nothing. */
 export function isAccessKey({ accessKeys }: AccessSettings, key: string): boolean {
   return accessKeys.size > 0 && accessKeys.has(hashOf(key))
 }
@@ -66,9 +66,9 @@ function urlOf(text: string): URL | undefined {
 }
 
 /**
- * Does a browser send a request for a page that may not use Governor's keys? A page says where it comes from in `Origin`
- * (no preflight is needed to send plain text); one whose host name was made to point here (DNS rebinding) has that name
- * in `Host`. Programs send no `Origin`, and a loopback name.
+ * Refuses requests that a browser sends for a page that may not use Governor's keys. `Origin` states where the page comes from
+ * (plain text is sent without a preflight); where its host name was made to point here (DNS rebinding), `Host` states that
+ * name. Programs send no `Origin`, and a loopback name in `Host`.
  */
 function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefusal | undefined {
   const host = headerOf(headers, 'host')
@@ -81,7 +81,7 @@ function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefus
   return isKnown && urlOf(origin)?.host === here?.host ? undefined : foreignOrigin(origin)
 }
 
-/** Returns why a request must not be sent, or `undefined` where it may be. */
+/** Returns the error for a request that must not be sent upstream; `undefined` where it may be sent. */
 export function accessRefusal(
   settings: AccessSettings,
   { leavesPrefix, upstream }: Route,
@@ -101,7 +101,7 @@ const ERROR_KINDS: Readonly<Record<AccessRefusal['status'], ErrorKind>> = {
   403: 'forbidden',
 }
 
-/** Returns the JSON error that tells a client of a refusal, in the shape that its API has. */
+/** Returns a refusal as a JSON error in the shape of the client's API. */
 export function refusalBody({ status, code, message }: AccessRefusal, { api }: Route): string {
   return api.errorBody(ERROR_KINDS[status], message, code)
 }

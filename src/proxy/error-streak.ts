@@ -1,4 +1,4 @@
-/** Errors that say that a provider is overloaded or gone: kept with their thread, and given again in a storm of them. */
+/** Records errors of a provider that is overloaded or gone, and replies with the newest in a storm of them. */
 import { type ErrorReply, isStormError, type StormReply } from '../core/session/error-streak.ts'
 import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
@@ -10,12 +10,12 @@ import type { Evaluation } from './evaluate.ts'
 import { releaseIteration } from './forward.ts'
 import type { Services } from './services.ts'
 
-/** Longer error bodies are not kept, in characters. */
+/** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
-/** Providers that ask for a longer wait than this are not believed, in milliseconds. */
+/** The longest wait that a provider may ask for, in milliseconds; a longer one is ignored. */
 const MAX_WAIT_MS = 3_600_000
 
-/** How long a provider asks to wait, in milliseconds: `retry-after-ms`, or seconds or a date (RFC 9110, section 10.2.3). */
+/** Returns the milliseconds that a provider asks to wait: `retry-after-ms`, or seconds or a date (RFC 9110, section 10.2.3). */
 function waitIn(headers: RawHeaders, now: number): number | undefined {
   const exact = Number(headerOf(headers, 'retry-after-ms') ?? Number.NaN)
   const text = headerOf(headers, 'retry-after')?.trim() ?? ''
@@ -24,7 +24,7 @@ function waitIn(headers: RawHeaders, now: number): number | undefined {
   return wait > 0 && wait <= MAX_WAIT_MS ? wait : undefined
 }
 
-/** An error as it is kept; one without a body that can be kept gets one of Governor's own. */
+/** Returns an error in the form that is kept; where its body cannot be kept, Governor writes one. */
 export function errorReplyOf(head: Head, chunks: readonly Buffer[], api: Api, now: number): ErrorReply {
   const { status, headers } = head
   const whole = Buffer.concat(chunks)
@@ -40,7 +40,7 @@ export function errorReplyOf(head: Head, chunks: readonly Buffer[], api: Api, no
   return { ...kept, contentType: 'application/json', body }
 }
 
-/** Takes the outcome of one call of the provider into account. `error` is unset where the provider is there. */
+/** Records the outcome of one call of the provider. `error` is called for an error that belongs to a streak. */
 export function noteOutcome(
   services: Services,
   { handle }: Evaluation,
@@ -52,7 +52,7 @@ export function noteOutcome(
   else if (handle.runState.hasErrors) handle.noteReached(status < 400).catch(lost)
 }
 
-/** Gives a request the newest of many errors in a row, without asking the provider. */
+/** Replies with the newest of many errors in a row, without asking the provider. */
 export function replyInStorm(
   services: Services,
   exchange: Exchange,

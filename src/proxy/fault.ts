@@ -1,23 +1,23 @@
-/** Faults of Governor's own: each is counted, and none costs a request. */
+/** Counts faults of Governor itself, none of which costs a request. */
 import { TooMuchToRead } from '../core/work.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
 
-/** The kind of an error and the place it came from, without its message. */
+/** Returns the name of an error and the place it came from. Its message is left out, as it may quote the request. */
 export function faultOf(error: Error): string {
   const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
   return `${error.name} ${place?.trim() ?? ''}`.trim()
 }
 
-/** Counts a fault in reading or judging a request. `guard`: the one that failed, where the others judge all the same. */
+/** Counts a fault in evaluating a request. `guard`: the guard that failed, where the others work all the same. */
 export function countFault(emit: Emit, error: Error, guard?: GuardName): void {
   if (error instanceof TooMuchToRead) return emit({ kind: 'failed_open', reason: 'body_too_large', guard })
-  // A parser's message quotes what it could not parse: only the name is safe to tell.
+  // What a parser cannot parse is the client's body, and no fault of Governor.
   const isParser = error instanceof SyntaxError || error.name === 'JsonScanError'
   if (isParser) return emit({ kind: 'failed_open', reason: 'unreadable_body', guard })
   emit({ kind: 'failed_open', reason: 'fault', guard, fault: faultOf(error) })
 }
 
-/** Returns what one guard finds; `undefined` after a fault in it, which is counted as its own. */
+/** Returns what one guard finds; `undefined` after a fault, which is counted for that guard. */
 export function isolated<Result>(emit: Emit, guard: GuardName, find: () => Result): Result | undefined {
   try {
     return find()

@@ -11,15 +11,15 @@ export interface IdentitySettings {
   readonly bodyFields: readonly (readonly string[])[]
 }
 
-/** A hash of the credential: tells tenants apart without knowing them. */
+/** Returns a hash of the credentials: it tells tenants apart and reveals no key. */
 export function tenantOf(headers: RawHeaders, credentialHeaders: readonly string[]): string {
   return nameOf(credentialsOf(headers, credentialHeaders)).slice(0, 16)
 }
 
-/** Longer ids, and those that can't stand in a header, are known by their hash. */
+/** Longer ids, and ids that a header cannot hold, are replaced by their hash. */
 const MAX_ID = 200
 
-/** An id of a client's or a provider's, fit to be kept and to stand in a header. */
+/** Returns an id of a client or a provider in a form that can be kept and sent in a header. */
 export function presentable(id: string): string {
   return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : nameOf(id)
 }
@@ -47,8 +47,8 @@ function property(value: unknown, key: string): unknown {
 }
 
 /**
- * A user id is many sessions' id; Claude Code alone puts its session into it, as a JSON string or, in older
- * versions, after `_session_`.
+ * Returns the session id within a user id. A user has many sessions; Claude Code alone puts the session's id there, as a JSON
+ * string or, in older versions, after `_session_`.
  */
 function sessionInUserId(userId: string): string | undefined {
   const inside = property(parsed(userId), 'session_id')
@@ -60,19 +60,19 @@ function bodyValue(request: DialectRequest, path: readonly string[]): string | u
   let value: unknown = request.field(path[0] ?? '')
   for (let at = 1; at < path.length && value !== undefined; at++) value = property(value, path[at] ?? '')
   if (value === undefined) return undefined
-  // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
+  // The value may be an object with an id: {"conversation": {"id": "conv_1"}}.
   const id = typeof value === 'string' ? value : property(value, 'id')
   if (typeof id !== 'string' || id.trim() === '') return undefined
   return path.at(-1) === 'user_id' ? sessionInUserId(id) : id.trim()
 }
 
-/** The session id that a client sent in a header, fit to stand in one; `undefined` where it sent none there. */
+/** Returns the session id that a client sent in a header, in presentable form; `undefined` where it sent none there. */
 export function sessionInHeaders(headers: RawHeaders, settings: IdentitySettings): string | undefined {
   const id = firstHeader(headers, settings.headers)
   return id === undefined ? undefined : presentable(id)
 }
 
-/** The session id a client sent, fit to stand in a header; `undefined` where it sent none. */
+/** Returns the session id that a client sent in a header or in the body, in presentable form; `undefined` where it sent none. */
 export function explicitSessionId(
   headers: RawHeaders,
   request: DialectRequest,
@@ -87,7 +87,7 @@ export function explicitSessionId(
   return undefined
 }
 
-/** The thread a client names; empty where it names none. */
+/** Returns the name of the thread that a client sent, in presentable form; empty where it sent none. */
 export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
   const name = firstHeader(headers, settings.threadHeaders)
   return name === undefined ? '' : presentable(name)

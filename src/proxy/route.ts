@@ -1,4 +1,4 @@
-/** Which upstream a request goes to, under which path, and in which dialect it speaks. */
+/** Finds the upstream, the path and the dialect of a request. */
 
 import type { Api, Dialect } from '../dialect/dialect.ts'
 import { DEFAULT_API } from '../dialect/index.ts'
@@ -15,11 +15,11 @@ import type { Upstream } from '../http/upstream.ts'
 
 export interface Route {
   readonly upstream: Upstream
-  /** Path and query as sent upstream: the client's own bytes but for the name in front and the upstream's prefix. */
+  /** Path and query as sent upstream: the client's, without the upstream's name and with the prefix of its URL. */
   readonly path: string
-  /** The path leads out of the upstream's prefix, to servers that follow its dot segments. */
+  /** A server that resolves its dot segments would leave the prefix of the upstream's URL. */
   readonly leavesPrefix: boolean
-  /** As the client asked for it, without the query, which may hold a key. */
+  /** The client's path without the query, which may hold a key. */
   readonly asked: string
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
@@ -47,15 +47,15 @@ export function holdsKey({ api_key, headers }: Pick<UpstreamSettings, 'api_key' 
 }
 
 /**
- * Does an upstream want its name left in the path? A built-in name is a path of other hosts too (`/openai/v1` of Bedrock,
- * `/openai/deployments` of Azure), which their clients ask for. Where the URL has the name in its own path, it is there.
+ * Returns whether the name of an upstream stays in the path. A built-in name begins paths of other hosts too (`/openai/v1` of
+ * Bedrock, `/openai/deployments` of Azure). It does not stay where the URL of the upstream has it in its path already.
  */
 function keepsName(name: string, url: URL, { strip_name }: UpstreamSettings, publicUrl?: string): boolean {
   if (strip_name || publicUrl === undefined || url.host === new URL(publicUrl).host) return false
   return !url.pathname.split('/').includes(name)
 }
 
-/** Reads an upstream's URL once, at start. `publicUrl`: where a built-in name goes by default; of others, `undefined`. */
+/** Reads the URL of an upstream once, at start. `publicUrl`: the default URL of a built-in name; `undefined` for other names. */
 export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?: string): Upstream {
   const url = new URL(settings.url)
   return {
@@ -69,7 +69,7 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
   }
 }
 
-/** The path of a request target: origin form as it is, absolute form without scheme and host (RFC 9112, section 3.2). */
+/** Returns the path of a request target: origin form unchanged, absolute form without scheme and host (RFC 9112, section 3.2). */
 export function pathOf(target: string): string {
   if (target.startsWith('/')) return target
   const [, rest] = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*(.*)$/is.exec(target) ?? []
@@ -82,15 +82,15 @@ function withoutQuery(path: string): string {
   return query === -1 ? path : path.slice(0, query)
 }
 
-/** What of a path follows the upstream's prefix; `…/v1` and `/v1/…` make one `/v1`. */
+/** Returns the part of a path that follows the upstream's prefix; `…/v1` and `/v1/…` join to one `/v1`. */
 function restAfter(prefix: string, path: string): string {
   return prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(path) ? path.slice('/v1'.length) : path
 }
 
-/** What some servers take for a slash, besides the slash, however often it is encoded. */
+/** Characters that some servers take for a slash, however often they are encoded. */
 const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
 
-/** Do dot segments (RFC 3986, section 5.2.4) lead out of where a path begins? Servers may fold `//`, which counts for nothing. */
+/** Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments count for nothing, as servers may fold `//`. */
 function climbsOut(path: string): boolean {
   let depth = 0
   for (const segment of path.split('/')) {
@@ -101,7 +101,7 @@ function climbsOut(path: string): boolean {
   return false
 }
 
-/** The same in any reading: it is not known which separators the upstream follows. */
+/** The same for any set of separators, as it is not known which ones the upstream follows. */
 function mayClimbOut(path: string, [separator, ...others]: readonly RegExp[] = SEPARATORS): boolean {
   if (!path.includes('..')) return false
   if (!separator) return climbsOut(path)

@@ -1,4 +1,4 @@
-/** What every request needs; made once, in app.ts. */
+/** What the handling of every request shares; created once, in app.ts. */
 
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
@@ -18,7 +18,7 @@ import type { IdentitySettings } from './identity.ts'
 import type { NoteUnpricedModel } from './unpriced-models.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
-/** What a reload may change; read once per request. */
+/** The policies, which a reload may change; read once per request. */
 export interface Policies {
   readonly budget: ByRule<BudgetSettings>
   readonly loop: ByRule<LoopPolicy>
@@ -39,15 +39,15 @@ export interface Services extends AccessSettings {
   readonly harnessRegistry: HarnessRegistry
   readonly identity: IdentitySettings
   readonly unsupportedEdits: UnsupportedEdits
-  /** Bytes. */
+  /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number
-  /** Of all bodies that are in hand. */
+  /** Bounds the bytes of all bodies in memory. */
   readonly buffers: BufferBudget
   readonly emit: Emit
-  /** Does Governor end what still runs, as the time to drain is over? */
+  /** Returns true once the time to drain is over and Governor ends what still runs. */
   readonly isCut: () => boolean
   /** Milliseconds since the epoch. */
   readonly now: () => number
-  /** A fresh random id for a reply of Governor's own. */
+  /** Returns a random id for a reply that Governor makes itself. */
   readonly newId: () => string
 }

@@ -1,4 +1,4 @@
-/** What becomes of a request for whose body there is no room: it is not read, and a run that was stopped stays so. */
+/** Handles requests whose body finds no room in memory: the body is not read, and a run that was stopped stays stopped. */
 import { pipeline, Readable } from 'node:stream'
 import { hashOf } from '../core/hash.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
@@ -12,7 +12,7 @@ import { terminalHeaders } from './final-answer.ts'
 import { sessionInHeaders, tenantOf, threadNameOf } from './identity.ts'
 import type { Services } from './services.ts'
 
-/** A run that was stopped, known by the headers of a request alone. */
+/** A stopped run, found by the headers of a request alone. */
 interface StoppedRun {
   readonly session: string
   readonly answer: FinalAnswer
@@ -30,10 +30,10 @@ async function stoppedRun(services: Services, headers: RawHeaders): Promise<Stop
 
 const ASKS_FOR_STREAM = /(?<!\\)"stream"\s{0,8}:\s{0,8}true/
 
-/** Longer than what the expression finds. */
+/** How many characters of a chunk are searched again with the next one: more than the expression matches. */
 const SEAM = 64
 
-/** Does a body ask for server-sent events? Keeps nothing of it, and looks at no more than `max` bytes. */
+/** Returns whether a body asks for server-sent events. Keeps none of the body, and reads at most `max` bytes. */
 async function asksForStream(body: Readable, headers: RawHeaders, max: number): Promise<boolean> {
   if (/event-stream/i.test(headerOf(headers, 'accept') ?? '')) return true
   const coding = contentEncoding(headers)
@@ -51,12 +51,12 @@ async function asksForStream(body: Readable, headers: RawHeaders, max: number): 
       seam = text.slice(-SEAM)
     }
   } catch {
-    // It broke off, or is in no such coding.
+    // The body broke off, or its content coding is not the one that it states.
   }
   return false
 }
 
-/** Answers a request of a stopped run as it was answered before; false where there is none. A store that fails knows none. */
+/** Answers a request of a stopped run with its recorded answer. Returns false where there is none, or the store fails. */
 export async function answerWithoutRoom(
   services: Services,
   exchange: Exchange,
