@@ -95,36 +95,27 @@ async function evaluateSafely(
   body: Buffer,
   lease: Lease,
 ): Promise<Sent | Unread | undefined> {
-  let evaluated: Sent | Unread | undefined
+  const { route, request } = exchange
+  const { rawHeaders } = request
+  let keepsRoom = false
   try {
-    evaluated = await evaluateBody(services, exchange, dialect, body, lease)
+    const coding = headerOf(rawHeaders, 'content-encoding')
+    const json = coding === undefined ? body : await unpacked(body, coding, services.maxGuardedBody, lease)
+    if (!Buffer.isBuffer(json)) return json
+    const input = { path: route.asked, body: json }
+    const evaluation = await evaluate(services, route.upstream, dialect, rawHeaders, input)
+    if (!evaluation) return undefined
+    const { bytes = json } = evaluation
+    const call = callFor(services, exchange, body)
+    // A second body stays in memory beside the client's until the response is over, and an unpacked one may be very large.
+    keepsRoom = bytes !== body
+    return { evaluation, call: bytes === json ? call : withEdits(call, bytes, []), bytes }
   } catch (error) {
     countFault(services.emit, error as Error)
+    return undefined
+  } finally {
+    if (!keepsRoom) lease.release()
   }
-  // An unpacked body stays in memory beside the client's until the response is over, and may be very large.
-  const isUnpacked = typeof evaluated === 'object' && evaluated.bytes !== body
-  if (!isUnpacked) lease.release()
-  return evaluated
-}
-
-async function evaluateBody(
-  services: Services,
-  exchange: Exchange,
-  dialect: Dialect,
-  body: Buffer,
-  lease: Lease,
-): Promise<Sent | Unread | undefined> {
-  const { route, request } = exchange
-  const coding = headerOf(request.rawHeaders, 'content-encoding')
-  const bytes = coding === undefined ? body : await unpacked(body, coding, services.maxGuardedBody, lease)
-  if (!Buffer.isBuffer(bytes)) return bytes
-  const input = { path: route.asked, body: bytes }
-  const evaluation = await evaluate(services, route.upstream, dialect, request.rawHeaders, input)
-  if (!evaluation) return undefined
-  const call = callFor(services, exchange, body)
-  return evaluation.bytes
-    ? { evaluation, call: withEdits(call, evaluation.bytes, []), bytes: evaluation.bytes }
-    : { evaluation, call, bytes }
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */
