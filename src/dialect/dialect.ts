@@ -1,6 +1,8 @@
 /** What a provider's way of speaking has to offer for Governor to guard it. One file per dialect implements this. */
 import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
+import type { Hash } from '../core/hash.ts'
+import type { AskedOutput } from '../core/overflow.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import type { Edit } from '../json/edit.ts'
@@ -34,7 +36,6 @@ export interface BlockedMessage {
 /** A request body that the dialect can read and change in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
-  readonly list: IndexedList
   /** The id of an earlier response, or of a conversation, that this request goes on from without sending it. */
   readonly previous?: string
   /** It is a conversation's: responses are added to it one after the other. */
@@ -47,8 +48,19 @@ export interface DialectRequest {
   bindsReasoning?(): boolean
   /** Does the client ask a stream to state its usage? Unset where all streams do. */
   asksForUsage?(): boolean
-  /** The decoded value of a top-level field of the body; `undefined` where it has none. */
-  field(name: string): unknown
+  /** The id of the session at a path of keys in the body; `undefined` where there is none, or only a user's id. */
+  sessionIdAt(path: readonly string[]): string | undefined
+  /** Hashes of the format and of the forced tool that the request asks for, equal for equal ones. */
+  demands(): readonly Hash[]
+  /** True if the answer must have a format, such as JSON. */
+  hasFormat(): boolean
+  /** The tools of which the request forces the model to call one; no names where it forces none. `isNamed`: it names that one. */
+  forcedTools(): { readonly names: readonly string[]; readonly isNamed: boolean }
+  /**
+   * Edits that no longer offer the tools that `drop` returns true for; none where there are none. Tools that the client
+   * forces stay. Where no tool would be left, all stay and `instead` is returned.
+   */
+  dropTools(drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[]
   /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
   notice(text: string, channel: Channel): Edit[] | undefined
   /** Edits that put `text` into the system text. */
@@ -81,11 +93,11 @@ export interface DialectRequest {
   injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 
-/** How a provider is told to leave out reasoning that was made for another prompt. */
+/** A request that asks its provider to leave out reasoning that was made for another prompt. */
 export interface ThinkingRemoval {
   readonly edits: readonly Edit[]
-  /** A part of the API that the request asks for in addition. */
-  readonly beta: string
+  /** A value that the request needs in a header in addition to those that it has there; `name` in lower case. */
+  readonly header: { readonly name: string; readonly value: string }
 }
 
 /** Reasoning that models check when it is sent back: what stands before it must be what it was made for. */
@@ -250,6 +262,16 @@ export interface Dialect {
   claims(segments: readonly string[]): boolean
   /** Reads a request; `undefined` when its body is not one of this dialect. @throws {JsonScanError} @throws {TooMuchToRead} */
   read(input: RequestInput): DialectRequest | undefined
+  /** The model that a request names, read without the rest of it. @throws {JsonScanError} */
+  modelOf(input: RequestInput): string | undefined
+  /** True if the path, or a piece of the body, asks for a stream. */
+  asksForStream(path: string, piece: string): boolean
+  /** The body with the output that `lower` allows; `undefined` where it has no cap, or `lower` returns none. */
+  withLowerOutput(body: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined
+  /** Raw headers without what asks for a longer context; `undefined` where nothing does. */
+  withoutLongContext(headers: readonly string[]): readonly string[] | undefined
+  /** How many characters the model wrote in a piece of a response. */
+  writtenCharacters(bytes: Buffer): number
   /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */
   responseId?(head: Buffer): string | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */

@@ -1,12 +1,5 @@
 /** Computes a lower output cap for a request whose output cap was too large. */
-import type { Overflow } from '../core/overflow.ts'
-
-/** The output that a request asks for, in tokens. */
-export interface AskedOutput {
-  readonly cap: number
-  /** Tokens for thinking, which count as output and must be fewer than the cap. */
-  readonly thinking?: number
-}
+import type { AskedOutput, Overflow } from '../core/overflow.ts'
 
 /** The smallest cap that leaves room for an answer. */
 const LEAST_OUTPUT = 16

@@ -15,9 +15,6 @@ import type { Services } from './services.ts'
 /** Longer errors are passed on unread. */
 const MAX_ERROR = 65_536
 
-/** The header that names the parts of an API that a request asks for beyond its version. */
-const BETA = 'anthropic-beta'
-
 /** A request as it is judged and sent. */
 export interface Sent {
   readonly evaluation: Evaluation
@@ -36,9 +33,10 @@ function loosened(bound: BoundThinking, call: UpstreamCall, bytes: Buffer): Upst
   const loosening = bound.dropBoundThinking(bytes)
   if (!loosening) return undefined
   const changed = withEdits(call, bytes, loosening.edits)
-  const asked = headerOf(call.headers, BETA)
-  const beta = asked ? `${asked},${loosening.beta}` : loosening.beta
-  return { ...changed, headers: withHeaders(changed.headers, { [BETA]: beta }) }
+  const { name, value } = loosening.header
+  const sent = headerOf(call.headers, name)
+  const headers = withHeaders(changed.headers, { [name]: sent ? `${sent},${value}` : value })
+  return { ...changed, headers }
 }
 
 /** Reads an error of 400 before anybody else does, and has `mend` answer in its place where it is about bound reasoning. */

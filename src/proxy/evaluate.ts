@@ -23,7 +23,6 @@ import {
 import type { RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
 import type { Dialect, DialectRequest, RequestInput } from '../dialect/dialect.ts'
-import { demandsIn } from '../dialect/shared/output-demands.ts'
 import { headerOf, type RawHeaders } from '../http/headers.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { applyEdits } from '../json/edit.ts'
@@ -187,7 +186,7 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
     facts,
     within: request.isConversation ? facts.previous : undefined,
     loop,
-    demands: demandsIn(request.list),
+    demands: request.demands(),
     storm,
     target: { upstream: upstream.name, model: request.conversation.model },
     follow,

@@ -11,7 +11,6 @@ import { blockText, fallbackText, NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockDecision } from '../core/loop/observe.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, TerminalFor } from '../dialect/dialect.ts'
-import { formatIn } from '../dialect/shared/output-demands.ts'
 import { isEventStream, responseHeaders } from '../http/headers.ts'
 import type { GovernorHeaders } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
@@ -256,7 +255,7 @@ function endRun(
     terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
     isStop: true,
     fallback,
-    isJson: formatIn(evaluation.request.list) !== undefined,
+    isJson: evaluation.request.hasFormat(),
     terminal,
     rounds,
   }

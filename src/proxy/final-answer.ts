@@ -4,7 +4,6 @@ import type { Channel } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
 import { type FinalAnswer, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
-import { forcedTools, formatIn } from '../dialect/shared/output-demands.ts'
 import { responseHeaders } from '../http/headers.ts'
 import type { GovernorHeaders } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
@@ -82,7 +81,7 @@ export async function finalAnswer(
     terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
     isStop,
     fallback: isStop ? decision.fallback : '',
-    isJson: formatIn(evaluation.request.list) !== undefined,
+    isJson: evaluation.request.hasFormat(),
     terminal,
   }
   const plain = withoutCompression(call)
@@ -171,7 +170,7 @@ function forcedForms(
   edits: readonly Edit[],
 ): RequestVariant[] {
   const { request, runState } = evaluation
-  const { names, isNamed } = forcedTools(request.list)
+  const { names, isNamed } = request.forcedTools()
   if (names.length === 0 || (!isNamed && request.previous !== undefined)) return []
   const called = isNamed ? new Set() : calledIn(request.conversation, runState.iteration - 1)
   const keeps = names.filter((name) => !called.has(name))

@@ -2,7 +2,6 @@
 
 import type { Channel, Speech } from '../core/decide.ts'
 import { globMatches } from '../core/glob.ts'
-import { dropTools } from '../dialect/shared/tools.ts'
 import { withoutLength } from '../http/headers.ts'
 import { type GovernorHeaders, relayTo } from '../http/response.ts'
 import { type Head, lengthOf, type Receiver, type UpstreamCall } from '../http/upstream.ts'
@@ -117,7 +116,9 @@ export function droppedFor(
   instead?: readonly Edit[],
 ): readonly Edit[] {
   if (globs.length === 0 || isUnsupported(services, exchange, evaluation, 'drop_tools')) return []
-  return dropTools(evaluation.request, (name) => globs.some((glob) => globMatches(glob, name)), instead)
+  const { request } = evaluation
+  const isDropped = (name: string) => globs.some((glob) => globMatches(glob, name))
+  return request.dropTools(isDropped, instead ?? request.banTools('choice_none'))
 }
 
 /** What is said to the model, and the request that says it. */

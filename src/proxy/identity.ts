@@ -1,5 +1,4 @@
 /** Who a request belongs to: tenant, session, thread. */
-import { parseForeign } from '../core/foreign-json.ts'
 import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'
@@ -32,40 +31,6 @@ function firstHeader(headers: RawHeaders, names: readonly string[]): string | un
   return undefined
 }
 
-function parsed(text: string): unknown {
-  try {
-    return parseForeign(text)
-  } catch {
-    return undefined
-  }
-}
-
-function property(value: unknown, key: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, key)
-    ? Reflect.get(value, key)
-    : undefined
-}
-
-/**
- * Returns the session id within a user id. A user has many sessions; Claude Code alone puts the session's id there, as a JSON
- * string or, in older versions, after `_session_`.
- */
-function sessionInUserId(userId: string): string | undefined {
-  const inside = property(parsed(userId), 'session_id')
-  if (typeof inside === 'string' && inside !== '') return inside
-  return /_session_([0-9a-f-]{36})$/.exec(userId)?.[1]
-}
-
-function bodyValue(request: DialectRequest, path: readonly string[]): string | undefined {
-  let value: unknown = request.field(path[0] ?? '')
-  for (let at = 1; at < path.length && value !== undefined; at++) value = property(value, path[at] ?? '')
-  if (value === undefined) return undefined
-  // The value may be an object with an id: {"conversation": {"id": "conv_1"}}.
-  const id = typeof value === 'string' ? value : property(value, 'id')
-  if (typeof id !== 'string' || id.trim() === '') return undefined
-  return path.at(-1) === 'user_id' ? sessionInUserId(id) : id.trim()
-}
-
 /** Returns the session id that a client sent in a header, in presentable form; `undefined` where it sent none there. */
 export function sessionInHeaders(headers: RawHeaders, settings: IdentitySettings): string | undefined {
   const id = firstHeader(headers, settings.headers)
@@ -75,13 +40,13 @@ export function sessionInHeaders(headers: RawHeaders, settings: IdentitySettings
 /** Returns the session id that a client sent in a header or in the body, in presentable form; `undefined` where it sent none. */
 export function explicitSessionId(
   headers: RawHeaders,
-  request: DialectRequest,
+  request: Pick<DialectRequest, 'sessionIdAt'>,
   settings: IdentitySettings,
 ): string | undefined {
   const fromHeader = sessionInHeaders(headers, settings)
   if (fromHeader !== undefined) return fromHeader
   for (const path of settings.bodyFields) {
-    const value = bodyValue(request, path)
+    const value = request.sessionIdAt(path)
     if (value !== undefined) return presentable(value)
   }
   return undefined

@@ -74,8 +74,13 @@ class RequestWatch implements OverflowWatch {
   }
 
   #modelAt(call: UpstreamCall): ModelAt {
-    const model = this.#evaluation?.request.conversation.model ?? modelIn(call) ?? ''
+    const model = this.#evaluation?.request.conversation.model ?? this.#modelIn(call) ?? ''
     return { upstream: this.#route.upstream, model }
+  }
+
+  #modelIn(call: UpstreamCall): string | undefined {
+    const { dialect, asked } = this.#route
+    return dialect && modelIn(dialect, asked, call)
   }
 
   fault(error: Error): void {
@@ -175,7 +180,9 @@ class RequestWatch implements OverflowWatch {
           receiver.data(body)
           receiver.end(trailers)
         }
-        again = held.head.status >= 400 ? recovered(call, overflow, policies().overflow) : undefined
+        const { dialect } = this.#route
+        if (dialect && held.head.status >= 400)
+          again = recovered(dialect, call, overflow, policies().overflow)
       }
     } catch (error) {
       this.fault(error as Error)

@@ -28,13 +28,16 @@ async function stoppedRun(services: Services, headers: RawHeaders): Promise<Stop
   return answer && { session, answer }
 }
 
-const ASKS_FOR_STREAM = /(?<!\\)"stream"\s{0,8}:\s{0,8}true/
-
-/** How many characters of a chunk are searched again with the next one: more than the expression matches. */
+/** How many characters of a chunk are searched again with the next one: more than the field by which a body asks for a stream. */
 const SEAM = 64
 
-/** Returns whether a body asks for server-sent events. Keeps none of the body, and reads at most `max` bytes. */
-async function asksForStream(body: Readable, headers: RawHeaders, max: number): Promise<boolean> {
+/** Returns whether a request asks for server-sent events. Keeps none of its body, and reads at most `max` bytes. */
+async function asksForStream(
+  { route, request: { rawHeaders: headers } }: Exchange,
+  dialect: Dialect,
+  body: Readable,
+  max: number,
+): Promise<boolean> {
   if (/event-stream/i.test(headerOf(headers, 'accept') ?? '')) return true
   const coding = contentEncoding(headers)
   const decoder = coding === 'identity' ? undefined : decoderFor(coding)
@@ -46,7 +49,7 @@ async function asksForStream(body: Readable, headers: RawHeaders, max: number): 
     for await (const chunk of plain) {
       length += chunk.length
       const text = seam + chunk.toString('latin1')
-      if (ASKS_FOR_STREAM.test(text)) return true
+      if (dialect.asksForStream(route.asked, text)) return true
       if (length > max) return false
       seam = text.slice(-SEAM)
     }
@@ -68,7 +71,7 @@ export async function answerWithoutRoom(
   if (!stopped) return false
   const { session, answer } = stopped
   const stream = Buffer.isBuffer(body) ? Readable.from([body]) : body
-  const streams = await asksForStream(stream, headers, services.maxGuardedBody)
+  const streams = await asksForStream(exchange, dialect, stream, services.maxGuardedBody)
   stream.destroy()
   services.emit({ kind: 'answer_repeated' })
   exchange.noteOutcome('stop')

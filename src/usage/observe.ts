@@ -118,21 +118,15 @@ class KeptChunks implements Body {
 const NOTHING = Buffer.alloc(0)
 const NO_FACTS: ResponseMetadata = {}
 
-/** What a model wrote stands in these, in every dialect. */
-const WRITTEN =
-  /"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|input)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"/g
-
 /** Characters that the model wrote, as the tail has them, in proportion to the whole body. */
-function writtenCharacters({ tail, length }: Body): number {
-  let characters = 0
-  for (const [, written = ''] of tail.toString('latin1').matchAll(WRITTEN)) characters += written.length
-  return tail.length === 0 ? 0 : (characters * length) / tail.length
+function writtenCharacters(dialect: Dialect, { tail, length }: Body): number {
+  return tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
 }
 
-function estimated(body: Body, requestBytes: number): CallUsage {
+function estimated(dialect: Dialect, body: Body, requestBytes: number): CallUsage {
   return {
     input: estimateTokens(requestBytes),
-    output: estimateTokens(writtenCharacters(body)),
+    output: estimateTokens(writtenCharacters(dialect, body)),
     cachedInput: undefined,
     cacheWrite: undefined,
     reasoning: undefined,
@@ -286,7 +280,7 @@ class ResponseTap implements ResponseObserver {
     }
     const { usage, id, conversation, calls, item } = facts
     this.#target.settle({
-      usage: usage ? stated(usage) : estimated(body, requestBytes),
+      usage: usage ? stated(usage) : estimated(dialect, body, requestBytes),
       id,
       conversation,
       calls,

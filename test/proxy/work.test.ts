@@ -9,7 +9,6 @@ import { TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
-import { demandsIn } from '../../src/dialect/shared/output-demands.ts'
 import { JsonScanError } from '../../src/json/scan.ts'
 import { explicitSessionId } from '../../src/proxy/identity.ts'
 import { readInTurns } from '../../src/proxy/read-transcript.ts'
@@ -51,16 +50,16 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
   try {
     const request = DIALECTS[dialect].read({ path: '', body })
     if (!request) return 0
-    const { conversation, list } = request
+    const { conversation } = request
     try {
       const state = await readInTurns(conversation, lastMessage(conversation), registry)
       const facts = factsOf(state, conversation, hashOfBytes(body), registry, body.length)
       explicitSessionId([], request, IDENTITY)
-      demandsIn(list)
+      request.demands()
       const { previousStep } = facts
       observeTranscript(INITIAL_LOOP_STATE, { conversation, state, registry, previousStep }, POLICY)
     } finally {
-      steps = list.work.steps
+      steps = conversation.work?.steps ?? 0
     }
   } catch (error) {
     const isExpected = error instanceof TooMuchToRead || error instanceof SyntaxError

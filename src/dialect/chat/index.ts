@@ -20,9 +20,10 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
+import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
 import { isObject } from '../shared/json-object.ts'
+import { SHARED_MEMBERS, sharedRequestMembers } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
 import {
   addText,
@@ -268,69 +269,62 @@ function banTools(index: Index, ban: ToolBan): Edit[] {
   return edits
 }
 
-class ChatRequest implements DialectRequest {
-  readonly list: Index
-  readonly conversation: Conversation
+function asksForUsage(index: Index): boolean {
+  const options = fieldOf(index, 'stream_options')
+  return isObject(options) && options['include_usage'] === true
+}
 
-  constructor(list: Index) {
-    this.list = list
-    this.conversation = new ChatConversation(list)
+function noticeIn(
+  index: Index,
+  conversation: Conversation,
+  text: string,
+  channel: Channel,
+): Edit[] | undefined {
+  const { json, list, items } = index
+  if (items.length === 0) return undefined
+  if (channel === 'system' || channel === 'user') {
+    return [appendElement(json, list, messageJson(channel, text))]
   }
+  const target = lastInput(index, conversation)
+  const edit = target && addParagraph(json, target, text)
+  return edit && [edit]
+}
 
-  asksForUsage(): boolean {
-    const options = this.field('stream_options')
-    return isObject(options) && options['include_usage'] === true
-  }
+function announceIn({ json, list, items }: Index, text: string): Edit[] {
+  if (kindAt(json, list) !== 'array') return []
+  const first = items[0]
+  const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
+  return [edit ?? prependElement(json, list, messageJson('system', text))]
+}
 
-  field(name: string): unknown {
-    return fieldOf(this.list, name)
-  }
-
-  notice(text: string, channel: Channel): Edit[] | undefined {
-    const { json, list, items } = this.list
-    if (items.length === 0) return undefined
-    if (channel === 'system' || channel === 'user') {
-      return [appendElement(json, list, messageJson(channel, text))]
-    }
-    const target = lastInput(this.list, this.conversation)
-    const edit = target && addParagraph(json, target, text)
-    return edit && [edit]
-  }
-
-  announce(text: string): Edit[] {
-    const { json, list, items } = this.list
-    if (kindAt(json, list) !== 'array') return []
-    const first = items[0]
-    const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
-    return [edit ?? prependElement(json, list, messageJson('system', text))]
-  }
-
-  banTools(ban: ToolBan): Edit[] {
-    return banTools(this.list, ban)
-  }
-
-  keepForced(name: string | undefined): Edit[] {
-    const { object, fields } = this.list
-    const edits = askForOne(this.list)
-    const choice = JSON.stringify({ type: 'function', function: { name } })
-    if (name !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
-    return edits
-  }
-
-  continueAfterBlock(rounds: readonly BlockedMessage[], isBare = false): Edit[] {
-    const { json, list } = this.list
-    return rounds
-      .flatMap((round) => roundMessages(round, isBare))
-      .map((message) => appendElement(json, list, JSON.stringify(message)))
-  }
+function keepForced(index: Index, name: string | undefined): Edit[] {
+  const edits = askForOne(index)
+  const choice = JSON.stringify({ type: 'function', function: { name } })
+  if (name !== undefined) edits.push(setMember(index.object, index.fields, 'tool_choice', choice))
+  return edits
 }
 
 function read({ body }: RequestInput): DialectRequest | undefined {
-  const list = indexRequest(body, 'messages', readItem)
-  return list && new ChatRequest(list)
+  const index = indexRequest(body, 'messages', readItem)
+  if (!index) return undefined
+  const conversation = new ChatConversation(index)
+  return {
+    ...sharedRequestMembers(index),
+    conversation,
+    asksForUsage: () => asksForUsage(index),
+    notice: (text, channel) => noticeIn(index, conversation, text, channel),
+    announce: (text) => announceIn(index, text),
+    banTools: (ban) => banTools(index, ban),
+    keepForced: (name) => keepForced(index, name),
+    continueAfterBlock: (rounds, isBare = false) =>
+      rounds
+        .flatMap((round) => roundMessages(round, isBare))
+        .map((message) => appendElement(index.json, index.list, JSON.stringify(message))),
+  }
 }
 
 export const chat: Dialect = {
+  ...SHARED_MEMBERS,
   name: 'chat',
   api: openai,
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',

@@ -18,6 +18,7 @@ import {
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { isObject } from '../shared/json-object.ts'
+import { SHARED_MEMBERS, sharedRequestMembers } from '../shared/members.ts'
 import {
   addText,
   fieldOf,
@@ -332,9 +333,8 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     ...(previous === undefined ? firstItemOf(list, conversation) : { previous }),
     isKept,
     bindsReasoning: () => bindsReasoning(list, conversation),
-    list,
+    ...sharedRequestMembers(list),
     conversation,
-    field,
     notice: (text, channel) => noticeIn(list, conversation, text, channel),
     // A thread keeps the system text and the tools it was begun with.
     announce: (text) => (previous === undefined ? announceIn(list, text) : []),
@@ -354,6 +354,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 }
 
 export const messages: Dialect = {
+  ...SHARED_MEMBERS,
   name: 'messages',
   api: anthropic,
   // `v1/messages/count_tokens` and `v1/messages/batches` make no answer; `threads/ID/messages` is another API.

@@ -5,10 +5,11 @@
 import { type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, member, members, root } from '../../json/scan.ts'
 import type { BoundThinking, ThinkingRemoval } from '../dialect.ts'
+import { BETA_HEADER } from '../shared/beta.ts'
 import { isObject, parseObject, textOf } from '../shared/json-object.ts'
 
-/** The part of the API that the setting belongs to. */
-const BETA = 'thinking-binding-controls-2026-08-01'
+/** The setting needs this beta. */
+const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }
 const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
 function isRefusal(error: Buffer): boolean {
@@ -17,7 +18,7 @@ function isRefusal(error: Buffer): boolean {
 }
 
 function loosening(edit: Edit): ThinkingRemoval {
-  return { edits: [edit], beta: BETA }
+  return { edits: [edit], header: HEADER }
 }
 
 /** A client that sets this itself, or turns thinking off, knows what it does. */

@@ -30,6 +30,7 @@ import {
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf } from '../shared/content-parts.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
+import { SHARED_MEMBERS, sharedRequestMembers } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
 import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from '../shared/request-list.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
@@ -275,8 +276,13 @@ function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | '
   return { isKept: true, ...(id ? { firstItem: stringAt(json, id.start) } : {}) }
 }
 
+/** Indexes a body by the items of its input. @throws {JsonScanError} @throws {TooMuchToRead} */
+export function indexInput(body: Buffer): Index | undefined {
+  return indexRequest(body, 'input', readItem) ?? indexText(body)
+}
+
 function read({ body }: RequestInput): DialectRequest | undefined {
-  const index = indexRequest(body, 'input', readItem) ?? indexText(body)
+  const index = indexInput(body)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
   const field = (name: string): unknown => fieldOf(index, name)
@@ -285,12 +291,11 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   const isStored = isKept(index, field) && field('store') !== false
   const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
   return {
-    list: index,
+    ...sharedRequestMembers(index),
     conversation,
     ...previous,
     isKept: isKept(index, field),
     ...referencesOf(index),
-    field,
     notice(text, channel) {
       if (isKept(index, field)) {
         const edit = channel === 'user' ? undefined : instruct(text)
@@ -328,6 +333,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 }
 
 export const responses: Dialect = {
+  ...SHARED_MEMBERS,
   name: 'responses',
   api: openai,
   claims: (segments) => segments.at(-1) === 'responses',

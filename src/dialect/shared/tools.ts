@@ -1,7 +1,7 @@
 /** The tools that a request offers, in whatever dialect: they stand in a list of its own object. */
 import { type Edit, removeItems } from '../../json/edit.ts'
 import { decode, elements, kindAt, member, type Span } from '../../json/scan.ts'
-import type { DialectRequest, IndexedList } from '../dialect.ts'
+import type { IndexedList } from '../dialect.ts'
 import { isObject, textOf } from './json-object.ts'
 import { fieldOf } from './request-list.ts'
 
@@ -43,14 +43,16 @@ export function offeredNames(list: IndexedList): readonly string[] {
  * refuse an empty list, and a history with calls of tools that are not there.
  */
 export function dropTools(
-  request: DialectRequest,
+  request: IndexedList,
   drop: (name: string) => boolean,
-  instead: readonly Edit[] = request.banTools('choice_none'),
+  instead: readonly Edit[],
 ): readonly Edit[] {
-  const { json } = request.list
-  const list = offeredTools(request.list)
+  const { json } = request
+  const list = offeredTools(request)
   if (!list) return []
-  const insisted = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(request.field(name))))
+  const insisted = new Set(
+    ['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(request, name))),
+  )
   const tools = elements(json, list)
   const gone = new Set<Span>(
     tools.filter((tool) => {

@@ -81,3 +81,14 @@ export function tokens(value: unknown): number | undefined {
 export function inside(value: unknown, key: string): unknown {
   return isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined
 }
+
+/** Fields whose text the model wrote, in any of the dialects. */
+const WRITTEN =
+  /"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|input)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"/g
+
+/** Returns how many characters the model wrote in a piece of a response. */
+export function writtenCharacters(bytes: Buffer): number {
+  let characters = 0
+  for (const [, written = ''] of bytes.toString('latin1').matchAll(WRITTEN)) characters += written.length
+  return characters
+}

@@ -366,6 +366,6 @@ describe('what is read', () => {
       [{ callId: 'c', text: 'a\nb' }],
       [{ callId: 'old', text: '' }],
     ])
-    expect([request?.field('stream'), request?.field('nothing')]).toEqual(['yes', undefined])
+    expect([request?.sessionIdAt(['stream']), request?.sessionIdAt(['nothing'])]).toEqual(['yes', undefined])
   })
 })
