@@ -127,6 +127,15 @@ describe('the shape of the source', () => {
     expect(foreign).toEqual([])
   })
 
+  it('names no field, header or key of a provider in proxy and http', () => {
+    const named =
+      /anthropic-|x-api-key|api-key|x-goog|sk-ant|max_(?:completion_|output_|new_)tokens|max_tokens|budget_tokens|session_id|user_id|previous_response|prefix_mismatch|_error'|"(?:stream|model|messages|input|tools)"/
+    const naming = SOURCES.filter(({ folder }) => folder === 'proxy' || folder === 'http')
+      .flatMap(({ path, text }) => text.split('\n').map((line, at) => ({ place: `${path}:${at + 1}`, line })))
+      .filter(({ line }) => !/^\s*(?:\/?\*|\/\/)/.test(line) && named.test(line))
+    expect(naming.map(({ place }) => place)).toEqual([])
+  })
+
   it('has no file that imports itself by way of others', () => {
     expect(filesInCycles()).toEqual([])
   })

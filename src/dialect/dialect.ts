@@ -266,10 +266,10 @@ export interface Dialect {
   modelOf(input: RequestInput): string | undefined
   /** True if the path, or a piece of the body, asks for a stream. */
   asksForStream(path: string, piece: string): boolean
-  /** The body with the output that `lower` allows; `undefined` where it has no cap, or `lower` returns none. */
-  withLowerOutput(body: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined
-  /** Raw headers without what asks for a longer context; `undefined` where nothing does. */
-  withoutLongContext(headers: readonly string[]): readonly string[] | undefined
+  /** The body with the output that `lower` allows; `undefined` where it has no cap, or `lower` returns none. Unset where output has no cap. */
+  withLowerOutput?(body: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined
+  /** Raw headers without what asks for a longer context; `undefined` where nothing does. Unset where nothing can. */
+  withoutLongContext?(headers: readonly string[]): readonly string[] | undefined
   /** How many characters the model wrote in a piece of a response. */
   writtenCharacters(bytes: Buffer): number
   /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */

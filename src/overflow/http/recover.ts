@@ -23,14 +23,14 @@ function withJson(call: UpstreamCall, json: Buffer): UpstreamCall {
 /** The same request with a lower output cap; `undefined` where it has none, or none would do. */
 function clamped(dialect: Dialect, call: UpstreamCall, overflow: Overflow): UpstreamCall | undefined {
   const json = bodyOf(call)
-  const lower = json && dialect.withLowerOutput(json, (asked) => clampOutput(overflow, asked))
+  const lower = json && dialect.withLowerOutput?.(json, (asked) => clampOutput(overflow, asked))
   return lower && withJson(call, lower)
 }
 
 /** The same request without the beta of long context; `undefined` where that was not asked for, or is needed. */
 function withoutBeta(dialect: Dialect, call: UpstreamCall): UpstreamCall | undefined {
   if (estimateTokens(lengthOf(call.body)) > STANDARD_TIER) return undefined
-  const headers = dialect.withoutLongContext(call.headers)
+  const headers = dialect.withoutLongContext?.(call.headers)
   return headers && { ...call, headers }
 }
 
