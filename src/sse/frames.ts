@@ -44,31 +44,56 @@ function afterBlankLine(bytes: Buffer, from: number): number {
   return -1
 }
 
+/** Bytes in a buffer that has room for more, so that a frame which comes in many chunks is not copied with each of them. */
+interface Pending {
+  readonly storage: Buffer
+  /** How many bytes of the storage are in use, from its start. */
+  readonly length: number
+}
+
+const NOTHING: Pending = { storage: Buffer.alloc(0), length: 0 }
+
+function append({ storage, length }: Pending, chunk: Buffer): Pending {
+  if (length === 0) return { storage: chunk, length: chunk.length }
+  const needed = length + chunk.length
+  let target = storage
+  if (needed > storage.length) {
+    target = Buffer.allocUnsafe(Math.max(needed, 2 * length))
+    storage.copy(target, 0, 0, length)
+  }
+  chunk.copy(target, length)
+  return { storage: target, length: needed }
+}
+
+/** Returns a reader that keeps at most 16 MB of a frame, in at most twice that memory. */
 export function createFrameReader(): FrameReader {
-  let pending: Buffer = Buffer.alloc(0)
+  let pending = NOTHING
   return {
     push(chunk) {
       // The longest blank line, CR LF CR LF, may have begun in what was already looked at.
       let from = Math.max(0, pending.length - 4)
-      pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
+      pending = append(pending, chunk)
+      let bytes = pending.storage.subarray(0, pending.length)
       const frames: Frame[] = []
       for (;;) {
-        const end = afterBlankLine(pending, from)
+        const end = afterBlankLine(bytes, from)
         if (end === -1) break
-        frames.push({ raw: pending.subarray(0, end) })
-        pending = pending.subarray(end)
+        frames.push({ raw: bytes.subarray(0, end) })
+        bytes = bytes.subarray(end)
         from = 0
       }
-      if (pending.length > MAX_FRAME) {
-        frames.push({ raw: pending })
-        pending = Buffer.alloc(0)
+      // Without a frame the storage keeps its room; what follows a frame is small.
+      if (frames.length > 0) pending = append(NOTHING, bytes)
+      if (bytes.length > MAX_FRAME) {
+        frames.push({ raw: bytes })
+        pending = NOTHING
       }
       return frames
     },
     end() {
-      const rest = pending
-      pending = Buffer.alloc(0)
-      return rest.length > 0 ? [{ raw: rest }] : []
+      const { storage, length } = pending
+      pending = NOTHING
+      return length > 0 ? [{ raw: storage.subarray(0, length) }] : []
     },
   }
 }

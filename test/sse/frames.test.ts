@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import {
   createFrameReader,
   dataFrame,
@@ -28,6 +28,40 @@ const STREAMS: Readonly<Record<string, string>> = {
   'an unfinished end': `${EVENTS}data: half`,
   'a line end at its end': `${EVENTS}data: half\r`,
 }
+
+afterEach(() => {
+  vi.restoreAllMocks()
+})
+
+/** Counts the bytes that are copied between buffers from now on. */
+function countCopied(): () => number {
+  let copied = 0
+  const { copy } = Buffer.prototype
+  vi.spyOn(Buffer.prototype, 'copy').mockImplementation(function (this: Buffer, ...args) {
+    const count = copy.apply(this, args)
+    copied += count
+    return count
+  })
+  const concat = Buffer.concat.bind(Buffer)
+  vi.spyOn(Buffer, 'concat').mockImplementation((...args) => {
+    const whole = concat(...args)
+    copied += whole.length
+    return whole
+  })
+  return () => copied
+}
+
+describe('a long frame', () => {
+  it('is copied a bounded number of times, however many chunks it comes in', () => {
+    const chunk = Buffer.alloc(1_024, 'x')
+    const pieces = Array<Buffer>(1_024).fill(chunk)
+    const copied = countCopied()
+    const frames = read([...pieces, Buffer.from('\n\n')])
+    expect(frames.map(({ raw }) => raw.length)).toEqual([1_024 * 1_024 + 2])
+    expect(copied()).toBeGreaterThan(0)
+    expect(copied()).toBeLessThan(4 * 1_024 * 1_024)
+  })
+})
 
 describe('frames of a stream', () => {
   it.each(Object.entries(STREAMS))('with %s are the same for every pair of cuts', (_, text) => {
