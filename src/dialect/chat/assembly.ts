@@ -21,10 +21,21 @@ function grow(target: Map<string, unknown>, piece: Json, except: readonly string
   }
 }
 
-interface Call {
+interface AssembledCall {
   readonly call: Map<string, unknown>
+  /** What the call holds under its kind: name and arguments. */
   readonly called: Map<string, unknown>
   kind: 'function' | 'custom'
+}
+
+/** The message so far. */
+export interface Assembly {
+  readonly fields: Map<string, unknown>
+  readonly calls: AssembledCall[]
+  /** Places in `calls` by the indexes that the provider sends. */
+  readonly places: Map<number, number>
+  /** The call of the old kind. */
+  readonly functionCall: Map<string, unknown>
 }
 
 function nameIn(piece: Json): string {
@@ -42,60 +53,63 @@ export function callsIn(delta: Json): boolean {
   return callPieces(delta).length > 0 || isObject(delta['function_call'])
 }
 
-export function createAssembly() {
-  const message = new Map<string, unknown>([['role', 'assistant']])
-  const calls: Call[] = []
-  const places = new Map<number, number>()
-  const single = new Map<string, unknown>()
-
-  const added = (index: unknown): number => {
-    const place = calls.push({ call: new Map(), called: new Map(), kind: 'function' }) - 1
-    if (typeof index === 'number') places.set(index, place)
-    return place
-  }
-
-  /**
-   * The call that a piece belongs to. Where there is no index it goes on with the newest; and where one index stands
-   * for several calls, as some providers have it, a new one begins with an id and a name of its own.
-   */
-  const placeOf = (piece: Json): number => {
-    const { index } = piece
-    const known = typeof index === 'number' ? places.get(index) : calls.length - 1
-    const entry = known === undefined ? undefined : calls[known]
-    if (known === undefined || !entry) return added(index)
-    const id = textOf(piece['id'])
-    const ownId = textOf(entry.call.get('id'))
-    const isOther = id !== '' && ownId !== '' && id !== ownId && nameIn(piece) !== ''
-    return isOther ? added(index) : known
-  }
-
+export function newAssembly(): Assembly {
   return {
-    /** Takes a delta in; returns the places of the calls that its pieces belong to. */
-    add(delta: Json): number[] {
-      grow(message, delta, ['tool_calls', 'function_call'])
-      if (isObject(delta['function_call'])) grow(single, delta['function_call'])
-      return callPieces(delta).map((piece) => {
-        const place = placeOf(piece)
-        const entry = calls[place]
-        if (!entry) return place
-        if (isObject(piece['custom'])) entry.kind = 'custom'
-        grow(entry.call, piece, ['index', 'function', 'custom'])
-        const called = piece[entry.kind]
-        if (isObject(called)) grow(entry.called, called)
-        return place
-      })
-    },
-    get message(): Json {
-      const listed = calls.map(({ call, called, kind }) => ({
-        ...Object.fromEntries(call),
-        [kind]: Object.fromEntries(called),
-      }))
-      return {
-        content: null,
-        ...Object.fromEntries(message),
-        ...(listed.length > 0 ? { tool_calls: listed } : {}),
-        ...(single.size > 0 ? { function_call: Object.fromEntries(single) } : {}),
-      }
-    },
+    fields: new Map([['role', 'assistant']]),
+    calls: [],
+    places: new Map(),
+    functionCall: new Map(),
+  }
+}
+
+function addCall({ calls, places }: Assembly, index: unknown): number {
+  const place = calls.push({ call: new Map(), called: new Map(), kind: 'function' }) - 1
+  if (typeof index === 'number') places.set(index, place)
+  return place
+}
+
+/**
+ * Returns the place of the call that a piece belongs to: of the newest call where the piece has no index. Some providers
+ * send one index for several calls: there, a piece with another id and a name begins a new call.
+ */
+function placeOf(assembly: Assembly, piece: Json): number {
+  const { calls, places } = assembly
+  const { index } = piece
+  const known = typeof index === 'number' ? places.get(index) : calls.length - 1
+  const entry = known === undefined ? undefined : calls[known]
+  if (known === undefined || !entry) return addCall(assembly, index)
+  const id = textOf(piece['id'])
+  const knownId = textOf(entry.call.get('id'))
+  const isOther = id !== '' && knownId !== '' && id !== knownId && nameIn(piece) !== ''
+  return isOther ? addCall(assembly, index) : known
+}
+
+/** Adds a delta; returns the places of the calls that its pieces belong to. */
+export function addDelta(assembly: Assembly, delta: Json): number[] {
+  grow(assembly.fields, delta, ['tool_calls', 'function_call'])
+  if (isObject(delta['function_call'])) grow(assembly.functionCall, delta['function_call'])
+  return callPieces(delta).map((piece) => {
+    const place = placeOf(assembly, piece)
+    const entry = assembly.calls[place]
+    if (!entry) return place
+    if (isObject(piece['custom'])) entry.kind = 'custom'
+    grow(entry.call, piece, ['index', 'function', 'custom'])
+    const called = piece[entry.kind]
+    if (isObject(called)) grow(entry.called, called)
+    return place
+  })
+}
+
+/** Returns the message as a response that is not streamed would hold it. */
+export function assembledMessage({ fields, calls, functionCall }: Assembly): Json {
+  const listed = calls.map(({ call, called, kind }) => ({
+    ...Object.fromEntries(call),
+    [kind]: Object.fromEntries(called),
+  }))
+  return {
+    content: null,
+    ...Object.fromEntries(fields),
+    ...(listed.length > 0 ? { tool_calls: listed } : {}),
+    ...(functionCall.size > 0 ? { function_call: Object.fromEntries(functionCall) } : {}),
   }
 }

@@ -2,7 +2,7 @@
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { isObject, type Json, parseObject } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
-import { callPieces, callsIn, createAssembly } from './assembly.ts'
+import { type Assembly, addDelta, assembledMessage, callPieces, callsIn, newAssembly } from './assembly.ts'
 import { heldOf } from './buffered-calls.ts'
 import {
   addedText,
@@ -32,7 +32,7 @@ interface ChatStream {
   /** The client was told whose message it is. */
   hasRole: boolean
   /** The message of the current response; only where its calls are held. */
-  assembly: ReturnType<typeof createAssembly> | undefined
+  assembly: Assembly | undefined
   /** The current response holds more than its end. */
   hasChunk: boolean
   /** The current response has said something. */
@@ -44,14 +44,14 @@ interface ChatStream {
 const start = (mode: StreamMode): ChatStream => ({
   envelope: undefined,
   hasRole: false,
-  assembly: mode === 'filter' ? createAssembly() : undefined,
+  assembly: mode === 'filter' ? newAssembly() : undefined,
   hasChunk: false,
   hasChoices: false,
   hasSeveral: false,
 })
 
 function nextResponse(stream: ChatStream, mode: StreamMode): void {
-  stream.assembly = mode === 'filter' ? createAssembly() : undefined
+  stream.assembly = mode === 'filter' ? newAssembly() : undefined
   stream.hasChunk = false
   stream.hasChoices = false
 }
@@ -92,7 +92,7 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     isEmpty: isEmptyChunk(chunk),
     isOver: finishes(chunk),
     usage: isObject(chunk['usage']) ? chunk['usage'] : undefined,
-    places: deltas.flatMap((delta) => stream.assembly?.add(delta) ?? []),
+    places: deltas.flatMap((delta) => (stream.assembly ? addDelta(stream.assembly, delta) : [])),
   }
 }
 
@@ -235,7 +235,7 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   keepCalls,
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
-  assemble: ({ assembly }) => assembly && heldOf(assembly.message),
+  assemble: ({ assembly }) => assembly && heldOf(assembledMessage(assembly)),
   isUnfilterable: ({ hasSeveral }) => hasSeveral,
   mayFollow: ({ hasChoices }) => hasChoices,
   hasBegun: ({ envelope }) => envelope !== undefined,

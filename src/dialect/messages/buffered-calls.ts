@@ -86,54 +86,69 @@ export function roundAfter(round: BlockedMessage): { readonly id: string; readon
   return { id: saidIn(round).id, messages: JSON.stringify([{ role: 'user', content: resultsOf(round) }]) }
 }
 
-/** The content of a message put together from the events of a stream. */
-export function createAssembly() {
-  const blocks: { readonly start: Json; readonly grown: Map<string, string>; json: string }[] = []
-  const places = new Map<unknown, (typeof blocks)[number]>()
-  return {
-    add({ type, index, content_block: start, delta }: Json): void {
-      if (type === 'content_block_start' && isObject(start)) {
-        const block = { start, grown: new Map<string, string>(), json: '' }
-        blocks.push(block)
-        places.set(index, block)
-        return
-      }
-      const block = places.get(index)
-      if (type !== 'content_block_delta' || !block || !isObject(delta)) return
-      if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
-      for (const key of ['text', 'thinking', 'signature']) {
-        const piece = delta[key]
-        if (typeof piece === 'string')
-          block.grown.set(key, (block.grown.get(key) ?? textOf(block.start[key])) + piece)
-      }
-    },
-    /** As JSON text. @throws {SyntaxError} where a call's input is not complete. */
-    get content(): string {
-      const written = blocks
-        // A text without a letter can't be sent back.
-        .filter(
-          ({ start, grown }) =>
-            start['type'] !== 'text' || (grown.get('text') ?? textOf(start['text'])) !== '',
-        )
-        .map(({ start, grown, json }) => {
-          const whole = Buffer.from(JSON.stringify({ ...start, ...Object.fromEntries(grown) }))
-          if (json === '') return whole.toString()
-          parseForeign(json, json.length)
-          return withMembers(whole, { input: json }).toString()
-        })
-      return `[${written.join(',')}]`
-    },
+interface AssembledBlock {
+  readonly start: Json
+  /** Texts by the field that their pieces are sent in. */
+  readonly texts: Map<string, string>
+  /** The input of a call. */
+  json: string
+}
+
+/** The content of a message so far. */
+export interface Assembly {
+  readonly blocks: AssembledBlock[]
+  /** Blocks by the numbers that the provider sends. */
+  readonly byIndex: Map<unknown, AssembledBlock>
+}
+
+export function newAssembly(): Assembly {
+  return { blocks: [], byIndex: new Map() }
+}
+
+/** Adds an event of a stream; events that belong to no block change nothing. */
+export function addEvent({ blocks, byIndex }: Assembly, event: Json): void {
+  const { type, index, content_block: start, delta } = event
+  if (type === 'content_block_start' && isObject(start)) {
+    const block = { start, texts: new Map<string, string>(), json: '' }
+    blocks.push(block)
+    byIndex.set(index, block)
+    return
+  }
+  const block = byIndex.get(index)
+  if (type !== 'content_block_delta' || !block || !isObject(delta)) return
+  if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
+  for (const key of ['text', 'thinking', 'signature']) {
+    const piece = delta[key]
+    if (typeof piece === 'string')
+      block.texts.set(key, (block.texts.get(key) ?? textOf(block.start[key])) + piece)
   }
 }
 
+/** The API refuses a text block without a text. */
+function isEmptyText({ start, texts }: AssembledBlock): boolean {
+  return start['type'] === 'text' && (texts.get('text') ?? textOf(start['text'])) === ''
+}
+
+function blockJson({ start, texts, json }: AssembledBlock): string {
+  const whole = Buffer.from(JSON.stringify({ ...start, ...Object.fromEntries(texts) }))
+  if (json === '') return whole.toString()
+  parseForeign(json, json.length)
+  return withMembers(whole, { input: json }).toString()
+}
+
+/** Returns the content as JSON text. @throws {SyntaxError} where a call's input is not complete. */
+function assembledContent({ blocks }: Assembly): string {
+  return `[${blocks
+    .filter((block) => !isEmptyText(block))
+    .map(blockJson)
+    .join(',')}]`
+}
+
 /** What was put together of a response; `undefined` where it has no beginning, or broke off in the middle of a call. */
-export function assembled(
-  id: string | undefined,
-  assembly: ReturnType<typeof createAssembly>,
-): BufferedCalls | undefined {
+export function assembled(id: string | undefined, assembly: Assembly): BufferedCalls | undefined {
   if (id === undefined) return undefined
   try {
-    return heldOf({ id, content: assembly.content })
+    return heldOf({ id, content: assembledContent(assembly) })
   } catch (error) {
     if (error instanceof SyntaxError) return undefined
     throw error
@@ -142,13 +157,13 @@ export function assembled(
 
 /** What a whole streamed response says; `undefined` where it has no end. */
 export function streamedMessage(body: Buffer): BufferedCalls | undefined {
-  const assembly = createAssembly()
+  const assembly = newAssembly()
   let id: string | undefined
   let hasEnd = false
   const reader = createFrameReader()
   for (const frame of [...reader.push(body), ...reader.end()]) {
     const data = eventIn(frame) ?? {}
-    assembly.add(data)
+    addEvent(assembly, data)
     if (data['type'] === 'message_start' && isObject(data['message'])) id = textOf(data['message']['id'])
     if (data['type'] === 'message_delta') hasEnd = true
   }

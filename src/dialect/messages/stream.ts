@@ -3,7 +3,7 @@ import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
-import { assembled, createAssembly } from './buffered-calls.ts'
+import { type Assembly, addEvent, assembled, newAssembly } from './buffered-calls.ts'
 import { event, eventIn, textEvents } from './events.ts'
 import { isCall, isCutOff, laterUsage, memberText, stopWithoutCalls, withMembers } from './wire.ts'
 
@@ -28,7 +28,7 @@ interface MessagesStream {
   readonly callBlocks: Map<unknown, number>
   calls: number
   id: string | undefined
-  assembly: ReturnType<typeof createAssembly>
+  assembly: Assembly
   usage: unknown
   hasEnd: boolean
 }
@@ -41,7 +41,7 @@ const start = (): MessagesStream => ({
   callBlocks: new Map(),
   calls: 0,
   id: undefined,
-  assembly: createAssembly(),
+  assembly: newAssembly(),
   usage: undefined,
   hasEnd: false,
 })
@@ -57,7 +57,7 @@ function nextResponse(stream: MessagesStream, mode: StreamMode): void {
 
 function beginMessage(stream: MessagesStream, id: string | undefined): void {
   stream.id = id
-  stream.assembly = createAssembly()
+  stream.assembly = newAssembly()
 }
 
 function addToMessage(data: Json, stream: MessagesStream): void {
@@ -73,7 +73,7 @@ function addToMessage(data: Json, stream: MessagesStream): void {
     stream.callBlocks.delete(index)
     if (isCall(block)) stream.callBlocks.set(index, stream.calls++)
   }
-  stream.assembly.add(data)
+  addEvent(stream.assembly, data)
 }
 
 function kindOf({ type, index, content_block: block }: Json, stream: MessagesStream): Part['kind'] {

@@ -1,6 +1,6 @@
 /** OpenAI's Responses, with the history in the request or kept by the provider. */
 
-import type { Conversation, Role, ToolCall } from '../../core/conversation.ts'
+import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import { Work } from '../../core/work.ts'
 import { decodeToCompare } from '../../json/compare.ts'
 import {
@@ -121,75 +121,111 @@ function partsOf(items: readonly InputItem[]): readonly boolean[] {
   })
 }
 
+/** An input with its items decoded on demand. */
+interface Input {
+  readonly items: readonly InputItem[]
+  /** Whether the item at an index continues the response before it. */
+  readonly isPart: readonly boolean[]
+  item(at: number): Json
+}
+
+function inputOf({ json, items, work }: Index): Input {
+  return {
+    items,
+    isPart: partsOf(items),
+    item: remember((at): Json => {
+      const span = items[at]
+      const value = span && decodeToCompare(json, span, work)
+      if (typeof value === 'string') return { content: value }
+      return isObject(value) ? value : {}
+    }),
+  }
+}
+
+function roleAt({ isPart, items }: Input, at: number): Role {
+  return isPart[at] ? 'part' : (items[at]?.role ?? 'system')
+}
+
+/** The indexes of all items of the response that begins `at`. */
+function partsFrom({ isPart }: Input, at: number): number[] {
+  const all = [at]
+  for (let next = at + 1; isPart[next]; next++) all.push(next)
+  return all
+}
+
+/** The texts of one item, without those of the response that it begins. */
+function textsOfItem({ items, item }: Input, at: number): string[] {
+  const { type, id, content } = item(at)
+  // The request does not hold what is referred to; its id stands for it.
+  if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
+  return type === 'reasoning' ? [] : textsOfContent(content)
+}
+
+function textsAt(input: Input, at: number): string[] {
+  switch (roleAt(input, at)) {
+    case 'part':
+      return []
+    case 'tool':
+      return [textOfOutput(input.item(at)['output'])]
+    case 'assistant':
+      return partsFrom(input, at).flatMap((part) => textsOfItem(input, part))
+    default:
+      return textsOfItem(input, at)
+  }
+}
+
+/** The indexes of the items that are calls of the response that begins `at`. */
+function callsFrom(input: Input, at: number): number[] {
+  if (roleAt(input, at) !== 'assistant') return []
+  return partsFrom(input, at).filter((part) => input.items[part]?.isCall)
+}
+
+function callAt({ item }: Input, at: number): ToolCall {
+  const call = item(at)
+  if (call['type'] !== 'item_reference') return callOfItem(call)
+  return { id: textOf(call['id']), item: textOf(call['id']), name: '', arguments: '' }
+}
+
+function resultsAt({ items, item }: Input, at: number): ToolResult[] {
+  if (!items[at]?.isResult) return []
+  const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
+  return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
+}
+
+function systemTextOf(input: Input, field: (name: string) => unknown): string {
+  const { items } = input
+  const first = items.findIndex(({ role }) => role !== 'system')
+  const leading = items.slice(0, first === -1 ? items.length : first)
+  const instructions = field('instructions')
+  const prompt = field('prompt')
+  return [
+    ...(typeof instructions === 'string' ? [instructions] : []),
+    ...(isObject(prompt) ? [textOf(prompt['id'])] : []),
+    ...leading.flatMap((_, at) => textsOfItem(input, at)),
+  ].join('\n')
+}
+
 function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
   const { json, items, fields, work } = index
-  const item = remember((at): Json => {
-    const span = items[at]
-    const value = span && decodeToCompare(json, span, work)
-    if (typeof value === 'string') return { content: value }
-    return isObject(value) ? value : {}
-  })
-  const isPart = partsOf(items)
-  const role = (at: number): Role => (isPart[at] ? 'part' : (items[at]?.role ?? 'system'))
-  /** The indexes of all items of the response that begins `at`. */
-  const parts = (at: number): number[] => {
-    const all = [at]
-    for (let next = at + 1; isPart[next]; next++) all.push(next)
-    return all
-  }
-  const ownTexts = (at: number): string[] => {
-    const { type, id, content } = item(at)
-    // What is referred to is not here; its name stands for it.
-    if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
-    return type === 'reasoning' ? [] : textsOfContent(content)
-  }
+  const input = inputOf(index)
   const tools = member(fields, 'tools')?.value
   return {
     work,
     hasParts: true,
     model: textOf(field('model')),
     streams: field('stream') === true,
-    // A prompt that is kept by the provider may come with tools of its own.
+    // A prompt that the provider keeps may have tools.
     offersTools: tools ? holdsItems(json, tools) : isObject(field('prompt')),
-    isCompaction: items.at(-1)?.isAside === true && item(items.length - 1)['type'] === 'compaction_trigger',
-    systemText() {
-      const leading = items.findIndex((one) => one.role !== 'system')
-      const all = items.slice(0, leading === -1 ? items.length : leading)
-      const instructions = field('instructions')
-      const prompt = field('prompt')
-      return [
-        ...(typeof instructions === 'string' ? [instructions] : []),
-        ...(isObject(prompt) ? [textOf(prompt['id'])] : []),
-        ...all.flatMap((_, at) => ownTexts(at)),
-      ].join('\n')
-    },
+    isCompaction:
+      items.at(-1)?.isAside === true && input.item(items.length - 1)['type'] === 'compaction_trigger',
+    systemText: () => systemTextOf(input, field),
     length: items.length,
-    role,
-    texts(at) {
-      const is = role(at)
-      if (is === 'part') return []
-      if (is === 'tool') return [textOfOutput(item(at)['output'])]
-      return is === 'assistant' ? parts(at).flatMap(ownTexts) : ownTexts(at)
-    },
-    calls(at): ToolCall[] {
-      if (role(at) !== 'assistant') return []
-      return parts(at)
-        .filter((part) => items[part]?.isCall)
-        .map((part) => {
-          const called = item(part)
-          return called['type'] === 'item_reference'
-            ? { id: textOf(called['id']), item: textOf(called['id']), name: '', arguments: '' }
-            : callOfItem(called)
-        })
-    },
-    results(at) {
-      if (!items[at]?.isResult) return []
-      const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
-      return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
-    },
-    pictures: (at) => (role(at) === 'user' ? likenessesOf(item(at)['content']) : []),
-    callCount: (at) =>
-      role(at) === 'assistant' ? parts(at).filter((part) => items[part]?.isCall).length : 0,
+    role: (at) => roleAt(input, at),
+    texts: (at) => textsAt(input, at),
+    calls: (at) => callsFrom(input, at).map((part) => callAt(input, part)),
+    results: (at) => resultsAt(input, at),
+    pictures: (at) => (roleAt(input, at) === 'user' ? likenessesOf(input.item(at)['content']) : []),
+    callCount: (at) => callsFrom(input, at).length,
     resultCount: (at) => (items[at]?.isResult ? 1 : 0),
   }
 }
