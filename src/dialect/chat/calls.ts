@@ -1,5 +1,5 @@
 /** The tool calls of a Chat Completions message, in all the forms they come in, and what answers them. */
-import type { RawResult, ToolCall } from '../../core/conversation.ts'
+import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, textOf } from '../shared/json-object.ts'
 
 /** What is read of a message; every field may be missing or of another type, as clients send what they like. */
@@ -41,15 +41,4 @@ export function callsOf(message: ChatMessage): readonly ToolCall[] {
   // The old kind has no ids: a result is known by the name of its function.
   const single = message.function_call
   return isObject(single) ? [callOf(single['name'], single['name'], single['arguments'])] : []
-}
-
-/** A result that is one text, undecoded. */
-export class ChatResult implements RawResult {
-  readonly callId: string
-  readonly bytes: Buffer
-
-  constructor(callId: string, bytes: Buffer) {
-    this.callId = callId
-    this.bytes = bytes
-  }
 }

@@ -39,7 +39,7 @@ import {
 } from '../shared/request-list.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { readChatCalls, roundMessages, withoutChatCalls } from './buffered-calls.ts'
-import { type ChatMessage, ChatResult, callsOf, listedCalls } from './calls.ts'
+import { type ChatMessage, callsOf, listedCalls } from './calls.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './reply.ts'
 import { chatStream } from './stream.ts'
 import { chatCallsNothing, chatFacts } from './usage.ts'
@@ -124,109 +124,106 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-class ChatConversation implements Conversation {
-  readonly model: string
-  readonly streams: boolean
-  readonly offersTools: boolean
-  readonly length: number
+/** A request's messages, each decoded on demand and once. */
+interface Messages {
+  readonly json: Buffer
   readonly work: Work
-  readonly #json: Buffer
-  readonly #items: readonly ChatItem[]
+  readonly items: readonly ChatItem[]
   /** By how far from the end a message is: those at the end are asked for most. */
-  readonly #texts: (readonly string[])[] = []
-  readonly #calls: (readonly ToolCall[])[] = []
+  readonly texts: (readonly string[])[]
+  readonly calls: (readonly ToolCall[])[]
+}
 
-  constructor({ json, fields, items, work }: Index) {
-    this.work = work
-    this.model = stringAt(json, member(fields, 'model')?.value.start)
-    this.streams = isTrue(json, member(fields, 'stream')?.value)
-    this.offersTools =
-      holdsItems(json, member(fields, 'tools')?.value) || holdsItems(json, member(fields, 'functions')?.value)
-    this.length = items.length
-    this.#json = json
-    this.#items = items
-  }
+/** A content that is a list, decoded; `undefined` where it is anything else. */
+function partsIn({ json, work }: Messages, item: ChatItem): unknown {
+  const start = item.start + item.content
+  if (item.content === 0 || json[start] !== OPEN_BRACKET) return undefined
+  return decodeToCompare(json, { start, end: item.start + item.contentEnd }, work)
+}
 
-  systemText(): string {
-    const texts: string[] = []
-    for (let at = 0; at < this.length && this.role(at) === 'system'; at++) texts.push(...this.texts(at))
-    return texts.join('\n')
-  }
+function textsIn(messages: Messages, item: ChatItem): readonly string[] {
+  if (item.content === 0) return NO_TEXTS
+  const { json, work } = messages
+  const start = item.start + item.content
+  if (json[start] !== QUOTE) return textsOfParts(partsIn(messages, item))
+  return [decodeStringToCompare(json, { start, end: item.start + item.contentEnd }, work)]
+}
 
-  role(at: number): Role {
-    return this.#items[at]?.role ?? 'system'
-  }
+function textsAt(messages: Messages, at: number): readonly string[] {
+  const { items, texts } = messages
+  const item = items[at]
+  if (!item) return NO_TEXTS
+  const place = items.length - at
+  const known = texts[place] ?? textsIn(messages, item)
+  texts[place] = known
+  return known
+}
 
-  texts(at: number): readonly string[] {
-    const known = this.#texts[this.length - at]
-    if (known) return known
-    const texts = this.#textsAt(at)
-    this.#texts[this.length - at] = texts
-    return texts
-  }
+function callsIn({ json, work }: Messages, item: ChatItem): readonly ToolCall[] {
+  const listed =
+    item.calls > 0 ? listedCalls(decodeAtToCompare(json, item.start + item.calls, work)) : NO_CALLS
+  return listed.length > 0 ? listed : callsOf(decodeToCompare(json, item, work) as ChatMessage)
+}
 
-  #textsAt(at: number): readonly string[] {
-    const item = this.#items[at]
-    if (!item || item.content === 0) return NO_TEXTS
-    const start = item.start + item.content
-    if (this.#json[start] !== QUOTE) return textsOfParts(this.#partsOf(item))
-    return [decodeStringToCompare(this.#json, { start, end: item.start + item.contentEnd }, this.work)]
-  }
+function callsAt(messages: Messages, at: number): readonly ToolCall[] {
+  const { items, calls } = messages
+  const item = items[at]
+  if (!item || item.callCount === 0) return NO_CALLS
+  const place = items.length - at
+  const known = calls[place] ?? callsIn(messages, item)
+  calls[place] = known
+  return known
+}
 
-  /** A content that is a list, decoded; `undefined` where it is none. */
-  #partsOf(item: ChatItem): unknown {
-    const start = item.start + item.content
-    if (item.content === 0 || this.#json[start] !== OPEN_BRACKET) return undefined
-    return decodeToCompare(this.#json, { start, end: item.start + item.contentEnd }, this.work)
-  }
+/** The id of the call that a message answers; empty where it names none. */
+function callIdIn({ json }: Messages, item: ChatItem): string {
+  return stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
+}
 
-  pictures(at: number): readonly string[] {
-    const item = this.#items[at]
-    return item ? likenessesOf(this.#partsOf(item)) : NO_TEXTS
-  }
+function resultsAt(messages: Messages, at: number): readonly ToolResult[] {
+  const item = messages.items[at]
+  if (item?.role !== 'tool') return NO_RESULTS
+  const parts = partsIn(messages, item)
+  const text = parts === undefined ? (textsAt(messages, at)[0] ?? '') : resultText(parts)
+  return [{ callId: callIdIn(messages, item), text }]
+}
 
-  calls(at: number): readonly ToolCall[] {
-    const item = this.#items[at]
-    if (!item || item.callCount === 0) return NO_CALLS
-    const known = this.#calls[this.length - at]
-    if (known) return known
-    const calls = this.#callsAt(item)
-    this.#calls[this.length - at] = calls
-    return calls
-  }
+function rawResultAt(messages: Messages, at: number): RawResult | undefined {
+  const { json, items } = messages
+  const item = items[at]
+  if (item?.role !== 'tool' || item.content === 0) return undefined
+  const start = item.start + item.content
+  if (json[start] !== QUOTE) return undefined
+  return { callId: callIdIn(messages, item), bytes: json.subarray(start, item.start + item.contentEnd) }
+}
 
-  #callsAt(item: ChatItem): readonly ToolCall[] {
-    const listed =
-      item.calls > 0
-        ? listedCalls(decodeAtToCompare(this.#json, item.start + item.calls, this.work))
-        : NO_CALLS
-    return listed.length > 0 ? listed : callsOf(decodeToCompare(this.#json, item, this.work) as ChatMessage)
-  }
-
-  results(at: number): readonly ToolResult[] {
-    const item = this.#items[at]
-    if (item?.role !== 'tool') return NO_RESULTS
-    const callId = stringAt(this.#json, item.answers === 0 ? undefined : item.start + item.answers)
-    const parts = this.#partsOf(item)
-    return [{ callId, text: parts === undefined ? (this.texts(at)[0] ?? '') : resultText(parts) }]
-  }
-
-  rawResult(at: number): RawResult | undefined {
-    const item = this.#items[at]
-    if (item?.role !== 'tool' || item.content === 0) return undefined
-    const json = this.#json
-    const start = item.start + item.content
-    if (json[start] !== QUOTE) return undefined
-    const callId = stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
-    return new ChatResult(callId, json.subarray(start, item.start + item.contentEnd))
-  }
-
-  callCount(at: number): number {
-    return this.#items[at]?.callCount ?? 0
-  }
-
-  resultCount(at: number): number {
-    return this.role(at) === 'tool' ? 1 : 0
+function conversationOf({ json, fields, items, work }: Index): Conversation {
+  const messages: Messages = { json, work, items, texts: [], calls: [] }
+  const role = (at: number): Role => items[at]?.role ?? 'system'
+  return {
+    work,
+    model: stringAt(json, member(fields, 'model')?.value.start),
+    streams: isTrue(json, member(fields, 'stream')?.value),
+    offersTools:
+      holdsItems(json, member(fields, 'tools')?.value) ||
+      holdsItems(json, member(fields, 'functions')?.value),
+    length: items.length,
+    systemText() {
+      const texts: string[] = []
+      for (let at = 0; at < items.length && role(at) === 'system'; at++) texts.push(...textsAt(messages, at))
+      return texts.join('\n')
+    },
+    role,
+    texts: (at) => textsAt(messages, at),
+    pictures: (at) => {
+      const item = items[at]
+      return item ? likenessesOf(partsIn(messages, item)) : NO_TEXTS
+    },
+    calls: (at) => callsAt(messages, at),
+    results: (at) => resultsAt(messages, at),
+    rawResult: (at) => rawResultAt(messages, at),
+    callCount: (at) => items[at]?.callCount ?? 0,
+    resultCount: (at) => (role(at) === 'tool' ? 1 : 0),
   }
 }
 
@@ -307,7 +304,7 @@ function keepForced(index: Index, name: string | undefined): Edit[] {
 function read({ body }: RequestInput): DialectRequest | undefined {
   const index = indexRequest(body, 'messages', readItem)
   if (!index) return undefined
-  const conversation = new ChatConversation(index)
+  const conversation = conversationOf(index)
   return {
     ...sharedRequestMembers(index),
     conversation,

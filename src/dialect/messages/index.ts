@@ -27,6 +27,7 @@ import {
   isTrue,
   type ListedItem,
   type NamedRole,
+  remember,
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
@@ -115,74 +116,39 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-class MessagesConversation implements Conversation {
-  readonly work: Work
-  readonly model: string
-  readonly streams: boolean
-  readonly offersTools: boolean
-  readonly length: number
-  readonly #index: Index
-  readonly #contents = new Map<number, Content>()
+/** A conversation that gives the content of a message too. */
+interface MessagesConversation extends Conversation {
+  content(at: number): Content
+}
 
-  /** `goesOn`: it is a thread's that the provider keeps. */
-  constructor(index: Index, goesOn: boolean) {
-    const { json, items, fields, work } = index
-    this.work = work
-    this.model = stringAt(json, member(fields, 'model')?.value.start)
-    this.streams = isTrue(json, member(fields, 'stream')?.value)
-    // A thread keeps the tools it was begun with.
-    this.offersTools = holdsItems(json, member(fields, 'tools')?.value) || goesOn
-    this.length = items.length
-    this.#index = index
-  }
-
-  systemText(): string {
-    return systemTextOf(fieldOf(this.#index, 'system'))
-  }
-
-  role(at: number): Role {
-    return this.#index.items[at]?.role ?? 'system'
-  }
-
-  content(at: number): Content {
-    const known = this.#contents.get(at)
-    if (known) return known
-    const { json, items, work } = this.#index
+/** `isThread`: the provider keeps the thread that the request continues. */
+function conversationOf(index: Index, isThread: boolean): MessagesConversation {
+  const { json, items, fields, work } = index
+  const content = remember((at): Content => {
     const item = items[at]
-    const isEmpty = !item || item.content === 0
-    const content = isEmpty
-      ? { json, work, value: undefined, blocks: [] }
-      : contentAt(json, item.start + item.content, work)
-    this.#contents.set(at, content)
-    return content
-  }
-
-  texts(at: number): readonly string[] {
-    return this.#index.items[at]?.hasText ? textsOf(this.content(at)) : NO_TEXTS
-  }
-
-  calls(at: number): readonly ToolCall[] {
-    return this.callCount(at) > 0 ? callsOf(this.content(at)) : NO_CALLS
-  }
-
-  results(at: number): readonly ToolResult[] {
-    return this.resultCount(at) > 0 ? resultsOf(this.content(at)) : NO_RESULTS
-  }
-
-  ranByProvider(at: number): readonly string[] {
-    return this.#index.items[at]?.hasRun ? idsRunByProvider(this.content(at)) : NO_TEXTS
-  }
-
-  pictures(at: number): readonly string[] {
-    return this.role(at) === 'user' ? picturesOf(this.content(at)) : NO_TEXTS
-  }
-
-  callCount(at: number): number {
-    return this.#index.items[at]?.callCount ?? 0
-  }
-
-  resultCount(at: number): number {
-    return this.#index.items[at]?.resultCount ?? 0
+    if (!item || item.content === 0) return { json, work, value: undefined, blocks: [] }
+    return contentAt(json, item.start + item.content, work)
+  })
+  const role = (at: number): Role => items[at]?.role ?? 'system'
+  const callCount = (at: number): number => items[at]?.callCount ?? 0
+  const resultCount = (at: number): number => items[at]?.resultCount ?? 0
+  return {
+    work,
+    model: stringAt(json, member(fields, 'model')?.value.start),
+    streams: isTrue(json, member(fields, 'stream')?.value),
+    // A thread keeps the tools that it began with.
+    offersTools: holdsItems(json, member(fields, 'tools')?.value) || isThread,
+    length: items.length,
+    systemText: () => systemTextOf(fieldOf(index, 'system')),
+    role,
+    content,
+    texts: (at) => (items[at]?.hasText ? textsOf(content(at)) : NO_TEXTS),
+    calls: (at) => (callCount(at) > 0 ? callsOf(content(at)) : NO_CALLS),
+    results: (at) => (resultCount(at) > 0 ? resultsOf(content(at)) : NO_RESULTS),
+    ranByProvider: (at) => (items[at]?.hasRun ? idsRunByProvider(content(at)) : NO_TEXTS),
+    pictures: (at) => (role(at) === 'user' ? picturesOf(content(at)) : NO_TEXTS),
+    callCount,
+    resultCount,
   }
 }
 
@@ -302,7 +268,7 @@ function firstItemOf(
   conversation: MessagesConversation,
 ): Pick<DialectRequest, 'firstItem'> {
   const first = items.findIndex(({ role }) => role === 'assistant')
-  const [firstItem] = first === -1 ? NO_TEXTS : conversation.ranByProvider(first)
+  const [firstItem] = first === -1 ? NO_TEXTS : (conversation.ranByProvider?.(first) ?? NO_TEXTS)
   return firstItem === undefined ? {} : { firstItem }
 }
 
@@ -327,7 +293,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   if (!list) return undefined
   const field = (name: string): unknown => fieldOf(list, name)
   const previous = previousIn(field)
-  const conversation = new MessagesConversation(list, previous !== undefined)
+  const conversation = conversationOf(list, previous !== undefined)
   const isKept = isObject(field('thread'))
   return {
     ...(previous === undefined ? firstItemOf(list, conversation) : { previous }),
