@@ -36,13 +36,13 @@ export interface BlockedMessage {
 /** A request body that the dialect can read and change in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
-  /** The id of an earlier response, or of a conversation, that this request goes on from without sending it. */
-  readonly previous?: string
-  /** It is a conversation's: responses are added to it one after the other. */
-  readonly isConversation?: boolean
-  /** What the first answer in the input consists of, where it is only referred to, or goes on: the id of its first item. */
-  readonly firstItem?: string
-  /** The provider keeps what the model says, so that a later request need not show what it called. */
+  /** The id of the response or the conversation, kept by the provider, that this request continues without sending it. */
+  readonly previous?: string | undefined
+  /** `previous` is a conversation, to which responses are added one after the other. */
+  readonly isConversation?: boolean | undefined
+  /** The id of the first item of the first answer in the input, where the input only refers to it, or continues it. */
+  readonly firstItem?: string | undefined
+  /** The provider keeps what the model writes, so that a later request need not show what it called. */
   readonly isKept?: boolean
   /** May the model's reasoning be bound to the exact prompt it was made for? Unset where reasoning is bound to nothing. */
   bindsReasoning?(): boolean

@@ -23,8 +23,9 @@ import {
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
 import { isObject } from '../shared/json-object.ts'
-import { SHARED_MEMBERS, sharedRequestMembers } from '../shared/members.ts'
+import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
+import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
 import {
   addText,
   fieldOf,
@@ -37,7 +38,9 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
+import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { dropTools } from '../shared/tools.ts'
 import { readChatCalls, roundMessages, withoutChatCalls } from './buffered-calls.ts'
 import { type ChatMessage, callsOf, listedCalls } from './calls.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './reply.ts'
@@ -306,7 +309,11 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   if (!index) return undefined
   const conversation = conversationOf(index)
   return {
-    ...sharedRequestMembers(index),
+    sessionIdAt: (path) => sessionIdAt((name) => fieldOf(index, name), path),
+    demands: () => demandsIn(index),
+    hasFormat: () => formatIn(index) !== undefined,
+    forcedTools: () => forcedTools(index),
+    dropTools: (drop, instead) => dropTools(index, drop, instead),
     conversation,
     asksForUsage: () => asksForUsage(index),
     notice: (text, channel) => noticeIn(index, conversation, text, channel),

@@ -18,7 +18,8 @@ import {
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { isObject } from '../shared/json-object.ts'
-import { SHARED_MEMBERS, sharedRequestMembers } from '../shared/members.ts'
+import { SHARED_MEMBERS } from '../shared/members.ts'
+import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
 import {
   addText,
   fieldOf,
@@ -31,7 +32,9 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
+import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
 import {
@@ -263,13 +266,9 @@ function injectionEdits(
 }
 
 /** Names the first answer in the input where the provider ran something for it, as it may have paused there. */
-function firstItemOf(
-  { items }: Index,
-  conversation: MessagesConversation,
-): Pick<DialectRequest, 'firstItem'> {
+function firstItemOf({ items }: Index, conversation: MessagesConversation): string | undefined {
   const first = items.findIndex(({ role }) => role === 'assistant')
-  const [firstItem] = first === -1 ? NO_TEXTS : (conversation.ranByProvider?.(first) ?? NO_TEXTS)
-  return firstItem === undefined ? {} : { firstItem }
+  return first === -1 ? undefined : conversation.ranByProvider?.(first)[0]
 }
 
 /** The results in a request that Governor answers alone, for the one that comes after it. */
@@ -296,10 +295,15 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   const conversation = conversationOf(list, previous !== undefined)
   const isKept = isObject(field('thread'))
   return {
-    ...(previous === undefined ? firstItemOf(list, conversation) : { previous }),
+    previous,
+    firstItem: previous === undefined ? firstItemOf(list, conversation) : undefined,
     isKept,
     bindsReasoning: () => bindsReasoning(list, conversation),
-    ...sharedRequestMembers(list),
+    sessionIdAt: (path) => sessionIdAt(field, path),
+    demands: () => demandsIn(list),
+    hasFormat: () => formatIn(list) !== undefined,
+    forcedTools: () => forcedTools(list),
+    dropTools: (drop, instead) => dropTools(list, drop, instead),
     conversation,
     notice: (text, channel) => noticeIn(list, conversation, text, channel),
     // A thread keeps the system text and the tools it was begun with.

@@ -1,6 +1,7 @@
 /** OpenAI's Responses, with the history in the request or kept by the provider. */
 
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Channel } from '../../core/decide.ts'
 import { Work } from '../../core/work.ts'
 import { decodeToCompare } from '../../json/compare.ts'
 import {
@@ -30,10 +31,13 @@ import {
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { likenessesOf } from '../shared/content-parts.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
-import { SHARED_MEMBERS, sharedRequestMembers } from '../shared/members.ts'
+import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
+import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
 import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from '../shared/request-list.ts'
+import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { goOn, injectPendingResults, owedResults, resultsIn } from './continue.ts'
 import {
@@ -304,12 +308,33 @@ function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'pre
   return id === '' ? {} : { previous: id, isConversation: true }
 }
 
-/** What of the input the provider knows better than the request shows. */
-function referencesOf({ json, items }: Index): Pick<DialectRequest, 'isKept' | 'firstItem'> {
-  if (!items.some(({ isReference }) => isReference)) return {}
+/** The id of the first item of the first answer, where the input only refers to it. */
+function firstItemOf({ json, items }: Index): string | undefined {
   const first = items.find(({ role }) => role === 'assistant')
   const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
-  return { isKept: true, ...(id ? { firstItem: stringAt(json, id.start) } : {}) }
+  return id && stringAt(json, id.start)
+}
+
+function noticeIn(index: Index, text: string, channel: Channel): Edit[] | undefined {
+  const { json, items } = index
+  if (items.length === 0) return undefined
+  if (channel === 'system' || channel === 'user') return addMessage(index, channel, text)
+  const target = lastInput(index)
+  const edit = target && addParagraph(json, target, text)
+  return edit && [edit]
+}
+
+function instruct({ json, object, fields }: Index, text: string): Edit | undefined {
+  return addToText(json, object, fields, 'instructions', text)
+}
+
+function announceIn(index: Index, text: string): Edit[] {
+  const { json, list } = index
+  const edit = instruct(index, text)
+  if (edit) return [edit]
+  return kindAt(json, list) === 'array'
+    ? [prependElement(json, list, JSON.stringify({ role: 'developer', content: text }))]
+    : []
 }
 
 /** Indexes a body by the items of its input. @throws {JsonScanError} @throws {TooMuchToRead} */
@@ -320,48 +345,38 @@ export function indexInput(body: Buffer): Index | undefined {
 function read({ body }: RequestInput): DialectRequest | undefined {
   const index = indexInput(body)
   if (!index) return undefined
-  const { json, object, fields, list, items } = index
   const field = (name: string): unknown => fieldOf(index, name)
-  const conversation = conversationOf(index, field)
-  const previous = previousOf(field)
-  const isStored = isKept(index, field) && field('store') !== false
-  const instruct = (text: string): Edit | undefined => addToText(json, object, fields, 'instructions', text)
+  const { previous, isConversation } = previousOf(field)
+  const keepsInput = isKept(index, field)
+  const isStored = keepsInput && field('store') !== false
+  const hasReferences = index.items.some(({ isReference }) => isReference)
   return {
-    ...sharedRequestMembers(index),
-    conversation,
-    ...previous,
-    isKept: isKept(index, field),
-    ...referencesOf(index),
+    conversation: conversationOf(index, field),
+    previous,
+    isConversation,
+    firstItem: hasReferences ? firstItemOf(index) : undefined,
+    isKept: keepsInput || hasReferences,
+    sessionIdAt: (path) => sessionIdAt(field, path),
+    demands: () => demandsIn(index),
+    hasFormat: () => formatIn(index) !== undefined,
+    forcedTools: () => forcedTools(index),
+    dropTools: (drop, instead) => dropTools(index, drop, instead),
     notice(text, channel) {
-      if (isKept(index, field)) {
-        const edit = channel === 'user' ? undefined : instruct(text)
-        return edit && [edit]
-      }
-      if (items.length === 0) return undefined
-      if (channel === 'system' || channel === 'user') return addMessage(index, channel, text)
-      const target = lastInput(index)
-      const edit = target && addParagraph(json, target, text)
+      if (!keepsInput) return noticeIn(index, text, channel)
+      const edit = channel === 'user' ? undefined : instruct(index, text)
       return edit && [edit]
     },
-    announce(text) {
-      const edit = instruct(text)
-      if (edit) return [edit]
-      return kindAt(json, list) === 'array'
-        ? [prependElement(json, list, JSON.stringify({ role: 'developer', content: text }))]
-        : []
-    },
+    announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),
     continueAfterBlock: (rounds) =>
-      goOn(index, rounds, { isKept: isStored, isConversation: previous.isConversation === true }),
+      goOn(index, rounds, { isKept: isStored, isConversation: isConversation === true }),
     pendingResults: (round, refused) => (isStored ? owedResults(round, refused) : []),
     skippedResults(unique) {
-      if (!isStored || previous.previous === undefined) return undefined
+      if (!isStored || previous === undefined) return undefined
       const pendingResults = resultsIn(index)
       const id = `resp_${unique}`
-      return previous.isConversation
-        ? { id, pendingResults }
-        : { id, pendingResults, redirectTo: previous.previous }
+      return isConversation ? { id, pendingResults } : { id, pendingResults, redirectTo: previous }
     },
     injectPendingResults: (pendingResults, redirectTo) =>
       injectPendingResults(index, pendingResults, redirectTo),
