@@ -2,9 +2,10 @@
  * Calls whose results a later request brings without the calls themselves, as the provider keeps the conversation.
  * Governor remembers what it needs of such a call from the response.
  */
-import type { ToolCall, ToolResult } from '../conversation.ts'
+import type { ToolCall } from '../conversation.ts'
 import type { Work } from '../work.ts'
 import { type CallSignature, type LoopCall, type LoopPolicy, loopCall, signatureOf } from './escalation.ts'
+import type { TranscriptResult } from './tool-result.ts'
 
 /** A call without its arguments: its hash, and what was read in the arguments. */
 export interface PendingCall extends Omit<CallSignature, 'isExempt'> {
@@ -42,13 +43,13 @@ export function pendingCallOf(pending: readonly PendingCall[], call: ToolCall): 
  */
 export function answeredCalls(
   pending: readonly PendingCall[],
-  results: readonly ToolResult[],
+  results: readonly TranscriptResult[],
   policy: LoopPolicy,
   work?: Work,
 ): LoopCall[] {
   return results.flatMap(({ callId, text }) => {
     const call = pending.find(({ id }) => id === callId)
-    const answered = call && loopCall(callId, withExemption(policy, call), text, policy, work)
+    const answered = call && loopCall(callId, withExemption(policy, call), text(), policy, work)
     return answered ? [answered] : []
   })
 }

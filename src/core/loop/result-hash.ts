@@ -55,7 +55,7 @@ export function hashResult(
   for (const hash of hashesOf(history, call)) {
     if (hash === '' || isMasked(hash)) continue
     const earlier = findEarlier((candidate) => hasExactHash(candidate, hash))
-    if (earlier) masked = renameResult(masked, call, hash, maskedHash(earlier.text, volatile, work))
+    if (earlier) masked = renameResult(masked, call, hash, maskedHash(earlier.text(), volatile, work))
   }
-  return { history: masked, resultHash: maskedHash(result.text, volatile, work) }
+  return { history: masked, resultHash: maskedHash(result.text(), volatile, work) }
 }

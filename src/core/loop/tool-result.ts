@@ -6,31 +6,25 @@ import { isTerse, SHORT, saysWorkGoesOn, TERSE } from './call-words.ts'
 import { endsInNotice, withoutNotices } from './notice.ts'
 import { exactHash, type MaskMode } from './result-mask.ts'
 
-/** The result of a call in a transcript; reading `text` may decode it. */
-export interface TranscriptResult extends ToolResult {
+/** The result of a call in a transcript. */
+export interface TranscriptResult {
+  readonly callId: string
+  /** Returns the text; decodes it if that was not done yet. */
+  readonly text: () => string
   /** The result as its bytes stand in the request; unset if they do not hold just this result. */
   readonly json: RawResult | undefined
 }
 
-function undecodedResult(conversation: Conversation, index: number, json: RawResult): TranscriptResult {
-  return {
-    callId: json.callId,
-    json,
-    get text() {
-      return conversation.results(index)[0]?.text ?? ''
-    },
-  }
-}
-
 /** Returns a result whose text is decoded already. */
 export function resultWithText({ callId, text }: ToolResult): TranscriptResult {
-  return { callId, text, json: undefined }
+  return { callId, text: () => text, json: undefined }
 }
 
 /** Adds the results of the message at `index` to `results`. */
 export function appendResults(results: TranscriptResult[], conversation: Conversation, index: number): void {
   const json = conversation.rawResult?.(index)
-  if (json) results.push(undecodedResult(conversation, index, json))
+  const text = () => conversation.results(index)[0]?.text ?? ''
+  if (json) results.push({ callId: json.callId, text, json })
   else for (const result of conversation.results(index)) results.push(resultWithText(result))
 }
 
@@ -40,7 +34,7 @@ export function appendImages(results: TranscriptResult[], conversation: Conversa
   if (!last || conversation.role(index) !== 'user') return
   const pictures = conversation.pictures?.(index)
   if (!pictures || pictures.length === 0) return
-  const text = [last.text, ...pictures].join('\n')
+  const text = [last.text(), ...pictures].join('\n')
   results[results.length - 1] = resultWithText({ callId: last.callId, text })
 }
 
@@ -54,23 +48,23 @@ function mayBeWithin(result: TranscriptResult, characters: number): boolean {
 
 /** True if the result says that work goes on. */
 export function isUnfinished(result: TranscriptResult): boolean {
-  return mayBeWithin(result, SHORT) && saysWorkGoesOn(result.text)
+  return mayBeWithin(result, SHORT) && saysWorkGoesOn(result.text())
 }
 
 /** True if the result is too short to show any progress. */
 export function isTerseResult(result: TranscriptResult): boolean {
-  return mayBeWithin(result, TERSE) && isTerse(result.text)
+  return mayBeWithin(result, TERSE) && isTerse(result.text())
 }
 
 /** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */
 export function exactResultHash(result: TranscriptResult, volatile: MaskMode): Hash {
   const { json } = result
-  if (!json || volatile === 'none' || endsInNotice(json.bytes)) return exactHash(result.text)
+  if (!json || volatile === 'none' || endsInNotice(json.bytes)) return exactHash(result.text())
   return hashOfBytes(json.bytes)
 }
 
 /** True if `hash` is the exact hash of the result, made from its bytes or from its text. */
 export function hasExactHash(result: TranscriptResult, hash: Hash): boolean {
-  if (exactResultHash(result, 'default') === hash || exactHash(result.text) === hash) return true
-  return hashOfBytes(Buffer.from(JSON.stringify(withoutNotices(result.text)))) === hash
+  if (exactResultHash(result, 'default') === hash || exactHash(result.text()) === hash) return true
+  return hashOfBytes(Buffer.from(JSON.stringify(withoutNotices(result.text())))) === hash
 }
