@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join, posix, relative } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
@@ -118,7 +118,7 @@ function filesInCycles(): string[] {
 }
 
 describe('the shape of the source', () => {
-  it.each(Object.entries(ALLOWED))('%s imports nothing but what it may', (room, allowed) => {
+  it.each(Object.entries(ALLOWED))('files of %s import only what their room may import', (room, allowed) => {
     const files = SOURCES.filter((source) => roomOf(source.folder) === room)
     expect(files.length).toBeGreaterThan(0)
     const foreign = files.flatMap(({ path, imports }) =>
@@ -136,11 +136,11 @@ describe('the shape of the source', () => {
     expect(naming.map(({ place }) => place)).toEqual([])
   })
 
-  it('has no file that imports itself by way of others', () => {
+  it('has no import cycle', () => {
     expect(filesInCycles()).toEqual([])
   })
 
-  it('reads every import that a file has', () => {
+  it('finds every import of a file', () => {
     const counted = SOURCES.filter(({ code, imports }) => {
       const written = code.match(/^import\b|^export\b[^=;]*\bfrom ''|\bimport\(''/gm) ?? []
       return written.length !== imports.length
@@ -149,6 +149,16 @@ describe('the shape of the source', () => {
     expect(SOURCES.find(({ path }) => path === 'main.ts')?.imports).toContain('cli/cli.ts')
   })
 
+  it.each(['docs/architecture.md', 'CONTRIBUTING.md', 'AGENTS.md'])(
+    'has every file that %s names',
+    (document) => {
+      const text = readFileSync(join(ROOT, '..', document), 'utf8')
+      const named = [...text.matchAll(/\b(?:src|test)\/[\w./-]*\w/g)].map(([path]) => path)
+      expect(named.length).toBeGreaterThan(0)
+      expect(named.filter((path) => !existsSync(join(ROOT, '..', path)))).toEqual([])
+    },
+  )
+
   it('touches the process in main.ts alone', () => {
     const touching = SOURCES.filter(({ code }) => /\bprocess\./.test(code) || /\bnode:process\b/.test(code))
     expect(touching.map(({ path }) => path)).toEqual(['main.ts'])
@@ -156,7 +166,7 @@ describe('the shape of the source', () => {
     expect(importing.map(({ path }) => path)).toEqual([])
   })
 
-  it('loads nothing before V8 is told how to treat it', () => {
+  it('sets the flags of V8 before it loads any other module', () => {
     const main = SOURCES.find(({ path }) => path === 'main.ts')
     const atOnce = [...(main?.text ?? '').matchAll(/^import (?!type\b).*?\bfrom '(.+)'/gm)].map(
       ([, name]) => name,
