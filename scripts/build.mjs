@@ -33,6 +33,8 @@ const LATE = [
   '@fastify/ajv-compiler',
   '@fastify/fast-json-stringify-compiler',
   'light-my-request',
+  // For several replicas alone.
+  '@redis/client',
 ]
 
 function timeOf(file) {

@@ -25,7 +25,7 @@ import type { Policies, Services } from './proxy/services.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createUnpricedModels } from './proxy/unpriced-models.ts'
 import { createUnsupportedEdits, UNSUPPORTED_EDITS } from './proxy/unsupported-edits.ts'
-import { createMemoryStore } from './store/memory.ts'
+import { createStore, type OpenStore } from './store/create.ts'
 import { createSharedValues } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
@@ -132,6 +132,7 @@ interface State {
   onIdle: (() => void) | undefined
   /** Sessions in the store when the metrics were last rendered. */
   sessions: number
+  isStoreUp: boolean
   isOnLoopback: boolean
   isDraining: boolean
   /** The time to drain is over: requests under way are cut off. */
@@ -144,6 +145,7 @@ function initialState(config: Config): State {
     openRequests: 0,
     onIdle: undefined,
     sessions: 0,
+    isStoreUp: config.store === 'memory',
     isOnLoopback: true,
     isDraining: false,
     isCut: false,
@@ -153,13 +155,18 @@ function initialState(config: Config): State {
 const newId = () => randomBytes(12).toString('hex')
 
 function createTelemetry(config: Config, options: GovernorOptions, state: State) {
-  const metrics = createMetrics({ sessions: () => state.sessions, open: () => state.openRequests })
+  const metrics = createMetrics({
+    sessions: () => state.sessions,
+    open: () => state.openRequests,
+    isStoreUp: () => state.isStoreUp,
+  })
   const emit: Emit = (event) => {
     if (event.kind === 'request_began') state.openRequests++
     if (event.kind === 'request_ended') {
       state.openRequests--
       if (state.openRequests === 0) state.onIdle?.()
     }
+    if (event.kind === 'store_changed') state.isStoreUp = event.isUp
     metrics.record(event)
     logEvent(options.log, event)
     webhook?.record(event)
@@ -180,13 +187,27 @@ function upstreamsOf(config: Config): Services['upstreams'] {
   )
 }
 
-function createStore({ sessions: { max, ttl, max_bytes: maxBytes } }: Config): Store {
-  return createMemoryStore({ maxSessions: max, ttl, maxBytes })
+function openStore({ store, sessions, redis }: Config, emit: Emit): OpenStore {
+  const { max: maxSessions, ttl, max_bytes: maxBytes } = sessions
+  return createStore(
+    { kind: store, limits: { maxSessions, ttl, maxBytes }, redis },
+    {
+      changed: (isUp, problem) => emit({ kind: 'store_changed', isUp, problem }),
+      answered: (ms) => emit({ kind: 'store_answered', ms }),
+      lost: () => emit({ kind: 'failed_open', reason: 'store' }),
+    },
+  )
 }
 
-function createServices(config: Config, options: GovernorOptions, state: State, emit: Emit): Services {
+function createServices(
+  config: Config,
+  options: GovernorOptions,
+  state: State,
+  emit: Emit,
+  store: Store,
+): Services {
   const { server, sessions, timeouts } = config
-  const { store = createStore(config), dialects = DIALECTS, now = Date.now } = options
+  const { dialects = DIALECTS, now = Date.now } = options
   const { memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models)
@@ -329,7 +350,8 @@ async function waitUntilIdle(state: State, timeout: number): Promise<boolean> {
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const state = initialState(config)
   const { metrics, emit, webhook } = createTelemetry(config, options, state)
-  const services = createServices(config, options, state, emit)
+  const opened = openStore(config, emit)
+  const services = createServices(config, options, state, emit, options.store ?? opened.store)
   const open: OpenResponses = new WeakMap()
   const server = createServer(config, services, state, open)
   const destroyConnections = trackConnections(server)
@@ -342,6 +364,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   app.register(ops, {
     version: VERSION,
     isReady: () => !state.isDraining,
+    store: opened.status,
     metrics: metricsRenderer(services, metrics, state),
   })
   const close = async (): Promise<void> => {
@@ -352,10 +375,11 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     await app.close()
     webhook?.close()
     await services.transport.destroy()
+    opened.close()
   }
   return {
     async listen() {
-      await Promise.all([app.ready(), loadPrices(services)])
+      await Promise.all([app.ready(), loadPrices(services), opened.open()])
       const { host, port } = config.server
       await app.listen({ host, port })
       const address = server.address() as AddressInfo

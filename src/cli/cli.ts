@@ -27,7 +27,7 @@ Flags
   --help             this text
   --version          the version
 
-Environment: GOVERNOR_CONFIG HOST PORT LOG_LEVEL OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL
+Environment: GOVERNOR_CONFIG HOST PORT LOG_LEVEL OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL REDIS_URL
 A flag wins over the environment, the environment over the file, the file over the defaults.
 Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 `

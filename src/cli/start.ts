@@ -74,6 +74,7 @@ async function serve(
       address,
       version: VERSION,
       config: file ?? null,
+      store: config.store,
       upstreams,
       max_iterations: config.budget.max_iterations,
     },

@@ -21,6 +21,7 @@ export interface Overrides {
   readonly host?: string | undefined
   readonly port?: string | undefined
   readonly logLevel?: string | undefined
+  readonly redisUrl?: string | undefined
   /** Upstream URLs by name. */
   readonly upstreams?: Readonly<Record<string, string>>
 }
@@ -135,6 +136,7 @@ interface Names {
   readonly host: string
   readonly port: string
   readonly logLevel: string
+  readonly redisUrl: string
   upstream(name: string): string
 }
 
@@ -142,6 +144,7 @@ const FLAGS: Names = {
   host: '--host',
   port: '--port',
   logLevel: '--log-level',
+  redisUrl: 'REDIS_URL',
   upstream: () => '--upstream',
 }
 
@@ -149,12 +152,13 @@ const VARIABLES: Names = {
   host: 'HOST',
   port: 'PORT',
   logLevel: 'LOG_LEVEL',
+  redisUrl: 'REDIS_URL',
   upstream: (name) => `${name.toUpperCase()}_UPSTREAM_URL`,
 }
 
 /** Sets the values of flags or variables in the tree, and notes their origins. */
 function override(tree: Tree, overrides: Overrides, names: Names, origins: Map<string, string>): void {
-  const { host, port, logLevel, upstreams = {} } = overrides
+  const { host, port, logLevel, redisUrl, upstreams = {} } = overrides
   if (host !== undefined) {
     branch(tree, 'server')['host'] = host
     origins.set('server.host', names.host)
@@ -166,6 +170,11 @@ function override(tree: Tree, overrides: Overrides, names: Names, origins: Map<s
   if (logLevel !== undefined) {
     branch(tree, 'log')['level'] = logLevel
     origins.set('log.level', names.logLevel)
+  }
+  if (redisUrl !== undefined) {
+    branch(tree, 'redis')['url'] = redisUrl
+    origins.set('redis.url', names.redisUrl)
+    tree['store'] = 'redis'
   }
   for (const [name, url] of Object.entries(upstreams)) {
     branch(branch(tree, 'upstreams'), name)['url'] = url
@@ -183,6 +192,7 @@ function fromEnvironment(env: Environment): Overrides {
     host: env['HOST'] || undefined,
     port: env['PORT'] || undefined,
     logLevel: env['LOG_LEVEL'] || undefined,
+    redisUrl: env['REDIS_URL'] || undefined,
     upstreams: Object.fromEntries(urls.filter((entry): entry is [string, string] => Boolean(entry[1]))),
   }
 }

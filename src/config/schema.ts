@@ -12,6 +12,7 @@ import { events } from './events.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape } from './override.ts'
+import { redis } from './redis.ts'
 import { template } from './texts.ts'
 import { duration, headerName, size } from './units.ts'
 import { upstreams } from './upstreams.ts'
@@ -313,9 +314,16 @@ const file = z.strictObject({
   }),
   sessions: sessions.prefault({}).describe('How Governor tells conversations apart and remembers them.'),
   store: z
-    .enum(['memory'])
+    .enum(['memory', 'redis'])
     .default('memory')
-    .describe('Where Governor remembers sessions. memory is the only store.'),
+    .describe(
+      'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, it is redis.',
+    ),
+  redis: redis
+    .prefault({})
+    .describe(
+      'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica goes on with its own memory and the transcripts.',
+    ),
   events: events.prefault({}).describe('Who learns of what needs a person.'),
   log: z
     .strictObject({

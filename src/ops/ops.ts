@@ -6,6 +6,8 @@ export interface OpsSources {
   readonly version: string
   /** False while Governor drains: new requests should go elsewhere. */
   readonly isReady: () => boolean
+  /** Returns where sessions are kept, and whether that can be reached. Governor takes requests either way. */
+  readonly store: () => { readonly kind: string; readonly status: 'ok' | 'degraded' }
   /** Renders the metrics. */
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
@@ -17,7 +19,7 @@ export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
     const isReady = sources.isReady()
     return reply
       .code(isReady ? 200 : 503)
-      .send({ status: isReady ? 'ready' : 'draining', store: { kind: 'memory', status: 'ok' } })
+      .send({ status: isReady ? 'ready' : 'draining', store: sources.store() })
   })
   app.get('/metrics', async (_request, reply) => {
     const { contentType, text } = await sources.metrics()

@@ -1,6 +1,7 @@
 /** The store in the memory of this process: bounded in number, age and size, and lost when the process ends. */
-import type { Session, Thread } from '../core/session/session.ts'
-import { createShelf, entryOf, peekValue, type Shelf, setValue } from './shelf.ts'
+import type { Session } from '../core/session/session.ts'
+import { sizeOfSession } from './session-size.ts'
+import { createShelf, entryOf, peekValue, setValue } from './shelf.ts'
 import {
   type Link,
   type SessionKey,
@@ -23,50 +24,13 @@ export interface MemoryLimits {
 /** The number of small values that are kept even if fewer sessions are allowed. */
 const LEAST_VALUES = 2_000
 
-/** Bytes of a hash and its place in an array, roughly. */
-const BYTES_PER_HASH = 96
-const BYTES_PER_THREAD = 512
 /** Response ids that are remembered for each session that is allowed. */
 const LINKS_PER_SESSION = 4
 /** Bytes of all links, which may hold pending results, as a share of the bytes of all sessions. They come on top. */
 const SHARE_OF_LINKS = 0.25
 const BYTES_PER_LINK = 256
-/** Bytes of the loop state: a window of calls and results, and hashes of messages. */
-const BYTES_PER_LOOP_STATE = 8_192
-/** Bytes of a pending call. */
-const BYTES_PER_CALL = 384
-
-function sizeOfThread({
-  userMessageHashes,
-  assistantHashes,
-  responses,
-  continuedFrom,
-  loopState,
-  errors,
-  run,
-}: Thread): number {
-  const hashes =
-    userMessageHashes.length +
-    assistantHashes.length +
-    run.recentRequests.length +
-    (responses?.length ?? 0) +
-    (continuedFrom?.length ?? 0)
-  let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
-  if (loopState) size += BYTES_PER_LOOP_STATE + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
-  for (const { newest } of errors ?? []) size += BYTES_PER_CALL + newest.body.length * 2
-  if (run.finalAnswer) size += run.finalAnswer.text.length * 2
-  return size
-}
-
-function sizeOf({ threads, forgotten, contexts }: Session): number {
-  let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
-  size += (forgotten?.length ?? 0) * BYTES_PER_HASH
-  for (const thread of threads) size += sizeOfThread(thread)
-  return size
-}
-
 function sizeOfLink({ pendingResults = [], begun }: Link): number {
-  const size = BYTES_PER_LINK + (begun ? sizeOf(begun) : 0)
+  const size = BYTES_PER_LINK + (begun ? sizeOfSession(begun) : 0)
   return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
 }
 
@@ -77,14 +41,17 @@ interface Snapshot {
   readonly keys: readonly SessionKey[]
 }
 
-/** Lists sessions. The newest two snapshots are kept, because a client may read pages of one while another is taken. */
-function createList(sessions: Shelf<Session>, now: () => number): Store['list'] {
+/** Lists the sessions of this process. The newest two snapshots are kept, because a client may read pages of one while another is taken. */
+export function createSessionList(
+  sessions: { keys(): readonly SessionKey[]; peek(key: SessionKey): Session | undefined },
+  now: () => number,
+): Store['list'] {
   let snapshots: readonly Snapshot[] = []
   const isYounger = ({ takenAt }: Snapshot, age: number) => now() - takenAt < age
   const currentSnapshot = (): Snapshot => {
     const [newest] = snapshots
     if (newest && isYounger(newest, SNAPSHOT_MS)) return newest
-    const next = { id: (newest?.id ?? 0) + 1, takenAt: now(), keys: [...sessions.entries.keys()] }
+    const next = { id: (newest?.id ?? 0) + 1, takenAt: now(), keys: sessions.keys() }
     snapshots = newest ? [next, newest] : [next]
     return next
   }
@@ -96,7 +63,7 @@ function createList(sessions: Shelf<Session>, now: () => number): Store['list'] 
         : snapshots.find((taken) => taken.id === id && isYounger(taken, 2 * SNAPSHOT_MS))
     if (!snapshot) return undefined
     const listed = snapshot.keys.slice(start, start + limit).flatMap((key) => {
-      const session = peekValue(sessions, key)
+      const session = sessions.peek(key)
       return session ? [{ key, session }] : []
     })
     const next = start + limit
@@ -126,7 +93,7 @@ function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
 /** Creates a store in memory. `now` returns milliseconds that only grow and are never 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
-  const sessions = createShelf<Session>({ max, ttl, maxBytes, sizeOf, now })
+  const sessions = createShelf<Session>({ max, ttl, maxBytes, sizeOf: sizeOfSession, now })
   const links = createShelf<Link>({
     max: max * LINKS_PER_SESSION,
     ttl,
@@ -146,7 +113,10 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       return result
     },
     get: async (key) => entryOf(sessions, key)?.value,
-    list: createList(sessions, now),
+    list: createSessionList(
+      { keys: () => [...sessions.entries.keys()], peek: (key) => peekValue(sessions, key) },
+      now,
+    ),
     async link(tenant, response, link) {
       const name = sessionKey(tenant, response)
       setValue(links, name, link, entryOf(links, name))

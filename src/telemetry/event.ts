@@ -131,6 +131,10 @@ export type ProxyEvent =
       readonly alteration: Channel | 'announce' | 'tool_choice' | 'drop_tools'
       readonly status: number
     }
+  /** The store that replicas share can be reached, or not any more; `problem` says why not. */
+  | { readonly kind: 'store_changed'; readonly isUp: boolean; readonly problem: string | undefined }
+  /** It answered a command after so many milliseconds. */
+  | { readonly kind: 'store_answered'; readonly ms: number }
   | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
 
 /** The topics of webhook messages; the names of `events.webhook.on`. */

@@ -52,6 +52,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'repeat_counted':
     case 'answered':
     case 'warning_answered':
+    case 'store_answered':
       return
     case 'webhook_sent':
       if (event.outcome === 'delivered') return
@@ -70,7 +71,13 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     }
     case 'stopped':
       return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
+    case 'store_changed':
+      return event.isUp
+        ? log.info({}, 'store in use')
+        : log.warn({ problem: event.problem }, 'store not reached: sessions are kept in memory until it is')
     case 'failed_open': {
+      // What happened to the store was said once.
+      if (event.reason === 'store') return
       const facts = { reason: event.reason, guard: event.guard, fault: event.fault }
       if (event.guard) return log.error(facts, 'request judged without this guard')
       return event.reason === 'fault'

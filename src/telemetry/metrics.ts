@@ -38,6 +38,7 @@ function createLabels(max: number): (name: string) => string {
 export interface Levels {
   readonly sessions: () => number
   readonly open: () => number
+  readonly isStoreUp: () => boolean
 }
 
 function counterIn(registry: Registry) {
@@ -155,6 +156,12 @@ function durationsIn(registry: Registry) {
       labelNames: ['upstream'],
       registers,
     }),
+    store: new Histogram({
+      name: 'governor_store_seconds',
+      help: 'Time in which the store that replicas share answered a command.',
+      buckets: OVERHEAD_BUCKETS,
+      registers,
+    }),
   }
 }
 
@@ -169,6 +176,11 @@ function addGauges(registry: Registry, levels: Levels): void {
       },
     })
   gauge('governor_open_requests', 'Requests under way.', levels.open)
+  gauge(
+    'governor_store_up',
+    'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.',
+    () => Number(levels.isStoreUp()),
+  )
   gauge('governor_sessions', 'Sessions remembered.', levels.sessions)
 }
 
@@ -210,7 +222,10 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
       case 'request_began':
       case 'priceless':
       case 'tunnel_failed':
+      case 'store_changed':
         return
+      case 'store_answered':
+        return durations.store.observe(event.ms / 1000)
       case 'request_ended':
         return recordRequest(event, traffic, decisions, durations)
       case 'answered':

@@ -188,7 +188,7 @@ describe('a wrong configuration', () => {
       'loop_guard: {threshold: 3}',
       'loop_guard.threshold: unknown key: expected one of enabled, mode, repetition_threshold,',
     ],
-    ['store: redis', 'store: found "redis": expected one of memory'],
+    ['store: disk', 'store: found "disk": expected one of memory, redis'],
     ['log: {level: loud}', 'log.level: found "loud": expected one of trace, debug, info, warn,'],
     ['sessions: {max: 0}', 'sessions.max: found 0: expected at least 1'],
     [

@@ -39,7 +39,7 @@ const DOCUMENTED = new Map(
 
 describe('what watches Governor', () => {
   it.each([...ALERTS, ...PANELS])('%s reads metrics and labels that exist: %s', async (_, expr) => {
-    const { text } = await createMetrics({ sessions: () => 0, open: () => 0 }).render()
+    const { text } = await createMetrics({ sessions: () => 0, open: () => 0, isStoreUp: () => true }).render()
     const names = expr.match(/\bgovernor_\w+/g) ?? []
     for (const name of names.map((one) => one.replace(/_bucket$/, ''))) {
       expect(text).toContain(`# HELP ${name} `)

@@ -1,0 +1,49 @@
+/** The server in which several replicas remember sessions. */
+import { existsSync } from 'node:fs'
+import * as z from 'zod'
+import { duration } from './units.ts'
+
+/** A shorter time than this passes in the process itself, when it is busy. */
+const MIN_TIMEOUT = 5
+
+const pemFile = z
+  .string()
+  .refine((file) => file === '' || existsSync(file), {
+    error: 'expected the path of a PEM file: no such file',
+  })
+  .default('')
+
+const tls = z.strictObject({
+  ca: pemFile.describe(
+    'PEM file of the certificate authority of the server, if it is none that Node knows. Any file here encrypts the connection, as rediss:// does.',
+  ),
+  cert: pemFile.describe("PEM file of Governor's own certificate, for a server that asks for one."),
+  key: pemFile.describe('PEM file of the key of that certificate.'),
+})
+
+export const redis = z.strictObject({
+  url: z
+    .url({ protocol: /^rediss?$/, error: 'expected a redis:// or rediss:// URL' })
+    .default('redis://127.0.0.1:6379')
+    .describe(
+      'Address of the server, as redis://USER:PASSWORD@HOST:PORT/DATABASE; rediss:// encrypts. The environment variable REDIS_URL comes before it.',
+    ),
+  username: z
+    .string()
+    .default('')
+    .describe("User of the server's access control list. An empty one leaves it to the URL."),
+  password: z.string().default('').describe('Password of that user. An empty one leaves it to the URL.'),
+  timeout: duration
+    .refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` })
+    .prefault('50ms')
+    .describe(
+      'Time that a request waits for the server. If an answer takes longer, Governor goes on without the server until it answers again.',
+    ),
+  prefix: z
+    .string()
+    .max(100)
+    .regex(/^[^{}\s]*$/, { error: 'expected a text without braces and white space' })
+    .default('governor:')
+    .describe('Beginning of all keys and channels. Replicas with the same prefix share their sessions.'),
+  tls: tls.prefault({}).describe('Files for an encrypted connection.'),
+})

@@ -1,0 +1,147 @@
+/**
+ * Joins what two replicas know of one session, after one of them could not reach the store. Counts that both read from the
+ * transcript are the larger one; usage, which only one replica sees of each answer, is added; a stop of either holds.
+ */
+import type { Hash } from '../hash.ts'
+import { merged } from '../newest.ts'
+import { NO_USAGE, type Usage } from '../usage.ts'
+import type { Run, Session, Thread, Totals } from './session.ts'
+
+/** Bounds of a joined session, those of one that was counted in one place. */
+const MAX_THREADS = 64
+const MAX_USER_MESSAGES = 128
+const MAX_ASSISTANT_MESSAGES = 32
+const MAX_RECENT_REQUESTS = 4
+const MAX_RESPONSES = 8
+const MAX_FORGOTTEN = 1_024
+
+/** One copy of the same thing at three places: before the replica was cut off, there since, and in the store now. */
+interface Versions<Value> {
+  readonly base: Value | undefined
+  readonly local: Value
+  readonly remote: Value
+}
+
+/** What `remote` used, and what `local` used since `base`. */
+function addedUsage(
+  base: Usage | undefined,
+  local: Usage | undefined,
+  remote: Usage | undefined,
+): Usage | undefined {
+  if (local === undefined || remote === undefined) return remote ?? local
+  const { input, output, cachedInput, cost } = base ?? NO_USAGE
+  return {
+    input: remote.input + local.input - input,
+    output: remote.output + local.output - output,
+    cachedInput: remote.cachedInput + local.cachedInput - cachedInput,
+    cost: Math.round((remote.cost + local.cost - cost) * 1e9) / 1e9,
+    estimated: remote.estimated || local.estimated,
+  }
+}
+
+function isSameThread(one: Thread, other: Thread): boolean {
+  if (one.name !== other.name) return false
+  if (one.name !== '') return true
+  const [first, otherFirst] = [one.assistantHashes[0], other.assistantHashes[0]]
+  return (
+    one.system === other.system &&
+    one.userMessageHashes[0] === other.userMessageHashes[0] &&
+    (first === undefined || otherFirst === undefined || first === otherFirst)
+  )
+}
+
+function isSameRun(one: Thread, other: Thread): boolean {
+  return one.userMessageHashes.at(-1) === other.userMessageHashes.at(-1)
+}
+
+/** The thread whose run began later: it has seen the last human message of the other and then one more. */
+function newerOf(local: Thread, remote: Thread): Thread {
+  const isRemoteOld = remote.userMessageHashes.length > 0 && !isSameRun(local, remote)
+  const last = remote.userMessageHashes.at(-1)
+  if (isRemoteOld && last !== undefined && local.userMessageHashes.includes(last)) return local
+  if (isSameRun(local, remote)) return local.run.askedAt > remote.run.askedAt ? local : remote
+  return remote
+}
+
+function joinRuns({ base, local, remote }: Versions<Run>): Run {
+  const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
+  const isShown = new Set(newer.recentRequests.map(({ fingerprint }) => fingerprint))
+  const others = older.recentRequests.filter(({ fingerprint }) => !isShown.has(fingerprint))
+  return {
+    ...newer,
+    startedAt: Math.min(local.startedAt, remote.startedAt),
+    iteration: Math.max(local.iteration, remote.iteration),
+    toolCalls: Math.max(local.toolCalls, remote.toolCalls),
+    recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
+    usage: addedUsage(base?.usage, local.usage, remote.usage),
+    finalAnswer: newer.finalAnswer ?? older.finalAnswer,
+    stopTries: newer.stopTries ?? older.stopTries,
+    demands: newer.demands ?? older.demands,
+  }
+}
+
+function joinNames(
+  one: readonly string[] | undefined,
+  other: readonly string[] | undefined,
+  bound: number,
+): readonly string[] | undefined {
+  if (one === undefined || other === undefined) return one ?? other
+  return [...new Set([...one, ...other])].slice(-bound)
+}
+
+function joinThreads({ base, local, remote }: Versions<Thread>): Thread {
+  const newer = newerOf(local, remote)
+  const older = newer === local ? remote : local
+  const runBefore = base && isSameRun(base, local) ? base.run : undefined
+  const run = isSameRun(local, remote)
+    ? joinRuns({ base: runBefore, local: local.run, remote: remote.run })
+    : newer.run
+  return {
+    ...newer,
+    userMessageHashes: merged(older.userMessageHashes, newer.userMessageHashes, MAX_USER_MESSAGES),
+    assistantHashes: merged(older.assistantHashes, newer.assistantHashes, MAX_ASSISTANT_MESSAGES),
+    run,
+    responses: joinNames(older.responses, newer.responses, MAX_RESPONSES),
+    continuedFrom: joinNames(older.continuedFrom, newer.continuedFrom, MAX_RESPONSES),
+    loopState: newer.loopState ?? older.loopState,
+    noticeSent: newer.noticeSent ?? older.noticeSent,
+    dropsThinking: newer.dropsThinking ?? older.dropsThinking,
+  }
+}
+
+function joinTotals({ base, local, remote }: Versions<Totals>): Totals {
+  return {
+    startedAt: Math.min(local.startedAt, remote.startedAt),
+    iterations: Math.max(local.iterations, remote.iterations),
+    toolCalls: Math.max(local.toolCalls, remote.toolCalls),
+    acknowledged: remote.acknowledged + local.acknowledged - (base?.acknowledged ?? 0),
+    ignored: remote.ignored + local.ignored - (base?.ignored ?? 0),
+  }
+}
+
+/**
+ * Returns the session as both know it. `base`: as the store had it when the replica lost it, `undefined` where the replica
+ * did not know the session then; `local`: as the replica has it now; `remote`: as the store has it now.
+ */
+export function mergeSessions(base: Session | undefined, local: Session, remote: Session): Session {
+  const find = (threads: readonly Thread[] | undefined, thread: Thread) =>
+    threads?.findLast((one) => isSameThread(one, thread))
+  const joined = new Map<Thread, Thread>()
+  const added: Thread[] = []
+  for (const thread of local.threads) {
+    const known = find(remote.threads, thread)
+    if (known === undefined || joined.has(known)) added.push(thread)
+    else joined.set(known, joinThreads({ base: find(base?.threads, thread), local: thread, remote: known }))
+  }
+  const threads = [...remote.threads.map((thread) => joined.get(thread) ?? thread), ...added]
+  const { totals: ours } = local
+  const { totals: theirs } = remote
+  return {
+    threads: threads.toSorted((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS),
+    usage: addedUsage(base?.usage, local.usage, remote.usage),
+    totals:
+      ours && theirs ? joinTotals({ base: base?.totals, local: ours, remote: theirs }) : (theirs ?? ours),
+    forgotten: joinNames(remote.forgotten, local.forgotten, MAX_FORGOTTEN) as readonly Hash[] | undefined,
+    contexts: local.contexts === base?.contexts ? remote.contexts : (local.contexts ?? remote.contexts),
+  }
+}

@@ -1,0 +1,217 @@
+/** The store of several replicas: a remote store, with this replica's own memory beside it for when that one fails. */
+import { mergeSessions } from '../core/session/merge.ts'
+import type { Session } from '../core/session/session.ts'
+import { type Cells, createCells } from './cells.ts'
+import { createMemoryStore, createSessionList, type MemoryLimits } from './memory.ts'
+import type { RemoteStore } from './redis.ts'
+import { sizeOfSession } from './session-size.ts'
+import type { Link, SessionKey, Store, ValueKind } from './store.ts'
+
+export interface ReplicatedOptions {
+  readonly limits: MemoryLimits
+  /** Milliseconds that a call may wait for the remote store. */
+  readonly timeout: number
+  /** Milliseconds that only grow, from any point on but 0. */
+  readonly now: () => number
+  /** Names this replica; no other one has it. */
+  readonly replica: string
+  /** Called for each call that the remote store did not take. */
+  readonly lost: () => void
+}
+
+export interface ReplicatedStore extends Store {
+  /** Writes to the remote store what it missed; to be called when it is back. */
+  heal(): Promise<void>
+}
+
+/** Bytes of one session, as it is weighed in memory: what many sub-agents leave behind is forgotten first. */
+const MAX_SESSION = 1_048_576
+/** Small values are bounded by their writers: so many, and so many of their bytes. */
+const MAX_VALUES = 10_000
+/** Links that the remote store missed. */
+const MAX_MISSED = 2_000
+
+/** The session without its least recently used threads, where it is too large. */
+function boundSession(session: Session): Session {
+  let { threads } = session
+  while (threads.length > 1 && sizeOfSession({ ...session, threads }) > MAX_SESSION)
+    threads = threads.slice(1)
+  return threads === session.threads ? session : { ...session, threads }
+}
+
+function changesOf(base: unknown, local: unknown): readonly [string, unknown][] {
+  const before = new Map(Object.entries(base ?? {}))
+  return Object.entries(local ?? {}).filter(([key, value]) => before.get(key) !== value)
+}
+
+/** Joins small values: a list loses and gains what the local one lost and gained, of an object the changed fields count. */
+function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
+  if (!Array.isArray(remote)) return { ...(remote as object), ...Object.fromEntries(changesOf(base, local)) }
+  const textOf = (one: unknown) => JSON.stringify(one)
+  const listOf = (list: unknown): readonly unknown[] => (Array.isArray(list) ? list : [])
+  const before = new Set(listOf(base).map(textOf))
+  const after = new Set(listOf(local).map(textOf))
+  const kept = remote.filter((one) => !before.has(textOf(one)) || after.has(textOf(one)))
+  const known = new Set(kept.map(textOf))
+  const added = listOf(local).filter((one) => !before.has(textOf(one)) && !known.has(textOf(one)))
+  const all = [...kept, ...added]
+  return all.length === 0 ? undefined : all
+}
+
+function createSessionCells(remote: RemoteStore, options: ReplicatedOptions): Cells<Session> {
+  const { limits, timeout, now, replica, lost } = options
+  return createCells<Session>({
+    remote: remote.sessions,
+    merge: (base, local, theirs) => (local ? mergeSessions(base, local, theirs) : theirs),
+    restores: true,
+    bound: boundSession,
+    sizeOf: sizeOfSession,
+    max: limits.maxSessions,
+    maxBytes: limits.maxBytes,
+    ttl: limits.ttl,
+    timeout,
+    now,
+    replica,
+    lost,
+  })
+}
+
+function createValueCells(remote: RemoteStore, options: ReplicatedOptions): Cells<unknown> {
+  const { limits, timeout, now, replica, lost } = options
+  return createCells<unknown>({
+    remote: remote.values,
+    merge: mergeValues,
+    restores: false,
+    bound: (value) => value,
+    sizeOf: () => 1,
+    max: MAX_VALUES,
+    maxBytes: MAX_VALUES,
+    ttl: limits.ttl,
+    timeout,
+    now,
+    replica,
+    lost,
+  })
+}
+
+/** Links go to both stores; those that the remote one missed are written when it is back. */
+function createLinks(remote: RemoteStore, memory: Store, { timeout, lost }: ReplicatedOptions) {
+  const missed = new Map<string, readonly [tenant: string, response: string, link: Link]>()
+  const miss = (tenant: string, response: string, link: Link) => {
+    lost()
+    const [oldest] = missed.keys()
+    if (oldest !== undefined && missed.size >= MAX_MISSED) missed.delete(oldest)
+    missed.set(`${tenant} ${response}`, [tenant, response, link])
+  }
+  const write = async (tenant: string, response: string, link: Link) => {
+    try {
+      await remote.link(tenant, response, link, performance.now() + timeout)
+    } catch {
+      miss(tenant, response, link)
+    }
+  }
+  return {
+    async link(tenant: string, response: string, link: Link) {
+      const kept = memory.link(tenant, response, link)
+      await write(tenant, response, link)
+      await kept
+    },
+    async linked(tenant: string, response: string) {
+      try {
+        const found = await remote.linked(tenant, response, performance.now() + timeout)
+        if (found) return found
+      } catch {
+        lost()
+      }
+      return memory.linked(tenant, response)
+    },
+    async heal() {
+      const links = [...missed.values()]
+      missed.clear()
+      for (const link of links) await write(...link)
+    },
+  }
+}
+
+/** Messages of all replicas; of this replica alone while the remote store is down. */
+function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publish' | 'subscribe'> {
+  const listeners = new Map<string, number>()
+  return {
+    async publish(channel, message) {
+      try {
+        await remote.publish(channel, message)
+      } catch {
+        await memory.publish(channel, message)
+      }
+    },
+    async subscribe(channel, listener) {
+      const end = await memory.subscribe(channel, listener)
+      const count = listeners.get(channel) ?? 0
+      listeners.set(channel, count + 1)
+      // A connection that fails subscribes again when it is made anew.
+      if (count === 0)
+        await remote
+          .subscribe(channel, (message) => void memory.publish(channel, message))
+          .catch(() => undefined)
+      let isOver = false
+      return async () => {
+        if (isOver) return
+        isOver = true
+        await end()
+        const left = (listeners.get(channel) ?? 1) - 1
+        listeners.set(channel, left)
+        if (left > 0) return
+        listeners.delete(channel)
+        await remote.unsubscribe(channel).catch(() => undefined)
+      }
+    },
+  }
+}
+
+/** Creates the store. None of its calls rejects or waits longer than the timeout because of the remote store. */
+export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOptions): ReplicatedStore {
+  const { limits, now } = options
+  const memory = createMemoryStore(limits, now)
+  const sessions = createSessionCells(remote, options)
+  const values = createValueCells(remote, options)
+  const links = createLinks(remote, memory, options)
+  const localList = createSessionList(sessions, now)
+  const nameOf = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
+  return {
+    update: (key, change) =>
+      sessions.update(key, (before) => {
+        const { session, result } = change(before)
+        return { value: session, result }
+      }),
+    get: (key) => sessions.get(key),
+    link: links.link,
+    linked: links.linked,
+    value: async <Value>({ name, empty }: ValueKind<Value>, key: SessionKey) =>
+      ((await values.get(nameOf(name, key))) ?? empty) as Value,
+    updateValue: (kind, key, change) =>
+      values.update(
+        nameOf(kind.name, key),
+        (before) => change((before ?? kind.empty) as Parameters<typeof change>[0]),
+        kind.ttl,
+      ),
+    async list(limit, cursor) {
+      try {
+        return await remote.list(limit, cursor)
+      } catch {
+        return localList(limit, cursor)
+      }
+    },
+    ...createChannels(remote, memory),
+    async health() {
+      try {
+        return await remote.health()
+      } catch {
+        return { sessions: sessions.keys().length }
+      }
+    },
+    async heal() {
+      await links.heal()
+      await Promise.all([sessions.heal(), values.heal()])
+    },
+  }
+}

@@ -1,0 +1,241 @@
+/** Real servers for the tests of the shared store, and what may happen to them. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { createClient } from '@redis/client'
+import { describe, onTestFinished } from 'vitest'
+import { createRedis } from '../../src/store/redis.ts'
+import { createReplicatedStore, type ReplicatedStore } from '../../src/store/replicated.ts'
+
+export type Program = 'redis-server' | 'valkey-server'
+
+/** Returns whether a program of the system can be run. */
+export function isInstalled(program: string): boolean {
+  return spawnSync(program, [program === 'nginx' ? '-v' : '--version']).status === 0
+}
+
+/**
+ * Defines tests that need a program of the system. Without it they are skipped, and that is printed; with CI=true a missing
+ * program is an error.
+ */
+export function describeWith(program: string, title: string, define: () => void): void {
+  if (isInstalled(program)) {
+    describe(title, define)
+    return
+  }
+  if (process.env['CI'] === 'true') throw new Error(`${program} is not installed: see .ci/run`)
+  process.stderr.write(`not tested, as ${program} is not installed: ${title}\n`)
+  describe.skip(title, define)
+}
+
+/** Returns a port that nothing listens on. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+export interface Redis {
+  readonly port: number
+  readonly url: string
+  /** Sends a command as an operator would. */
+  command(...command: string[]): Promise<unknown>
+  /** Stops it from doing anything, with its connections open. */
+  freeze(): void
+  thaw(): void
+  kill(): Promise<void>
+  /** Starts it again, empty, after it was killed. */
+  restart(): Promise<void>
+}
+
+async function launch(program: Program, port: number, folder: string, options: readonly string[]) {
+  const all = [
+    '--port',
+    String(port),
+    '--bind',
+    '127.0.0.1',
+    '--save',
+    '',
+    '--appendonly',
+    'no',
+    '--dir',
+    folder,
+  ]
+  const child = spawn(program, [...all, ...options], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const output = createInterface(child.stdout)
+  const lines: string[] = []
+  for await (const line of output) {
+    lines.push(line)
+    if (/ready to accept connections/i.test(line)) {
+      child.stdout.resume()
+      return child
+    }
+  }
+  throw new Error(`${program} did not start:\n${lines.join('\n')}`)
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const exited = once(child, 'exit')
+  child.kill('SIGKILL')
+  await exited
+}
+
+/** Starts a server for the current test: on a free port, without persistence. */
+export async function startRedis(
+  program: Program = 'redis-server',
+  options: readonly string[] = [],
+): Promise<Redis> {
+  const folder = mkdtempSync(join(tmpdir(), 'governor-redis-'))
+  let port = await freePort()
+  const start = () => launch(program, port, folder, options)
+  // Something else may have taken the port since.
+  let child = await start().catch(async () => {
+    port = await freePort()
+    return start()
+  })
+  onTestFinished(async () => {
+    await end(child)
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const url = `redis://127.0.0.1:${port}`
+  return {
+    port,
+    url,
+    async command(...command) {
+      const client = createClient({ url, RESP: 3, maintNotifications: 'disabled' })
+      client.on('error', () => {})
+      await client.connect()
+      const reply = await client.sendCommand(command)
+      client.destroy()
+      return reply
+    },
+    freeze: () => child.kill('SIGSTOP'),
+    thaw: () => child.kill('SIGCONT'),
+    kill: () => end(child),
+    async restart() {
+      child = await start()
+    },
+  }
+}
+
+/** A wire to a server that can be cut in the middle of things. */
+export interface Wire {
+  readonly url: string
+  /** Runs when the next bytes go to the server, after they went. `true`: no answer comes back on this connection any more. */
+  onRequest(look: (bytes: string) => boolean): void
+  /** Cuts all connections, as they are. */
+  cut(): void
+}
+
+export async function startWire(port: number): Promise<Wire> {
+  const sockets = new Set<Socket>()
+  let look: (bytes: string) => boolean = () => false
+  const server = createServer((client) => {
+    const upstream = connect(port, '127.0.0.1')
+    let isDeaf = false
+    for (const socket of [client, upstream]) {
+      sockets.add(socket)
+      socket
+        .on('error', () => {})
+        .on('close', () => {
+          sockets.delete(socket)
+          client.destroy()
+          upstream.destroy()
+        })
+    }
+    client.on('data', (bytes) => {
+      upstream.write(bytes)
+      isDeaf ||= look(bytes.toString('latin1'))
+    })
+    upstream.on('data', (bytes) => {
+      if (!isDeaf) client.write(bytes)
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const cut = () => {
+    for (const socket of sockets) socket.destroy()
+  }
+  onTestFinished(() => {
+    cut()
+    server.close()
+  })
+  return {
+    url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    onRequest: (next) => {
+      look = next
+    },
+    cut,
+  }
+}
+
+/** One replica's store on a server, and what it says of itself. */
+export interface Replica {
+  readonly store: ReplicatedStore
+  /** How many calls the server did not take. */
+  lost(): number
+  isUp(): boolean
+  /** Waits until it uses the server, or does not. */
+  until(isUp: boolean): Promise<void>
+}
+
+export interface ReplicaOptions {
+  readonly timeout?: number
+  readonly ttl?: number
+  readonly now?: () => number
+  readonly prefix?: string
+}
+
+let replicas = 0
+
+/** Opens a replica's store for the current test. */
+export async function openReplica(
+  url: string,
+  { timeout = 5_000, ttl = 3_600_000, now = Date.now, prefix = 'test:' }: ReplicaOptions = {},
+): Promise<Replica> {
+  let lost = 0
+  const waiting = new Set<() => void>()
+  const hooks = {
+    answered() {},
+    changed(isUp: boolean) {
+      if (isUp) void store.heal()
+      for (const look of waiting) look()
+    },
+  }
+  const newId = () => Math.random().toString(16).slice(2, 18).padEnd(16, '0')
+  const remote = createRedis({ url, timeout, prefix }, hooks, { ttl, now }, newId)
+  const store = createReplicatedStore(remote, {
+    limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
+    timeout,
+    now,
+    replica: `r${replicas++}`,
+    lost: () => {
+      lost++
+    },
+  })
+  await remote.open()
+  onTestFinished(() => remote.close())
+  return {
+    store,
+    lost: () => lost,
+    isUp: remote.isUp,
+    until: (isUp) =>
+      new Promise((resolve) => {
+        const look = () => {
+          if (remote.isUp() !== isUp) return
+          waiting.delete(look)
+          resolve()
+        }
+        waiting.add(look)
+        look()
+      }),
+  }
+}
