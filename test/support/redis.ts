@@ -44,6 +44,8 @@ export async function freePort(): Promise<number> {
 
 export interface Redis {
   readonly port: number
+  /** Where it would keep its data. */
+  readonly folder: string
   readonly url: string
   /** Sends a command as an operator would. */
   command(...command: string[]): Promise<unknown>
@@ -108,6 +110,7 @@ export async function startRedis(
   const url = `redis://127.0.0.1:${port}`
   return {
     port,
+    folder,
     url,
     async command(...command) {
       const client = createClient({ url, RESP: 3, maintNotifications: 'disabled' })
@@ -126,37 +129,43 @@ export async function startRedis(
   }
 }
 
-/** A wire to a server that can be cut in the middle of things. */
+/** What becomes of bytes on their way to the server; `deaf` and `lost` hold for the rest of the connection. */
+export type Fate = 'passed' | 'deaf' | 'lost'
+
+/** A wire to a server that can be cut in the middle of things, and led to another server. */
 export interface Wire {
   readonly url: string
-  /** Runs when the next bytes go to the server, after they went. `true`: no answer comes back on this connection any more. */
-  onRequest(look: (bytes: string) => boolean): void
+  /** Decides what becomes of bytes. `deaf`: they arrive, but no answer comes back; `lost`: they never arrive. */
+  onRequest(decide: (bytes: string) => Fate): void
   /** Cuts all connections, as they are. */
   cut(): void
+  /** Leads new connections to another port. */
+  leadTo(port: number): void
 }
 
+/** Puts a wire in front of the server on a port, for the current test. */
 export async function startWire(port: number): Promise<Wire> {
   const sockets = new Set<Socket>()
-  let look: (bytes: string) => boolean = () => false
+  let target = port
+  let decide: (bytes: string) => Fate = () => 'passed'
   const server = createServer((client) => {
-    const upstream = connect(port, '127.0.0.1')
-    let isDeaf = false
+    const upstream = connect(target, '127.0.0.1')
+    let fate: Fate = 'passed'
     for (const socket of [client, upstream]) {
       sockets.add(socket)
-      socket
-        .on('error', () => {})
-        .on('close', () => {
-          sockets.delete(socket)
-          client.destroy()
-          upstream.destroy()
-        })
+      socket.on('error', () => {})
+      socket.on('close', () => {
+        sockets.delete(socket)
+        client.destroy()
+        upstream.destroy()
+      })
     }
     client.on('data', (bytes) => {
-      upstream.write(bytes)
-      isDeaf ||= look(bytes.toString('latin1'))
+      if (fate === 'passed') fate = decide(bytes.toString('latin1'))
+      if (fate !== 'lost') upstream.write(bytes)
     })
     upstream.on('data', (bytes) => {
-      if (!isDeaf) client.write(bytes)
+      if (fate === 'passed') client.write(bytes)
     })
   })
   server.listen(0, '127.0.0.1')
@@ -171,9 +180,12 @@ export async function startWire(port: number): Promise<Wire> {
   return {
     url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`,
     onRequest: (next) => {
-      look = next
+      decide = next
     },
     cut,
+    leadTo: (next) => {
+      target = next
+    },
   }
 }
 
@@ -183,6 +195,8 @@ export interface Replica {
   /** How many calls the server did not take. */
   lost(): number
   isUp(): boolean
+  /** Why it does not use the server; empty while it does. */
+  problem(): string
   /** Waits until it uses the server, or does not. */
   until(isUp: boolean): Promise<void>
 }
@@ -202,10 +216,12 @@ export async function openReplica(
   { timeout = 5_000, ttl = 3_600_000, now = Date.now, prefix = 'test:' }: ReplicaOptions = {},
 ): Promise<Replica> {
   let lost = 0
+  let problem = ''
   const waiting = new Set<() => void>()
   const hooks = {
     answered() {},
-    changed(isUp: boolean) {
+    changed(isUp: boolean, why = '') {
+      problem = why
       if (isUp) void store.heal()
       for (const look of waiting) look()
     },
@@ -227,6 +243,7 @@ export async function openReplica(
     store,
     lost: () => lost,
     isUp: remote.isUp,
+    problem: () => problem,
     until: (isUp) =>
       new Promise((resolve) => {
         const look = () => {

@@ -1,0 +1,295 @@
+import { rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { hashOf } from '../../src/core/hash.ts'
+import type { Run, Session } from '../../src/core/session/session.ts'
+import { terminalOf } from '../../src/core/terminal.ts'
+import { sessionKey } from '../../src/store/store.ts'
+import {
+  describeWith,
+  type Fate,
+  freePort,
+  openReplica,
+  type Redis,
+  type Replica,
+  startRedis,
+  startWire,
+} from '../support/redis.ts'
+
+const KEY = sessionKey('me', 'a')
+const TOKENS = 10
+/** Milliseconds: short, as these tests wait for it; long enough for a busy machine. */
+const TIMEOUT = 150
+
+const tokensOf = (session: Session | undefined) => session?.usage?.input ?? 0
+const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
+
+/** The session after one more iteration, which took ten tokens. */
+function after(session: Session | undefined, changes: Partial<Run> = {}): Session {
+  const input = tokensOf(session) + TOKENS
+  const usage = { input, output: 0, cachedInput: 0, cost: 0, estimated: false }
+  const iteration = iterationOf(session) + 1
+  const recentRequests = [{ fingerprint: `request ${iteration}`, iteration }]
+  const run: Run = { startedAt: 1, askedAt: iteration, iteration, toolCalls: 0, recentRequests, usage }
+  return {
+    threads: [
+      {
+        name: '',
+        system: hashOf('system'),
+        userMessageHashes: [hashOf('go')],
+        userMessageCount: 1,
+        assistantHashes: [],
+        run: { ...run, finalAnswer: session?.threads[0]?.run.finalAnswer, ...changes },
+      },
+    ],
+    usage,
+    totals: { startedAt: 1, iterations: iteration, toolCalls: 0, acknowledged: 0, ignored: 0 },
+  }
+}
+
+/** Counts one more iteration; returns its number. */
+const count = ({ store }: Replica, key = KEY, changes: Partial<Run> = {}) =>
+  store.update(key, (session) => {
+    const next = after(session, changes)
+    return { session: next, result: iterationOf(next) }
+  })
+
+/** What a replica that knows nothing reads, once the others have nothing left to write. */
+async function stored(redis: Redis, ...replicas: readonly Replica[]): Promise<Session | undefined> {
+  for (const { store } of replicas) await store.heal()
+  const fresh = await openReplica(redis.url)
+  return fresh.store.get(KEY)
+}
+
+describeWith('redis-server', 'the store in a Redis that fails', () => {
+  it.each<[string, Fate]>([
+    ['after the server has made it', 'deaf'],
+    ['before it arrives', 'lost'],
+  ])('counts a change once whose connection dies %s', async (_, fate) => {
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+    expect(await count(replica)).toBe(1)
+    let isBroken = false
+    wire.onRequest((bytes) => {
+      if (isBroken || !bytes.includes('EVALSHA')) return 'passed'
+      isBroken = true
+      return fate
+    })
+    expect(await count(replica)).toBe(2)
+    expect(replica.lost()).toBe(1)
+    await replica.until(true)
+    const session = await stored(redis, replica)
+    expect(iterationOf(session)).toBe(2)
+    expect(tokensOf(session)).toBe(2 * TOKENS)
+  })
+
+  it('counts once what was in doubt, also where another replica and this one counted since', async () => {
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+    const other = await openReplica(redis.url)
+    await count(replica)
+    let isBroken = false
+    wire.onRequest((bytes) => {
+      if (isBroken || !bytes.includes('EVALSHA')) return 'passed'
+      isBroken = true
+      return 'deaf'
+    })
+    await count(replica)
+    await count(replica)
+    expect(await count(other)).toBe(3)
+    await replica.until(true)
+    const session = await stored(redis, replica)
+    expect(tokensOf(session)).toBe(4 * TOKENS)
+    expect(iterationOf(session)).toBe(3)
+  })
+
+  it.each<[string, (redis: Redis) => unknown, (redis: Redis) => unknown]>([
+    ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
+    ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
+    ['answers too late', (redis) => redis.command('CLIENT', 'PAUSE', '1000', 'ALL'), () => {}],
+  ])('goes on counting while it %s, and joins what it counted afterwards', async (_, fail, mend) => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url, { timeout: TIMEOUT })
+    const keys = Array.from({ length: 50 }, (_, at) => sessionKey('me', String(at)))
+    expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 1))
+    await fail(redis)
+    expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 2))
+    expect(replica.isUp()).toBe(false)
+    expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 3))
+    expect(replica.lost()).toBe(100)
+    await mend(redis)
+    await replica.until(true)
+    await replica.store.heal()
+    const fresh = await openReplica(redis.url)
+    for (const key of keys) {
+      expect(await count(fresh, key)).toBe(4)
+      expect(tokensOf(await fresh.store.get(key))).toBe(4 * TOKENS)
+    }
+  })
+
+  it('loses no session when all keys are flushed while fifty of them run', async () => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url)
+    const keys = Array.from({ length: 50 }, (_, at) => sessionKey('me', String(at)))
+    await Promise.all(keys.map((key) => count(replica, key)))
+    await redis.command('FLUSHALL')
+    expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 2))
+    expect(replica.lost()).toBe(0)
+    expect(await replica.store.health()).toEqual({ sessions: 50 })
+  })
+
+  it('goes on with the counts of the old server when a replica of it takes its place', async () => {
+    const [first, second] = [await startRedis(), await startRedis()]
+    const wire = await startWire(first.port)
+    const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+    await second.command('REPLICAOF', '127.0.0.1', String(first.port))
+    await count(replica)
+    // Waits until the second server has it.
+    while (!String(await second.command('INFO', 'replication')).includes('master_link_status:up'));
+    expect(await count(replica)).toBe(2)
+    await first.command('WAIT', '1', '5000')
+    first.freeze()
+    await second.command('REPLICAOF', 'NO', 'ONE')
+    wire.leadTo(second.port)
+    expect(await count(replica)).toBe(3)
+    await replica.until(true)
+    expect(await count(replica)).toBe(4)
+    expect(tokensOf(await stored(second, replica))).toBe(4 * TOKENS)
+  })
+
+  it.each<[string, (redis: Redis) => Promise<unknown>, (redis: Redis) => Promise<unknown>]>([
+    [
+      'READONLY',
+      async (redis) => redis.command('REPLICAOF', '127.0.0.1', String(await freePort())),
+      (redis) => redis.command('REPLICAOF', 'NO', 'ONE'),
+    ],
+    [
+      'OOM',
+      (redis) => redis.command('CONFIG', 'SET', 'maxmemory', '1'),
+      (redis) => redis.command('CONFIG', 'SET', 'maxmemory', '0'),
+    ],
+    [
+      'MISCONF',
+      async (redis) => {
+        const [, folder = ''] = Object.values((await redis.command('CONFIG', 'GET', 'dir')) as object)
+        const dir =
+          folder || String(Object.values((await redis.command('CONFIG', 'GET', 'dir')) as object)[0])
+        await redis.command('CONFIG', 'SET', 'save', '3600 1')
+        rmSync(dir, { recursive: true })
+        await redis.command('BGSAVE')
+        while (!String(await redis.command('INFO', 'persistence')).includes('bgsave_status:err'));
+      },
+      (redis) => redis.command('CONFIG', 'SET', 'stop-writes-on-bgsave-error', 'no'),
+    ],
+  ])(
+    'gives up the connection to a server that answers %s, until it takes writes',
+    async (code, fail, mend) => {
+      const redis = await startRedis()
+      const replica = await openReplica(redis.url)
+      expect(await count(replica)).toBe(1)
+      await fail(redis)
+      expect(await count(replica)).toBe(2)
+      expect(replica.isUp()).toBe(false)
+      expect(replica.problem()).toContain(code)
+      await mend(redis)
+      await replica.until(true)
+      expect(tokensOf(await stored(redis, replica))).toBe(2 * TOKENS)
+    },
+  )
+
+  it('counts by itself from the start where the server belongs to a cluster that is down', async () => {
+    const redis = await startRedis('redis-server', ['--cluster-enabled', 'yes'])
+    const replica = await openReplica(redis.url)
+    expect(replica.isUp()).toBe(false)
+    expect(replica.problem()).toContain('CLUSTERDOWN')
+    expect(await count(replica)).toBe(1)
+    expect(await count(replica)).toBe(2)
+  })
+
+  it('counts by itself from the start where the server is still loading its data', async () => {
+    const server = createServer((socket) => {
+      socket.on('error', () => {})
+      socket.on('data', () => socket.write('-LOADING Redis is loading the dataset in memory\r\n'))
+    })
+    const port = await freePort()
+    server.listen(port, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    const replica = await openReplica(`redis://127.0.0.1:${port}`)
+    expect(replica.isUp()).toBe(false)
+    expect(replica.problem()).toContain('LOADING')
+    expect(await count(replica)).toBe(1)
+  })
+
+  it('joins two replicas that were cut off: the larger iteration, all usage, and the stop of either', async () => {
+    const redis = await startRedis()
+    const [one, two] = [await startWire(redis.port), await startWire(redis.port)]
+    const replicas = [
+      await openReplica(one.url, { timeout: TIMEOUT }),
+      await openReplica(two.url, { timeout: TIMEOUT }),
+    ] as const
+    await count(replicas[0])
+    await count(replicas[1])
+    for (const wire of [one, two]) wire.onRequest(() => 'lost')
+    for (let at = 0; at < 3; at++) await count(replicas[0])
+    const meter = { name: 'iterations', used: 3, max: 3 } as const
+    const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }
+    await count(replicas[1], KEY, { finalAnswer })
+    for (const wire of [one, two]) wire.onRequest(() => 'passed')
+    await Promise.all(replicas.map((replica) => replica.until(true)))
+    const session = await stored(redis, ...replicas)
+    expect(iterationOf(session)).toBe(4)
+    expect(tokensOf(session)).toBe(6 * TOKENS)
+    expect(session?.threads).toHaveLength(1)
+    expect(session?.threads[0]?.run.finalAnswer).toEqual(finalAnswer)
+  })
+
+  it('takes the larger count where a replica met the session for the first time while it was cut off', async () => {
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const cut = await openReplica(wire.url, { timeout: TIMEOUT })
+    const other = await openReplica(redis.url)
+    for (let at = 0; at < 7; at++) await count(other)
+    wire.onRequest(() => 'lost')
+    // The transcript says that it is the fifth.
+    expect(await count(cut, KEY, { iteration: 5 })).toBe(5)
+    wire.onRequest(() => 'passed')
+    await cut.until(true)
+    const session = await stored(redis, cut)
+    expect(iterationOf(session)).toBe(7)
+    expect(tokensOf(session)).toBe(8 * TOKENS)
+  })
+
+  it('keeps links and small values that were made while it was away', async () => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url, { timeout: TIMEOUT })
+    const other = await openReplica(redis.url)
+    const list = { name: 'list', empty: [] as readonly string[] }
+    const key = sessionKey('', 'model')
+    const add = ({ store }: Replica, item: string) =>
+      store.updateValue(list, key, (known) => ({ value: [...known, item], result: undefined }))
+    await add(replica, 'first')
+    redis.freeze()
+    await add(replica, 'second')
+    await replica.store.link('me', 'resp_1', { id: 's1', session: 'mine' })
+    expect(await replica.store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine' })
+    redis.thaw()
+    await Promise.all([replica.until(true), other.until(true)])
+    await add(other, 'third')
+    await replica.store.heal()
+    expect(await other.store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine' })
+    expect((await other.store.value(list, key)).toSorted()).toEqual(['first', 'second', 'third'])
+  })
+})
+
+describe('no Redis at all', () => {
+  it('leaves a replica with its own memory, which loses nothing', async () => {
+    const replica = await openReplica(`redis://127.0.0.1:${await freePort()}`)
+    const numbers = await Promise.all(Array.from({ length: 20 }, () => count(replica)))
+    expect(numbers).toEqual(Array.from({ length: 20 }, (_, at) => at + 1))
+    expect(replica.problem()).toContain('ECONNREFUSED')
+    expect((await replica.store.list(10))?.sessions.map(({ key }) => key)).toEqual([KEY])
+    expect(await replica.store.health()).toEqual({ sessions: 1 })
+  })
+})

@@ -1,0 +1,251 @@
+import { expect, it } from 'vitest'
+import { hashOf } from '../../src/core/hash.ts'
+import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
+import { type Store, sessionKey } from '../../src/store/store.ts'
+import { describeWith, openReplica, type Replica, startRedis } from '../support/redis.ts'
+
+const KEY = sessionKey('me', 'a')
+/** The key of that session in Redis. */
+const REDIS_KEY = `test:s:{${KEY}}`
+
+const sessionOf = (count: number): Session => ({
+  ...NEW_SESSION,
+  forgotten: Array.from({ length: count }, (_, at) => hashOf(String(at))),
+})
+
+const countOf = (session: Session | undefined) => session?.forgotten?.length ?? 0
+
+/** Counts one more; returns how many there were before. */
+const count = (store: Store, key = KEY) =>
+  store.update(key, (session) => ({
+    session: sessionOf(countOf(session) + 1),
+    result: countOf(session),
+  }))
+
+const openReplicas = async (url: string, length: number): Promise<readonly Replica[]> =>
+  Promise.all(Array.from({ length }, () => openReplica(url)))
+
+describeWith('redis-server', 'replicas on one Redis', () => {
+  it('lose no change of a session and make none twice, whichever replica each of 256 comes to', async () => {
+    const { url } = await startRedis()
+    const replicas = await openReplicas(url, 4)
+    const changes = Array.from({ length: 64 }, () => replicas.map(({ store }) => count(store))).flat()
+    const before = await Promise.all(changes)
+    expect(before.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 256 }, (_, at) => at))
+    expect(replicas.map((replica) => replica.lost())).toEqual([0, 0, 0, 0])
+  })
+
+  it('try a change on their own copy first, and once more where another one was faster', async () => {
+    const { url, command } = await startRedis()
+    const one = await openReplica(url)
+    const two = await openReplica(url)
+    const runs: number[] = []
+    const run = ({ store }: Replica) =>
+      store.update(KEY, (session) => {
+        runs.push(countOf(session))
+        return { session: sessionOf(countOf(session) + 1), result: undefined }
+      })
+    for (const replica of [one, one, two, two, one]) await run(replica)
+    expect(runs).toEqual([0, 1, 0, 2, 3, 2, 4])
+    const stats = String(await command('INFO', 'commandstats'))
+    expect(/cmdstat_eval:calls=(\d+)/.exec(stats)?.[1]).toBe('1')
+  })
+
+  it('send the script again to a server that has forgotten it, and nothing else twice', async () => {
+    const { url, command } = await startRedis()
+    const { store, lost } = await openReplica(url)
+    await count(store)
+    await command('SCRIPT', 'FLUSH')
+    expect(await count(store)).toBe(1)
+    expect(await count(store)).toBe(2)
+    expect(lost()).toBe(0)
+  })
+
+  it('see what the others linked, learned, published and hold', async () => {
+    const { url } = await startRedis()
+    const [one, two] = await openReplicas(url, 2)
+    if (!one || !two) throw new Error('no replicas')
+    const kind = { name: 'edits', empty: [] as readonly string[] }
+    const message = new Promise((resolve) =>
+      two.store.subscribe('news', resolve).then(() => one.store.publish('news', 'hello')),
+    )
+    expect(await message).toBe('hello')
+    await one.store.link('me', 'resp_1', { id: 's1', session: 'mine' })
+    expect(await two.store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine' })
+    await one.store.updateValue(kind, sessionKey('', 'm'), () => ({ value: ['user'], result: undefined }))
+    expect(await two.store.value(kind, sessionKey('', 'm'))).toEqual(['user'])
+    await count(one.store)
+    await count(two.store, sessionKey('you', 'b'))
+    const first = await one.store.list(1)
+    const second = await two.store.list(1, first?.cursor)
+    const listed = [first, second].flatMap((page) => page?.sessions.map(({ key }) => key))
+    expect(listed.toSorted()).toEqual([KEY, sessionKey('you', 'b')])
+    expect(await two.store.health()).toEqual({ sessions: 2 })
+  })
+
+  it('subscribe again on a new connection', async () => {
+    const redis = await startRedis()
+    const [one, two] = await openReplicas(redis.url, 2)
+    if (!one || !two) throw new Error('no replicas')
+    const messages: string[] = []
+    let came = () => {}
+    await two.store.subscribe('news', (message) => {
+      messages.push(message)
+      came()
+    })
+    await redis.kill()
+    await Promise.all([count(one.store), count(two.store)])
+    expect([one.isUp(), two.isUp()]).toEqual([false, false])
+    await redis.restart()
+    await Promise.all([one.until(true), two.until(true)])
+    const arrived = new Promise<void>((resolve) => {
+      came = resolve
+    })
+    await one.store.publish('news', 'again')
+    await arrived
+    expect(messages).toEqual(['again'])
+  })
+
+  it('keep sessions of two credentials and of two prefixes apart', async () => {
+    const { url } = await startRedis()
+    const one = await openReplica(url, { prefix: 'one:' })
+    const two = await openReplica(url, { prefix: 'two:' })
+    await count(one.store)
+    expect(await count(two.store)).toBe(0)
+    expect(await count(one.store, sessionKey('you', 'a'))).toBe(0)
+    expect(await one.store.health()).toEqual({ sessions: 2 })
+  })
+
+  it('give every key a time to live, and name each session by one hash tag', async () => {
+    const { url, command } = await startRedis()
+    const { store } = await openReplica(url)
+    await count(store)
+    await store.link('me', 'resp_1', { id: 's1', session: 'mine' })
+    await store.updateValue({ name: 'kind', empty: [] as readonly string[] }, KEY, () => ({
+      value: ['x'],
+      result: 0,
+    }))
+    await store.list(10)
+    const keys = (await command('KEYS', '*')) as readonly string[]
+    expect(keys.length).toBeGreaterThanOrEqual(5)
+    for (const key of keys) {
+      expect(key).toMatch(/^test:.*\{[^{}]+\}/)
+      expect(await command('PTTL', key)).toBeGreaterThan(0)
+    }
+    expect(keys).toContain(REDIS_KEY)
+  })
+
+  it('drop the oldest threads of a session that is too large to be shared', async () => {
+    const { url, command } = await startRedis()
+    const { store, lost } = await openReplica(url)
+    const thread = (name: string) => ({
+      name,
+      system: hashOf('system'),
+      userMessageHashes: Array.from({ length: 2_000 }, (_, at) => hashOf(name, String(at))),
+      userMessageCount: 1,
+      assistantHashes: [],
+      run: { startedAt: 1, askedAt: 1, iteration: 1, toolCalls: 0, recentRequests: [] },
+    })
+    const threads = Array.from({ length: 20 }, (_, at) => thread(String(at)))
+    await store.update(KEY, () => ({ session: { threads }, result: undefined }))
+    const kept = (await store.get(KEY))?.threads.map(({ name }) => name) ?? []
+    expect(kept.length).toBeLessThan(20)
+    expect(kept.at(-1)).toBe('19')
+    expect(Number(await command('MEMORY', 'USAGE', REDIS_KEY))).toBeLessThan(1_500_000)
+    expect(lost()).toBe(0)
+  })
+
+  it('work as a user of the access control list that may use these commands alone', async () => {
+    const redis = await startRedis()
+    const commands = [
+      ...['evalsha', 'eval', 'hget', 'hmget', 'hset', 'del', 'pexpire', 'set', 'get', 'ping', 'hello'],
+      ...[
+        'zadd',
+        'zcard',
+        'zrange',
+        'zrangestore',
+        'zremrangebyscore',
+        'publish',
+        'subscribe',
+        'unsubscribe',
+      ],
+    ]
+    const rules = ['on', '>secret', '~test:*', '&test:*', ...commands.map((name) => `+${name}`)]
+    await redis.command('ACL', 'SETUSER', 'governor', ...rules)
+    const { store, isUp, problem } = await openReplica(redis.url.replace('//', '//governor:secret@'))
+    expect([isUp(), problem()]).toEqual([true, ''])
+    await count(store)
+    expect(await count(store)).toBe(1)
+    expect((await store.list(10))?.sessions).toHaveLength(1)
+    const wrong = await openReplica(redis.url.replace('//', '//governor:wrong@'))
+    expect(wrong.isUp()).toBe(false)
+    expect(wrong.problem()).toContain('WRONGPASS')
+    expect(wrong.problem()).not.toContain('wrong@')
+  })
+})
+
+/** A session as version 1 writes it. It never changes: replicas of that version may be running beside this one. */
+const FROZEN = JSON.stringify({
+  o: ['r1.3', 'r0.9'],
+  v: {
+    threads: [
+      {
+        name: '',
+        system: '6c4d2ae8a1b2c3d4',
+        userMessageHashes: ['0123456789abcdef'],
+        userMessageCount: 1,
+        assistantHashes: ['fedcba9876543210'],
+        unansweredStarts: 0,
+        run: {
+          startedAt: 1_760_000_000_000,
+          askedAt: 1_760_000_060_000,
+          iteration: 7,
+          toolCalls: 6,
+          recentRequests: [{ fingerprint: 'abc123', iteration: 7 }],
+          usage: { input: 700, output: 70, cachedInput: 0, cost: 0.07, estimated: false },
+        },
+      },
+    ],
+    usage: { input: 700, output: 70, cachedInput: 0, cost: 0.07, estimated: false },
+    totals: { startedAt: 1_760_000_000_000, iterations: 7, toolCalls: 6, acknowledged: 0, ignored: 0 },
+  },
+})
+
+describeWith('redis-server', 'a session that another version of Governor wrote', () => {
+  it('is read where the version is an older one, and goes on', async () => {
+    const { url, command } = await startRedis()
+    await command('HSET', REDIS_KEY, 'v', 'r1.3', 's', '1', 'd', FROZEN)
+    const { store } = await openReplica(url)
+    const iteration = await store.update(KEY, (session) => ({
+      session: session ?? NEW_SESSION,
+      result: session?.threads[0]?.run.iteration,
+    }))
+    expect(iteration).toBe(7)
+    expect((await store.get(KEY))?.totals?.iterations).toBe(7)
+    expect(await command('HGET', REDIS_KEY, 's')).toBe('1')
+  })
+
+  it('is neither read nor overwritten where the version is a newer one, and costs no request', async () => {
+    const { url, command } = await startRedis()
+    const newer = '{"o":["r9.1"],"sessions":"in a form of the future"}'
+    await command('HSET', REDIS_KEY, 'v', 'r9.1', 's', '2', 'd', newer)
+    const { store, isUp, lost } = await openReplica(url)
+    expect(await count(store)).toBe(0)
+    expect(await count(store)).toBe(1)
+    expect(countOf(await store.get(KEY))).toBe(2)
+    expect(await command('HMGET', REDIS_KEY, 'v', 's', 'd')).toEqual(['r9.1', '2', newer])
+    expect([isUp(), lost()]).toEqual([true, 2])
+    expect(await count(store, sessionKey('me', 'other'))).toBe(0)
+    expect(lost()).toBe(2)
+  })
+
+  it('is left alone by what is no session at all', async () => {
+    const { url, command } = await startRedis()
+    await command('SET', REDIS_KEY, 'a text of another program')
+    const { store, isUp } = await openReplica(url)
+    expect(await count(store)).toBe(0)
+    expect(await count(store)).toBe(1)
+    expect(isUp()).toBe(true)
+    expect(await command('GET', REDIS_KEY)).toBe('a text of another program')
+  })
+})
