@@ -132,7 +132,8 @@ function drop(state: State, client: Client, error: unknown): void {
   const now = performance.now()
   if (state.isUp && now - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
   const problem = messageOf(error)
-  const isNews = state.isUp || state.problem !== problem
+  // Once for each time that it goes down, whatever the tries to connect fail for.
+  const isNews = state.problem === ''
   state.isUp = false
   state.problem = problem
   if (state.isClosed) return

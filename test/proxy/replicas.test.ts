@@ -1,0 +1,186 @@
+import { expect, it, onTestFinished, vi } from 'vitest'
+import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { startBalancer } from '../support/balancer.ts'
+import { type Running, startGovernor } from '../support/governor.ts'
+import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
+import { describeWith, openReplica, type Redis, startRedis } from '../support/redis.ts'
+
+type Tree = { [key: string]: unknown }
+
+interface Cluster {
+  readonly provider: Provider
+  readonly redis: Redis
+  readonly replicas: readonly Running[]
+  /** Tokens that answers in all sessions took, as Redis has it. */
+  tokens(): Promise<number>
+}
+
+/** Four replicas on one Redis. */
+async function startCluster(script: Script, config: Tree, timeout = '5s'): Promise<Cluster> {
+  const provider = await startProvider(script)
+  onTestFinished(() => provider.close())
+  const redis = await startRedis()
+  const store = { store: 'redis', redis: { url: redis.url, timeout } }
+  const replicas = await Promise.all(
+    Array.from({ length: 4 }, () => startGovernor(provider.url, { ...store, ...config })),
+  )
+  const reader = await openReplica(redis.url, { prefix: 'governor:' })
+  return {
+    provider,
+    redis,
+    replicas,
+    async tokens() {
+      const page = await reader.store.list(10_000)
+      const sums = page?.sessions.map(({ session: { usage } }) => (usage ? usage.input + usage.output : 0))
+      return (sums ?? []).reduce((sum, tokens) => sum + tokens, 0)
+    },
+  }
+}
+
+const urlOf = (running: Running | undefined) => running?.url ?? ''
+
+/** A step of one agent whose calls run side by side: each request shows the task and one result. */
+function stepOf(number: number): ChatMessage[] {
+  const id = `call_${number}`
+  const call = { id, type: 'function', function: { name: 'search', arguments: `{"query":"${number}"}` } }
+  const made = { role: 'assistant', content: null, tool_calls: [call] }
+  return [...START, made, { role: 'tool', tool_call_id: id, content: `result ${number}` }]
+}
+
+/** Tokens that one answer of the scripted provider takes. */
+const PER_ANSWER = 110
+
+const headers = { 'x-governor-session': 'one', 'thread-id': 'one' }
+
+describeWith('redis-server', 'four replicas behind a balancer', () => {
+  describeWith('nginx', 'that is nginx', () => {
+    it('count each of 256 requests that one session sends at once, once', async () => {
+      const { replicas, tokens, provider } = await startCluster(runaway(), {
+        budget: { max_iterations: 1_000 },
+      })
+      const url = await startBalancer(replicas.map(urlOf))
+      const numbers = Array.from({ length: 256 }, (_, at) => at)
+      const steps = await Promise.all(numbers.map((at) => callModel(url, stepOf(at), { headers })))
+      const iterations = steps.map((step) => Number(step.headers.get('x-governor-iteration')?.split('/')[0]))
+      expect(iterations.toSorted((a, b) => a - b)).toEqual(numbers.map((at) => at + 2))
+      for (const { events } of replicas)
+        expect(events.filter(({ kind }) => kind === 'request_ended')).toHaveLength(64)
+      expect(provider.requests).toHaveLength(256)
+      await vi.waitFor(async () => expect(await tokens()).toBe(256 * PER_ANSWER), 20_000)
+    })
+
+    it('let no more requests through than one budget has, however many come at once', async () => {
+      const { replicas, provider } = await startCluster(runaway(), { budget: { max_iterations: 50 } })
+      const url = await startBalancer(replicas.map(urlOf))
+      const requests = Array.from({ length: 256 }, (_, at) => callModel(url, stepOf(at), { headers }))
+      const steps = await Promise.all(requests)
+      expect(steps.filter(({ status }) => status !== 200)).toEqual([])
+      // The first of them is the second iteration, as its transcript shows one.
+      expect(steps.filter(({ finish }) => finish === 'tool_calls')).toHaveLength(49)
+      const asked = provider.requests.filter(({ json }) => json.tools && json.tool_choice !== 'none')
+      expect(asked).toHaveLength(49)
+      const states = steps.flatMap(({ governor }) => governor?.['terminal_reason'] ?? [])
+      expect(states).toEqual(Array.from({ length: 207 }, () => 'max_iterations'))
+    })
+
+    it('stop each of 500 sessions at its limit, and count what each of them took', async () => {
+      const { replicas, provider, tokens } = await startCluster(runaway(), { budget: { max_iterations: 2 } })
+      const url = await startBalancer(replicas.map(urlOf))
+      const waiting = Array.from({ length: 500 }, (_, at) => `Task ${at}: find out everything.`)
+      const agent = async (): Promise<void> => {
+        for (let content = waiting.pop(); content !== undefined; content = waiting.pop()) {
+          const { steps } = await runAgent(url, [{ role: 'user', content }])
+          const iterations = steps.map((step) => step.headers.get('x-governor-iteration'))
+          expect(iterations).toEqual(['1/2', '2/2', '2/2'])
+          expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+        }
+      }
+      await Promise.all(Array.from({ length: 64 }, agent))
+      expect(provider.requests).toHaveLength(1_500)
+      await vi.waitFor(async () => expect(await tokens()).toBe(1_500 * PER_ANSWER), 20_000)
+    })
+  })
+
+  it('repeat the last answer of a run that another one of them has stopped, without asking the provider', async () => {
+    const { replicas, provider } = await startCluster(runaway(), { budget: { max_iterations: 2 } })
+    const [first, ...others] = replicas
+    const { messages, steps } = await runAgent(urlOf(first), START, { headers })
+    const asked = provider.requests.length
+    for (const other of others) {
+      const again = await callModel(other.url, messages.slice(0, -1), { headers })
+      expect(again.message.content).toBe(steps.at(-1)?.message.content)
+      // What a compacted history leaves of it.
+      const short = await callModel(other.url, [...START, ...messages.slice(-3, -1)], { headers })
+      expect(short.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+    }
+    expect(provider.requests).toHaveLength(asked)
+  })
+
+  it('remember together what a compacted history does not show any more', async () => {
+    const { replicas } = await startCluster(runaway(), { budget: { max_iterations: 10 } })
+    let messages: ChatMessage[] = [...START]
+    for (let at = 0; at < 6; at++) {
+      const step = await callModel(urlOf(replicas[at % 4]), messages, { headers })
+      expect(step.headers.get('x-governor-iteration')).toBe(`${at + 1}/10`)
+      // Only the newest step is kept.
+      messages = [...START, ...afterStep([], step)]
+    }
+  })
+
+  it.each<[string, (redis: Redis) => unknown, (redis: Redis) => unknown]>([
+    ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
+    ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
+  ])('fail no request while Redis %s, say so, and use it again afterwards', async (_, fail, mend) => {
+    const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 8 } }, '100ms')
+    const metricsOf = async ({ url }: Running) => (await fetch(`${url}/metrics`)).text()
+    const readyOf = async ({ url }: Running) => {
+      const response = await fetch(`${url}/ready`)
+      return [response.status, await response.json()]
+    }
+    const ok = [200, { status: 'ready', store: { kind: 'redis', status: 'ok' } }]
+    const degraded = [200, { status: 'ready', store: { kind: 'redis', status: 'degraded' } }]
+    for (const replica of replicas) expect(await readyOf(replica)).toEqual(ok)
+    let messages: ChatMessage[] = [...START]
+    for (let at = 0; at < 12; at++) {
+      if (at === 3) await fail(redis)
+      const step = await callModel(urlOf(replicas[at % 4]), messages, { headers })
+      expect(step.status).toBe(200)
+      expect(step.headers.get('x-governor-iteration')).toBe(`${Math.min(at + 1, 8)}/8`)
+      if (at >= 8) expect(step.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+      else messages = afterStep(messages, step)
+    }
+    for (const replica of replicas) {
+      expect(await readyOf(replica)).toEqual(degraded)
+      const text = await metricsOf(replica)
+      expect(text).toContain('governor_store_up 0')
+      expect(text).toMatch(/governor_failed_open_total\{reason="store",guard="none"\} [1-9]/)
+      expect(replica.logs.filter((line) => line.includes('store not reached'))).toHaveLength(1)
+    }
+    const isBack = replicas.map(({ events, until }) => {
+      const before = events.length
+      return until((event) => event.kind === 'store_changed' && event.isUp && events.indexOf(event) >= before)
+    })
+    await mend(redis)
+    await Promise.all(isBack)
+    for (const replica of replicas) {
+      expect(await readyOf(replica)).toEqual(ok)
+      const text = await metricsOf(replica)
+      expect(text).toContain('governor_store_up 1')
+      expect(text).toMatch(/governor_store_seconds_count [1-9]/)
+    }
+  })
+
+  it('count all that was used while they could not reach Redis', async () => {
+    const cluster = await startCluster(runaway(), { budget: { max_iterations: 100 } }, '100ms')
+    const { replicas, redis, provider, tokens } = cluster
+    let messages: ChatMessage[] = [...START]
+    for (let at = 0; at < 12; at++) {
+      if (at === 4) redis.freeze()
+      if (at === 8) redis.thaw()
+      const step = await callModel(urlOf(replicas[at % 4]), messages, { headers })
+      messages = afterStep(messages, step)
+    }
+    expect(provider.requests).toHaveLength(12)
+    await vi.waitFor(async () => expect(await tokens()).toBe(12 * PER_ANSWER), 20_000)
+  })
+})
