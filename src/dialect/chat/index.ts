@@ -309,7 +309,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   if (!index) return undefined
   const conversation = conversationOf(index)
   return {
-    sessionIdAt: (path) => sessionIdAt((name) => fieldOf(index, name), path),
+    sessionIdAt: (path) => sessionIdAt((name) => fieldOf(index, name), path, index.work),
     demands: () => demandsIn(index),
     hasFormat: () => formatIn(index) !== undefined,
     forcedTools: () => forcedTools(index),

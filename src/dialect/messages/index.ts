@@ -299,7 +299,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     firstItem: previous === undefined ? firstItemOf(list, conversation) : undefined,
     isKept,
     bindsReasoning: () => bindsReasoning(list, conversation),
-    sessionIdAt: (path) => sessionIdAt(field, path),
+    sessionIdAt: (path) => sessionIdAt(field, path, list.work),
     demands: () => demandsIn(list),
     hasFormat: () => formatIn(list) !== undefined,
     forcedTools: () => forcedTools(list),

@@ -356,7 +356,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     isConversation,
     firstItem: hasReferences ? firstItemOf(index) : undefined,
     isKept: keepsInput || hasReferences,
-    sessionIdAt: (path) => sessionIdAt(field, path),
+    sessionIdAt: (path) => sessionIdAt(field, path, index.work),
     demands: () => demandsIn(index),
     hasFormat: () => formatIn(index) !== undefined,
     forcedTools: () => forcedTools(index),
