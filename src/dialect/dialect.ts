@@ -73,12 +73,15 @@ export interface DialectRequest {
    * notice there; `undefined` where it can't. `isBare`: for providers that do not take back all that they say in a
    * message, such as its reasoning; the same where all of it is the API's own.
    */
-  continueAfterBlock(rounds: readonly BlockedMessage[], isBare?: boolean): Edit[] | undefined
+  continueAfterBlock(
+    blockedMessages: readonly BlockedMessage[],
+    onlyStandardFields?: boolean,
+  ): Edit[] | undefined
   /**
    * Results, as JSON, of the calls in `refused` where the provider keeps the response that made them: it asks for each,
    * and the client, who has not seen them, has none to send. Unset where no provider keeps anything.
    */
-  pendingResults?(round: BlockedMessage, refused: ReadonlySet<number>): readonly string[]
+  pendingResults?(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[]
   /**
    * What the provider does not learn from this request where Governor answers it alone: the results in it, as JSON, and
    * the response it went on from, which the client will not name again; and an id for the answer, made of `unique`.
@@ -145,7 +148,7 @@ export interface AnswerStream {
    * The current upstream response is over: `answered`, it left real text; `silent`, it is whole and left none; `broken`,
    * it ended in an error or without an end, and what the client has got is all there is.
    */
-  endTry(): 'answered' | 'silent' | 'broken'
+  endResponse(): 'answered' | 'silent' | 'broken'
   /** Closes the client's stream. `fallback` is the text to give where no real text came. */
   finish(terminal: TerminalFor, fallback: string | undefined): Buffer[]
   /** What is still held of a response that is broken. */
@@ -171,18 +174,18 @@ export interface ToolCallFilter {
   /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
   /** The current upstream response is over: what it calls, or `undefined` where that can't be told. */
-  endTry(): BufferedCalls | undefined
+  endResponse(): BufferedCalls | undefined
   /**
    * Lets go what is held of the response that ended last, without the calls in `refused` (by their place among those
    * of `endTry`), and ends the client's stream. With nothing refused in a first response these are its own bytes.
    */
-  release(refused: ReadonlySet<number>): Buffer[]
+  release(blocked: ReadonlySet<number>): Buffer[]
   /** Drops the calls; the client's stream goes on, after these bytes, as the run's last answer. */
-  toAnswer(isJson: boolean): readonly [Buffer[], AnswerStream]
+  becomeAnswer(isJson: boolean): readonly [Buffer[], AnswerStream]
 }
 
 /** A reply that Governor makes itself. */
-export interface OwnReply {
+export interface GovernorReply {
   readonly contentType: string
   readonly body: Buffer
 }
@@ -275,11 +278,11 @@ export interface Dialect {
   /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */
   responseId?(head: Buffer): string | undefined
   /** Reads what a response says of itself; called once it has gone to the client. */
-  metadata(tapped: ResponseTail): ResponseMetadata
+  metadata(response: ResponseTail): ResponseMetadata
   /** Unset where reasoning is bound to nothing. */
   readonly bound?: BoundThinking
   /** Does a response surely ask the client to do nothing? Of what is not all there it need not be known. */
-  callsNothing(tapped: ResponseTail): boolean
+  callsNothing(response: ResponseTail): boolean
   /** Reads a whole response; `undefined` when it is none of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
   /** Writes a whole response as the run's last. */
@@ -292,11 +295,17 @@ export interface Dialect {
   /** Reads what a whole response calls; `undefined` when it is none of this dialect, or its calls can't be told apart. */
   readCalls(body: Buffer): BufferedCalls | undefined
   /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */
-  withoutCalls(body: Buffer, refused: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
+  withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
   openFilter(): ToolCallFilter
   /**
    * A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch;
    * `statesUsage`: in a stream too, where that is not a matter of course.
    */
-  reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number, statesUsage?: boolean): OwnReply
+  reply(
+    answer: FinalAnswer,
+    streams: boolean,
+    id: string,
+    createdAt: number,
+    statesUsage?: boolean,
+  ): GovernorReply
 }

@@ -12,7 +12,7 @@ import type {
   BufferedCalls,
   Dialect,
   DialectRequest,
-  OwnReply,
+  GovernorReply,
   ReadAnswer,
   TerminalFor,
 } from '../dialect/dialect.ts'
@@ -198,7 +198,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     kept = read.kept
     if (read.buffered) tries.push(read.buffered)
     if (!read.isOver) return 'silent'
-    return stream.endTry() === 'broken' ? leaveBroken(stream) : 'answered'
+    return stream.endResponse() === 'broken' ? leaveBroken(stream) : 'answered'
   }
 
   const takeStream = async (incoming: UpstreamResponse, plain: AsyncIterable<Buffer>): Promise<Taken> => {
@@ -209,7 +209,7 @@ export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [],
     const reader = createFrameReader()
     for await (const chunk of plain) for (const frame of reader.push(chunk)) await show(frame)
     for (const frame of reader.end()) await show(frame)
-    const end = open.endTry()
+    const end = open.endResponse()
     if (end === 'broken') return leaveBroken(open)
     if (open.buffered) tries.push(open.buffered)
     // An agent that ends itself gets what the model said, an answer or not.
@@ -377,7 +377,7 @@ function ownReply(
   answer: FinalAnswer,
   request: DialectRequest,
   streams: boolean,
-): OwnReply {
+): GovernorReply {
   return dialect.reply(answer, streams, services.newId(), services.now(), request.asksForUsage?.())
 }
 

@@ -54,7 +54,7 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
   /** More than is kept: the client gets it as it comes. */
   const giveAll = async (): Promise<void> => {
     isGiven = true
-    stream.endTry()
+    stream.endResponse()
     await show(stream.release(new Set()))
   }
   return {
@@ -85,7 +85,7 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
         return undefined
       }
       for (const frame of reader.end()) await show(isGiven ? [frame.raw] : stream.push(frame))
-      return isGiven ? undefined : stream.endTry()
+      return isGiven ? undefined : stream.endResponse()
     },
     async release(refused) {
       const bytes = isGiven ? [] : stream.release(refused)
@@ -96,7 +96,7 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
       exchange.response.end()
     },
     async end(ending, forms) {
-      const [opening, answer] = stream.toAnswer(ending.isJson)
+      const [opening, answer] = stream.becomeAnswer(ending.isJson)
       await attemptVariants(ending, forms, {
         stream: { answer, head, opening, isShown: hasHead },
         earlier: [],

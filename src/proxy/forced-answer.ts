@@ -51,12 +51,12 @@ export async function readForced(state: ForcedReading, plain: AsyncIterable<Buff
     if (length > maxBytes) break
   }
   for (const frame of reader.end()) await pass(filter.push(frame))
-  const buffered = filter.endTry()
+  const buffered = filter.endResponse()
   const kept = length > maxBytes ? undefined : onlyCall(buffered?.calls, keeps)
   const isText = buffered?.calls.length === 0 && isRealAnswer(buffered.text, isJson)
   const isVain = length > maxBytes || (buffered !== undefined && !kept && !isText)
   if (isVain && !stream.hasFailed) {
-    const [opening, answer] = filter.toAnswer(isJson)
+    const [opening, answer] = filter.becomeAnswer(isJson)
     await show(opening, false)
     return { stream: answer, isOver: false, buffered }
   }

@@ -1,7 +1,7 @@
 /** What can be read of one chunk of a streamed Chat Completions response. */
 
 import { isObject, type Json } from '../shared/json-object.ts'
-import { choicesOf, saidText } from './wire.ts'
+import { choicesOf, textOfMessage } from './wire.ts'
 
 export const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
 
@@ -17,7 +17,7 @@ export function withoutRole({ role: _role, ...delta }: Json): Json {
 }
 
 /** Does the chunk tell whose message it is? */
-export function saysRole(chunk: Json): boolean {
+export function namesRole(chunk: Json): boolean {
   return choicesOf(chunk).some((choice) => Boolean(deltaOf(choice)['role']))
 }
 
@@ -30,7 +30,7 @@ export function finishes(chunk: Json): boolean {
 export function addedText(chunk: Json): string {
   return choicesOf(chunk)
     .filter((choice) => (choice['index'] ?? 0) === 0)
-    .map((choice) => saidText(deltaOf(choice)))
+    .map((choice) => textOfMessage(deltaOf(choice)))
     .join('')
 }
 
@@ -38,7 +38,7 @@ const isNothing = (value: unknown): boolean =>
   value === null || value === '' || (Array.isArray(value) && value.length === 0)
 
 /** Does a chunk that something was taken out of still say anything? */
-export function saysNothing(chunk: Json): boolean {
+export function isWithoutContent(chunk: Json): boolean {
   if (chunk['error'] || isObject(chunk['usage']) || finishes(chunk)) return false
   return choicesOf(chunk).every(({ delta }) => Object.values(isObject(delta) ? delta : {}).every(isNothing))
 }

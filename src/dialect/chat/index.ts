@@ -21,7 +21,7 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
-import { likenessesOf, resultText, textsOfParts } from '../shared/content-parts.ts'
+import { attachmentHashes, resultText, textsOfParts } from '../shared/content-parts.ts'
 import { isObject } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
@@ -41,11 +41,11 @@ import {
 import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { dropTools } from '../shared/tools.ts'
-import { readChatCalls, roundMessages, withoutChatCalls } from './buffered-calls.ts'
+import { messagesAfterBlock, readChatCalls, withoutChatCalls } from './buffered-calls.ts'
 import { type ChatMessage, callsOf, listedCalls } from './calls.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './reply.ts'
 import { chatStream } from './stream.ts'
-import { chatCallsNothing, chatFacts } from './usage.ts'
+import { chatCallsNothing, chatMetadata } from './usage.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['tool', 'tool'],
@@ -74,7 +74,7 @@ export interface ChatItem extends ListedItem {
   readonly answers: number
 }
 
-type Index = ListIndex<ChatItem>
+type RequestIndex = ListIndex<ChatItem>
 
 /** Reads what a message is, its text and calls unread. */
 function readItem(json: Buffer, at: number, work: Work): ChatItem {
@@ -200,7 +200,7 @@ function rawResultAt(messages: Messages, at: number): RawResult | undefined {
   return { callId: callIdIn(messages, item), bytes: json.subarray(start, item.start + item.contentEnd) }
 }
 
-function conversationOf({ json, fields, items, work }: Index): Conversation {
+function conversationOf({ json, fields, items, work }: RequestIndex): Conversation {
   const messages: Messages = { json, work, items, texts: [], calls: [] }
   const role = (at: number): Role => items[at]?.role ?? 'system'
   return {
@@ -220,7 +220,7 @@ function conversationOf({ json, fields, items, work }: Index): Conversation {
     texts: (at) => textsAt(messages, at),
     pictures: (at) => {
       const item = items[at]
-      return item ? likenessesOf(partsIn(messages, item)) : NO_TEXTS
+      return item ? attachmentHashes(partsIn(messages, item)) : NO_TEXTS
     },
     calls: (at) => callsAt(messages, at),
     results: (at) => resultsAt(messages, at),
@@ -243,7 +243,7 @@ function addParagraph(json: Buffer, message: Span, text: string): Edit | undefin
 }
 
 /** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
-function lastInput(index: Index, conversation: Conversation): Span | undefined {
+function lastInput(index: RequestIndex, conversation: Conversation): Span | undefined {
   return index.items.findLast((_, at) => {
     const role = conversation.role(at)
     return role === 'tool' || role === 'user'
@@ -253,29 +253,29 @@ function lastInput(index: Index, conversation: Conversation): Span | undefined {
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])
 
 /** A run has one last answer: of several choices side by side nobody could say which it is. */
-function askForOne({ json, fields }: Index): Edit[] {
+function askForOneChoice({ json, fields }: RequestIndex): Edit[] {
   const wanted = member(fields, 'n')?.value
   const isOne = !wanted || !(Number(json.toString('latin1', wanted.start, wanted.end)) > 1)
   return isOne ? [] : [{ ...wanted, text: '1' }]
 }
 
-function banTools(index: Index, ban: ToolBan): Edit[] {
+function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   const { object, fields } = index
-  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...askForOne(index)]
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...askForOneChoice(index)]
   // Providers refuse a tool_choice without tools.
-  const edits = askForOne(index)
+  const edits = askForOneChoice(index)
   if (member(fields, 'tools')) edits.push(setMember(object, fields, 'tool_choice', '"none"'))
   if (member(fields, 'functions')) edits.push(setMember(object, fields, 'function_call', '"none"'))
   return edits
 }
 
-function asksForUsage(index: Index): boolean {
+function asksForUsage(index: RequestIndex): boolean {
   const options = fieldOf(index, 'stream_options')
   return isObject(options) && options['include_usage'] === true
 }
 
 function noticeIn(
-  index: Index,
+  index: RequestIndex,
   conversation: Conversation,
   text: string,
   channel: Channel,
@@ -290,15 +290,15 @@ function noticeIn(
   return edit && [edit]
 }
 
-function announceIn({ json, list, items }: Index, text: string): Edit[] {
+function announceIn({ json, list, items }: RequestIndex, text: string): Edit[] {
   if (kindAt(json, list) !== 'array') return []
   const first = items[0]
   const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
   return [edit ?? prependElement(json, list, messageJson('system', text))]
 }
 
-function keepForced(index: Index, name: string | undefined): Edit[] {
-  const edits = askForOne(index)
+function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
+  const edits = askForOneChoice(index)
   const choice = JSON.stringify({ type: 'function', function: { name } })
   if (name !== undefined) edits.push(setMember(index.object, index.fields, 'tool_choice', choice))
   return edits
@@ -320,9 +320,9 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),
-    continueAfterBlock: (rounds, isBare = false) =>
-      rounds
-        .flatMap((round) => roundMessages(round, isBare))
+    continueAfterBlock: (blockedMessages, onlyStandardFields = false) =>
+      blockedMessages
+        .flatMap((blockedMessage) => messagesAfterBlock(blockedMessage, onlyStandardFields))
         .map((message) => appendElement(index.json, index.list, JSON.stringify(message))),
   }
 }
@@ -333,7 +333,7 @@ export const chat: Dialect = {
   api: openai,
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
   read,
-  metadata: chatFacts,
+  metadata: chatMetadata,
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,

@@ -3,7 +3,7 @@ import type { FinalAnswer } from '../../core/terminal.ts'
 import { applyEdits, setMember } from '../../json/edit.ts'
 import { members, root } from '../../json/scan.ts'
 import { dataFrame } from '../../sse/frames.ts'
-import type { AnswerChange, OwnReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
 import { callsOf } from './calls.ts'
 import {
@@ -12,8 +12,8 @@ import {
   finishWithoutCalls,
   hasCalls,
   isCutOff,
-  saidText,
-  saysFailure,
+  isFailure,
+  textOfMessage,
   withoutCalls,
 } from './wire.ts'
 
@@ -22,9 +22,9 @@ export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const message = answer && choicesOf(answer)[0]?.['message']
   if (!answer || !isObject(message)) return undefined
   return {
-    text: saidText(message),
+    text: textOfMessage(message),
     calls: callsOf(message),
-    end: saysFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
+    end: isFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
   }
 }
 
@@ -72,7 +72,7 @@ export function replyInChat(
   id: string,
   createdAt: number,
   statesUsage = false,
-): OwnReply {
+): GovernorReply {
   const finish = answer.terminal.truncated ? 'length' : 'stop'
   const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model: answer.model }
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }

@@ -3,18 +3,18 @@ import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/f
 import { isObject, type Json, parseObject } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { type Assembly, addDelta, assembledMessage, callPieces, callsIn, newAssembly } from './assembly.ts'
-import { heldOf } from './buffered-calls.ts'
+import { bufferedCallsOf } from './buffered-calls.ts'
 import {
   addedText,
   deltaOf,
   envelopeOf,
   finishes,
-  saysNothing,
-  saysRole,
+  isWithoutContent,
+  namesRole,
   withDeltas,
   withoutRole,
 } from './chunk.ts'
-import { choicesOf, DONE, finishWithoutCalls, isCutOff, saysFailure, withoutCalls } from './wire.ts'
+import { choicesOf, DONE, finishWithoutCalls, isCutOff, isFailure, withoutCalls } from './wire.ts'
 
 interface ChatPart extends Part {
   readonly chunk: Json
@@ -59,11 +59,11 @@ function nextResponse(stream: ChatStream, mode: StreamMode): void {
 /** A chunk that only calls, ends or says whose message it is shows the user nothing; nor does usage beside a choice. */
 function isEmptyChunk({ usage, ...chunk }: Json): boolean {
   const rest = choicesOf(chunk).length > 0 ? chunk : { ...chunk, usage }
-  return saysNothing(withDeltas(rest, withoutRole))
+  return isWithoutContent(withDeltas(rest, withoutRole))
 }
 
 function kindOf(chunk: Json, deltas: readonly Json[], text: string): Part['kind'] {
-  if (saysFailure(chunk)) return 'failed'
+  if (isFailure(chunk)) return 'failed'
   if (finishes(chunk)) return 'end'
   if (deltas.some(callsIn)) return 'call'
   return text === '' ? 'other' : 'text'
@@ -116,7 +116,7 @@ function render(part: ChatPart, stream: ChatStream): Buffer[] {
   // What a response after the first begins with goes without saying.
   if (isLater && isEmpty && stream.assembly) return []
   if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, stream)]
-  stream.hasRole ||= saysRole(chunk)
+  stream.hasRole ||= namesRole(chunk)
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
 
@@ -137,7 +137,7 @@ function withoutChunkCalls(chunk: Json): Json {
 function withoutPartCalls(part: ChatPart): ChatPart | undefined {
   const chunk = withoutChunkCalls(part.chunk)
   if (chunk === part.chunk) return part
-  if (saysNothing(chunk)) return undefined
+  if (isWithoutContent(chunk)) return undefined
   return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isEmptyChunk(chunk) }
 }
 
@@ -150,7 +150,9 @@ function besideCalls(part: ChatPart): ChatPart | undefined {
     finish_reason: null,
   }))
   const rest = { ...chunk, choices }
-  return choices.length === 0 || saysNothing(rest) ? undefined : { ...changed(part, rest), isLater: true }
+  return choices.length === 0 || isWithoutContent(rest)
+    ? undefined
+    : { ...changed(part, rest), isLater: true }
 }
 
 /** The chunk with only what it calls, and its end. */
@@ -162,42 +164,42 @@ function onlyCalls(chunk: Json): Json {
 }
 
 /** The chunk without the calls in `refused`; those that are left are numbered from 0. */
-function withoutRefused(chunk: Json, places: readonly number[], refused: ReadonlySet<number>): Json {
+function withoutBlocked(chunk: Json, places: readonly number[], blocked: ReadonlySet<number>): Json {
   return withDeltas(chunk, (delta) => {
     if (!Array.isArray(delta['tool_calls'])) return delta
     const { tool_calls: _calls, ...rest } = delta
     const kept = callPieces(delta).flatMap((piece, at) => {
       const place = places[at] ?? 0
-      if (refused.has(place)) return []
-      return [{ ...piece, index: place - [...refused].filter((other) => other < place).length }]
+      if (blocked.has(place)) return []
+      return [{ ...piece, index: place - [...blocked].filter((other) => other < place).length }]
     })
     return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
   })
 }
 
-function keepCalls(part: ChatPart, { refused, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
+function keepCalls(part: ChatPart, { blocked, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
   if (part.isDone) return part
   const rest = hasShownRest ? onlyCalls(part.chunk) : part.chunk
-  const kept = refused.size > 0 ? withoutRefused(rest, part.places, refused) : rest
-  if (kept !== part.chunk && saysNothing(kept)) return undefined
+  const kept = blocked.size > 0 ? withoutBlocked(rest, part.places, blocked) : rest
+  if (kept !== part.chunk && isWithoutContent(kept)) return undefined
   const isSummed = usage !== undefined && isObject(kept['usage'])
   return { ...changed(part, isSummed ? { ...kept, usage } : kept), isEmpty: false }
 }
 
-function ownChunk({ envelope }: ChatStream, fields: Json): Buffer {
+function governorChunk({ envelope }: ChatStream, fields: Json): Buffer {
   return dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
 }
 
 function textChunk(stream: ChatStream, delta: Json): Buffer {
-  return ownChunk(stream, { choices: [{ index: 0, delta, finish_reason: null }] })
+  return governorChunk(stream, { choices: [{ index: 0, delta, finish_reason: null }] })
 }
 
 function finishChunk(stream: ChatStream, governor: unknown): Buffer {
-  return ownChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
+  return governorChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
 }
 
 /** The end of the provider's, with the terminal state at its last finish reason and the usage of all responses. */
-function providersEnding(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
+function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { mode, metadata, usage, responses } = ending
   const parts = ending.parts.filter(({ isDone }) => !isDone)
   const last = parts.findLast(({ chunk }) => finishes(chunk))
@@ -215,11 +217,11 @@ function ending(of: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { parts, mode, metadata, fallback, usage } = of
   const out =
     fallback === undefined
-      ? providersEnding(of, stream)
+      ? providersEnd(of, stream)
       : [
           textChunk(stream, { role: 'assistant', content: fallback }),
           finishChunk(stream, metadata),
-          ...(isObject(usage) ? [ownChunk(stream, { choices: [], usage })] : []),
+          ...(isObject(usage) ? [governorChunk(stream, { choices: [], usage })] : []),
         ]
   const done = parts.find(({ isDone }) => isDone)
   if (done) return [...out, terminated(done.frame)]
@@ -235,7 +237,7 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   keepCalls,
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
-  assemble: ({ assembly }) => assembly && heldOf(assembledMessage(assembly)),
+  assemble: ({ assembly }) => assembly && bufferedCallsOf(assembledMessage(assembly)),
   isUnfilterable: ({ hasSeveral }) => hasSeveral,
   mayFollow: ({ hasChoices }) => hasChoices,
   hasBegun: ({ envelope }) => envelope !== undefined,

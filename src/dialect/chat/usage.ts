@@ -29,7 +29,7 @@ export function tokenUsage(usage: Json, ofInput: unknown, ofOutput: unknown): To
 }
 
 /** It stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one. */
-export function chatFacts({ tail }: ResponseTail): ResponseMetadata {
+export function chatMetadata({ tail }: ResponseTail): ResponseMetadata {
   return { usage: chatUsage(lastObject(tail, 'usage')) }
 }
 

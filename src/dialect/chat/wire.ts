@@ -15,7 +15,7 @@ export function contentText(content: unknown): string {
 }
 
 /** What a message, or a delta, says: in writing, as a refusal, or aloud. */
-export function saidText({ content, refusal, audio }: Json): string {
+export function textOfMessage({ content, refusal, audio }: Json): string {
   return contentText(content) + textOf(refusal) + (isObject(audio) ? textOf(audio['transcript']) : '')
 }
 
@@ -36,7 +36,7 @@ export function finishWithoutCalls(reason: unknown): unknown {
 }
 
 /** Does a response, or a chunk, say that it failed? Beside OpenRouter's `error` there is Z.ai's `network_error`. */
-export function saysFailure(body: Json): boolean {
+export function isFailure(body: Json): boolean {
   return (
     Boolean(body['error']) ||
     choicesOf(body).some(

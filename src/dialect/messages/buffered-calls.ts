@@ -8,12 +8,12 @@ import { eventIn } from './events.ts'
 import { answerText, contentOf, isCall, memberText, stopWithoutCalls, withMembers } from './wire.ts'
 
 /** A response as the input shows it: its id, and its content as JSON text, every digit as it was. */
-interface Said {
+interface SentMessage {
   readonly id: string
   readonly content: string
 }
 
-export function heldOf(said: Said): BufferedCalls {
+export function bufferedCallsOf(said: SentMessage): BufferedCalls {
   const content = contentAt(Buffer.from(said.content), 0)
   const text = answerText(contentOf({ content: parseForeign(said.content, said.content.length) }))
   const { id } = said
@@ -23,22 +23,22 @@ export function heldOf(said: Said): BufferedCalls {
 export function readMessageCalls(body: Buffer): BufferedCalls | undefined {
   const message = parseObject(body.toString('utf8'))
   if (!message || !Array.isArray(message['content'])) return undefined
-  return heldOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
+  return bufferedCallsOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
 }
 
 /** Content without the calls in `refused`, by their place among the calls. */
-function keptContent(content: readonly Json[], refused: ReadonlySet<number>): Json[] {
+function keptContent(content: readonly Json[], blocked: ReadonlySet<number>): Json[] {
   let call = 0
-  return content.filter((block) => !isCall(block) || !refused.has(call++))
+  return content.filter((block) => !isCall(block) || !blocked.has(call++))
 }
 
 export function withoutMessageCalls(
   body: Buffer,
-  refused: ReadonlySet<number>,
+  blocked: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
   const [answer = {}, ...before] = objectsIn([body, ...earlier])
-  const kept = keptContent(contentOf(answer), refused)
+  const kept = keptContent(contentOf(answer), blocked)
   const content = [...before.flatMap((one) => contentOf(one).filter((block) => !isCall(block))), ...kept]
   return Buffer.from(
     JSON.stringify({
@@ -59,7 +59,7 @@ function resultsOf({ buffered, results }: BlockedMessage): Json[] {
   }))
 }
 
-function saidIn({ buffered }: BlockedMessage): Said {
+function sentMessageIn({ buffered }: BlockedMessage): SentMessage {
   const { message } = buffered
   return isObject(message)
     ? { id: textOf(message['id']), content: textOf(message['content']) || '[]' }
@@ -67,23 +67,29 @@ function saidIn({ buffered }: BlockedMessage): Said {
 }
 
 /** The messages (JSON texts) that stand after a refused round: what the model said, and what became of each call. */
-export function roundMessages(round: BlockedMessage): string[] {
+export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
   return [
-    `{"role":"assistant","content":${saidIn(round).content}}`,
-    JSON.stringify({ role: 'user', content: resultsOf(round) }),
+    `{"role":"assistant","content":${sentMessageIn(blockedMessage).content}}`,
+    JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) }),
   ]
 }
 
 /** The results (JSON texts) of the calls in `refused`. */
-export function refusedResults(round: BlockedMessage, refused: ReadonlySet<number>): string[] {
-  return resultsOf(round)
-    .filter((_, at) => refused.has(at))
+export function blockedResults(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
+  return resultsOf(blockedMessage)
+    .filter((_, at) => blocked.has(at))
     .map((result) => JSON.stringify(result))
 }
 
 /** What is sent after a refused round where the provider keeps what the model said, under this id. */
-export function roundAfter(round: BlockedMessage): { readonly id: string; readonly messages: string } {
-  return { id: saidIn(round).id, messages: JSON.stringify([{ role: 'user', content: resultsOf(round) }]) }
+export function continuationOf(blockedMessage: BlockedMessage): {
+  readonly id: string
+  readonly messages: string
+} {
+  return {
+    id: sentMessageIn(blockedMessage).id,
+    messages: JSON.stringify([{ role: 'user', content: resultsOf(blockedMessage) }]),
+  }
 }
 
 interface AssembledBlock {
@@ -148,7 +154,7 @@ function assembledContent({ blocks }: Assembly): string {
 export function assembled(id: string | undefined, assembly: Assembly): BufferedCalls | undefined {
   if (id === undefined) return undefined
   try {
-    return heldOf({ id, content: assembledContent(assembly) })
+    return bufferedCallsOf({ id, content: assembledContent(assembly) })
   } catch (error) {
     if (error instanceof SyntaxError) return undefined
     throw error

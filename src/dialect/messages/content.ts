@@ -19,7 +19,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import { likenessesOf, resultText } from '../shared/content-parts.ts'
+import { attachmentHashes, resultText } from '../shared/content-parts.ts'
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 import { stringAt } from '../shared/request-list.ts'
 
@@ -146,7 +146,7 @@ export function resultsOf(content: Content): ToolResult[] {
 /** What stands for the pictures and documents beside texts and results. */
 export function picturesOf(content: Content): string[] {
   const shown = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
-  return likenessesOf(shown.map((block) => blockOf(content, block)))
+  return attachmentHashes(shown.map((block) => blockOf(content, block)))
 }
 
 /**

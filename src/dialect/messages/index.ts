@@ -27,8 +27,8 @@ import {
   indexRequest,
   isTrue,
   type ListedItem,
+  memoize,
   type NamedRole,
-  remember,
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
@@ -38,10 +38,10 @@ import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
 import {
+  blockedResults,
+  continuationOf,
+  messagesAfterBlock,
   readMessageCalls,
-  refusedResults,
-  roundAfter,
-  roundMessages,
   withoutMessageCalls,
 } from './buffered-calls.ts'
 import {
@@ -58,8 +58,8 @@ import {
 } from './content.ts'
 import { readMessage, replyInMessages, writeMessage } from './reply.ts'
 import { messagesStream } from './stream.ts'
-import { messagesBound } from './thinking.ts'
-import { messagesCallsNothing, messagesFacts } from './usage.ts'
+import { messagesBoundThinking } from './thinking.ts'
+import { messagesCallsNothing, messagesMetadata } from './usage.ts'
 import { previousIn } from './wire.ts'
 
 const ROLES: readonly NamedRole[] = [
@@ -82,7 +82,7 @@ interface MessageItem extends ListedItem {
   readonly hasText: boolean
 }
 
-type Index = ListIndex<MessageItem>
+type RequestIndex = ListIndex<MessageItem>
 
 /** Reads what a message consists of in one pass, its texts, calls and results undecoded. */
 function readItem(json: Buffer, at: number, work: Work): MessageItem {
@@ -125,9 +125,9 @@ interface MessagesConversation extends Conversation {
 }
 
 /** `isThread`: the provider keeps the thread that the request continues. */
-function conversationOf(index: Index, isThread: boolean): MessagesConversation {
+function conversationOf(index: RequestIndex, isThread: boolean): MessagesConversation {
   const { json, items, fields, work } = index
-  const content = remember((at): Content => {
+  const content = memoize((at): Content => {
     const item = items[at]
     if (!item || item.content === 0) return { json, work, value: undefined, blocks: [] }
     return contentAt(json, item.start + item.content, work)
@@ -160,7 +160,7 @@ function textBlock(text: string): string {
 }
 
 /** May the reasoning in the newest answer, or in the answer to this request, be bound to this prompt? */
-function bindsReasoning(index: Index, conversation: MessagesConversation): boolean {
+function bindsReasoning(index: RequestIndex, conversation: MessagesConversation): boolean {
   const thinking = fieldOf(index, 'thinking')
   if (isObject(thinking)) return thinking['type'] !== 'disabled'
   const newest = index.items.findLastIndex(({ role }) => role === 'assistant')
@@ -169,7 +169,7 @@ function bindsReasoning(index: Index, conversation: MessagesConversation): boole
 
 /** At the end of the last user message; after what tools gave, as a block of its own. */
 function noticeInLast(
-  { json, items }: Index,
+  { json, items }: RequestIndex,
   conversation: MessagesConversation,
   text: string,
 ): Edit | undefined {
@@ -187,7 +187,7 @@ function noticeInLast(
  * row are one to the API.
  */
 function noticeIn(
-  index: Index,
+  index: RequestIndex,
   conversation: MessagesConversation,
   text: string,
   channel: Channel,
@@ -201,7 +201,7 @@ function noticeIn(
   return edit && [edit]
 }
 
-function announceIn({ json, object, fields }: Index, text: string): Edit[] {
+function announceIn({ json, object, fields }: RequestIndex, text: string): Edit[] {
   const system = member(fields, 'system')?.value
   const edit = system && addText(json, system, text)
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
@@ -210,33 +210,36 @@ function announceIn({ json, object, fields }: Index, text: string): Edit[] {
 /** Servers of tools make no sense without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
-function chooseNone({ object, fields }: Index): Edit {
+function chooseNone({ object, fields }: RequestIndex): Edit {
   return setMember(object, fields, 'tool_choice', '{"type":"none"}')
 }
 
-function banTools(index: Index, ban: ToolBan): Edit[] {
+function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   if (ban === 'no_tools') return removeMembers(index.fields, TOOL_FIELDS)
   // A choice without anything to choose from is refused.
   return member(index.fields, 'tools') ? [chooseNone(index)] : []
 }
 
-function goOnIn({ json, list }: Index, rounds: readonly BlockedMessage[]): Edit[] {
-  return rounds.flatMap(roundMessages).map((message) => appendElement(json, list, message))
+function continueIn({ json, list }: RequestIndex, blockedMessages: readonly BlockedMessage[]): Edit[] {
+  return blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message))
 }
 
 /** Where the id stands of the response that a request in a thread goes on from. */
-function previousMember({ json, fields }: Index): Span | undefined {
+function previousMember({ json, fields }: RequestIndex): Span | undefined {
   const thread = member(fields, 'thread')?.value
   return thread && member(members(json, thread), 'previous_message_id')?.value
 }
 
 /** The provider has what was sent and what the model said: only the newest results are news to it. */
-function goOnInThread(index: Index, rounds: readonly BlockedMessage[]): Edit[] | undefined {
+function continueInThread(
+  index: RequestIndex,
+  blockedMessages: readonly BlockedMessage[],
+): Edit[] | undefined {
   const { list } = index
-  const last = rounds.at(-1)
+  const last = blockedMessages.at(-1)
   const previous = previousMember(index)
   if (!last || !previous) return undefined
-  const { id, messages: results } = roundAfter(last)
+  const { id, messages: results } = continuationOf(last)
   if (id === '') return undefined
   return [
     { ...previous, text: JSON.stringify(id) },
@@ -246,7 +249,7 @@ function goOnInThread(index: Index, rounds: readonly BlockedMessage[]): Edit[] |
 
 /** The last user message holds the results of all calls of the response before it. */
 function injectionEdits(
-  index: Index,
+  index: RequestIndex,
   conversation: MessagesConversation,
   pendingResults: readonly string[],
   redirectTo: string | undefined,
@@ -266,14 +269,14 @@ function injectionEdits(
 }
 
 /** Names the first answer in the input where the provider ran something for it, as it may have paused there. */
-function firstItemOf({ items }: Index, conversation: MessagesConversation): string | undefined {
+function firstItemOf({ items }: RequestIndex, conversation: MessagesConversation): string | undefined {
   const first = items.findIndex(({ role }) => role === 'assistant')
   return first === -1 ? undefined : conversation.ranByProvider?.(first)[0]
 }
 
 /** The results in a request that Governor answers alone, for the one that comes after it. */
 function skippedResultsIn(
-  { json, items }: Index,
+  { json, items }: RequestIndex,
   conversation: MessagesConversation,
   redirectTo: string,
   unique: string,
@@ -313,9 +316,9 @@ function read({ body }: RequestInput): DialectRequest | undefined {
       name === undefined
         ? []
         : [setMember(list.object, list.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
-    continueAfterBlock: (rounds) =>
-      previous === undefined ? goOnIn(list, rounds) : goOnInThread(list, rounds),
-    pendingResults: (round, refused) => (isKept ? refusedResults(round, refused) : []),
+    continueAfterBlock: (blockedMessages) =>
+      previous === undefined ? continueIn(list, blockedMessages) : continueInThread(list, blockedMessages),
+    pendingResults: (blockedMessage, blocked) => (isKept ? blockedResults(blockedMessage, blocked) : []),
     skippedResults: (unique) =>
       previous === undefined ? undefined : skippedResultsIn(list, conversation, previous, unique),
     injectPendingResults: (pendingResults, redirectTo) =>
@@ -331,8 +334,8 @@ export const messages: Dialect = {
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   responseId: (head) => firstText(head, 'id'),
-  metadata: messagesFacts,
-  bound: messagesBound,
+  metadata: messagesMetadata,
+  bound: messagesBoundThinking,
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,

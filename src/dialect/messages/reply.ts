@@ -1,6 +1,6 @@
 /** Whole Messages responses as the last of a run: tool calls out, terminal state in. */
 import type { FinalAnswer } from '../../core/terminal.ts'
-import type { AnswerChange, OwnReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
 import { readMessageCalls } from './buffered-calls.ts'
 import { event, textEvents } from './events.ts'
@@ -46,7 +46,7 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
 }
 
 /** The response that Governor makes itself. */
-export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): OwnReply {
+export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
   const { text, model, terminal: governor } = answer
   const reason = governor.truncated ? 'max_tokens' : 'end_turn'
   const message = {

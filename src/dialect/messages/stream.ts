@@ -166,11 +166,11 @@ function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
 const usageChange = (usage: unknown): Record<string, string> =>
   isObject(usage) ? { usage: JSON.stringify(usage) } : {}
 
-function keepCalls(part: MessagesPart, { refused, usage }: KeptCalls): MessagesPart | undefined {
-  if (part.kind === 'call') return refused.has(part.calls - 1) ? undefined : part
-  const isOwn = refused.size === 0 && usage === undefined
+function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesPart | undefined {
+  if (part.kind === 'call') return blocked.has(part.calls - 1) ? undefined : part
+  const isOwn = blocked.size === 0 && usage === undefined
   if (part.data['type'] !== 'message_delta' || isOwn) return part
-  const hasCalls = part.calls > refused.size
+  const hasCalls = part.calls > blocked.size
   return { ...part, changes: { ...(hasCalls ? {} : stopChanges(part)), ...usageChange(usage) } }
 }
 
@@ -182,13 +182,13 @@ function isTruncated(parts: readonly MessagesPart[]): boolean {
   return isObject(delta) && isCutOff(delta['stop_reason'])
 }
 
-function ownStart(): Buffer {
+function governorStart(): Buffer {
   const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
   const rest = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
   return event({ type: 'message_start', message: { ...message, ...rest } })
 }
 
-function ownEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
+function governorEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
   return [
     event({
       type: 'message_delta',
@@ -204,7 +204,7 @@ function ownEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
 function providersEnd(ending: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata } = ending
   const last = lastDelta(parts)
-  if (!last && mode === 'answer') return ownEnd(ending)
+  if (!last && mode === 'answer') return governorEnd(ending)
   return parts.flatMap((part) => {
     if (part !== last) return [terminated(part.frame)]
     const changes = {
@@ -220,11 +220,11 @@ function ending(of: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[
   const { mode, fallback } = of
   const isAnswer = mode === 'answer'
   const before = [
-    ...(isAnswer && !stream.hasBegun ? [ownStart()] : []),
+    ...(isAnswer && !stream.hasBegun ? [governorStart()] : []),
     ...(isAnswer ? closeOpen(stream) : []),
   ]
   if (fallback === undefined) return [...before, ...providersEnd(of, stream)]
-  return [...before, ...textEvents(stream.next++, fallback), ...ownEnd(of)]
+  return [...before, ...textEvents(stream.next++, fallback), ...governorEnd(of)]
 }
 
 function assemble({ id, assembly }: MessagesStream): BufferedCalls | undefined {

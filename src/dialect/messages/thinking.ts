@@ -17,21 +17,24 @@ function isRefusal(error: Buffer): boolean {
   return isObject(told) && textOf(told['message']).includes('bound to a different conversation')
 }
 
-function loosening(edit: Edit): ThinkingRemoval {
+function removalOf(edit: Edit): ThinkingRemoval {
   return { edits: [edit], header: HEADER }
 }
 
 /** A client that sets this itself, or turns thinking off, knows what it does. */
-function loosen(json: Buffer): ThinkingRemoval | undefined {
+function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
   const object = root(json)
   const fields = members(json, object)
   const thinking = member(fields, 'thinking')?.value
   if (!thinking || (kindAt(json, thinking) === 'scalar' && decode(json, thinking) === null)) {
-    return loosening(setMember(object, fields, 'thinking', `{"type":"adaptive","block_binding":${DROP}}`))
+    return removalOf(setMember(object, fields, 'thinking', `{"type":"adaptive","block_binding":${DROP}}`))
   }
   const value = decode(json, thinking)
   if (!isObject(value) || value['type'] === 'disabled' || isObject(value['block_binding'])) return undefined
-  return loosening(setMember(thinking, members(json, thinking), 'block_binding', DROP))
+  return removalOf(setMember(thinking, members(json, thinking), 'block_binding', DROP))
 }
 
-export const messagesBound: BoundThinking = { isBoundThinkingError: isRefusal, dropBoundThinking: loosen }
+export const messagesBoundThinking: BoundThinking = {
+  isBoundThinkingError: isRefusal,
+  dropBoundThinking: dropBoundThinking,
+}

@@ -93,10 +93,10 @@ function pausedAt({ head, tail }: ResponseTail): string | undefined {
 }
 
 /** By its own id a response can be gone on from in a message thread alone. */
-export function messagesFacts(tapped: ResponseTail): ResponseMetadata {
-  const { withCalls, whole, streams } = tapped
-  const { usage, id } = statedIn(tapped)
-  if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedAt(tapped) }
+export function messagesMetadata(response: ResponseTail): ResponseMetadata {
+  const { withCalls, whole, streams } = response
+  const { usage, id } = statedIn(response)
+  if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedAt(response) }
   const said = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
   return { usage: messagesUsage(usage), id, calls: said?.calls }
 }

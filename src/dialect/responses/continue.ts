@@ -33,10 +33,10 @@ function itemsOf({ buffered }: BlockedMessage): Json[] {
 }
 
 /** The results of a round as items; `undefined` where one of its calls can't be answered in words. */
-export function outputItems(round: BlockedMessage): Json[] | undefined {
-  const outputs = itemsOf(round)
+export function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
+  const outputs = itemsOf(blockedMessage)
     .filter(isClientCall)
-    .map((call, at) => outputItem(call, round.results[at] ?? ''))
+    .map((call, at) => outputItem(call, blockedMessage.results[at] ?? ''))
   return outputs.every((item) => item !== undefined) ? outputs : undefined
 }
 
@@ -44,7 +44,7 @@ export function outputItems(round: BlockedMessage): Json[] | undefined {
  * A response as it is sent back where its provider has not kept it. Reasoning can only be read with its encrypted
  * content; without it, items must not be known by the ids that tie them to it.
  */
-function sentBack(items: readonly Json[]): Json[] {
+function asInput(items: readonly Json[]): Json[] {
   const isReadable = (item: Json) =>
     item['type'] !== 'reasoning' || typeof item['encrypted_content'] === 'string'
   if (items.every(isReadable)) return [...items]
@@ -52,12 +52,15 @@ function sentBack(items: readonly Json[]): Json[] {
 }
 
 /** With the history in the request, what was said and answered stands at its end. */
-function atTheEnd({ json, list }: ListIndex<Span>, rounds: readonly BlockedMessage[]): Edit[] | undefined {
+function atTheEnd(
+  { json, list }: ListIndex<Span>,
+  blockedMessages: readonly BlockedMessage[],
+): Edit[] | undefined {
   const added: Json[] = []
-  for (const round of rounds) {
-    const outputs = outputItems(round)
+  for (const blockedMessage of blockedMessages) {
+    const outputs = resultItems(blockedMessage)
     if (!outputs) return undefined
-    added.push(...sentBack(itemsOf(round)), ...outputs)
+    added.push(...asInput(itemsOf(blockedMessage)), ...outputs)
   }
   // An input that is one text is the first of its conversation: there is nothing yet to refuse a call for.
   if (kindAt(json, list) !== 'array') return undefined
@@ -67,11 +70,11 @@ function atTheEnd({ json, list }: ListIndex<Span>, rounds: readonly BlockedMessa
 /** Where the provider has kept the refused response, only the results are sent, after it. */
 function afterResponse(
   { object, fields, list }: ListIndex<Span>,
-  rounds: readonly BlockedMessage[],
+  blockedMessages: readonly BlockedMessage[],
   isConversation: boolean,
 ): Edit[] | undefined {
-  const last = rounds.at(-1)
-  const outputs = last && outputItems(last)
+  const last = blockedMessages.at(-1)
+  const outputs = last && resultItems(last)
   const id = last && isObject(last.buffered.message) ? last.buffered.message['id'] : undefined
   if (!outputs || typeof id !== 'string') return undefined
   const hasInput = fields.some(({ key }) => key === 'input')
@@ -82,18 +85,21 @@ function afterResponse(
 }
 
 /** `isKept`: the provider keeps this request and the response to it. */
-export function goOn(
+export function continueAfterBlock(
   index: ListIndex<Span>,
-  rounds: readonly BlockedMessage[],
+  blockedMessages: readonly BlockedMessage[],
   { isKept, isConversation }: { readonly isKept: boolean; readonly isConversation: boolean },
 ): Edit[] | undefined {
-  return isKept ? afterResponse(index, rounds, isConversation) : atTheEnd(index, rounds)
+  return isKept ? afterResponse(index, blockedMessages, isConversation) : atTheEnd(index, blockedMessages)
 }
 
 /** Results as JSON of those calls of a round that the client does not get. */
-export function owedResults(round: BlockedMessage, refused: ReadonlySet<number>): readonly string[] {
-  const outputs = outputItems(round) ?? []
-  return outputs.filter((_, at) => refused.has(at)).map((item) => JSON.stringify(item))
+export function resultsOfBlocked(
+  blockedMessage: BlockedMessage,
+  blocked: ReadonlySet<number>,
+): readonly string[] {
+  const outputs = resultItems(blockedMessage) ?? []
+  return outputs.filter((_, at) => blocked.has(at)).map((item) => JSON.stringify(item))
 }
 
 /** Sends results along that the provider waits for, before all else, and goes on from the response that it kept. */
@@ -116,7 +122,7 @@ export function injectPendingResults(
 }
 
 /** Longer results, in bytes together, are not kept: the model is told that they got lost. */
-const MAX_UNSENT = 65_536
+const MAX_PENDING_RESULTS = 65_536
 
 /** The results in an input, as JSON; those of calls that the provider waits for. */
 export function resultsIn({
@@ -125,7 +131,7 @@ export function resultsIn({
 }: ListIndex<Span & { readonly isResult: boolean }>): readonly string[] {
   const results = items.filter(({ isResult }) => isResult)
   const texts = results.map(({ start, end }) => json.toString('utf8', start, end))
-  if (texts.reduce((sum, text) => sum + text.length, 0) <= MAX_UNSENT) return texts
+  if (texts.reduce((sum, text) => sum + text.length, 0) <= MAX_PENDING_RESULTS) return texts
   return results.map((result, at) => {
     const output = member(members(json, result), 'output')?.value
     if (!output || kindAt(json, output) !== 'string') return texts[at] ?? ''

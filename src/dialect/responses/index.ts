@@ -29,17 +29,17 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
-import { likenessesOf } from '../shared/content-parts.ts'
+import { attachmentHashes } from '../shared/content-parts.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
-import { addTextPart, fieldOf, holdsItems, indexRequest, remember, stringAt } from '../shared/request-list.ts'
+import { addTextPart, fieldOf, holdsItems, indexRequest, memoize, stringAt } from '../shared/request-list.ts'
 import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
-import { goOn, injectPendingResults, owedResults, resultsIn } from './continue.ts'
+import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
 import {
   readResponse,
   readResponseCalls,
@@ -48,7 +48,7 @@ import {
   writeResponse,
 } from './reply.ts'
 import { responsesStream } from './stream.ts'
-import { responsesCallsNothing, responsesFacts } from './usage.ts'
+import { responsesCallsNothing, responsesMetadata } from './usage.ts'
 import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
 
 const QUOTE = 0x22
@@ -66,7 +66,7 @@ export interface InputItem extends Span {
   readonly isAside: boolean
 }
 
-type Index = ListIndex<InputItem>
+type RequestIndex = ListIndex<InputItem>
 
 /** Reads what an item is, its text and arguments unread. */
 function readItem(json: Buffer, at: number, work: Work): InputItem {
@@ -105,7 +105,7 @@ function readText({ start, end }: Span): InputItem {
 }
 
 /** Indexes a body whose input is one text. */
-function indexText(json: Buffer): Index | undefined {
+function indexText(json: Buffer): RequestIndex | undefined {
   const object = root(json)
   if (json[object.start] !== OPEN_BRACE) return undefined
   const work = new Work(json.length)
@@ -133,11 +133,11 @@ interface Input {
   item(at: number): Json
 }
 
-function inputOf({ json, items, work }: Index): Input {
+function inputOf({ json, items, work }: RequestIndex): Input {
   return {
     items,
     isPart: partsOf(items),
-    item: remember((at): Json => {
+    item: memoize((at): Json => {
       const span = items[at]
       const value = span && decodeToCompare(json, span, work)
       if (typeof value === 'string') return { content: value }
@@ -209,7 +209,7 @@ function systemTextOf(input: Input, field: (name: string) => unknown): string {
   ].join('\n')
 }
 
-function conversationOf(index: Index, field: (name: string) => unknown): Conversation {
+function conversationOf(index: RequestIndex, field: (name: string) => unknown): Conversation {
   const { json, items, fields, work } = index
   const input = inputOf(index)
   const tools = member(fields, 'tools')?.value
@@ -228,7 +228,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
     texts: (at) => textsAt(input, at),
     calls: (at) => callsFrom(input, at).map((part) => callAt(input, part)),
     results: (at) => resultsAt(input, at),
-    pictures: (at) => (roleAt(input, at) === 'user' ? likenessesOf(input.item(at)['content']) : []),
+    pictures: (at) => (roleAt(input, at) === 'user' ? attachmentHashes(input.item(at)['content']) : []),
     callCount: (at) => callsFrom(input, at).length,
     resultCount: (at) => (items[at]?.isResult ? 1 : 0),
   }
@@ -239,7 +239,7 @@ function conversationOf(index: Index, field: (name: string) => unknown): Convers
  * is stored, nor where the client sends what the model said before: it keeps the history itself, and sends its own
  * again.
  */
-function isKept({ items }: Index, field: (name: string) => unknown): boolean {
+function isKept({ items }: RequestIndex, field: (name: string) => unknown): boolean {
   if (textOf(field('previous_response_id')) !== '' || (field('conversation') ?? null) !== null) return true
   return field('store') !== false && !items.some(({ role }) => role === 'assistant')
 }
@@ -267,12 +267,12 @@ function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined 
 }
 
 /** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
-function lastInput({ items }: Index): Span | undefined {
+function lastInput({ items }: RequestIndex): Span | undefined {
   return items.findLast(({ role, isResult }) => isResult || role === 'user')
 }
 
 /** Adds a message to the input, which becomes a list where it is one text. */
-function addMessage({ json, list }: Index, role: string, content: string): Edit[] {
+function addMessage({ json, list }: RequestIndex, role: string, content: string): Edit[] {
   const message = JSON.stringify({ role, content })
   if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
   const said = json.toString('utf8', list.start, list.end)
@@ -282,21 +282,21 @@ function addMessage({ json, list }: Index, role: string, content: string): Edit[
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
 
 /** An answer that is fetched later would come past Governor. */
-function atOnce({ json, fields }: Index): Edit[] {
+function withoutBackground({ json, fields }: RequestIndex): Edit[] {
   const background = member(fields, 'background')?.value
   return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
 }
 
-function banTools(index: Index, ban: ToolBan): Edit[] {
+function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   const { object, fields } = index
-  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...atOnce(index)]
-  return [setMember(object, fields, 'tool_choice', '"none"'), ...atOnce(index)]
+  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...withoutBackground(index)]
+  return [setMember(object, fields, 'tool_choice', '"none"'), ...withoutBackground(index)]
 }
 
-function keepForced(index: Index, name: string | undefined): Edit[] {
-  if (name === undefined) return atOnce(index)
+function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
+  if (name === undefined) return withoutBackground(index)
   const choice = JSON.stringify({ type: 'function', name })
-  return [setMember(index.object, index.fields, 'tool_choice', choice), ...atOnce(index)]
+  return [setMember(index.object, index.fields, 'tool_choice', choice), ...withoutBackground(index)]
 }
 
 /** What the request goes on from without sending it: a response, or a conversation, by its id. */
@@ -309,13 +309,13 @@ function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'pre
 }
 
 /** The id of the first item of the first answer, where the input only refers to it. */
-function firstItemOf({ json, items }: Index): string | undefined {
+function firstItemOf({ json, items }: RequestIndex): string | undefined {
   const first = items.find(({ role }) => role === 'assistant')
   const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
   return id && stringAt(json, id.start)
 }
 
-function noticeIn(index: Index, text: string, channel: Channel): Edit[] | undefined {
+function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] | undefined {
   const { json, items } = index
   if (items.length === 0) return undefined
   if (channel === 'system' || channel === 'user') return addMessage(index, channel, text)
@@ -324,11 +324,11 @@ function noticeIn(index: Index, text: string, channel: Channel): Edit[] | undefi
   return edit && [edit]
 }
 
-function instruct({ json, object, fields }: Index, text: string): Edit | undefined {
+function instruct({ json, object, fields }: RequestIndex, text: string): Edit | undefined {
   return addToText(json, object, fields, 'instructions', text)
 }
 
-function announceIn(index: Index, text: string): Edit[] {
+function announceIn(index: RequestIndex, text: string): Edit[] {
   const { json, list } = index
   const edit = instruct(index, text)
   if (edit) return [edit]
@@ -338,7 +338,7 @@ function announceIn(index: Index, text: string): Edit[] {
 }
 
 /** Indexes a body by the items of its input. @throws {JsonScanError} @throws {TooMuchToRead} */
-export function indexInput(body: Buffer): Index | undefined {
+export function indexInput(body: Buffer): RequestIndex | undefined {
   return indexRequest(body, 'input', readItem) ?? indexText(body)
 }
 
@@ -369,9 +369,12 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),
-    continueAfterBlock: (rounds) =>
-      goOn(index, rounds, { isKept: isStored, isConversation: isConversation === true }),
-    pendingResults: (round, refused) => (isStored ? owedResults(round, refused) : []),
+    continueAfterBlock: (blockedMessages) =>
+      continueAfterBlock(index, blockedMessages, {
+        isKept: isStored,
+        isConversation: isConversation === true,
+      }),
+    pendingResults: (blockedMessage, blocked) => (isStored ? resultsOfBlocked(blockedMessage, blocked) : []),
     skippedResults(unique) {
       if (!isStored || previous === undefined) return undefined
       const pendingResults = resultsIn(index)
@@ -390,7 +393,7 @@ export const responses: Dialect = {
   claims: (segments) => segments.at(-1) === 'responses',
   read,
   responseId: (head) => firstText(head, 'id'),
-  metadata: responsesFacts,
+  metadata: responsesMetadata,
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,

@@ -2,7 +2,7 @@
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { applyEdits, setMember } from '../../json/edit.ts'
 import { members, root } from '../../json/scan.ts'
-import type { AnswerChange, AnswerEnd, BufferedCalls, OwnReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, AnswerEnd, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
 import {
   isObject,
   type Json,
@@ -14,11 +14,11 @@ import {
 } from '../shared/json-object.ts'
 import { eventFrame, messageEvents } from './events.ts'
 import {
+  bufferedCallsOf,
   COMPLETED,
-  heldOf,
   isClientCall,
   messageItem,
-  placesLeft,
+  placesWithoutBlocked,
   textOfOutputItems,
   withoutCallItems,
 } from './wire.ts'
@@ -34,7 +34,7 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   const output = objectsOf(response['output'])
-  const buffered = heldOf(response['id'], output)
+  const buffered = bufferedCallsOf(response['id'], output)
   return { text: buffered.text, calls: buffered.calls, end: endOf(response), buffered }
 }
 
@@ -50,7 +50,7 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
     ])
   }
   const kept = change.dropCalls ? withoutCallItems(output) : output
-  const own = change.text !== undefined && messageItem(ownId('msg', response['id']), change.text)
+  const own = change.text !== undefined && messageItem(governorId('msg', response['id']), change.text)
   return Buffer.from(
     JSON.stringify({
       ...response,
@@ -67,18 +67,18 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
 export function readResponseCalls(body: Buffer): BufferedCalls | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
-  return heldOf(response['id'], objectsOf(response['output']))
+  return bufferedCallsOf(response['id'], objectsOf(response['output']))
 }
 
 export function withoutResponseCalls(
   body: Buffer,
-  refused: ReadonlySet<number>,
+  blocked: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
   const [response = {}, ...before] = objectsIn([body, ...earlier])
   const output = objectsOf(response['output'])
   const said = before.flatMap((one) => objectsOf(one['output']).filter(({ type }) => type === 'message'))
-  const left = placesLeft(output, refused).map((at) => output[at])
+  const left = placesWithoutBlocked(output, blocked).map((at) => output[at])
   const kept = [...said, ...left.filter(isObject)]
   return Buffer.from(
     JSON.stringify({
@@ -91,7 +91,7 @@ export function withoutResponseCalls(
 }
 
 /** An id for an item of Governor's own, after that of the response it stands in. */
-export function ownId(prefix: string, responseId: unknown): string {
+export function governorId(prefix: string, responseId: unknown): string {
   return `${prefix}_${textOf(responseId).replace(/^resp_/, '')}_governor`
 }
 
@@ -109,7 +109,7 @@ export function replyInResponses(
   streams: boolean,
   id: string,
   createdAt: number,
-): OwnReply {
+): GovernorReply {
   const isTruncated = answer.terminal.truncated === true
   const status = isTruncated ? 'incomplete' : 'completed'
   const base: Json = {

@@ -6,13 +6,13 @@ import type { BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { closingEvents, eventFrame, messageEvents } from './events.ts'
-import { ownId } from './reply.ts'
+import { governorId } from './reply.ts'
 import {
+  bufferedCallsOf,
   COMPLETED,
-  heldOf,
   isClientCall,
   messageItem,
-  placesLeft,
+  placesWithoutBlocked,
   textOfOutputItems,
   textsOfContent,
 } from './wire.ts'
@@ -116,9 +116,9 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   if (!entry) return ''
   const isDone = type === 'response.output_item.done'
   // Providers that do not stream text tell it all at the end.
-  const isUntold = isDone && entry.text === '' && entry.item['type'] === 'message'
+  const isLateText = isDone && entry.text === '' && entry.item['type'] === 'message'
   const isText = type === 'response.output_text.delta' || type === 'response.refusal.delta'
-  const text = isUntold
+  const text = isLateText
     ? textsOfContent(entry.item['content']).join('')
     : isText
       ? textOf(event['delta'])
@@ -183,7 +183,7 @@ function numbered(event: Json, stream: ResponsesStream): Json {
   return event['sequence_number'] === stream.number ? event : { ...event, sequence_number: stream.number }
 }
 
-function ownEvents(events: readonly Json[], stream: ResponsesStream): Buffer[] {
+function governorEvents(events: readonly Json[], stream: ResponsesStream): Buffer[] {
   return events.map((event) => eventFrame(stream.isNumbered ? numbered(event, stream) : event))
 }
 
@@ -220,13 +220,13 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   return [changed === event ? terminated(frame) : withData(frame, JSON.stringify(changed))]
 }
 
-function keepCalls(part: ResponsesPart, { refused, usage }: KeptCalls): ResponsesPart | undefined {
+function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): ResponsesPart | undefined {
   const { event, items, isOver } = part
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
   const places = [...items.keys()]
   const output = [...items.values()].map(({ item }) => item)
-  const isLeft = placesLeft(output, refused).some((at) => places[at] === event['output_index'])
+  const isLeft = placesWithoutBlocked(output, blocked).some((at) => places[at] === event['output_index'])
   return isLeft ? part : undefined
 }
 
@@ -238,7 +238,7 @@ const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined =>
   parts.findLast(({ isOver }) => isOver)
 
 /** The end of Governor's: what the client has, under the name that the provider gave. */
-function ownEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
+function governorEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, usage, responses, metadata } = of
   const last = responseOf(endIn(parts)?.event ?? {})
   const total = responses > 1 ? usage : (last['usage'] ?? usage)
@@ -251,19 +251,19 @@ function ownEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffe
     ...(total === undefined ? {} : { usage: total }),
     governor: metadata,
   }
-  return ownEvents([{ type: isCutOff ? 'response.incomplete' : 'response.completed', response }], stream)
+  return governorEvents([{ type: isCutOff ? 'response.incomplete' : 'response.completed', response }], stream)
 }
 
 /** The end in the provider's own bytes where nothing but the metadata is new. */
 function providersEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, mode, responses, metadata } = of
   const end = endIn(parts)
-  if (!end) return mode === 'answer' ? ownEnd(of, stream) : []
+  if (!end) return mode === 'answer' ? governorEnd(of, stream) : []
   const { frame, event } = end
   const isNext = stream.number === undefined || event['sequence_number'] === stream.number + 1
   const isComplete = isTruncated(parts) || responseOf(event)['status'] === 'completed'
   const isAsCame = !stream.isChanged && responses === 1 && isComplete
-  if (!isNext || (mode === 'answer' && !isAsCame)) return ownEnd(of, stream)
+  if (!isNext || (mode === 'answer' && !isAsCame)) return governorEnd(of, stream)
   const data = Buffer.from(dataOf(frame) ?? '')
   const span = member(members(data, root(data)), 'response')?.value
   const governor = span && setMember(span, members(data, span), 'governor', JSON.stringify(metadata))
@@ -278,16 +278,16 @@ function closeItems(stream: ResponsesStream): Buffer[] {
     entry.shown = item
     entry.isDone = true
     stream.isChanged = true
-    return ownEvents(events, stream)
+    return governorEvents(events, stream)
   })
 }
 
 function say(text: string, stream: ResponsesStream): Buffer[] {
   if (text === '') return []
-  const item = messageItem(ownId('msg', stream.told['id']), text)
+  const item = messageItem(governorId('msg', stream.told['id']), text)
   const index = stream.output.push({ item, shown: item, isDone: true, index: undefined, text }) - 1
   stream.isChanged = true
-  return ownEvents(messageEvents(item, text, index), stream)
+  return governorEvents(messageEvents(item, text, index), stream)
 }
 
 function ending(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
@@ -299,7 +299,7 @@ function ending(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffe
 
 function assemble({ isOver, told, items }: ResponsesStream): BufferedCalls | undefined {
   const output = [...items.values()].map(({ item }) => item)
-  return isOver ? heldOf(told['id'], output) : undefined
+  return isOver ? bufferedCallsOf(told['id'], output) : undefined
 }
 
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
@@ -313,7 +313,7 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepCalls,
   assemble,
   newest: ({ told, dropped }) =>
-    heldOf(
+    bufferedCallsOf(
       told['id'],
       dropped.map(({ item }) => item),
     ),

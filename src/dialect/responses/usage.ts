@@ -75,14 +75,14 @@ function callsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata,
 }
 
 /** The id stands at the beginning, in a stream in the first event; what it took at the end. */
-export function responsesFacts(tapped: ResponseTail): ResponseMetadata {
-  const usage = usageOf(lastObject(tapped.tail, 'usage'))
-  const conversation = textOf(lastObject(tapped.tail, 'conversation')?.['id'])
-  const id = firstText(tapped.head, 'id')
-  const said = tapped.withCalls ? callsOf(tapped) : undefined
+export function responsesMetadata(response: ResponseTail): ResponseMetadata {
+  const usage = usageOf(lastObject(response.tail, 'usage'))
+  const conversation = textOf(lastObject(response.tail, 'conversation')?.['id'])
+  const id = firstText(response.head, 'id')
+  const said = response.withCalls ? callsOf(response) : undefined
   return {
     usage,
-    id: id === undefined || isForgotten(tapped) ? undefined : id,
+    id: id === undefined || isForgotten(response) ? undefined : id,
     conversation: conversation === '' ? undefined : conversation,
     calls: said?.calls,
     item: said?.item,

@@ -1,7 +1,7 @@
 /** The pieces that Responses requests, responses and events are made of. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
 import type { BufferedCalls } from '../dialect.ts'
-import { likenessOf } from '../shared/content-parts.ts'
+import { attachmentHash } from '../shared/content-parts.ts'
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 
 /** Calls that the provider makes itself, and answers within the same response. */
@@ -91,7 +91,7 @@ const SHOWN = /image|screenshot|file|audio/
 function textOfPart(part: unknown): string {
   if (!isObject(part)) return JSON.stringify(part)
   if (typeof part['text'] === 'string') return part['text']
-  return SHOWN.test(textOf(part['type'])) ? likenessOf(part) : JSON.stringify(part)
+  return SHOWN.test(textOf(part['type'])) ? attachmentHash(part) : JSON.stringify(part)
 }
 
 /** A tool's output as one text; of what is no text, all that tells it from another. */
@@ -143,9 +143,9 @@ export function keptPlaces(items: readonly Json[], isOut: (item: Json, at: numbe
 }
 
 /** The places of the items that are left when the calls in `refused`, by their place among the calls, are gone. */
-export function placesLeft(output: readonly Json[], refused: ReadonlySet<number>): number[] {
+export function placesWithoutBlocked(output: readonly Json[], blocked: ReadonlySet<number>): number[] {
   const calls = output.flatMap((item, at) => (isClientCall(item) ? [at] : []))
-  return keptPlaces(output, (_, at) => refused.has(calls.indexOf(at)))
+  return keptPlaces(output, (_, at) => blocked.has(calls.indexOf(at)))
 }
 
 /** What is left when all calls are gone. */
@@ -170,14 +170,14 @@ export function messageItem(id: string, text: string): Json {
 export const COMPLETED: Json = { status: 'completed', incomplete_details: null, error: null }
 
 /** A response as the input of a later request can show it. */
-export interface HeldResponse {
+export interface StoredResponse {
   readonly id: unknown
   readonly output: readonly Json[]
 }
 
 /** A response with what it calls. */
-export function heldOf(id: unknown, output: readonly Json[]): BufferedCalls {
-  const message: HeldResponse = { id, output }
+export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedCalls {
+  const message: StoredResponse = { id, output }
   const named = typeof id === 'string' ? { id } : {}
   const calls = output.filter(isClientCall).map(callOfItem)
   return { calls, text: textOfOutputItems(output), message, ...named }

@@ -14,7 +14,7 @@ export function textsOfParts(parts: unknown): string[] {
 }
 
 /** Stands for a picture or a document: other letters than ids have, which comparing leaves out. */
-export function likenessOf({ cache_control: _cached, ...part }: Json): string {
+export function attachmentHash({ cache_control: _cached, ...part }: Json): string {
   const letters = [...nameOf(JSON.stringify(part))].map(
     (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
   )
@@ -22,14 +22,14 @@ export function likenessOf({ cache_control: _cached, ...part }: Json): string {
 }
 
 /** What stands for the parts without a text, each alike for equal ones. */
-export function likenessesOf(parts: unknown): string[] {
+export function attachmentHashes(parts: unknown): string[] {
   return objectsOf(parts)
     .filter((part) => typeof part['text'] !== 'string')
-    .map(likenessOf)
+    .map(attachmentHash)
 }
 
 /** What a result says, decoded, with something that stands for what is no text. */
 export function resultText(content: unknown): string {
   if (typeof content === 'string') return content
-  return [...textsOfParts(content), ...likenessesOf(content)].join('\n')
+  return [...textsOfParts(content), ...attachmentHashes(content)].join('\n')
 }

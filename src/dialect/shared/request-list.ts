@@ -62,7 +62,7 @@ export function indexRequest<Item extends ListedItem>(
 }
 
 /** Remembers what `compute` gave for each index. */
-export function remember<T>(compute: (at: number) => T): (at: number) => T {
+export function memoize<T>(compute: (at: number) => T): (at: number) => T {
   const known = new Map<number, T>()
   return (at) => {
     const before = known.get(at)

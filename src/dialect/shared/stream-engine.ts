@@ -47,7 +47,7 @@ export interface StreamEnding<P extends Part> {
 /** What is left of the last response when its calls are judged. */
 export interface KeptCalls {
   /** By their place among the calls of the response. */
-  readonly refused: ReadonlySet<number>
+  readonly blocked: ReadonlySet<number>
   /** What it says beside its calls has been shown. */
   readonly hasShownRest: boolean
   /** Of all responses together; `undefined` where there is only one. */
@@ -120,18 +120,18 @@ interface StreamState<P extends Part, S> {
   /** In `filter`: the response that ended last. */
   last: StreamedResponse<P> | undefined
   /** Usage of the responses that are over; in `filter`, of those before the last. */
-  spent: unknown
+  earlierUsage: unknown
   /** In `filter`: the client has got the beginning of a response. */
   hasOpened: boolean
   /** Text that the client got of earlier responses, and of what is now an answer. */
   textBefore: string
   text: string
   /** What may turn out to be no answer, and its text. */
-  heldParts: P[]
-  heldText: string
+  pendingParts: P[]
+  pendingText: string
   /** The text is surely an answer. */
   isAnswer: boolean
-  hasSaid: boolean
+  hasShown: boolean
   hasFailed: boolean
 }
 
@@ -162,14 +162,14 @@ function newState<P extends Part, S>(
     responses: 0,
     current: newResponse(),
     last: undefined,
-    spent: undefined,
+    earlierUsage: undefined,
     hasOpened: false,
     textBefore: '',
     text: '',
-    heldParts: [],
-    heldText: '',
+    pendingParts: [],
+    pendingText: '',
     isAnswer: mode === 'observe',
-    hasSaid: false,
+    hasShown: false,
     hasFailed: false,
   }
 }
@@ -202,7 +202,7 @@ function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
   return parts.flatMap((part) => {
     const separator = separatorBefore(state, part.text)
     state.text += part.text
-    state.hasSaid ||= !part.isEmpty
+    state.hasShown ||= !part.isEmpty
     return [...separator, ...state.dialect.render(part, state.dialectState)]
   })
 }
@@ -287,25 +287,25 @@ function endFiltered<P extends Part, S>(state: StreamState<P, S>): BufferedCalls
   state.current = newResponse()
   dialect.nextResponse(dialectState, state.mode, Boolean(isUsable))
   if (!isUsable) return undefined
-  state.spent = addUsage(state.spent, state.last?.usage)
+  state.earlierUsage = addUsage(state.earlierUsage, state.last?.usage)
   state.last = current
   state.responses++
   return calls
 }
 
-function release<P extends Part, S>(state: StreamState<P, S>, refused: ReadonlySet<number>): Buffer[] {
-  const { dialect, dialectState, last, begun, responses, spent } = state
+function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlySet<number>): Buffer[] {
+  const { dialect, dialectState, last, begun, responses, earlierUsage } = state
   if (!last) return []
   const hasShownRest = last.hasShownRest === true
-  const isUnchanged = begun <= 1 && refused.size === 0
+  const isUnchanged = begun <= 1 && blocked.size === 0
   const opening = open(state, last.opening)
   if (isUnchanged) return [...opening, ...last.buffered.map(rawOf)]
   // A response after the last one may have broken off in the middle of something.
   const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
-  const usage = responses > 1 ? addUsage(spent, last.usage) : undefined
+  const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
   const bytes = last.buffered.flatMap((part) => {
     if (part.kind === 'comment') return [terminated(part.frame)]
-    const kept = dialect.keepCalls(part, { refused, hasShownRest, usage })
+    const kept = dialect.keepCalls(part, { blocked, hasShownRest, usage })
     return kept ? dialect.render(kept, dialectState) : []
   })
   return [...opening, ...closing, ...bytes]
@@ -316,25 +316,25 @@ function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boole
   const { last, dialect, dialectState } = state
   const opening = dialect.isNamedByLast || !last ? [] : open(state, last.opening)
   const rest = showRest(state)
-  state.spent = addUsage(state.spent, last?.usage)
+  state.earlierUsage = addUsage(state.earlierUsage, last?.usage)
   state.last = undefined
   state.mode = 'answer'
   state.isJson = isJson
   state.current = newResponse()
-  state.hasSaid = false
+  state.hasShown = false
   beginSection(state)
   dialect.nextResponse(dialectState, state.mode, false)
   return [...opening, ...rest]
 }
 
-function dropHeldText<P extends Part, S>(state: StreamState<P, S>): void {
-  state.heldParts = []
-  state.heldText = ''
+function dropPendingText<P extends Part, S>(state: StreamState<P, S>): void {
+  state.pendingParts = []
+  state.pendingText = ''
 }
 
-function showHeldText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const parts = state.heldParts
-  dropHeldText(state)
+function showPendingText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const parts = state.pendingParts
+  dropPendingText(state)
   return show(state, parts)
 }
 
@@ -342,7 +342,7 @@ function showHeldText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
 function abandon<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   const { buffered } = state.current
   state.current.buffered = []
-  return [...showHeldText(state), ...buffered.map(({ frame }) => terminated(frame))]
+  return [...showPendingText(state), ...buffered.map(({ frame }) => terminated(frame))]
 }
 
 function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
@@ -351,7 +351,7 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   if (kind === 'comment') {
     // What broke off says nothing, and would spoil what comes after it.
     if (mode === 'answer' && !isWhole(frame)) return []
-    state.hasSaid ||= !part.isEmpty
+    state.hasShown ||= !part.isEmpty
     return [frame.raw]
   }
   if (kind === 'failed') {
@@ -364,24 +364,24 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   }
   const kept = mode === 'answer' ? dialect.withoutCalls(part) : part
   if (!kept) return []
-  const isBehindText = dialect.keepsOrder === true && state.heldParts.length > 0
+  const isBehindText = dialect.keepsOrder === true && state.pendingParts.length > 0
   if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return show(state, [kept])
-  state.heldParts.push(kept)
-  state.heldText += kept.text
-  state.isAnswer = !mayStillBeMarkup(state.heldText, state.isJson)
-  return state.isAnswer ? showHeldText(state) : []
+  state.pendingParts.push(kept)
+  state.pendingText += kept.text
+  state.isAnswer = !mayStillBeMarkup(state.pendingText, state.isJson)
+  return state.isAnswer ? showPendingText(state) : []
 }
 
-function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<AnswerStream['endTry']> {
+function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<AnswerStream['endResponse']> {
   const { dialect, dialectState, current, mode } = state
-  const text = state.text + state.heldText + textIn(current.buffered)
+  const text = state.text + state.pendingText + textIn(current.buffered)
   const isAnswered = isRealAnswer(text, state.isJson)
   state.responses++
-  state.spent = addUsage(state.spent, current.usage)
+  state.earlierUsage = addUsage(state.earlierUsage, current.usage)
   dialect.nextResponse(dialectState, mode, true)
   if (state.hasFailed || !current.isOver) return 'broken'
   if (!isAnswered && mode === 'answer') {
-    dropHeldText(state)
+    dropPendingText(state)
     state.current = newResponse()
   }
   return isAnswered ? 'answered' : 'silent'
@@ -392,16 +392,16 @@ function finish<P extends Part, S>(
   terminalFor: TerminalFor,
   fallback: string | undefined,
 ): Buffer[] {
-  const { dialect, dialectState, mode, responses, spent } = state
+  const { dialect, dialectState, mode, responses, earlierUsage } = state
   const parts = state.current.buffered
-  const buffered = showHeldText(state)
+  const buffered = showPendingText(state)
   const endText = textIn(parts)
   const isAnswered = isRealAnswer(state.text + endText, state.isJson)
   const metadata = terminalFor(isAnswered, dialect.isTruncated(parts))
   const stated = isAnswered ? undefined : fallback
   const separator = separatorBefore(state, stated ?? endText)
   state.text = stated ?? state.text + endText
-  const ending = { parts, mode, metadata, fallback: stated, usage: spent, responses }
+  const ending = { parts, mode, metadata, fallback: stated, usage: earlierUsage, responses }
   return [...buffered, ...separator, ...dialect.ending(ending, dialectState)]
 }
 
@@ -414,7 +414,7 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
       return state.hasFailed
     },
     get hasText() {
-      return state.hasSaid
+      return state.hasShown
     },
     get text() {
       return allText(state)
@@ -424,7 +424,7 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
     },
     push: (frame) =>
       state.hasFailed ? [frame.raw] : [...beginResponse(state), ...answering(state, read(state, frame))],
-    endTry: () => endAnswering(state),
+    endResponse: () => endAnswering(state),
     finish: (terminalFor, fallback) => finish(state, terminalFor, fallback),
     abandon: () => abandon(state),
   }
@@ -444,8 +444,8 @@ export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): Too
   const state = newState(dialect, 'filter', false)
   return {
     push: (frame) => [...beginResponse(state), ...filtered(state, read(state, frame))],
-    endTry: () => endFiltered(state),
-    release: (refused) => release(state, refused),
-    toAnswer: (isJson) => [becomeAnswer(state, isJson), answerOf(state)],
+    endResponse: () => endFiltered(state),
+    release: (blocked) => release(state, blocked),
+    becomeAnswer: (isJson) => [becomeAnswer(state, isJson), answerOf(state)],
   }
 }

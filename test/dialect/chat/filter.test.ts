@@ -45,7 +45,7 @@ describe('a stream whose calls are held', () => {
         const cuts = places.filter((place) => place < bytes.length)
         const filter = chat.openFilter()
         const out = feed(filter, bytes, cuts)
-        filter.endTry()
+        filter.endResponse()
         expect(Buffer.concat([out, ...filter.release(new Set())])).toEqual(bytes)
       }),
     )
@@ -71,7 +71,7 @@ describe('a stream whose calls are held', () => {
     const answer = { text: 'Let me see. ', calls: CALLS }
     const filter = chat.openFilter()
     feed(filter, Buffer.from(chunks(REQUEST, answer, 1).join('')))
-    const buffered = filter.endTry()
+    const buffered = filter.endResponse()
     const whole = chat.readCalls(Buffer.from(JSON.stringify(completion(REQUEST, answer, 1))))
     expect(buffered?.calls).toEqual(CALLS)
     expect(whole?.calls).toEqual(CALLS)
@@ -105,7 +105,7 @@ describe('a stream whose calls are held', () => {
         ].join(''),
       ),
     )
-    expect(filter.endTry()?.message).toEqual({
+    expect(filter.endResponse()?.message).toEqual({
       role: 'assistant',
       content: null,
       reasoning_content: 'I think',
@@ -118,15 +118,15 @@ describe('a stream whose calls are held', () => {
   it('has the calls that are left numbered from nought, whichever are refused', () => {
     const bytes = Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))
     fc.assert(
-      fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (refused) => {
+      fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (blocked) => {
         const filter = chat.openFilter()
         const out = feed(filter, bytes)
-        filter.endTry()
-        const all = json(Buffer.concat([out, ...filter.release(new Set(refused))]))
+        filter.endResponse()
+        const all = json(Buffer.concat([out, ...filter.release(new Set(blocked))]))
         const calls = all.flatMap(
           ({ choices }) => (choices[0]?.delta['tool_calls'] ?? []) as { index: number; id?: string }[],
         )
-        const kept = CALLS.filter((_, at) => !refused.includes(at)).map(({ id }) => id)
+        const kept = CALLS.filter((_, at) => !blocked.includes(at)).map(({ id }) => id)
         expect(calls.flatMap(({ id }) => id ?? [])).toEqual(kept)
         expect([...new Set(calls.map(({ index }) => index))]).toEqual(kept.map((_, at) => at))
       }),
@@ -136,9 +136,9 @@ describe('a stream whose calls are held', () => {
   it('goes on with a second response under the first one’s name, with the usage of both', () => {
     const filter = chat.openFilter()
     const first = feed(filter, Buffer.from(chunks(REQUEST, { text: 'One.', calls: CALLS }, 1).join('')))
-    filter.endTry()
+    filter.endResponse()
     const second = feed(filter, Buffer.from(chunks(REQUEST, { text: 'Two.' }, 2).join('')))
-    expect(filter.endTry()?.calls).toEqual([])
+    expect(filter.endResponse()?.calls).toEqual([])
     const all = Buffer.concat([first, second, ...filter.release(new Set())])
     expect(events(all).at(-1)).toBe('[DONE]')
     expect(new Set(json(all).map(({ id }) => id))).toEqual(new Set(['chatcmpl-1']))
@@ -155,7 +155,7 @@ describe('a stream whose calls are held', () => {
     const error = 'data: {"error":{"message":"overloaded","n":1.0}}\n\n'
     const called = { choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: 'a', function: {} }] } }] }
     feed(filter, Buffer.from(`data: ${JSON.stringify(called)}\n\n${error}`))
-    filter.endTry()
+    filter.endResponse()
     expect(Buffer.concat(filter.release(new Set([0]))).toString()).toBe(error)
   })
 
@@ -170,7 +170,7 @@ describe('a stream whose calls are held', () => {
     )
     const filter = chat.openFilter()
     expect(feed(filter, bytes)).toEqual(bytes)
-    expect(filter.endTry()).toBeUndefined()
+    expect(filter.endResponse()).toBeUndefined()
   })
 })
 

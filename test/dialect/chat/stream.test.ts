@@ -45,11 +45,11 @@ function received(bytes: readonly Buffer[]) {
 /** Feeds one list of events per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
 function run(tries: readonly (readonly string[])[], dropCalls = true) {
   const stream: AnswerStream = chat.openStream(dropCalls, false)
-  let end: ReturnType<AnswerStream['endTry']> = 'silent'
+  let end: ReturnType<AnswerStream['endResponse']> = 'silent'
   const bytes: Buffer[] = []
   for (const events of tries) {
     bytes.push(...events.flatMap((text) => stream.push(frameOf(text))))
-    end = stream.endTry()
+    end = stream.endResponse()
     if (end !== 'silent') break
   }
   if (end === 'broken') bytes.push(...stream.abandon())
@@ -180,7 +180,7 @@ describe('a streamed response as the last of a run', () => {
       const stream = chat.openStream(true, false)
       const bytes = [say('a'), ...(last === DONE ? [STOP] : [])].flatMap((text) => stream.push(frameOf(text)))
       bytes.push(...stream.push({ raw: Buffer.from(`data: ${last}`) }))
-      expect(stream.endTry()).toBe(last.includes('"b"') ? 'broken' : 'answered')
+      expect(stream.endResponse()).toBe(last.includes('"b"') ? 'broken' : 'answered')
       if (last.includes('"b"')) continue
       const { data, governor } = received([...bytes, ...stream.finish(terminal, undefined)])
       expect([data.at(-1), governor]).toEqual([DONE, [terminal(true)]])

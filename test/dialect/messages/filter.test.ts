@@ -28,8 +28,8 @@ function feed(filter: ToolCallFilter, text: string, cuts: readonly number[] = []
 }
 
 const streamOf = (answer: object, number = 1) => events(REQUEST, answer, number).join('')
-const released = (filter: ToolCallFilter, refused: readonly number[] = []) =>
-  Buffer.concat(filter.release(new Set(refused))).toString()
+const released = (filter: ToolCallFilter, blocked: readonly number[] = []) =>
+  Buffer.concat(filter.release(new Set(blocked))).toString()
 
 describe('a Messages stream whose calls are held', () => {
   it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
@@ -40,7 +40,7 @@ describe('a Messages stream whose calls are held', () => {
         const cuts = places.filter((place) => place < text.length)
         const filter = messages.openFilter()
         const out = feed(filter, text, cuts)
-        filter.endTry()
+        filter.endResponse()
         expect(out + released(filter)).toBe(text)
       }),
     )
@@ -61,7 +61,7 @@ describe('a Messages stream whose calls are held', () => {
   it('tells the calls and the message as the whole response has them', () => {
     const filter = messages.openFilter()
     feed(filter, streamOf(ANSWER))
-    const buffered = filter.endTry()
+    const buffered = filter.endResponse()
     const whole = messages.readCalls(Buffer.from(JSON.stringify(message(REQUEST, ANSWER, 1))))
     expect(buffered?.calls).toEqual(HELD)
     expect(whole?.calls).toEqual(HELD)
@@ -73,12 +73,12 @@ describe('a Messages stream whose calls are held', () => {
 
   it('has what is left numbered without gaps, whichever calls are refused', () => {
     fc.assert(
-      fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (refused) => {
+      fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (blocked) => {
         const filter = messages.openFilter()
         const out = feed(filter, streamOf(ANSWER))
-        filter.endTry()
-        const { content, stop_reason: stop } = assembleMessage(out + released(filter, refused))
-        const kept = CALLS.filter((_, at) => !refused.includes(at))
+        filter.endResponse()
+        const { content, stop_reason: stop } = assembleMessage(out + released(filter, blocked))
+        const kept = CALLS.filter((_, at) => !blocked.includes(at))
         expect(content.slice(0, 3).map(({ type }) => type)).toEqual(['thinking', 'server_tool_use', 'text'])
         expect(content.slice(3).map(({ id, input }) => ({ id, input }))).toEqual(
           kept.map(({ id, arguments: input }) => ({ id, input })),
@@ -91,9 +91,9 @@ describe('a Messages stream whose calls are held', () => {
   it('goes on with a second response in the first one’s name, with the usage of both', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
-    filter.endTry()
+    filter.endResponse()
     const second = feed(filter, streamOf({ blocks: [THINKING], text: 'Two.', calls: CALLS.slice(0, 1) }, 2))
-    expect(filter.endTry()?.calls).toHaveLength(1)
+    expect(filter.endResponse()?.calls).toHaveLength(1)
     const all = assembleMessage(first + second + released(filter))
     expect(all).toMatchObject({ id: 'msg_1', stop_reason: 'tool_use' })
     expect(all.content.map(({ type }) => type)).toEqual(['text', 'thinking', 'text', 'tool_use'])
@@ -103,7 +103,7 @@ describe('a Messages stream whose calls are held', () => {
   it('is complete with its own calls where a second response breaks off in the middle of a text', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
-    filter.endTry()
+    filter.endResponse()
     const second = feed(filter, events(REQUEST, { text: 'Two three.' }, 2).slice(0, 4).join(''))
     const all = assembleMessage(first + second + released(filter))
     expect(all.content.map(({ type }) => type)).toEqual(['text', 'text', 'tool_use', 'tool_use', 'tool_use'])
@@ -112,13 +112,13 @@ describe('a Messages stream whose calls are held', () => {
   it('ends as the run’s last answer, which goes on where it was', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ blocks: [THINKING], ...{ calls: CALLS } }))
-    filter.endTry()
-    const [opening, answer] = filter.toAnswer(false)
+    filter.endResponse()
+    const [opening, answer] = filter.becomeAnswer(false)
     const reader = createFrameReader()
     const bytes = reader
       .push(Buffer.from(streamOf({ text: 'Enough.' }, 2)))
       .flatMap((frame) => answer.push(frame))
-    expect(answer.endTry()).toBe('answered')
+    expect(answer.endResponse()).toBe('answered')
     const last = answer.finish(() => ({ has_final_answer: true }) as never, undefined)
     const all = assembleMessage(first + Buffer.concat([...opening, ...bytes, ...last]).toString())
     expect(all.content).toEqual([THINKING, { type: 'text', text: 'Enough.' }])
@@ -135,7 +135,7 @@ describe('a Messages stream whose calls are held', () => {
   ])('has no calls that can be told where it %s', (_, text) => {
     const filter = messages.openFilter()
     const out = feed(filter, text)
-    expect(filter.endTry()).toBeUndefined()
+    expect(filter.endResponse()).toBeUndefined()
     expect((out + released(filter)).startsWith(text.trimEnd())).toBe(true)
   })
 })
@@ -154,33 +154,33 @@ describe('any streamed responses whose calls are held', () => {
     { blocks: [THINKING], calls: CALLS },
     { blocks: [THINKING, SERVER, THINKING], text: 'So. ', calls: CALLS.slice(1) },
   )
-  const round = fc.record({ answer: block, isWhole: fc.boolean(), cut: fc.nat() })
+  const response = fc.record({ answer: block, isWhole: fc.boolean(), cut: fc.nat() })
 
   it('are one message that keeps to the grammar, whichever calls are refused in them', () => {
     fc.assert(
       fc.property(
-        fc.array(round, { minLength: 1, maxLength: 3 }),
+        fc.array(response, { minLength: 1, maxLength: 3 }),
         fc.subarray([0, 1, 2]),
         fc.boolean(),
-        (rounds, refused, endsRun) => {
+        (responses, blocked, endsRun) => {
           const filter = messages.openFilter()
           let out = ''
           let calls = 0
-          for (const [at, { answer, isWhole, cut }] of rounds.entries()) {
+          for (const [at, { answer, isWhole, cut }] of responses.entries()) {
             const all = events(REQUEST, answer, at + 1)
             // A first response that breaks off is the provider's own to end.
             const isCut = at > 0 && !isWhole
             out += feed(filter, (isCut ? all.slice(0, 1 + (cut % all.length)) : all).join(''))
             // A later one that breaks off leaves the client the one before.
             if (isCut) break
-            calls = filter.endTry()?.calls.length ?? 0
+            calls = filter.endResponse()?.calls.length ?? 0
           }
-          const places = refused.filter((place) => place < calls)
+          const places = blocked.filter((place) => place < calls)
           if (endsRun) {
-            const [opening, answer] = filter.toAnswer(false)
+            const [opening, answer] = filter.becomeAnswer(false)
             const frames = createFrameReader().push(Buffer.from(streamOf({ text: 'Enough.' }, 9)))
             const bytes = [...opening, ...frames.flatMap((frame) => answer.push(frame))]
-            answer.endTry()
+            answer.endResponse()
             bytes.push(...answer.finish(() => ({}) as never, 'Nothing.'))
             const { content, stop_reason: stop } = assembleMessage(out + Buffer.concat(bytes).toString())
             expect([content.some(({ type }) => type === 'tool_use'), stop]).toEqual([false, 'end_turn'])
@@ -202,8 +202,8 @@ describe('a whole Messages response', () => {
     const [earlier, last] = [{ text: 'One.', calls: CALLS.slice(1) }, ANSWER].map((answer, at) =>
       Buffer.from(JSON.stringify(message(REQUEST, answer, at + 1))),
     )
-    const written = (refused: number[], before: Buffer[]) =>
-      JSON.parse(messages.withoutCalls(last as Buffer, new Set(refused), before).toString())
+    const written = (blocked: number[], before: Buffer[]) =>
+      JSON.parse(messages.withoutCalls(last as Buffer, new Set(blocked), before).toString())
     expect(
       written([0, 2], []).content.map(({ id, type }: { id?: string; type: string }) => id ?? type),
     ).toEqual(['thinking', 's', 'text', 'b'])

@@ -62,11 +62,11 @@ const frameOf = (event: Event): Frame => ({ raw: dataEvent(event.type, JSON.stri
 /** Feeds one list of frames per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
 function runFrames(tries: readonly (readonly Frame[])[], dropCalls = true) {
   const stream = messages.openStream(dropCalls, false)
-  let end: ReturnType<typeof stream.endTry> = 'silent'
+  let end: ReturnType<typeof stream.endResponse> = 'silent'
   const bytes: Buffer[] = []
   for (const frames of tries) {
     bytes.push(...frames.flatMap((frame) => stream.push(frame)))
-    end = stream.endTry()
+    end = stream.endResponse()
     if (end !== 'silent') break
   }
   if (end === 'broken') bytes.push(...stream.abandon())
@@ -232,7 +232,7 @@ describe('a Messages stream of an agent that ends itself', () => {
     const stream = messages.openStream(false, false)
     const before = [...events, ...end('tool_use')].map(frameOf)
     const bytes = before.flatMap((frame) => stream.push(frame))
-    expect(stream.endTry()).toBe('silent')
+    expect(stream.endResponse()).toBe('silent')
     bytes.push(...stream.finish(terminal, undefined))
     const after = createFrameReader().push(Buffer.concat(bytes))
     const changed = after.flatMap(({ raw }, at) => (raw.equals(before[at]?.raw as Buffer) ? [] : [at]))

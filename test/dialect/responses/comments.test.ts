@@ -11,7 +11,7 @@ function passed(text: string): string {
   const reader = createFrameReader()
   const frames = [...reader.push(Buffer.from(text)), ...reader.end()]
   const out = frames.flatMap((frame) => filter.push(frame))
-  filter.endTry()
+  filter.endResponse()
   return Buffer.concat([...out, ...filter.release(new Set())]).toString()
 }
 

@@ -56,7 +56,7 @@ describe('a stream of events whose calls are held', () => {
         const cuts = places.filter((place) => place < text.length)
         const filter = responses.openFilter()
         const out = feed(filter, text, cuts)
-        filter.endTry()
+        filter.endResponse()
         expect(Buffer.concat([out, ...filter.release(new Set())]).toString()).toBe(text)
       }),
     )
@@ -69,7 +69,7 @@ describe('a stream of events whose calls are held', () => {
       const text = all.slice(0, end)
       const filter = responses.openFilter()
       const out = feed(filter, text)
-      filter.endTry()
+      filter.endResponse()
       if (Buffer.concat([out, ...filter.release(new Set())]).toString() !== text) changed.push(end)
     }
     expect(changed).toEqual([])
@@ -87,7 +87,7 @@ describe('a stream of events whose calls are held', () => {
     const filter = responses.openFilter()
     feed(filter, textOf(answer))
     const whole = responseObject(REQUEST, answer, 1)
-    const buffered = filter.endTry()
+    const buffered = filter.endResponse()
     expect(buffered).toEqual(responses.readCalls(Buffer.from(JSON.stringify(whole))))
     expect(buffered).toMatchObject({
       calls: CALLS.map(({ id, name }) => ({ id, name })),
@@ -97,15 +97,15 @@ describe('a stream of events whose calls are held', () => {
   })
 
   it('loses the calls that are refused', () => {
-    for (const refused of [[0], [1], [0, 2], [1, 2]]) {
+    for (const blocked of [[0], [1], [0, 2], [1, 2]]) {
       const filter = responses.openFilter()
       const out = feed(filter, textOf(answer))
-      filter.endTry()
-      const { ids, response } = received(out, ...filter.release(new Set(refused)))
-      const calls = [0, 1, 2].filter((at) => !refused.includes(at)).map((at) => `fc_1_${at}`)
+      filter.endResponse()
+      const { ids, response } = received(out, ...filter.release(new Set(blocked)))
+      const calls = [0, 1, 2].filter((at) => !blocked.includes(at)).map((at) => `fc_1_${at}`)
       expect(ids).toEqual(['rs_1', 'msg_1', ...calls])
       const body = Buffer.from(JSON.stringify(responseObject(REQUEST, answer, 1)))
-      const whole = responses.withoutCalls(body, new Set(refused), []).toString('utf8')
+      const whole = responses.withoutCalls(body, new Set(blocked), []).toString('utf8')
       expect(JSON.parse(whole).output).toEqual(response['output'])
     }
   })
@@ -118,7 +118,7 @@ describe('a stream of events whose calls are held', () => {
       .map((event) => ({ ...event, output_index: (event['output_index'] as number) + 2 }))
     const filter = responses.openFilter()
     feed(filter, eventTexts([...both.slice(0, -1), ...moved, ...both.slice(-1)]).join(''))
-    filter.endTry()
+    filter.endResponse()
     expect(received(...filter.release(new Set([0]))).ids).toEqual(['rs_2', 'fc_2_0'])
   })
 
@@ -126,9 +126,9 @@ describe('a stream of events whose calls are held', () => {
     for (const text of [undefined, 'Let me see. ']) {
       const filter = responses.openFilter()
       const first = feed(filter, textOf({ reasoning: 'x', calls: CALLS, ...(text ? { text } : {}) }))
-      filter.endTry()
+      filter.endResponse()
       const second = feed(filter, textOf({ text: 'Done.', calls: CALLS.slice(1, 2) }, 2))
-      filter.endTry()
+      filter.endResponse()
       const { types, ids, response } = received(first, second, ...filter.release(new Set()))
       expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
       expect(ids).toEqual([...(text ? ['rs_1', 'msg_1'] : []), 'msg_2', 'fc_2_0'])
@@ -140,10 +140,10 @@ describe('a stream of events whose calls are held', () => {
     for (const text of [undefined, 'Let me see. ']) {
       const filter = responses.openFilter()
       const first = feed(filter, textOf({ calls: CALLS, ...(text ? { text } : {}) }))
-      filter.endTry()
-      const [opening, stream] = filter.toAnswer(false)
+      filter.endResponse()
+      const [opening, stream] = filter.becomeAnswer(false)
       const second = feed(stream, textOf({ text: 'It is 42.' }, 2))
-      expect(stream.endTry()).toBe('answered')
+      expect(stream.endResponse()).toBe('answered')
       const { types, ids, response } = received(
         first,
         ...opening,
@@ -162,22 +162,22 @@ describe('a stream of events whose calls are held', () => {
     const text = eventTexts(failed).join('')
     const filter = responses.openFilter()
     const out = feed(filter, text)
-    expect(filter.endTry()).toBeUndefined()
+    expect(filter.endResponse()).toBeUndefined()
     expect(Buffer.concat([out, ...filter.release(new Set())]).toString()).toBe(text)
   })
 })
 
 describe('a conversation after refused calls', () => {
   const outputOf = (answer: Answer, number: number) => responseObject(REQUEST, answer, number)['output']
-  const round = (answer: Answer, number = 1): BlockedMessage => {
+  const blockedMessage = (answer: Answer, number = 1): BlockedMessage => {
     const buffered = responses.readCalls(Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))))
     if (!buffered) throw new Error('no response')
     return { buffered, results: buffered.calls.map(({ id }) => `no ${id}`) }
   }
   const answer = { reasoning: 'x', calls: CALLS.slice(0, 2) }
-  const goneOn = (body: object, ...rounds: readonly BlockedMessage[]) => {
+  const goneOn = (body: object, ...blockedMessages: readonly BlockedMessage[]) => {
     const bytes = Buffer.from(JSON.stringify(body))
-    const edits = responses.read({ path: '', body: bytes })?.continueAfterBlock(rounds)
+    const edits = responses.read({ path: '', body: bytes })?.continueAfterBlock(blockedMessages)
     return edits && JSON.parse(applyEdits(bytes, edits).toString('utf8'))
   }
   const results = ['a', 'b'].map((id) => ({ type: 'function_call_output', call_id: id, output: `no ${id}` }))
@@ -188,7 +188,9 @@ describe('a conversation after refused calls', () => {
 
   it('shows them and their answers at the end of the history', () => {
     const body = { store: false, input: history, n: 1 }
-    expect(goneOn(body, round(answer), round({ text: 'Hm.', calls: CALLS.slice(2) }, 2)).input).toEqual([
+    expect(
+      goneOn(body, blockedMessage(answer), blockedMessage({ text: 'Hm.', calls: CALLS.slice(2) }, 2)).input,
+    ).toEqual([
       ...history,
       ...(outputOf(answer, 1) as Item[]),
       ...results,
@@ -198,7 +200,7 @@ describe('a conversation after refused calls', () => {
   })
 
   it('shows no reasoning that nobody can read, and no id that belongs to it', () => {
-    const { buffered, results: said } = round(answer)
+    const { buffered, results: said } = blockedMessage(answer)
     const { output } = buffered.message as { output: Item[] }
     const unreadable = output.map(({ encrypted_content: _, ...item }) => item)
     const message = { id: 'resp_1', output: unreadable }
@@ -212,16 +214,19 @@ describe('a conversation after refused calls', () => {
 
   it('goes on from the refused response where its provider has kept it', () => {
     const input = [{ type: 'function_call_output', call_id: 'x', output: '' }]
-    const rounds = [round(answer), round(answer, 2)]
-    expect(goneOn({ previous_response_id: 'resp_0', input }, ...rounds)).toEqual({
+    const blockedMessages = [blockedMessage(answer), blockedMessage(answer, 2)]
+    expect(goneOn({ previous_response_id: 'resp_0', input }, ...blockedMessages)).toEqual({
       previous_response_id: 'resp_2',
       input: results,
     })
-    expect(goneOn({ input: 'Hi' }, rounds[0] as BlockedMessage)).toEqual({
+    expect(goneOn({ input: 'Hi' }, blockedMessages[0] as BlockedMessage)).toEqual({
       input: results,
       previous_response_id: 'resp_1',
     })
-    expect(goneOn({ conversation: 'c', input }, ...rounds)).toEqual({ conversation: 'c', input: results })
+    expect(goneOn({ conversation: 'c', input }, ...blockedMessages)).toEqual({
+      conversation: 'c',
+      input: results,
+    })
   })
 
   it('answers each kind of tool in its own form, and none that words can’t answer', () => {
@@ -272,7 +277,7 @@ describe('a conversation after refused calls', () => {
   it('owes nothing where the client sends its own history', () => {
     const of = (body: object) => {
       const request = responses.read({ path: '', body: Buffer.from(JSON.stringify(body)) })
-      return request?.pendingResults?.(round(answer), new Set([1]))
+      return request?.pendingResults?.(blockedMessage(answer), new Set([1]))
     }
     expect(of({ store: false, input: history })).toEqual([])
     expect(of({ previous_response_id: 'resp_1', input: [] })).toEqual([JSON.stringify(results[1])])

@@ -109,14 +109,14 @@ describe('a reply of Governor’s own', () => {
 })
 
 describe('what a response says of itself', () => {
-  const tapped = (text: string, streams = false) => {
+  const response = (text: string, streams = false) => {
     const all = Buffer.from(text)
     return { head: all, tail: all, whole: all, streams, withCalls: true }
   }
 
   it('is its id and what it took', () => {
     const whole = responseObject(request, { text: 'Hi' }, 7)
-    expect(responses.metadata(tapped(JSON.stringify(whole)))).toMatchObject({
+    expect(responses.metadata(response(JSON.stringify(whole)))).toMatchObject({
       id: 'resp_7',
       usage: { input: 100, output: 10, cachedInput: 20, reasoning: 4 },
     })
@@ -124,6 +124,6 @@ describe('what a response says of itself', () => {
 
   it('is no id where nothing was kept', () => {
     const whole = responseObject({ ...request, store: false }, { text: 'Hi' }, 7)
-    expect(responses.metadata(tapped(JSON.stringify(whole))).id).toBeUndefined()
+    expect(responses.metadata(response(JSON.stringify(whole))).id).toBeUndefined()
   })
 })

@@ -52,7 +52,7 @@ function received(bytes: Buffer) {
 /** Feeds one stream per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
 function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
   const stream = responses.openStream(dropCalls, false)
-  let end: ReturnType<typeof stream.endTry> = 'silent'
+  let end: ReturnType<typeof stream.endResponse> = 'silent'
   const out: Buffer[] = []
   for (const text of tries) {
     const reader = createFrameReader()
@@ -60,7 +60,7 @@ function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
     const pieces = [bytes.subarray(0, cut), bytes.subarray(cut)]
     for (const frame of [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()])
       out.push(...stream.push(frame))
-    end = stream.endTry()
+    end = stream.endResponse()
     if (end !== 'silent') break
   }
   if (end === 'broken') out.push(...stream.abandon())
