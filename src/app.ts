@@ -72,6 +72,7 @@ function policiesOf(config: Config): Policies {
     budget: budgetOf(config),
     overflow: overflowPolicyOf(config),
     storm: config.storm,
+    observesOnly: config.mode === 'observe',
   }
 }
 

@@ -271,6 +271,11 @@ const file = z.strictObject({
     description: 'How much a run may use, and what Governor tells the model about it.',
     reloaded: true,
   }),
+  mode: z.enum(['enforce', 'observe']).default('enforce').meta({
+    description:
+      'Whether Governor acts on what it finds. observe: it counts and judges every request, and says, blocks and stops nothing; `x-governor-observed`, the log and metrics tell the verdict that a request would have got.',
+    reloaded: true,
+  }),
   stop: stop.prefault({}).meta({ description: 'What happens at the limit.', reloaded: true }),
   loop_guard: loopGuard.prefault({}).meta({
     description:

@@ -70,6 +70,8 @@ export type Decision =
       readonly speech: Speech | undefined
       /** The run was over, and goes on as its limit was raised. */
       readonly resumesRun: boolean
+      /** The verdict that the request would have got where Governor did not just observe. */
+      readonly observed?: 'warn' | 'stop' | undefined
     }
   /** A limit is reached: the model is asked for its final answer. */
   | {
@@ -216,6 +218,15 @@ export function decide(input: DecisionInput): Decision {
   if (spent && ended && !isLost && isStillReached(ended, meters)) return replay(ended)
   const announcement = announcementOf(policy)
   return spent ? stop(input, spent, announcement) : goOn(input, budgetSpeech(input, meters, announcement))
+}
+
+/** Returns what becomes of a request where Governor only observes: it is forwarded, and the model learns nothing. */
+export function observeOnly(decision: Decision): Decision {
+  const { kind, verdict } = decision
+  const resumesRun = kind === 'replay' || ('resumesRun' in decision && decision.resumesRun)
+  const observed = verdict === 'allow' ? undefined : verdict
+  if (observed === undefined && !resumesRun) return ALLOWED
+  return { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun, observed }
 }
 
 /** Decides after a fault in what `decide` does for the budget: loops are told of all the same, and a run that is over stays so. */

@@ -17,7 +17,7 @@ import type { Services } from './services.ts'
 /** What the log says of the decision on a request. */
 export type DecisionFacts = Pick<
   RequestEnded,
-  'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
+  'observed' | 'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
 >
 
 export interface Exchange {
@@ -95,6 +95,7 @@ function requestEnded(state: ExchangeState): RequestEnded {
     totalMs: performance.now() - state.beganAt,
     upstreamMs: state.upstreamMs,
     overheadMs: state.overheadMs,
+    observed: decided?.observed,
     session: decided?.session,
     iteration: decided?.iteration,
     maxIterations: decided?.maxIterations,

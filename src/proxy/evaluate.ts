@@ -8,6 +8,7 @@ import {
   type DecisionInput,
   decide,
   decideWithoutBudget,
+  observeOnly,
 } from '../core/decide.ts'
 import { hashOf, hashOfBytes } from '../core/hash.ts'
 import { type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
@@ -260,11 +261,12 @@ function evaluationOf(
 
 /** A fault in the budget leaves the decision about loops, and a run that is over stays so. */
 function decisionOn(
-  { emit, windows }: Services,
+  services: Services,
   { upstream }: AgentRequest,
   request: DialectRequest,
   known: Omit<DecisionInput, 'contextWindow' | 'mayState'>,
 ): Decision {
+  const { emit, windows } = services
   const { runState, policy, loop, asksForSummary, mayBlock } = known
   const { contextTokens, reductions = [] } = runState
   const decision = isolated(emit, 'budget', () => {
@@ -280,7 +282,8 @@ function decisionOn(
       mayBlock,
     })
   })
-  return decision ?? decideWithoutBudget(known)
+  const made = decision ?? decideWithoutBudget(known)
+  return services.policies().observesOnly ? observeOnly(made) : made
 }
 
 /** Returns whether a statement that no later request shows spares the provider's prompt cache and the model's reasoning. */

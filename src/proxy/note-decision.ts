@@ -42,7 +42,9 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   const max = policy.enabled ? policy.run.iterations : 0
   const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
   const tier = verdict === 'warn' ? speech?.tier : undefined
+  const observed = 'observed' in decision ? decision.observed : undefined
   exchange.decided({
+    observed,
     session: sessionId,
     iteration,
     maxIterations: max > 0 ? max : undefined,
@@ -54,6 +56,7 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   return {
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
     'x-governor-verdict': verdict,
+    'x-governor-observed': observed,
     'x-governor-session': sessionId,
     'x-governor-tier': tier,
     'x-governor-repeat': resendCount === undefined ? undefined : String(resendCount),

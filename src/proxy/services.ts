@@ -24,6 +24,8 @@ export interface Policies {
   readonly loop: ByRule<LoopPolicy>
   readonly overflow: OverflowPolicy
   readonly storm: StormPolicy
+  /** Requests are judged, and nothing is said, blocked or stopped. */
+  readonly observesOnly: boolean
 }
 
 export interface Services extends AccessSettings {

@@ -50,6 +50,8 @@ export interface RequestEnded {
   readonly iteration?: number | undefined
   readonly maxIterations?: number | undefined
   readonly verdict?: VerdictName | undefined
+  /** The verdict that it would have got where Governor did not just observe. */
+  readonly observed?: VerdictName | undefined
   readonly tier?: Tier | undefined
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined

@@ -22,6 +22,7 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
     outcome: event.outcome,
     session: event.session,
     verdict: event.verdict,
+    observed: event.observed,
     tier: event.tier,
     loop: event.loop,
     failure: event.failure,

@@ -51,6 +51,11 @@ function decisionCounters(registry: Registry) {
   const counter = counterIn(registry)
   return {
     verdicts: counter('governor_verdicts_total', 'Judged requests by verdict.', ['verdict']),
+    observed: counter(
+      'governor_observed_verdicts_total',
+      'Requests in mode observe that would have got another verdict than allow, by that verdict.',
+      ['verdict'],
+    ),
     notices: counter(
       'governor_notices_total',
       'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, and the limit that they are about.',
@@ -191,13 +196,14 @@ type Durations = ReturnType<typeof durationsIn>
 function recordRequest(
   event: Extract<ProxyEvent, { kind: 'request_ended' }>,
   { requests }: Traffic,
-  { verdicts, retries }: Decisions,
+  { verdicts, observed, retries }: Decisions,
   durations: Durations,
 ): void {
   const method = METHODS.has(event.method) ? event.method : 'other'
   const { upstream, dialect, outcome, verdict } = event
   requests.inc({ upstream, dialect, method, status: String(event.status), outcome })
   if (verdict) verdicts.inc({ verdict })
+  if (event.observed) observed.inc({ verdict: event.observed })
   if (event.isRetry) retries.inc()
   if (event.overheadMs !== undefined) durations.overhead.observe(event.overheadMs / 1000)
   if (event.upstreamMs !== undefined) durations.upstream.observe({ upstream }, event.upstreamMs / 1000)
