@@ -1,6 +1,5 @@
 /** What one or two upstream responses bring for a run that is over, made into one response for the client. */
 import { once } from 'node:events'
-import { Readable } from 'node:stream'
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
@@ -16,30 +15,30 @@ import type {
   ReadAnswer,
   TerminalFor,
 } from '../dialect/dialect.ts'
-import { leaseFor } from '../http/buffer-budget.ts'
+import type { Lease } from '../http/buffer-budget.ts'
 import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
+import { relay } from '../http/relay.ts'
 import { type GovernorHeaders, reply, writeHead } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
+import { plainBody, readUpTo, type UpstreamResponse } from '../http/upstream-response.ts'
 import { createFrameReader, type Frame } from '../sse/frames.ts'
 import type { Exchange } from './begin-exchange.ts'
-import type { Evaluation } from './evaluate.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import { failRequest, releaseIteration } from './evaluated-request.ts'
 import { onlyCall, readForced } from './forced-answer.ts'
-import { releaseIteration } from './forward.ts'
 import { saveResults, settleStream, standIn } from './pending-results.ts'
 import type { Services } from './services.ts'
-import { plainBody, readUpTo, type UpstreamResponse } from './upstream-response.ts'
 
 /** A recorded answer is at most this many characters. */
 const MAX_RECORDED = 1_000_000
 
 /** Everything that the steps of a last answer share. */
 export interface Ending {
-  readonly services: Services
-  readonly exchange: Exchange
-  readonly evaluation: Evaluation
+  readonly x: EvaluatedRequest
   readonly dialect: Dialect
-  /** Headers of every reply, and those that say besides that the run is over. */
-  readonly governorHeaders: GovernorHeaders
+  /** For what is held of responses. */
+  readonly lease: Lease
+  /** Headers that say besides that the run is over. */
   readonly terminalGovernorHeaders: GovernorHeaders
   /** Governor's stop; otherwise the agent ends itself and its request and answer stay as they are. */
   readonly isStop: boolean
@@ -47,10 +46,11 @@ export interface Ending {
   /** The client asked for an object in JSON. */
   readonly isJson: boolean
   readonly terminal: TerminalFor
-  /** Responses of which a stream has begun with the first, and whose calls were all refused. */
+  /** Responses before, all of whose calls were blocked; the client's stream began with the first. */
   readonly rounds?: readonly BlockedMessage[]
 }
 
+/** Writes chunks to the client, and waits while it reads slowly. */
 export async function write({ response }: Exchange, chunks: readonly Buffer[]): Promise<void> {
   for (const chunk of chunks) {
     if (chunk.length > 0 && !response.write(chunk) && !response.destroyed) {
@@ -62,18 +62,18 @@ export async function write({ response }: Exchange, chunks: readonly Buffer[]): 
   }
 }
 
-/** Gives a client a response as it comes, after what was `read` of it already. */
+/** Gives a client a response: what was `read` of it already, and the rest as it comes. */
 export async function passOn(
   exchange: Exchange,
   head: Head,
   headers: RawHeaders,
   governorHeaders: GovernorHeaders,
-  rest: AsyncIterable<Buffer>,
-  read: readonly Buffer[] = [],
+  read: readonly Buffer[],
+  rest?: AsyncIterable<Buffer>,
 ): Promise<void> {
   writeHead(exchange.response, head, headers, governorHeaders)
   await write(exchange, read)
-  for await (const chunk of rest) await write(exchange, [chunk])
+  if (rest) for await (const chunk of rest) await write(exchange, [chunk])
   exchange.response.end()
 }
 
@@ -92,16 +92,6 @@ interface Whole {
 /** What one response brought: an answer; none; or all that the client gets, `failed` where that is but a failure. */
 type Taken = 'answered' | 'silent' | 'given' | 'failed'
 
-export interface Answer {
-  /** The client has got something: nothing else can take its place any more. */
-  readonly isShown: boolean
-  /** Takes one response; one that is a single call of a tool that `keeps` names is an answer. */
-  take(incoming: UpstreamResponse, keeps?: readonly string[]): Promise<Taken>
-  complete(): Promise<void>
-  /** `isRecorded`: the model has no answer, so that the run need not ask again. */
-  giveFallback(isRecorded: boolean): Promise<void>
-}
-
 /** What the client has got, or is to get, of responses before: a stream that is open, or whole bodies. */
 export interface BegunAnswer {
   readonly stream?: {
@@ -118,257 +108,284 @@ export interface BegunAnswer {
   readonly text: string
 }
 
+/** One response for the client, made of one or two of the upstream's. Changed by the functions of this file alone. */
+export interface Answer {
+  readonly ending: Ending
+  /** The head of the client's stream. */
+  head: Head | undefined
+  /** The client has got something: nothing else can take its place any more. */
+  isShown: boolean
+  /** What the client's stream begins with is held until the model says something, as another reply may take its place. */
+  opening: Buffer[]
+  openingLength: number
+  stream: AnswerStream | undefined
+  whole: Whole | undefined
+  earlier: readonly Buffer[]
+  /** What the model said in whole bodies before. */
+  readonly textBefore: string
+  /** What the streams of the last answer called. */
+  readonly tries: BufferedCalls[]
+  /** The call that is the answer. */
+  kept: ToolCall | undefined
+}
+
+/** Begins an answer, with what the client has got already. */
+export function beginAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
+  const { stream, whole } = begun
+  const read = whole && ending.dialect.readAnswer(whole.body)
+  return {
+    ending,
+    head: stream?.head,
+    isShown: stream?.isShown === true,
+    opening: [...(stream?.opening ?? [])],
+    openingLength: 0,
+    stream: stream?.answer,
+    whole: whole && read && { ...whole, answer: read },
+    earlier: begun.earlier,
+    textBefore: begun.text,
+    tries: [],
+    kept: undefined,
+  }
+}
+
 /** So many bytes of a stream may stand before its first word. */
 const MAX_OPENING = 65_536
 
-/** The client's stream: what it begins with is held until the model says something, as another reply may take its place. */
-function createShow({ exchange, terminalGovernorHeaders }: Ending, begun: BegunAnswer['stream']) {
-  let head = begun?.head
-  let isShown = begun?.isShown === true
-  let opening = [...(begun?.opening ?? [])]
-  let length = 0
-  return {
-    get isShown() {
-      return isShown
-    },
-    begin(first: Head): void {
-      head ??= first
-    },
-    async show(
-      chunks: readonly Buffer[],
-      isLast: boolean,
-      governorHeaders = terminalGovernorHeaders,
-    ): Promise<void> {
-      for (const chunk of chunks) length += chunk.length
-      opening.push(...chunks)
-      if (!head || !(isLast || length > MAX_OPENING)) return
-      if (!isShown) writeHead(exchange.response, head, rewrittenHeaders(head), governorHeaders)
-      isShown = true
-      const bytes = opening
-      opening = []
-      await write(exchange, bytes)
-    },
-  }
+/** Gives the client chunks of its stream; `isLast`: nothing is held any more. */
+async function show(
+  answer: Answer,
+  chunks: readonly Buffer[],
+  isLast: boolean,
+  governorHeaders = answer.ending.terminalGovernorHeaders,
+): Promise<void> {
+  const { exchange } = answer.ending.x
+  for (const chunk of chunks) answer.openingLength += chunk.length
+  answer.opening.push(...chunks)
+  const { head, opening } = answer
+  if (!head || !(isLast || answer.openingLength > MAX_OPENING)) return
+  if (!answer.isShown) writeHead(exchange.response, head, rewrittenHeaders(head), governorHeaders)
+  answer.isShown = true
+  answer.opening = []
+  await write(exchange, opening)
 }
 
-/** Collects what one or two upstream responses bring into one response for the client. */
-export function createAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
-  const {
-    exchange,
-    dialect,
-    evaluation,
-    terminalGovernorHeaders: governorHeaders,
-    isStop,
-    isJson,
-    fallback,
-    terminal,
-    services,
-  } = ending
-  const lease = leaseFor(services.buffers, exchange.response)
-  const shown = createShow(ending, begun.stream)
-  let stream = begun.stream?.answer
-  const before = begun.whole && dialect.readAnswer(begun.whole.body)
-  let whole: Whole | undefined = begun.whole && before && { ...begun.whole, answer: before }
-  let earlier = [...begun.earlier]
-  /** What the streams of the last answer called. */
-  const tries: BufferedCalls[] = []
+/** An answer that broke off must not pass for a whole one: what came is all there is. */
+async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken> {
+  const { exchange, evaluation, governorHeaders } = answer.ending.x
+  releaseIteration(evaluation)
+  const taken = answer.isShown ? 'given' : 'failed'
+  await show(answer, stream.abandon(), true, governorHeaders)
+  exchange.response.end()
+  return taken
+}
 
-  /** The call that is the answer. */
-  let kept: ToolCall | undefined
+async function takeForced(
+  answer: Answer,
+  plain: AsyncIterable<Buffer>,
+  keeps: readonly string[],
+): Promise<Taken> {
+  const { dialect, isJson, x } = answer.ending
+  const read = await readForced(
+    {
+      dialect,
+      isJson,
+      keeps,
+      maxBytes: x.services.maxGuardedBody,
+      show: (chunks, hasSaid) => show(answer, chunks, answer.isShown || hasSaid),
+    },
+    plain,
+  )
+  answer.stream = read.stream
+  answer.kept = read.kept
+  if (read.buffered) answer.tries.push(read.buffered)
+  if (!read.isOver) return 'silent'
+  return read.stream.endResponse() === 'broken' ? leaveBroken(answer, read.stream) : 'answered'
+}
 
-  const leaveBroken = async (open: AnswerStream): Promise<Taken> => {
-    // What came is all there is: an answer that broke off must not pass for a whole one.
+async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise<Taken> {
+  const { dialect, isStop, isJson } = answer.ending
+  const stream = answer.stream ?? dialect.openStream(isStop, isJson)
+  answer.stream = stream
+  const take = (frame: Frame) => show(answer, stream.push(frame), answer.isShown || stream.hasText)
+  const reader = createFrameReader()
+  for await (const chunk of plain) for (const frame of reader.push(chunk)) await take(frame)
+  for (const frame of reader.end()) await take(frame)
+  const end = stream.endResponse()
+  if (end === 'broken') return leaveBroken(answer, stream)
+  if (stream.buffered) answer.tries.push(stream.buffered)
+  // An agent that ends itself gets what the model said, an answer or not.
+  return isStop ? end : 'answered'
+}
+
+async function takeWhole(
+  answer: Answer,
+  response: UpstreamResponse,
+  plain: AsyncIterable<Buffer>,
+  keeps: readonly string[],
+): Promise<Taken> {
+  const { x, dialect, lease, isStop, isJson, terminalGovernorHeaders } = answer.ending
+  const { exchange, services, evaluation, governorHeaders } = x
+  const { head } = response
+  const { bytes: body, rest } = await readUpTo(plain, services.maxGuardedBody, lease)
+  if (rest && isStop) {
+    response.abort()
+    return 'silent'
+  }
+  if (rest) {
+    // What can't be read can't be completed: the response to an agent's own request goes out as it came.
+    await passOn(exchange, head, rewrittenHeaders(head), terminalGovernorHeaders, [body], rest)
+    return 'given'
+  }
+  const read = dialect.readAnswer(body)
+  if (!read || read.end === 'failed') {
     releaseIteration(evaluation)
-    const taken = shown.isShown ? 'given' : 'failed'
-    await shown.show(open.abandon(), true, ending.governorHeaders)
-    exchange.response.end()
-    return taken
+    await passOn(exchange, head, rewrittenHeaders(head), governorHeaders, [body])
+    return 'failed'
   }
+  if (answer.whole) answer.earlier = [...answer.earlier, answer.whole.body]
+  answer.whole = { head, body, answer: read }
+  answer.kept = onlyCall(read.calls, keeps)
+  return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
+}
 
-  const takeForced = async (
-    { head }: UpstreamResponse,
-    plain: AsyncIterable<Buffer>,
-    keeps: readonly string[],
-  ): Promise<Taken> => {
-    shown.begin(head)
-    const show = (chunks: readonly Buffer[], hasSaid: boolean) => shown.show(chunks, shown.isShown || hasSaid)
-    const state = { dialect, isJson, keeps, maxBytes: services.maxGuardedBody, show }
-    const read = await readForced(state, plain)
-    stream = read.stream
-    kept = read.kept
-    if (read.buffered) tries.push(read.buffered)
-    if (!read.isOver) return 'silent'
-    return stream.endResponse() === 'broken' ? leaveBroken(stream) : 'answered'
+/** Takes one response in; one that is a single call of a tool that `keeps` names is an answer. @throws {UpstreamFailed} */
+export async function takeResponse(
+  answer: Answer,
+  response: UpstreamResponse,
+  keeps: readonly string[] = [],
+): Promise<Taken> {
+  const { x, isStop, terminalGovernorHeaders } = answer.ending
+  const plain = plainBody(response)
+  if (!plain && !isStop) {
+    relay(response, x.exchange.response, terminalGovernorHeaders, (failure) => failRequest(x, failure))
+    return 'given'
   }
+  const isStream = isEventStream(response.head.headers)
+  if (!plain || (answer.stream && !isStream)) {
+    response.abort()
+    return 'silent'
+  }
+  if (!isStream) return takeWhole(answer, response, plain, keeps)
+  answer.head ??= response.head
+  return keeps.length > 0 ? takeForced(answer, plain, keeps) : takeStream(answer, plain)
+}
 
-  const takeStream = async (incoming: UpstreamResponse, plain: AsyncIterable<Buffer>): Promise<Taken> => {
-    stream ??= dialect.openStream(isStop, isJson)
-    const open = stream
-    shown.begin(incoming.head)
-    const show = (frame: Frame) => shown.show(open.push(frame), shown.isShown || open.hasText)
-    const reader = createFrameReader()
-    for await (const chunk of plain) for (const frame of reader.push(chunk)) await show(frame)
-    for (const frame of reader.end()) await show(frame)
-    const end = open.endResponse()
-    if (end === 'broken') return leaveBroken(open)
-    if (open.buffered) tries.push(open.buffered)
-    // An agent that ends itself gets what the model said, an answer or not.
-    return isStop ? end : 'answered'
+/** Remembers a final answer for a client that asks again; `isRecorded`: the run need not ask the provider again. */
+async function record(
+  answer: Answer,
+  text: string,
+  terminal: Terminal,
+  isRecorded: boolean,
+  id: string | undefined,
+): Promise<void> {
+  const { x, isStop, terminalGovernorHeaders } = answer.ending
+  const { services, evaluation } = x
+  const { terminal_reason: reason, session } = terminal
+  const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
+  services.emit({ kind: 'stopped', reason, by, session })
+  if (!isStop) return
+  const loop = reason === 'loop_guard' ? terminalGovernorHeaders['x-governor-loop'] : undefined
+  const final: FinalAnswer = {
+    text: (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED),
+    model: evaluation.request.conversation.model,
+    terminal,
+    ...(id === undefined ? {} : { id }),
+    ...(loop === undefined ? {} : { loop }),
+    ...(answer.kept ? { isCall: true } : {}),
   }
+  // Half an answer is not to be repeated: a client that asks again may get all of it.
+  const isHalf = terminal.truncated && !isLastTry(await evaluation.handle.noteStopAttempt(withTruncated))
+  if (isHalf || !isRecorded) releaseIteration(evaluation)
+  else await evaluation.handle.end(final).catch(() => undefined)
+}
 
-  const takeWhole = async (
-    incoming: UpstreamResponse,
-    plain: AsyncIterable<Buffer>,
-    keeps: readonly string[],
-  ): Promise<Taken> => {
-    const { head } = incoming
-    const { bytes: body, rest } = await readUpTo(plain, services.maxGuardedBody, lease)
-    if (rest && isStop) {
-      incoming.body.destroy()
-      return 'silent'
-    }
-    if (rest) {
-      // What can't be read can't be completed: the response to an agent's own request goes out as it came.
-      await passOn(exchange, head, rewrittenHeaders(head), governorHeaders, rest, [body])
-      return 'given'
-    }
-    const answer = dialect.readAnswer(body)
-    if (!answer || answer.end === 'failed') {
-      releaseIteration(evaluation)
-      await passOn(exchange, head, rewrittenHeaders(head), ending.governorHeaders, Readable.from([]), [body])
-      return 'failed'
-    }
-    if (whole) earlier = [...earlier, whole.body]
-    whole = { head, body, answer }
-    kept = onlyCall(answer.calls, keeps)
-    return isStop && !kept && !isRealAnswer(answer.text, isJson) ? 'silent' : 'answered'
-  }
+/** Saves results of the calls that a provider keeps and the client does not see. */
+async function saveUnseenCalls(answer: Answer, buffered?: BufferedCalls): Promise<void> {
+  const { x, isStop, rounds = [] } = answer.ending
+  // The client has a kept call, and what it sends next goes on from it.
+  if (!isStop || answer.kept) return
+  if (answer.stream) return settleStream(x, rounds, answer.tries)
+  if (!buffered || buffered.calls.length === 0) return
+  const results = buffered.calls.map(() => NOT_EXECUTED)
+  await saveResults(x, { buffered, results }, new Set(results.keys()))
+}
 
-  const record = async (
-    text: string,
-    ended: Terminal,
-    isRecorded: boolean,
-    id?: string,
-    buffered?: BufferedCalls,
-  ): Promise<void> => {
-    const { terminal_reason: reason, session } = ended
-    const by = !isStop ? 'agent' : ended.has_final_answer ? 'model' : 'fallback'
-    const loop = reason === 'loop_guard' ? governorHeaders['x-governor-loop'] : undefined
-    services.emit({ kind: 'stopped', reason, by, session })
-    if (!isStop) return
-    const answer: FinalAnswer = {
-      text: (kept?.arguments ?? text).slice(0, MAX_RECORDED),
-      model: evaluation.request.conversation.model,
-      terminal: ended,
-      ...(id === undefined ? {} : { id }),
-      ...(loop === undefined ? {} : { loop }),
-      ...(kept ? { isCall: true } : {}),
-    }
-    // Half an answer is not to be repeated: who asks again may get all of it.
-    const isHalf = ended.truncated && !isLastTry(await evaluation.handle.noteStopAttempt(withTruncated))
-    if (isHalf || !isRecorded) releaseIteration(evaluation)
-    else await evaluation.handle.end(answer).catch(() => undefined)
-    // The client has the call, and what it sends next goes on from it.
-    if (kept) return
-    if (stream) return settleStream(services, evaluation, ending.rounds ?? [], tries)
-    if (!buffered || buffered.calls.length === 0) return
-    const results = buffered.calls.map(() => NOT_EXECUTED)
-    await saveResults(services, evaluation, { buffered, results }, new Set(results.keys()))
-  }
+async function finishStream(
+  answer: Answer,
+  stream: AnswerStream,
+  text?: string,
+  isRecorded = true,
+): Promise<void> {
+  const { terminal, rounds, x } = answer.ending
+  let ended = terminal(false)
+  const last = stream.finish((hasFinalAnswer, isTruncated) => {
+    ended = terminal(hasFinalAnswer || answer.kept !== undefined, isTruncated)
+    return ended
+  }, text)
+  // Where no last answer came, the provider knows the response before it.
+  const id = stream.buffered?.id ?? rounds?.at(-1)?.buffered.id
+  await record(answer, stream.text, ended, isRecorded, id)
+  await saveUnseenCalls(answer)
+  await show(answer, last, true)
+  x.exchange.response.end()
+}
 
-  const finishStream = async (open: AnswerStream, text?: string, isRecorded = true): Promise<void> => {
-    let ended = terminal(false)
-    const last = open.finish((hasFinalAnswer, isTruncated) => {
-      ended = terminal(hasFinalAnswer || kept !== undefined, isTruncated)
-      return ended
-    }, text)
-    // Where no last answer came, the provider knows the response before it.
-    await record(open.text, ended, isRecorded, open.buffered?.id ?? ending.rounds?.at(-1)?.buffered.id)
-    await shown.show(last, true)
-    exchange.response.end()
-  }
+async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorded = true): Promise<void> {
+  const { ending, kept, textBefore, earlier } = answer
+  const { x, dialect, isStop, isJson, terminal, terminalGovernorHeaders } = ending
+  const { head, body, answer: read } = last
+  const hasFinalAnswer = text === undefined && (kept !== undefined || isRealAnswer(read.text, isJson))
+  const ended = terminal(hasFinalAnswer, text === undefined && read.end === 'truncated')
+  const said = text ?? read.text
+  const wholeText = textBefore === '' ? text : `${textBefore}\n\n${said}`
+  await record(answer, wholeText ?? said, ended, isRecorded, read.buffered?.id)
+  await saveUnseenCalls(answer, read.buffered)
+  const rewritten = dialect.writeAnswer(body, {
+    terminal: ended,
+    dropCalls: isStop && !kept,
+    earlier,
+    ...(wholeText === undefined ? {} : { text: wholeText }),
+  })
+  const headers = [...rewrittenHeaders(head), 'content-length', String(rewritten.length)]
+  writeHead(x.exchange.response, head, headers, terminalGovernorHeaders)
+  x.exchange.response.end(rewritten)
+}
 
-  const finishWhole = async (last: Whole, text?: string, isRecorded = true): Promise<void> => {
-    const { head, body, answer } = last
-    const hasFinalAnswer = text === undefined && (kept !== undefined || isRealAnswer(answer.text, isJson))
-    const ended = terminal(hasFinalAnswer, text === undefined && answer.end === 'truncated')
-    const said = text ?? answer.text
-    const wholeText = begun.text === '' ? text : `${begun.text}\n\n${said}`
-    await record(wholeText ?? said, ended, isRecorded, answer.buffered?.id, answer.buffered)
-    const rewritten = dialect.writeAnswer(body, {
-      terminal: ended,
-      dropCalls: isStop && !kept,
-      earlier,
-      ...(wholeText === undefined ? {} : { text: wholeText }),
-    })
-    const headers = [...rewrittenHeaders(head), 'content-length', String(rewritten.length)]
-    writeHead(exchange.response, head, headers, governorHeaders)
-    exchange.response.end(rewritten)
-  }
+/** Gives the client what the model answered, as the end of the run. */
+export async function completeAnswer(answer: Answer): Promise<void> {
+  const { stream, whole } = answer
+  if (stream) await finishStream(answer, stream)
+  else if (whole) await finishWhole(answer, whole)
+}
 
-  return {
-    get isShown() {
-      return shown.isShown
-    },
-    async take(incoming, keeps = []) {
-      const plain = plainBody(incoming)
-      if (!plain && !isStop) {
-        await passOn(
-          exchange,
-          incoming.head,
-          responseHeaders(incoming.head.headers),
-          governorHeaders,
-          incoming.body,
-        )
-        return 'given'
-      }
-      if (!plain) {
-        incoming.body.destroy()
-        return 'silent'
-      }
-      if (isEventStream(incoming.head.headers))
-        return keeps.length > 0 ? takeForced(incoming, plain, keeps) : takeStream(incoming, plain)
-      if (stream) {
-        incoming.body.destroy()
-        return 'silent'
-      }
-      return takeWhole(incoming, plain, keeps)
-    },
-    async complete() {
-      if (stream) await finishStream(stream)
-      else if (whole) await finishWhole(whole)
-    },
-    async giveFallback(isRecorded) {
-      if (stream?.hasBegun) return finishStream(stream, fallback, isRecorded)
-      if (!stream && whole) return finishWhole(whole, fallback, isRecorded)
-      const id = await standIn(services, evaluation)
-      await record(fallback, terminal(false), isRecorded, id)
-      if (!shown.isShown) return sendFallback(ending, id)
-      // Streams without a response: what clients read strictly must have a beginning.
-      const { body } = ownReply(services, dialect, fallbackAnswer(ending, id), evaluation.request, true)
-      await shown.show([body], true)
-      exchange.response.end()
-    },
-  }
+/** Gives the client the fallback text. `isRecorded`: the model has no answer, so that the run need not ask again. */
+export async function giveFallback(answer: Answer, isRecorded: boolean): Promise<void> {
+  const { ending, stream, whole } = answer
+  const { x, dialect, fallback, terminal } = ending
+  if (stream?.hasBegun) return finishStream(answer, stream, fallback, isRecorded)
+  if (!stream && whole) return finishWhole(answer, whole, fallback, isRecorded)
+  const id = await standIn(x)
+  await record(answer, fallback, terminal(false), isRecorded, id)
+  await saveUnseenCalls(answer)
+  if (!answer.isShown) return sendFallback(ending, id)
+  // Streams without a response: what clients read strictly must have a beginning.
+  const { body } = ownReply(x.services, dialect, fallbackAnswer(ending, id), x.evaluation.request, true)
+  await show(answer, [body], true)
+  x.exchange.response.end()
 }
 
 /** The fallback text as an answer. */
-function fallbackAnswer({ evaluation, fallback, terminal }: Ending, id: string | undefined): FinalAnswer {
-  const { model } = evaluation.request.conversation
+function fallbackAnswer({ x, fallback, terminal }: Ending, id: string | undefined): FinalAnswer {
+  const { model } = x.evaluation.request.conversation
   return { text: fallback, model, terminal: terminal(false), ...(id === undefined ? {} : { id }) }
 }
 
 /** Sends the fallback text as the whole response. */
 export function sendFallback(ending: Ending, id?: string): void {
-  const { services, exchange, dialect, evaluation, terminalGovernorHeaders } = ending
-  sendOwn(
-    services,
-    exchange,
-    dialect,
-    fallbackAnswer(ending, id),
-    evaluation.request,
-    terminalGovernorHeaders,
-  )
+  const { x, dialect, terminalGovernorHeaders } = ending
+  const { services, exchange, evaluation } = x
+  const answer = fallbackAnswer(ending, id)
+  sendOwn(services, exchange, dialect, answer, evaluation.request, terminalGovernorHeaders)
 }
 
 function ownReply(

@@ -1,15 +1,10 @@
 /** One request and its response: whether the client is still there, what is in flight for it, and what the log will say. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
+import { relayInformational } from '../http/relay.ts'
 import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
-import {
-  type AnswerClock,
-  type Failure,
-  type InFlight,
-  type Receiver,
-  send,
-  type UpstreamCall,
-} from '../http/upstream.ts'
+import type { Failure, UpstreamCall } from '../http/upstream.ts'
+import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { Route } from './route.ts'
 import type { Services } from './services.ts'
@@ -26,8 +21,11 @@ export interface Exchange {
   readonly route: Route
   /** Returns true once the client has left: nothing needs to be sent any more. */
   isClientGone(): boolean
-  /** Calls the upstream; returns a function that aborts the call. The client's leaving aborts it too. */
-  call(call: UpstreamCall, receiver: Receiver): () => void
+  /**
+   * Sends a request to the upstream and returns its response, with its body still to come. The client's leaving aborts
+   * it. @throws {UpstreamFailed}
+   */
+  open(call: UpstreamCall, watching?: ResponseWatch): Promise<UpstreamResponse>
   /** The last byte of the request was read: the overhead that Governor adds is measured from here. */
   noteBodyRead(): void
   decided(facts: DecisionFacts): void
@@ -37,19 +35,10 @@ export interface Exchange {
   noteRefused(): void
   /** Answers the client with an error, or breaks off a response that has begun. Does nothing once the client has left. */
   fail(failure: Failure, governorHeaders?: GovernorHeaders): void
-  /** Returns the same exchange with another way to call the upstream. */
-  sendingBy(call: Exchange['call']): Exchange
 }
 
-/** Sees every response of the upstream first. */
-export interface Watch {
-  /** Returns a receiver that stands in front of another. `send` calls the upstream again. */
-  watch(
-    call: UpstreamCall,
-    receiver: Receiver,
-    send: (call: UpstreamCall, receiver: Receiver) => void,
-  ): Receiver
-}
+/** What looks at the body of a response, and what changes it. */
+export type ResponseWatch = Pick<SendOptions, 'observerFor' | 'filterFor'>
 
 type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut'>
 
@@ -59,7 +48,6 @@ interface ExchangeState {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  readonly watch: Watch | undefined
   readonly beganAt: number
   bodyReadAt: number
   calledAt: number
@@ -120,24 +108,26 @@ function end(state: ExchangeState): void {
   state.services.emit(requestEnded(state))
 }
 
-function callUpstream(
+function open(
   state: ExchangeState,
-  clock: AnswerClock,
   call: UpstreamCall,
-  receiver: Receiver,
-): () => void {
+  { observerFor, filterFor }: ResponseWatch = {},
+): Promise<UpstreamResponse> {
   if (state.calledAt === 0) {
     state.calledAt = performance.now()
     if (state.bodyReadAt > 0) state.overheadMs = state.calledAt - state.bodyReadAt
   }
-  let inFlight: InFlight | undefined
-  const sendTo = (one: UpstreamCall, to: Receiver): void => {
-    inFlight = send(state.services.transport, one, to, clock)
-    state.inFlight = inFlight
-    if (state.isClientGone) inFlight.abort()
-  }
-  sendTo(call, state.watch ? state.watch.watch(call, receiver, sendTo) : receiver)
-  return () => inFlight?.abort()
+  const inFlight = send(state.services.transport, call, {
+    onInformational: (head) => relayInformational(state.response, head),
+    onHead() {
+      state.upstreamMs = performance.now() - state.calledAt
+    },
+    observerFor,
+    filterFor,
+  })
+  state.inFlight = inFlight
+  if (state.isClientGone) inFlight.abort()
+  return inFlight.response
 }
 
 function fail(state: ExchangeState, failure: Failure, governorHeaders?: GovernorHeaders): void {
@@ -154,14 +144,12 @@ export function beginExchange(
   request: IncomingMessage,
   response: ServerResponse,
   route: Route,
-  watch?: Watch,
 ): Exchange {
   const state: ExchangeState = {
     services,
     request,
     response,
     route,
-    watch,
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
@@ -178,17 +166,12 @@ export function beginExchange(
   const close = () => end(state)
   response.on('close', close)
   if (!response.socket) closeWithConnection(request, response, close)
-  const clock: AnswerClock = {
-    answerBegins() {
-      state.upstreamMs = performance.now() - state.calledAt
-    },
-  }
-  const exchange: Exchange = {
+  return {
     request,
     response,
     route,
     isClientGone: () => state.isClientGone,
-    call: (call, receiver) => callUpstream(state, clock, call, receiver),
+    open: (call, watching) => open(state, call, watching),
     noteBodyRead() {
       state.bodyReadAt = performance.now()
     },
@@ -202,7 +185,5 @@ export function beginExchange(
       state.outcome = 'refused'
     },
     fail: (failure, governorHeaders) => fail(state, failure, governorHeaders),
-    sendingBy: (call) => ({ ...exchange, call }),
   }
-  return exchange
 }

@@ -1,23 +1,22 @@
 /** One response for the client, made of one upstream response or of several, with its calls held. */
-import { Readable } from 'node:stream'
 import type { BufferedCalls, Dialect, ToolCallFilter } from '../dialect/dialect.ts'
 import { decoded } from '../http/body.ts'
-import { leaseFor } from '../http/buffer-budget.ts'
+import type { Lease } from '../http/buffer-budget.ts'
 import { contentEncoding, headerOf, isEventStream, responseHeaders } from '../http/headers.ts'
 import { type GovernorHeaders, writeHead } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
+import { chunksOf, plainBody, readUpTo, type UpstreamResponse } from '../http/upstream-response.ts'
 import { createFrameReader } from '../sse/frames.ts'
 import { type Ending, passOn, rewrittenHeaders, write } from './answer-response.ts'
-import type { Exchange } from './begin-exchange.ts'
-import { attemptVariants, type RequestVariant } from './final-answer.ts'
-import type { Services } from './services.ts'
-import { plainBody, readUpTo, type UpstreamResponse } from './upstream-response.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 
-/** Whose response it is, and what its headers say; once a call was refused they say so. */
+/** Whose response it is, and what its headers say; once a call was blocked they say so. */
 export interface FilteredResponse {
-  readonly services: Services
-  readonly exchange: Exchange
+  readonly x: EvaluatedRequest
   readonly dialect: Dialect
+  /** For what is held of responses. */
+  readonly lease: Lease
   governorHeaders: GovernorHeaders
 }
 
@@ -28,14 +27,14 @@ export interface ResponseFilter {
   /** Gives the client the response that came last, without some of its calls. */
   release(refused: ReadonlySet<number>): Promise<void>
   /** Has the model's next response, told not to call anything, end the run. */
-  end(ending: Ending, forms: readonly RequestVariant[]): Promise<void>
+  end(ending: Ending, variants: readonly AnswerVariant[]): Promise<void>
 }
 
 /** Makes one stream for the client of those that come. */
 export function streamFilter(guarding: FilteredResponse, { head }: UpstreamResponse): ResponseFilter {
-  const { services, exchange } = guarding
-  const stream: ToolCallFilter = guarding.dialect.openFilter()
-  const lease = leaseFor(services.buffers, exchange.response)
+  const { lease, dialect } = guarding
+  const { services, exchange } = guarding.x
+  const stream: ToolCallFilter = dialect.openFilter()
   const isCoded = contentEncoding(head.headers) !== 'identity'
   let hasHead = false
   let responses = 0
@@ -64,11 +63,11 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
       if (!plain && isFirst) {
         isGiven = true
         begin(guarding.governorHeaders, responseHeaders(head.headers))
-        for await (const chunk of incoming.body) await write(exchange, [chunk])
+        for await (const chunk of chunksOf(incoming)) await write(exchange, [chunk])
         return undefined
       }
       if (!plain || !isEventStream(incoming.head.headers)) {
-        incoming.body.destroy()
+        incoming.abort()
         return undefined
       }
       const reader = createFrameReader()
@@ -81,7 +80,7 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
           await giveAll()
           continue
         }
-        incoming.body.destroy()
+        incoming.abort()
         return undefined
       }
       for (const frame of reader.end()) await show(isGiven ? [frame.raw] : stream.push(frame))
@@ -95,9 +94,9 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
       await write(exchange, bytes)
       exchange.response.end()
     },
-    async end(ending, forms) {
+    async end(ending, variants) {
       const [opening, answer] = stream.becomeAnswer(ending.isJson)
-      await attemptVariants(ending, forms, {
+      await askForAnswer(ending, variants, {
         stream: { answer, head, opening, isShown: hasHead },
         earlier: [],
         text: '',
@@ -108,8 +107,8 @@ export function streamFilter(guarding: FilteredResponse, { head }: UpstreamRespo
 
 /** Makes one whole response for the client of those that come. */
 export function bodyFilter(guarding: FilteredResponse): ResponseFilter {
-  const { services, exchange, dialect } = guarding
-  const lease = leaseFor(services.buffers, exchange.response)
+  const { dialect, lease } = guarding
+  const { services, exchange } = guarding.x
   const bodies: Buffer[] = []
   const texts: string[] = []
   let last:
@@ -122,11 +121,12 @@ export function bodyFilter(guarding: FilteredResponse): ResponseFilter {
       }
     | undefined
   return {
-    async take({ head, body: coming }) {
+    async take(incoming) {
+      const { head } = incoming
       const max = services.maxGuardedBody
-      const { bytes: raw, rest } = await readUpTo(coming, max, lease)
+      const { bytes: raw, rest } = await readUpTo(chunksOf(incoming), max, lease)
       if (last && rest) {
-        coming.destroy()
+        incoming.abort()
         return undefined
       }
       const body = rest
@@ -146,14 +146,7 @@ export function bodyFilter(guarding: FilteredResponse): ResponseFilter {
       const { governorHeaders } = guarding
       const isWhole = refused.size === 0 && bodies.length === 0
       if (isWhole || rest) {
-        return passOn(
-          exchange,
-          head,
-          responseHeaders(head.headers),
-          governorHeaders,
-          rest ?? Readable.from([]),
-          [raw],
-        )
+        return passOn(exchange, head, responseHeaders(head.headers), governorHeaders, [raw], rest)
       }
       const bytes = dialect.withoutCalls(body, refused, bodies)
       writeHead(
@@ -164,9 +157,9 @@ export function bodyFilter(guarding: FilteredResponse): ResponseFilter {
       )
       exchange.response.end(bytes)
     },
-    end(ending, forms) {
+    end(ending, variants) {
       const text = texts.filter((one) => one !== '').join('\n\n')
-      return attemptVariants(ending, forms, { earlier: bodies, text, ...(last ? { whole: last } : {}) })
+      return askForAnswer(ending, variants, { earlier: bodies, text, ...(last ? { whole: last } : {}) })
     },
   }
 }

@@ -3,11 +3,10 @@ import { type ErrorReply, isStormError, type StormReply } from '../core/session/
 import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
-import { type GovernorHeaders, reply } from '../http/response.ts'
+import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
-import type { Exchange } from './begin-exchange.ts'
 import type { Evaluation } from './evaluate.ts'
-import { releaseIteration } from './forward.ts'
+import { type EvaluatedRequest, releaseIteration } from './evaluated-request.ts'
 import type { Services } from './services.ts'
 
 /** The longest error body that is kept, in bytes. */
@@ -54,11 +53,8 @@ export function noteOutcome(
 
 /** Replies with the newest of many errors in a row, without asking the provider. */
 export function replyInStorm(
-  services: Services,
-  exchange: Exchange,
-  evaluation: Evaluation,
+  { services, exchange, evaluation, governorHeaders }: EvaluatedRequest,
   { error, retryAfter, errors }: StormReply,
-  governorHeaders: GovernorHeaders,
 ): void {
   releaseIteration(evaluation)
   const { status, contentType, body } = error

@@ -5,21 +5,20 @@ import type { Dialect } from '../dialect/dialect.ts'
 import { ClientGone, hasBody, readBody, streamOf, type Unread, unpacked } from '../http/body.ts'
 import { type Lease, leaseFor } from '../http/buffer-budget.ts'
 import { headerOf } from '../http/headers.ts'
-import { relayTo, reply } from '../http/response.ts'
+import { reply } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
 import { type AccessRefusal, accessRefusal, isAccessKey, refusalBody } from './access.ts'
-import { beginExchange, type Exchange, type Watch } from './begin-exchange.ts'
-import { type Sent, watchBound } from './bound-thinking.ts'
+import { beginExchange, type Exchange } from './begin-exchange.ts'
 import { replyInStorm } from './error-streak.ts'
 import { evaluate } from './evaluate.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
 import { countFault, faultOf } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
-import { finalAnswer, repeatAnswer } from './final-answer.ts'
-import { forward, withEdits } from './forward.ts'
-import { asksForModels, createListingWatch } from './model-list-watch.ts'
+import { finalAnswer, replayAnswer } from './final-answer.ts'
+import { forward, relayCall } from './forward.ts'
 import { noteDecision } from './note-decision.ts'
-import { createOverflowWatch } from './overflow-watch.ts'
-import { type Route, routeOf, upstreamHeaders } from './route.ts'
+import { withEdits } from './request-edits.ts'
+import { routeOf, upstreamHeaders } from './route.ts'
 import type { Services } from './services.ts'
 import { answerWithoutRoom } from './without-room.ts'
 
@@ -31,19 +30,12 @@ export async function exchange(
 ): Promise<void> {
   const route = routeOf(services, request.method ?? 'GET', request.url ?? '/', request.rawHeaders)
   const { dialect } = route
-  const overflow = dialect && createOverflowWatch(services, route)
-  const begun = beginExchange(
-    services,
-    request,
-    response,
-    route,
-    overflow ?? listingWatch(services, request, route),
-  )
-  let evaluated: Sent | Unread | undefined
+  const begun = beginExchange(services, request, response, route)
+  let evaluated: Evaluated | Unread | undefined
   try {
     const refusal = accessRefusal(services, route, request.rawHeaders)
     if (refusal) return replyRefused(begun, refusal)
-    if (!dialect) return relay(services, begun, hasBody(request.rawHeaders) ? streamOf(request) : null)
+    if (!dialect) return await relay(services, begun, hasBody(request.rawHeaders) ? streamOf(request) : null)
     const lease = leaseFor(services.buffers, response)
     const body = await readBody(request, services.maxGuardedBody, lease)
     if (body.kind === 'rest') {
@@ -54,35 +46,33 @@ export async function exchange(
     evaluated = await evaluateSafely(services, begun, dialect, body.bytes, lease)
     if (typeof evaluated !== 'object')
       return await relayUnguarded(services, begun, dialect, body.bytes, evaluated)
-    const { evaluation, call, bytes } = evaluated
-    overflow?.evaluated(evaluation)
-    const x = dialect.bound ? watchBound(services, begun, dialect.bound, evaluated) : begun
-    const governorHeaders = noteDecision(services, x, evaluation)
+    const { evaluation } = evaluated
+    const governorHeaders = noteDecision(services, begun, evaluation)
+    const thinking = { isDropped: evaluation.runState.dropsThinking === true }
+    const x = { ...evaluated, services, exchange: begun, governorHeaders, thinking }
     const { decision } = evaluation
     switch (decision.kind) {
       case 'allow':
       case 'warn':
-        return forward(services, x, evaluation, call, bytes, governorHeaders)
+        return await forward(x)
       case 'filter_calls':
-        return await filterCalls(services, x, evaluation, call, bytes, governorHeaders)
+        return await filterCalls(x)
       case 'stop':
       case 'self_stop':
-        return await finalAnswer(services, x, evaluation, call, bytes, governorHeaders)
+        return await finalAnswer(x)
       case 'replay':
-        return repeatAnswer(services, x, evaluation, decision.answer, governorHeaders)
+        return replayAnswer(x, decision.answer)
       case 'wait':
-        return replyInStorm(services, x, evaluation, decision.storm, governorHeaders)
+        return replyInStorm(x, decision.storm)
     }
   } catch (error) {
     if (error instanceof ClientGone) return
-    lastResort(services, begun, evaluated, error as Error)
+    await lastResort(services, begun, evaluated, error as Error)
   }
 }
 
-/** Lists of models pass by unguarded: their windows are learned. */
-function listingWatch(services: Services, { method }: IncomingMessage, route: Route): Watch | undefined {
-  return asksForModels(method ?? '', route.path) ? createListingWatch(services, route) : undefined
-}
+/** A request with its evaluation, as it goes upstream when nothing is changed. */
+type Evaluated = Pick<EvaluatedRequest, 'evaluation' | 'call' | 'bytes'>
 
 /**
  * Evaluates a body; returns why it could not be read, or `undefined` where it is relayed unguarded and that is no news. Never
@@ -94,7 +84,7 @@ async function evaluateSafely(
   dialect: Dialect,
   body: Buffer,
   lease: Lease,
-): Promise<Sent | Unread | undefined> {
+): Promise<Evaluated | Unread | undefined> {
   const { route, request } = exchange
   const { rawHeaders } = request
   let keepsRoom = false
@@ -135,12 +125,8 @@ function callFor(
   }
 }
 
-function relay(services: Services, exchange: Exchange, body: Buffer | Readable | null): void {
-  relayCall(exchange, callFor(services, exchange, body))
-}
-
-function relayCall(exchange: Exchange, call: UpstreamCall): void {
-  exchange.call(call, { ...relayTo(exchange.response, {}), fail: (failure) => exchange.fail(failure) })
+function relay(services: Services, exchange: Exchange, body: Buffer | Readable | null): Promise<void> {
+  return relayCall(services, exchange, callFor(services, exchange, body))
 }
 
 /**
@@ -156,7 +142,7 @@ async function relayUnguarded(
 ): Promise<void> {
   if (why === 'no_room' && (await answerWithoutRoom(services, exchange, dialect, body))) return
   if (why) services.emit({ kind: 'failed_open', reason: why })
-  relay(services, exchange, body)
+  await relay(services, exchange, body)
 }
 
 function replyRefused(exchange: Exchange, refusal: AccessRefusal): void {
@@ -170,16 +156,16 @@ function replyRefused(exchange: Exchange, refusal: AccessRefusal): void {
  * Handles a fault after the decision: sends the client's own bytes, unless the run is over or the client has got a part of a
  * response; else answers with an error, so that no client is left waiting.
  */
-function lastResort(
+async function lastResort(
   services: Services,
   exchange: Exchange,
-  evaluated: Sent | Unread | undefined,
+  evaluated: Evaluated | Unread | undefined,
   error: Error,
-): void {
+): Promise<void> {
   services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   const mayRelay = typeof evaluated === 'object' && evaluated.evaluation.decision.verdict !== 'stop'
   if (mayRelay && !exchange.response.headersSent && !exchange.isClientGone())
-    return relayCall(exchange, evaluated.call)
+    return relayCall(services, exchange, evaluated.call)
   exchange.fail({
     status: 502,
     code: 'upstream_broken',

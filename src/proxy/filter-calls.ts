@@ -1,271 +1,216 @@
 /**
- * Refuses calls on their way out of the model's response, for a run that goes round in circles though it was told.
+ * Blocks calls in the model's response, for a run that still loops after it was told.
  *
  * Only such a run's responses are read. Text goes to the client as it comes; the calls are held until they are all
- * there. Those that must not be made again are taken out; where nothing is left to do, the model is asked again, with
- * Governor's own word as the result of each call, and what it answers then goes on in the same response.
+ * there. Those that must not be made again are taken out; if no call is left, the model is asked again, with
+ * Governor's own words as the result of each call, and its next answer continues the same response.
  */
 
 import { fill } from '../core/budget/notice.ts'
 import { blockText, fallbackText, NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockDecision } from '../core/loop/observe.ts'
 import { type Limit, terminalOf } from '../core/terminal.ts'
-import type { BlockedMessage, BufferedCalls, TerminalFor } from '../dialect/dialect.ts'
-import { isEventStream, responseHeaders } from '../http/headers.ts'
+import type { BlockedMessage, BufferedCalls, TerminalFor, ToolBan } from '../dialect/dialect.ts'
+import { leaseFor } from '../http/buffer-budget.ts'
+import { isEventStream } from '../http/headers.ts'
+import { relay } from '../http/relay.ts'
 import type { GovernorHeaders } from '../http/response.ts'
-import type { UpstreamCall } from '../http/upstream.ts'
+import type { Failure } from '../http/upstream.ts'
+import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import { type Ending, passOn } from './answer-response.ts'
-import type { Exchange } from './begin-exchange.ts'
+import type { Ending } from './answer-response.ts'
+import { attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './call-filter.ts'
-import type { Evaluation } from './evaluate.ts'
-import { type RequestVariant, terminalHeaders } from './final-answer.ts'
-import {
-  blamedEdit,
-  type EditedRequest,
-  editSafely,
-  isUnsupported,
-  markUnsupported,
-  mayBeUnsupported,
-  noteInjected,
-  placeFor,
-  releaseIteration,
-  withEdits,
-} from './forward.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import { failRequest } from './evaluated-request.ts'
+import { type AnswerVariant, terminalHeaders } from './final-answer.ts'
+import { openSpoken, type SpokenRequest } from './forward.ts'
 import { replaceBy, savePartOfResults } from './pending-results.ts'
-import { usageRecorderFor } from './record-usage.ts'
-import type { Services } from './services.ts'
-import { open, UpstreamFailed, type UpstreamResponse, withoutCompression } from './upstream-response.ts'
+import { isUnsupported, placeFor } from './request-edits.ts'
 
-type Refusals = BlockDecision['blocked']
+type Blocks = BlockDecision['blocked']
 
-/** So often a model whose calls were all refused is asked again for one response. */
+const NOTHING_BLOCKED: BlockDecision = { blocked: [], endsRun: false }
+const NO_CALLS: ReadonlySet<number> = new Set()
+
+/** A model whose calls were all blocked is asked again at most so often for one response. */
 const MAX_REASKS = 2
 
-/** Everything that the steps of one guarded response share. */
+/** Everything that the steps of one filtered response share. */
 interface Filtering extends FilteredResponse {
-  readonly evaluation: Evaluation
-  /** The client's request, and what was changed in it. */
-  readonly call: UpstreamCall
-  readonly bytes: Buffer
-  readonly edits: readonly Edit[]
-  /** Of these, those that touch no tool. */
-  readonly textEdits: readonly Edit[]
+  /** What the provider accepted. */
+  readonly variant: SpokenRequest
 }
 
-/** Gives the client a response whose calls were judged. */
-export async function filterCalls(
-  services: Services,
-  exchange: Exchange,
-  evaluation: Evaluation,
-  call: UpstreamCall,
-  bytes: Buffer,
-  governorHeaders: GovernorHeaders,
-): Promise<void> {
+/** Gives the client a response without the calls that are blocked. */
+export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
+  const { exchange, call, governorHeaders, services } = evaluated
   const { dialect } = exchange.route
   if (!dialect) return
-  const plain = withoutCompression(call)
-  const altered = editSafely(services, exchange, evaluation, plain, bytes)
+  const x = { ...evaluated, call: withoutCompression(call) }
+  const fail = (failure: Failure) => failRequest(x, failure)
   try {
-    const { incoming, isAltered } = await openFirst(services, exchange, evaluation, plain, altered)
-    const { head } = incoming
-    if (head.status !== 200) {
-      if (head.status >= 400) releaseIteration(evaluation)
-      return await passOn(exchange, head, responseHeaders(head.headers), governorHeaders, incoming.body)
-    }
-    const { speech } = evaluation.decision
-    if (isAltered && altered?.notice && speech)
-      noteInjected(services, evaluation, speech, altered.notice.channel)
-    const { edits = [], textEdits = [] } = isAltered && altered ? altered : {}
-    await letThrough(
-      { services, exchange, evaluation, dialect, call: plain, bytes, edits, textEdits, governorHeaders },
-      incoming,
-    )
+    const { variant, response } = await openSpoken(x)
+    if (response.head.status !== 200) return relay(response, exchange.response, governorHeaders, fail)
+    const lease = leaseFor(services.buffers, exchange.response)
+    await letThrough({ x, dialect, lease, variant, governorHeaders }, response)
   } catch (error) {
     if (exchange.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) throw error
-    releaseIteration(evaluation)
-    exchange.fail(error.failure, governorHeaders)
+    fail(error.failure)
   }
 }
 
-/** The response to the request as altered; where that is refused, to the client's own bytes. @throws {UpstreamFailed} */
-async function openFirst(
-  services: Services,
-  exchange: Exchange,
-  evaluation: Evaluation,
-  call: UpstreamCall,
-  altered: EditedRequest | undefined,
-): Promise<{ readonly incoming: UpstreamResponse; readonly isAltered: boolean }> {
-  const openTapped = (one: UpstreamCall) =>
-    open(exchange, one, (head) => usageRecorderFor(services, exchange, evaluation, one, head))
-  if (!altered) return { incoming: await openTapped(call), isAltered: false }
-  const incoming = await openTapped(altered.call)
-  const { status } = incoming.head
-  if (!mayBeUnsupported(incoming.head, altered.dropsTools)) return { incoming, isAltered: true }
-  incoming.body.destroy()
-  const governorHeaders = await openTapped(call)
-  if (governorHeaders.head.status < 400)
-    markUnsupported(services, exchange, evaluation, blamedEdit(altered, status), status)
-  return { incoming: governorHeaders, isAltered: false }
-}
-
-async function letThrough(guarding: Filtering, first: UpstreamResponse): Promise<void> {
-  const { services, evaluation } = guarding
-  const filter = isEventStream(first.head.headers) ? streamFilter(guarding, first) : bodyFilter(guarding)
+/** Takes rounds of responses in until one has calls that go to the client, or the run is over. */
+async function letThrough(filtering: Filtering, first: UpstreamResponse): Promise<void> {
+  const { x } = filtering
+  const filter = isEventStream(first.head.headers) ? streamFilter(filtering, first) : bodyFilter(filtering)
   const rounds: BlockedMessage[] = []
   let buffered = await filter.take(first)
   for (;;) {
-    if (!buffered || buffered.calls.length === 0) {
-      await replaceBy(services, evaluation, rounds, buffered)
-      return filter.release(new Set())
+    const { blocked, endsRun } = buffered?.calls.length
+      ? await x.evaluation.handle.decideBlocks(buffered.calls)
+      : NOTHING_BLOCKED
+    const refused = new Set(blocked.flatMap((block, at) => (block ? [at] : [])))
+    if (!buffered || refused.size === 0) {
+      await replaceBy(x, rounds, buffered)
+      return filter.release(NO_CALLS)
     }
-    const { blocked, endsRun } = await evaluation.handle.decideBlocks(buffered.calls)
-    const refused = new Set(blocked.flatMap((refusal, at) => (refusal ? [at] : [])))
-    if (refused.size === 0) {
-      await replaceBy(services, evaluation, rounds, buffered)
-      return filter.release(refused)
-    }
-    const { governorHeaders } = guarding
-    guarding.governorHeaders = { ...governorHeaders, ...blockHeaders(blocked) }
+    const { governorHeaders } = filtering
+    filtering.governorHeaders = { ...governorHeaders, ...blockHeaders(blocked) }
     const isOver = endsRun || rounds.length === MAX_REASKS
-    const results = buffered.calls.map(({ name }, at) => {
-      const refusal = blocked[at]
-      return refusal ? blockText(name, refusal.count) : NOT_EXECUTED
-    })
+    const round = { buffered, results: resultsFor(buffered, blocked) }
     if (!isOver && refused.size < buffered.calls.length) {
-      tellOfRefusals(guarding, blocked)
-      await savePartOfResults(services, evaluation, rounds, { buffered, results }, refused)
+      noteBlocks(x, blocked)
+      await savePartOfResults(x, rounds, round, refused)
       return filter.release(refused)
     }
-    rounds.push({ buffered, results })
+    rounds.push(round)
     if (isOver) {
-      tellOfRefusals(guarding, blocked)
-      return endRun(guarding, filter, rounds, fallbackFor(blocked))
+      noteBlocks(x, blocked)
+      return endRun(filtering, filter, rounds, fallbackFor(blocked))
     }
-    const again = await continueRun(guarding, rounds)
-    const next = again && (await takeAgain(guarding, filter, again))
-    services.emit({ kind: 'asked_again', outcome: next ? 'answered' : 'failed' })
+    const next = await askAgain(filtering, filter, rounds)
     if (!next) {
-      // Nothing of this response is refused after all.
-      guarding.governorHeaders = governorHeaders
-      await replaceBy(services, evaluation, rounds.slice(0, -1), buffered)
-      return filter.release(new Set())
+      // Nothing of this response is blocked after all.
+      filtering.governorHeaders = governorHeaders
+      await replaceBy(x, rounds.slice(0, -1), buffered)
+      return filter.release(NO_CALLS)
     }
-    tellOfRefusals(guarding, blocked)
+    noteBlocks(x, blocked)
     buffered = next
   }
 }
 
-/** Says in the headers what was refused; the last that was, where there are several. */
-function blockHeaders(blocked: Refusals): GovernorHeaders {
-  const refusal = blocked.findLast((one) => one !== undefined)
-  if (!refusal) return {}
-  return {
-    'x-governor-verdict': 'block',
-    'x-governor-loop': `${refusal.pattern};count=${refusal.count}`,
-  }
+/** Governor's results of the calls of a response, in order: why a call was blocked, or that it was not executed. */
+function resultsFor({ calls }: BufferedCalls, blocked: Blocks): readonly string[] {
+  return calls.map(({ name }, at) => {
+    const block = blocked[at]
+    return block ? blockText(name, block.count) : NOT_EXECUTED
+  })
 }
 
-function tellOfRefusals({ services, exchange, evaluation }: Filtering, blocked: Refusals): void {
+/** Says in the headers what was blocked: the last call, if there are several. */
+function blockHeaders(blocked: Blocks): GovernorHeaders {
+  const block = blocked.findLast((one) => one !== undefined)
+  if (!block) return {}
+  return { 'x-governor-verdict': 'block', 'x-governor-loop': `${block.pattern};count=${block.count}` }
+}
+
+function noteBlocks({ services, exchange, evaluation }: EvaluatedRequest, blocked: Blocks): void {
   evaluation.handle.noteInjected().catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
-  for (const refusal of blocked) {
-    if (!refusal) continue
-    const { pattern, tool } = refusal
+  for (const block of blocked) {
+    if (!block) continue
+    const { pattern, tool } = block
     services.emit({ kind: 'refused_call', pattern, tool })
     exchange.noteOutcome('block', pattern)
   }
 }
 
-/** A later response that breaks off, or can't be read, is none: the one before it is still there for the client. */
-async function takeAgain(
-  { exchange }: Filtering,
-  filter: ResponseFilter,
-  incoming: UpstreamResponse,
-): Promise<BufferedCalls | undefined> {
-  try {
-    return await filter.take(incoming)
-  } catch (error) {
-    if (exchange.isClientGone()) throw error
-    return undefined
-  }
+/** Returns the text for a model that has no answer. */
+function fallbackFor(blocked: Blocks): string {
+  const block = blocked.find((one) => one !== undefined)
+  return fallbackText(block?.tool ?? '', block?.count ?? 0)
 }
 
-/** What is said for a model that has nothing to say. */
-function fallbackFor(blocked: Refusals): string {
-  const refusal = blocked.find((one) => one !== undefined)
-  return fallbackText(refusal?.tool ?? '', refusal?.count ?? 0)
-}
-
-/** With all that the model said; where that is more than the API knows, with what it knows alone. */
-function waysToGoOn({ request }: Evaluation, rounds: readonly BlockedMessage[]): (readonly Edit[])[] {
-  const textOf = (edits: readonly Edit[] | undefined) => edits?.map(({ text }) => text).join('')
+/** Ways to continue after blocks: with all that the model said; where that is more than the API knows, with what it knows. */
+function continuations({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
+  const { request } = x.evaluation
+  const textOf = (edits: readonly Edit[]) => edits.map(({ text }) => text).join('')
   const all = request.continueAfterBlock(rounds)
   const bare = request.continueAfterBlock(rounds, true)
   if (!all) return []
-  return bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
+  const ways = bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
+  return ways.map((edits) => ({ edits: [...(variant.edits ?? []), ...edits], features: [] }))
 }
 
-/** The model's next response; `undefined` where there is none, or it is no success. */
-async function continueRun(
-  guarding: Filtering,
+/**
+ * Asks the model again, with Governor's words as the results of its calls. Returns what it then calls; `undefined` if no
+ * usable response comes: the one before it still waits for the client.
+ */
+async function askAgain(
+  filtering: Filtering,
+  filter: ResponseFilter,
   rounds: readonly BlockedMessage[],
-): Promise<UpstreamResponse | undefined> {
-  const { services, exchange, evaluation, bytes, edits } = guarding
-  try {
-    for (const goingOn of waysToGoOn(evaluation, rounds)) {
-      const call = withEdits(guarding.call, bytes, [...edits, ...goingOn])
-      const incoming = await open(exchange, call, (head) =>
-        usageRecorderFor(services, exchange, evaluation, call, head),
-      )
-      if (incoming.head.status === 200) return incoming
-      incoming.body.destroy()
-      if (!mayBeUnsupported(incoming.head)) return undefined
-    }
+): Promise<BufferedCalls | undefined> {
+  const { services, exchange } = filtering.x
+  const next = await continueRun(filtering, filter, rounds).catch((error) => {
+    if (exchange.isClientGone()) throw error
     return undefined
-  } catch (error) {
-    if (exchange.isClientGone() || !(error instanceof UpstreamFailed)) throw error
-    return undefined
-  }
+  })
+  services.emit({ kind: 'asked_again', outcome: next ? 'answered' : 'failed' })
+  return next
+}
+
+async function continueRun(
+  filtering: Filtering,
+  filter: ResponseFilter,
+  rounds: readonly BlockedMessage[],
+): Promise<BufferedCalls | undefined> {
+  const [first, ...others] = continuations(filtering, rounds)
+  if (!first) return undefined
+  const { response } = await attempt(filtering.x, first, (refused) =>
+    mayBeUnsupported(refused.response.head) ? others.shift() : undefined,
+  )
+  if (response.head.status === 200) return filter.take(response)
+  response.abort()
+  return undefined
 }
 
 /** Nothing that the model was told has helped: it is asked for its answer, without tools. */
 function endRun(
-  guarding: Filtering,
+  filtering: Filtering,
   filter: ResponseFilter,
   rounds: readonly BlockedMessage[],
   fallback: string,
 ): Promise<void> {
-  const { services, exchange, evaluation, dialect } = guarding
-  const { runState, policy } = evaluation
+  const { x, dialect, lease } = filtering
+  const { runState, policy, request, sessionId } = x.evaluation
   const limit: Limit = {
     meter: { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 },
     reason: 'loop_guard',
   }
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
-  const governorHeaders = { ...guarding.governorHeaders, 'x-governor-verdict': 'stop' }
-  exchange.noteOutcome('stop')
+    terminalOf(limit, sessionId ?? '', hasFinalAnswer, isTruncated)
+  const governorHeaders = { ...filtering.governorHeaders, 'x-governor-verdict': 'stop' }
+  x.exchange.noteOutcome('stop')
   const ending: Ending = {
-    services,
-    exchange,
-    evaluation,
+    x: { ...x, governorHeaders },
     dialect,
-    governorHeaders,
+    lease,
     terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
     isStop: true,
     fallback,
-    isJson: evaluation.request.hasFormat(),
+    isJson: request.hasFormat(),
     terminal,
     rounds,
   }
-  return filter.end(ending, lastForms(guarding, rounds))
+  return filter.end(ending, lastVariants(filtering, rounds))
 }
 
 /** The ways to ask for the last answer, best first: after all that was said, or as if the last response had not been. */
-function lastForms(guarding: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
-  const { services, exchange, evaluation, call, bytes, textEdits } = guarding
-  const { request, policy, runState } = evaluation
+function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): AnswerVariant[] {
+  const { request, policy, runState } = x.evaluation
   const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
   const notice = fill(policy.texts.stop, meter)
   const last = rounds.at(-1)
@@ -273,17 +218,17 @@ function lastForms(guarding: Filtering, rounds: readonly BlockedMessage[]): Requ
     ...last,
     results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
   }
-  const goingOn = told && request.continueAfterBlock([...rounds.slice(0, -1), told])
-  const form = (ban: 'choice_none' | 'no_tools', more: readonly Edit[]): RequestVariant => ({
-    call: withEdits(call, bytes, [...more, ...request.banTools(ban)]),
-    ban,
+  const continued = told && request.continueAfterBlock([...rounds.slice(0, -1), told])
+  const banned = (ban: ToolBan, edits: readonly Edit[]): AnswerVariant => ({
+    edits: [...edits, ...request.banTools(ban)],
+    features: ban === 'choice_none' ? ['tool_choice'] : [],
+    name: `${ban}  `,
   })
-  const choosing =
-    request.conversation.offersTools && !isUnsupported(services, exchange, evaluation, 'tool_choice')
-  const place = placeFor(services, exchange, evaluation, notice)
+  const mayChoose = request.conversation.offersTools && !isUnsupported(x, 'tool_choice')
+  const after = continued && [...variant.textEdits, ...continued]
   return [
-    ...(goingOn && choosing ? [form('choice_none', [...textEdits, ...goingOn])] : []),
-    ...(goingOn ? [form('no_tools', [...textEdits, ...goingOn])] : []),
-    form('no_tools', place?.edits ?? []),
+    ...(after && mayChoose ? [banned('choice_none', after)] : []),
+    ...(after ? [banned('no_tools', after)] : []),
+    banned('no_tools', placeFor(x, notice)?.edits ?? []),
   ]
 }

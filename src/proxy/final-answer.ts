@@ -1,48 +1,37 @@
 /** The last answer of a run: asked for without tools, and kept for a client that loses it. */
 import type { Conversation } from '../core/conversation.ts'
-import type { Channel } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
 import { type FinalAnswer, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
-import { responseHeaders } from '../http/headers.ts'
+import { leaseFor } from '../http/buffer-budget.ts'
+import { relay } from '../http/relay.ts'
 import type { GovernorHeaders } from '../http/response.ts'
-import type { Head, UpstreamCall } from '../http/upstream.ts'
+import type { Failure } from '../http/upstream.ts'
+import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import {
   type Answer,
   type BegunAnswer,
-  createAnswer,
+  beginAnswer,
+  completeAnswer,
   type Ending,
-  passOn,
+  giveFallback,
   sendFallback,
   sendOwn,
+  takeResponse,
 } from './answer-response.ts'
-import type { Exchange } from './begin-exchange.ts'
-import type { Evaluation } from './evaluate.ts'
+import { type Attempt, attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import { failRequest, releaseIteration } from './evaluated-request.ts'
 import { faultOf } from './fault.ts'
-import {
-  announcementFor,
-  droppedFor,
-  isUnsupported,
-  markUnsupported,
-  mayBeUnsupported,
-  type PlacedNotice,
-  placesFor,
-  releaseIteration,
-  withEdits,
-} from './forward.ts'
-import { usageRecorderFor } from './record-usage.ts'
-import type { Services } from './services.ts'
-import { open, UpstreamFailed, type UpstreamResponse, withoutCompression } from './upstream-response.ts'
+import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
 
 /** One way to ask for the last answer. */
-export interface RequestVariant {
-  readonly call: UpstreamCall
-  readonly channel?: Channel
-  readonly ban?: ToolBan
+export interface AnswerVariant extends RequestVariant {
+  /** Names the variant among the failed ones of a run. */
+  readonly name: string
   /** Names of tools: a response that is one call of one of them is the answer. */
   readonly keeps?: readonly string[]
-  readonly announces?: boolean
 }
 
 /** A model that says nothing is asked once more, not for ever. */
@@ -57,14 +46,8 @@ export function terminalHeaders({
 }
 
 /** Answers a stopped request, or one by which an agent ends itself. */
-export async function finalAnswer(
-  services: Services,
-  exchange: Exchange,
-  evaluation: Evaluation,
-  call: UpstreamCall,
-  bytes: Buffer,
-  governorHeaders: GovernorHeaders,
-): Promise<void> {
+export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
+  const { exchange, evaluation, governorHeaders } = evaluated
   const { dialect } = exchange.route
   const { decision } = evaluation
   if (!dialect || (decision.kind !== 'stop' && decision.kind !== 'self_stop')) return
@@ -72,78 +55,81 @@ export async function finalAnswer(
   const { limit, speech } = decision
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
     terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
+  const x = { ...evaluated, call: withoutCompression(evaluated.call) }
   const ending: Ending = {
-    services,
-    exchange,
-    evaluation,
+    x,
     dialect,
-    governorHeaders,
+    lease: leaseFor(x.services.buffers, exchange.response),
     terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
     isStop,
     fallback: isStop ? decision.fallback : '',
     isJson: evaluation.request.hasFormat(),
     terminal,
   }
-  const plain = withoutCompression(call)
   try {
-    await attemptVariants(
-      ending,
-      isStop ? stopForms(ending, plain, bytes, speech?.notice) : ownForms(ending, plain, bytes),
-    )
+    await askForAnswer(ending, isStop ? stopVariants(x, speech?.notice) : selfStopVariants(x))
   } catch (error) {
     if (exchange.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) return endInFault(ending, error as Error)
-    releaseIteration(evaluation)
-    exchange.fail(error.failure, governorHeaders)
+    failRequest(x, error.failure)
   }
 }
 
-/** A fault of Governor's own on the way to an answer: the limit stays reached, so that the fallback text is all there is. */
+/** A fault of Governor's own on the way to an answer: the limit stays reached, so that the client gets the fallback text. */
 function endInFault(ending: Ending, error: Error): void {
-  const { services, exchange, isStop } = ending
-  if (!isStop || exchange.response.headersSent) throw error
-  services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  const { isStop, x } = ending
+  if (!isStop || x.exchange.response.headersSent) throw error
+  x.services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   sendFallback(ending)
 }
 
-/**
- * The forms in which a stop is asked, best first: tools left in place but not to be chosen keeps the provider's
- * prompt cache; each of the others is for providers that refuse the one before.
- */
-function stopForms(ending: Ending, call: UpstreamCall, bytes: Buffer, notice?: string): RequestVariant[] {
-  const { services, exchange, evaluation } = ending
-  const { request, policy } = evaluation
-  // It stands in every request of a run, the last one included: the system text begins the prompt.
-  const announcing = announcementFor(services, exchange, evaluation)
-  // So does the list of tools, which the requests before went without.
-  const dropping = droppedFor(services, exchange, evaluation, policy.dropTools, [])
-  const form = (
-    place: PlacedNotice | undefined,
-    ban: ToolBan,
-    announced: readonly Edit[] = announcing,
-  ): RequestVariant => ({
-    call: withEdits(call, bytes, [
+/** A variant with a notice, or without; a ban of the choice alone keeps the list of tools, with what is `dropped` of it. */
+function answerVariant(
+  { evaluation }: EvaluatedRequest,
+  ban: ToolBan,
+  announced: readonly Edit[],
+  dropped: readonly Edit[],
+  place: PlacedNotice | undefined,
+): AnswerVariant {
+  const isChoice = ban === 'choice_none'
+  const isAnnounced = announced.length > 0
+  return {
+    edits: [
       ...announced,
-      ...request.banTools(ban),
-      ...(ban === 'choice_none' ? dropping : []),
+      ...evaluation.request.banTools(ban),
+      ...(isChoice ? dropped : []),
       ...(place?.edits ?? []),
-    ]),
-    ban,
-    announces: announced.length > 0,
-    ...(place ? { channel: place.channel } : {}),
-  })
+    ],
+    features: [
+      ...(isAnnounced ? (['announce'] as const) : []),
+      ...(place ? [place.channel] : []),
+      ...(isChoice ? (['tool_choice'] as const) : []),
+    ],
+    name: [ban, place?.channel, isAnnounced ? 'announced' : ''].join(' '),
+  }
+}
+
+/**
+ * The variants in which a stop is asked, best first: tools left in place but not to be chosen keep the provider's prompt
+ * cache; each of the others is for providers that refuse the one before.
+ */
+function stopVariants(x: EvaluatedRequest, notice: string | undefined): AnswerVariant[] {
+  const { request, policy } = x.evaluation
+  // It stands in every request of a run, the last one included: the system text begins the prompt.
+  const announcing = announcementFor(x)
+  // So does the list of tools, which the requests before went without.
+  const dropping = droppedFor(x, policy.dropTools, [])
   // An agent that asks for its last answer itself needs not be told twice.
-  const places = notice === undefined ? [] : placesFor(services, exchange, evaluation, notice)
+  const places = notice === undefined ? [] : [...placesFor(x, notice)]
   const [best] = places
-  const choosing =
-    request.conversation.offersTools && !isUnsupported(services, exchange, evaluation, 'tool_choice')
+  const mayChoose = request.conversation.offersTools && !isUnsupported(x, 'tool_choice')
   return [
-    ...forcedForms(ending, call, bytes, [...announcing, ...dropping, ...(best?.edits ?? [])]),
-    ...(choosing ? [form(best, 'choice_none')] : []),
-    ...(announcing.length > 0 ? [form(best, 'no_tools')] : []),
-    ...places.map((place) => form(place, 'no_tools', [])),
+    ...forcedVariants(x, [...announcing, ...dropping, ...(best?.edits ?? [])]),
+    ...(mayChoose ? [answerVariant(x, 'choice_none', announcing, dropping, best)] : []),
+    ...(announcing.length > 0 ? [answerVariant(x, 'no_tools', announcing, [], best)] : []),
+    ...places.map((place) => answerVariant(x, 'no_tools', [], [], place)),
     // The client's own words alone, for an upstream that takes nothing else.
-    form(undefined, 'no_tools', []),
+    answerVariant(x, 'no_tools', [], [], undefined),
   ]
 }
 
@@ -160,15 +146,10 @@ function calledIn(conversation: Conversation, steps: number): ReadonlySet<string
 }
 
 /**
- * The form for an agent whose answer is a call of a forced tool. Where it names none, it is a tool that the run has not called:
- * one that brings the answer is called once. Of a history that the provider keeps that can't be told.
+ * The variant for an agent whose answer is a call of a forced tool. Where the client names none, it is a tool that the run
+ * has not called: one that brings the answer is called once. Of a history that the provider keeps that can't be told.
  */
-function forcedForms(
-  { evaluation }: Ending,
-  call: UpstreamCall,
-  bytes: Buffer,
-  edits: readonly Edit[],
-): RequestVariant[] {
+function forcedVariants({ evaluation }: EvaluatedRequest, edits: readonly Edit[]): AnswerVariant[] {
   const { request, runState } = evaluation
   const { names, isNamed } = request.forcedTools()
   if (names.length === 0 || (!isNamed && request.previous !== undefined)) return []
@@ -176,86 +157,80 @@ function forcedForms(
   const keeps = names.filter((name) => !called.has(name))
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
-  return [{ call: withEdits(call, bytes, [...edits, ...request.keepForced(only)]), keeps }]
+  return [{ edits: [...edits, ...request.keepForced(only)], features: [], name: 'forced  ', keeps }]
 }
 
 /** An agent that ends itself is asked nothing; only the announcement stays where it was. */
-function ownForms(
-  { services, exchange, evaluation }: Ending,
-  call: UpstreamCall,
-  bytes: Buffer,
-): RequestVariant[] {
-  const announcing = announcementFor(services, exchange, evaluation)
-  const governorHeaders: RequestVariant = { call }
-  return announcing.length === 0
-    ? [governorHeaders]
-    : [{ call: withEdits(call, bytes, announcing), announces: true }, governorHeaders]
+function selfStopVariants(x: EvaluatedRequest): AnswerVariant[] {
+  const edits = announcementFor(x)
+  const unchanged: AnswerVariant = { features: [], name: '  ' }
+  return edits.length === 0
+    ? [unchanged]
+    : [{ edits, features: ['announce'], name: '  announced' }, unchanged]
 }
 
-/** Does a status say that this form of the request is not taken, and another may be? */
-function isRefusedForm({ status, overflow }: Head): boolean {
-  return !overflow && (status === 400 || status === 404 || status === 422)
+/** The variants that the provider has not failed on in this run, or all of them if it has failed on all. */
+function variantsLeft({ x }: Ending, variants: readonly AnswerVariant[]): readonly AnswerVariant[] {
+  const failed = x.evaluation.runState.stopTries?.failedForms ?? []
+  const left = variants.filter(({ name }) => !failed.includes(name))
+  return left.length > 0 ? left : variants
 }
 
-/** The forms that the provider has not failed on in this run, unless it has failed on all. */
-function formsLeft({ evaluation }: Ending, forms: readonly RequestVariant[]): readonly RequestVariant[] {
-  const failed = evaluation.runState.stopTries?.failedForms ?? []
-  const left = forms.filter((form) => !failed.includes(nameOf(form)))
-  return left.length > 0 ? left : forms
+/** True if this variant of the request is not taken, and another may be. */
+function isRefused({ head }: UpstreamResponse, isStop: boolean): boolean {
+  if (!isStop) return mayBeUnsupported(head)
+  return !head.overflow && (head.status === 400 || head.status === 404 || head.status === 422)
 }
 
-function nameOf({ ban, keeps, channel, announces }: RequestVariant): string {
-  return [keeps ? 'forced' : ban, channel, announces ? 'announced' : ''].join(' ')
-}
-
-/** Goes through the forms until one brings an answer. */
-export async function attemptVariants(
+/** Asks in one variant after the other until one brings an answer. @throws {UpstreamFailed} */
+export async function askForAnswer(
   ending: Ending,
-  forms: readonly RequestVariant[],
+  variants: readonly AnswerVariant[],
   begun?: BegunAnswer,
 ): Promise<void> {
-  const { evaluation, isStop } = ending
-  const answer = createAnswer(ending, begun)
-  let refused: { form: RequestVariant; status: number } | undefined
+  const { x, isStop } = ending
+  const answer = beginAnswer(ending, begun)
+  const all = variantsLeft(ending, variants)
+  const left = [...all]
   let answers = 0
-  const left = formsLeft(ending, forms)
-  for (const form of left) {
-    if (answers === MAX_ANSWERS) break
-    const incoming = await openForm(ending, form)
-    if (!incoming) return answer.giveFallback(true)
-    const { head } = incoming
-    const isRefused = isStop ? isRefusedForm(head) : mayBeUnsupported(head) && form !== left.at(-1)
-    if (isRefused) {
-      refused = { form, status: head.status }
-      incoming.body.destroy()
-      continue
+  for (let first = left.shift(); first && answers < MAX_ANSWERS; first = left.shift()) {
+    const made = await attemptAnswer(ending, first, ({ response }) =>
+      isRefused(response, isStop) ? left.shift() : undefined,
+    )
+    if (!made) return giveFallback(answer, true)
+    const { variant, response } = made
+    if (isStop && isRefused(response, isStop)) {
+      response.abort()
+      break
     }
-    if (head.status !== 200) return passFailure(ending, answer, form, incoming)
-    if (refused) blameFor(ending, refused.form, form, refused.status)
-    refused = undefined
+    if (response.head.status !== 200) return passFailure(ending, answer, made)
     answers++
-    const taken = await answer.take(incoming, form.keeps)
-    if (taken === 'answered') return answer.complete()
+    const taken = await takeResponse(answer, response, variant.keeps)
+    if (taken === 'answered') return completeAnswer(answer)
     if (taken === 'failed' && isStop)
-      await evaluation.handle.noteStopAttempt((tries) => withFailure(tries, nameOf(form)))
+      await x.evaluation.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
     if (taken !== 'silent') return
   }
-  // A form that the provider failed on before may be the one that it takes.
-  await answer.giveFallback(answers > 0 || left.length === forms.length || isSpent(ending))
+  // A variant that the provider failed on before may be the one that it takes.
+  await giveFallback(answer, answers > 0 || all.length === variants.length || isSpent(ending))
 }
 
 /** The provider keeps what led to the end, which can't be sent again: what the run ends with is all the client gets. */
-function isSpent({ rounds, evaluation }: Ending): boolean {
-  return rounds !== undefined && evaluation.request.isKept === true
+function isSpent({ rounds, x }: Ending): boolean {
+  return rounds !== undefined && x.evaluation.request.isKept === true
 }
 
-/** @throws {UpstreamFailed} */
-async function openForm(ending: Ending, { call }: RequestVariant): Promise<UpstreamResponse | undefined> {
-  const { services, exchange, evaluation } = ending
+/** Returns `undefined` where there is no response, and nothing can be asked again. @throws {UpstreamFailed} */
+async function attemptAnswer(
+  ending: Ending,
+  first: AnswerVariant,
+  next: (refused: Attempt<AnswerVariant>) => AnswerVariant | undefined,
+): Promise<Attempt<AnswerVariant> | undefined> {
+  const { x } = ending
   try {
-    return await open(exchange, call, (head) => usageRecorderFor(services, exchange, evaluation, call, head))
+    return await attempt(x, first, next)
   } catch (error) {
-    if (isSpent(ending) && error instanceof UpstreamFailed && !exchange.isClientGone()) return undefined
+    if (isSpent(ending) && error instanceof UpstreamFailed && !x.exchange.isClientGone()) return undefined
     throw error
   }
 }
@@ -264,52 +239,31 @@ async function openForm(ending: Ending, { call }: RequestVariant): Promise<Upstr
 async function passFailure(
   ending: Ending,
   answer: Answer,
-  form: RequestVariant,
-  incoming: UpstreamResponse,
+  { variant, response }: Attempt<AnswerVariant>,
 ): Promise<void> {
-  const { services, exchange, evaluation, isStop, governorHeaders } = ending
-  const { head, body } = incoming
-  const { handle } = evaluation
-  const mayBeForm = isStop && head.status === 500 && !head.overflow
+  const { x, isStop } = ending
+  const { services, exchange, evaluation, governorHeaders } = x
+  const { status, overflow } = response.head
+  const mayBeVariant = isStop && status === 500 && !overflow
   const now = services.now()
-  const tries = mayBeForm
-    ? await handle.noteStopAttempt((before) => withFailure(before, nameOf(form), now))
+  const tries = mayBeVariant
+    ? await evaluation.handle.noteStopAttempt((before) => withFailure(before, variant.name, now))
     : NO_STOP_ATTEMPTS
   if (isSpent(ending) || isHopeless(tries, now)) {
-    body.destroy()
-    return answer.giveFallback(isSpent(ending))
+    response.abort()
+    return giveFallback(answer, isSpent(ending))
   }
   releaseIteration(evaluation)
-  if (!answer.isShown) return passOn(exchange, head, responseHeaders(head.headers), governorHeaders, body)
-  body.destroy()
-  const message = `The upstream answered with status ${head.status} in the middle of a response.`
-  exchange.fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
-}
-
-/** What the accepted form does not have and the refused one had is what was refused. */
-function blameFor(
-  { services, exchange, evaluation }: Ending,
-  refused: RequestVariant,
-  accepted: RequestVariant,
-  status: number,
-): void {
-  if (refused.announces && !accepted.announces)
-    markUnsupported(services, exchange, evaluation, 'announce', status)
-  else if (refused.channel && refused.channel !== accepted.channel)
-    markUnsupported(services, exchange, evaluation, refused.channel, status)
-  else if (refused.ban === 'choice_none' && accepted.ban === 'no_tools') {
-    markUnsupported(services, exchange, evaluation, 'tool_choice', status)
-  }
+  const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
+  if (!answer.isShown) return relay(response, exchange.response, governorHeaders, fail)
+  response.abort()
+  const message = `The upstream answered with status ${status} in the middle of a response.`
+  fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
 }
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */
-export function repeatAnswer(
-  services: Services,
-  exchange: Exchange,
-  evaluation: Evaluation,
-  answer: FinalAnswer,
-  governorHeaders: GovernorHeaders,
-): void {
+export function replayAnswer(x: EvaluatedRequest, answer: FinalAnswer): void {
+  const { services, exchange, evaluation, governorHeaders } = x
   const { dialect } = exchange.route
   if (!dialect) return
   services.emit({ kind: 'answer_repeated' })

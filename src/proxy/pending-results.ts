@@ -1,34 +1,32 @@
 /** What a provider that keeps the conversation waits for when calls of it were refused that the client has not seen. */
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
-import type { Evaluation } from './evaluate.ts'
-import type { Services } from './services.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
 
 /** Results that a request going on from another response has to bring along; a conversation has them already. */
 function pendingAfter(
-  { request }: Evaluation,
+  { evaluation }: EvaluatedRequest,
   round: BlockedMessage,
   refused: ReadonlySet<number>,
 ): readonly string[] {
+  const { request } = evaluation
   return request.isConversation ? [] : (request.pendingResults?.(round, refused) ?? [])
 }
 
 /** Of a response with these calls the client has seen some: it goes on from it, or from one that was refused before it. */
 export async function savePartOfResults(
-  services: Services,
-  evaluation: Evaluation,
+  x: EvaluatedRequest,
   before: readonly BlockedMessage[],
   round: BlockedMessage,
   refused: ReadonlySet<number>,
 ): Promise<void> {
-  await replaceBy(services, evaluation, before, round.buffered, pendingAfter(evaluation, round, refused))
-  await saveResults(services, evaluation, round, refused)
+  await replaceBy(x, before, round.buffered, pendingAfter(x, round, refused))
+  await saveResults(x, round, refused)
 }
 
 /** A provider that keeps the conversation waits for results of calls that the client has not seen. */
 export async function saveResults(
-  services: Services,
-  evaluation: Evaluation,
+  { services, evaluation }: EvaluatedRequest,
   round: BlockedMessage,
   refused: ReadonlySet<number>,
 ): Promise<void> {
@@ -43,8 +41,7 @@ export async function saveResults(
 
 /** Whoever goes on from a response that was refused goes on from the one that came after it, and with what that waits for. */
 export async function replaceBy(
-  services: Services,
-  evaluation: Evaluation,
+  { services, evaluation }: EvaluatedRequest,
   rounds: readonly BlockedMessage[],
   buffered: BufferedCalls | undefined,
   pendingResults: readonly string[] = [],
@@ -65,8 +62,7 @@ export async function replaceBy(
  * last one. Nothing is executed of what that calls.
  */
 export async function settleStream(
-  services: Services,
-  evaluation: Evaluation,
+  x: EvaluatedRequest,
   rounds: readonly BlockedMessage[],
   tries: readonly BufferedCalls[],
 ): Promise<void> {
@@ -77,15 +73,15 @@ export async function settleStream(
   const last = all.at(-1)
   if (!last) return
   const refused = new Set(last.results.keys())
-  await saveResults(services, evaluation, last, refused)
-  await replaceBy(services, evaluation, all, last.buffered, pendingAfter(evaluation, last, refused))
+  await saveResults(x, last, refused)
+  await replaceBy(x, all, last.buffered, pendingAfter(x, last, refused))
 }
 
 /**
  * An answer of Governor's own to a request that the provider has not seen: returns the id it must have, by which the
  * client can go on, and the provider then gets what it missed. `undefined` where no provider keeps anything.
  */
-export async function standIn(services: Services, evaluation: Evaluation): Promise<string | undefined> {
+export async function standIn({ services, evaluation }: EvaluatedRequest): Promise<string | undefined> {
   const { request } = evaluation
   const skipped = request.skippedResults?.(services.newId())
   if (!skipped) return undefined

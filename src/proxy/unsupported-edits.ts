@@ -1,4 +1,4 @@
-/** Remembers which of Governor's alterations an upstream's model has refused, so that they are not tried again. */
+/** Remembers which of Governor's edits an upstream's model has refused, so that they are not tried again. */
 import type { Channel } from '../core/decide.ts'
 import type { SharedValues } from '../store/shared-values.ts'
 import type { ValueKind } from '../store/store.ts'
@@ -16,28 +16,21 @@ export const UNSUPPORTED_EDITS: ValueKind<readonly RequestEdit[]> = {
 /** A model name is the client's to choose. */
 const MAX_NAME = 200
 
+/** The edits that upstreams have refused for a model, so that they are not tried again. */
 export interface UnsupportedEdits {
-  /** Asks for what other processes found, where that was not done for a while. */
+  /** Asks the store what other processes found, if that was not done for a while. */
   refresh(upstream: string, model: string): Promise<void>
-  isRefused(upstream: string, model: string, alteration: RequestEdit): boolean
-  remember(upstream: string, model: string, alteration: RequestEdit): void
+  isRefused(upstream: string, model: string, edit: RequestEdit): boolean
+  remember(upstream: string, model: string, edit: RequestEdit): void
 }
 
+/** Keeps refused edits in a value that all processes share. */
 export function createUnsupportedEdits(refused: SharedValues<readonly RequestEdit[]>): UnsupportedEdits {
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
   return {
     refresh: (upstream, model) => refused.refresh(keyOf(upstream, model)),
-    isRefused: (upstream, model, alteration) => refused.copyOf(keyOf(upstream, model)).includes(alteration),
-    remember: (upstream, model, alteration) =>
-      refused.change(keyOf(upstream, model), (known) => [...new Set([...known, alteration])]),
+    isRefused: (upstream, model, edit) => refused.copyOf(keyOf(upstream, model)).includes(edit),
+    remember: (upstream, model, edit) =>
+      refused.change(keyOf(upstream, model), (known) => [...new Set([...known, edit])]),
   }
-}
-
-const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
-
-/** Channels worth trying, the preferred one first. */
-export function channelsFor(preferred: Channel): readonly Channel[] {
-  return preferred === 'auto'
-    ? OTHERWISE
-    : [preferred, ...OTHERWISE.filter((channel) => channel !== preferred)]
 }

@@ -8,6 +8,7 @@ import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect
 import { decoded, decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
+import type { ResponseObserver } from '../http/upstream-response.ts'
 import { JsonScanError } from '../json/scan.ts'
 
 /** What a model call brought. */
@@ -21,13 +22,6 @@ export interface Answered {
   readonly callsNothing?: boolean | undefined
   /** The id of the first item it consists of. */
   readonly item?: string | undefined
-}
-
-export interface ResponseObserver {
-  /** Takes a chunk, which must not change any more. */
-  take(chunk: Buffer): void
-  /** The response is over, or broke off. */
-  end(): void
 }
 
 const HEAD_BYTES = 16_384

@@ -1,8 +1,8 @@
-/** A refusal that was held until it was whole: what it means, and how the client is told. */
+/** A refusal whose body is whole: what it means, and how the client is told. */
 import type { Dialect } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, headerOf, withHeaders, withoutBodyFields } from '../../http/headers.ts'
-import type { Flow, Head, Receiver } from '../../http/upstream.ts'
+import type { Head } from '../../http/upstream.ts'
 import { type Classified, classify } from '../classify.ts'
 import type { Row } from '../rows.ts'
 import { type Annotation, annotated, canonicalReply, isInputTooLarge, parsed, told } from './annotate.ts'
@@ -28,65 +28,58 @@ export function mayBeError(isText: boolean, chunk: Buffer): boolean {
   return ERROR_FIELD.test(chunk.toString('latin1', 0, FIRST_BYTES))
 }
 
-/** A response that is held until it is whole. */
-export interface Held {
-  readonly head: Head
-  readonly flow: Flow
-  readonly chunks: Buffer[]
-  length: number
+function headFor(head: Head, body: Buffer, governorHeaders: Readonly<Record<string, string>>): Head {
+  const headers = withHeaders(withoutBodyFields(head.headers), governorHeaders)
+  return { ...head, headers: [...headers, 'content-length', String(body.length)] }
 }
 
-export function replay(held: Held, receiver: Receiver): void {
-  receiver.start(held.head, held.flow)
-  for (const chunk of held.chunks) receiver.data(chunk)
-}
-
-function withBody(head: Head, body: Buffer, own: Readonly<Record<string, string>>): Head {
-  const headers = withoutBodyFields(head.headers)
-  return { ...head, headers: [...withHeaders(headers, own), 'content-length', String(body.length)] }
-}
-
-/** What the refusal of a request means, if something is too large, and its body without its content coding. */
+/** What a refusal means, if something is too large, and its body without its content coding. `request`: the JSON refused. */
 export function meaningOf(
-  held: Held,
+  head: Head,
+  body: Buffer,
   quirks: readonly Row[],
   request: () => Buffer | undefined,
 ): { readonly plain: Buffer; readonly classified: Classified } | undefined {
-  const whole = Buffer.concat(held.chunks, held.length)
-  const coding = contentEncoding(held.head.headers)
-  const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_DECODED)
+  const coding = contentEncoding(head.headers)
+  const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, MAX_DECODED)
   if (!plain) return undefined
-  const classified = classify({ status: held.head.status, body: parsed(plain.toString()) }, quirks, request)
+  const classified = classify({ status: head.status, body: parsed(plain.toString()) }, quirks, request)
   return classified && { plain, classified }
 }
 
-/** The refusal as the client gets it: the same, and what it means; with `canonical`, in the words of that dialect. */
+/** A refusal as it came, and its body without its content coding. */
+export interface Refusal {
+  readonly head: Head
+  readonly body: Buffer
+  readonly plain: Buffer
+}
+
+/** The refusal as the client gets it: the same with what it means; with `canonical`, as an error of that dialect. */
 export function explained(
-  held: Held,
-  plain: Buffer,
+  { head, body, plain }: Refusal,
   annotation: Annotation,
   canonical: Dialect | undefined,
 ): { readonly head: Head; readonly body: Buffer } {
   const overflow = annotation.classified.overflow.recovery
-  const own = { 'x-governor-overflow': overflow }
+  const governorHeaders = { 'x-governor-overflow': overflow }
   if (canonical && isInputTooLarge(annotation)) {
-    const body = canonicalReply(plain.toString(), canonical, annotation)
-    const status = held.head.status >= 400 ? 400 : held.head.status
-    const head = withBody(held.head, body, { ...own, 'content-type': 'application/json' })
-    // What the provider calls its status is not what this one is called.
+    const reply = canonicalReply(plain.toString(), canonical, annotation)
+    const changed = headFor(head, reply, { ...governorHeaders, 'content-type': 'application/json' })
+    const status = head.status >= 400 ? 400 : head.status
+    // The provider's reason phrase belongs to the provider's status.
     return {
-      head: { ...head, status, reason: status === held.head.status ? head.reason : '', overflow },
-      body,
+      head: { ...changed, status, reason: status === head.status ? head.reason : '', overflow },
+      body: reply,
     }
   }
-  let body: Buffer | undefined
+  let more: Buffer | undefined
   try {
-    body = annotated(plain, annotation)
+    more = annotated(plain, annotation)
   } catch {
     // No JSON: what it means is said in headers alone.
   }
-  if (body) return { head: { ...withBody(held.head, body, own), overflow }, body }
+  if (more) return { head: { ...headFor(head, more, governorHeaders), overflow }, body: more }
   const detail = { 'x-governor-overflow-detail': JSON.stringify(told(annotation)) }
-  const headers = withHeaders(held.head.headers, { ...own, ...detail })
-  return { head: { ...held.head, headers, overflow }, body: Buffer.concat(held.chunks) }
+  const headers = withHeaders(head.headers, { ...governorHeaders, ...detail })
+  return { head: { ...head, headers, overflow }, body }
 }

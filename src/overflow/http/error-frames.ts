@@ -4,17 +4,10 @@
  * is whole, waits for its end and is given to `change`; what came before it has gone.
  */
 
+import type { ChunkFilter } from '../../http/upstream-response.ts'
+
 /** What becomes of an error frame: its bytes from `sent` on. */
 export type FrameChange = (frame: Buffer, sent: number) => Buffer
-
-export interface ErrorFrames {
-  /** Does a chunk go to the client as it is, as nearly all do? It need not be pushed then. */
-  passes(chunk: Buffer): boolean
-  /** Takes a chunk; returns what goes to the client now. */
-  push(chunk: Buffer): readonly Buffer[]
-  /** What is left at the end of the stream. */
-  end(): readonly Buffer[]
-}
 
 const WORD_LENGTH = '"exception"'.length
 /**
@@ -71,7 +64,7 @@ function isCutWord(before: Buffer, after: Buffer): boolean {
   )
 }
 
-export function watchErrorFrames(change: FrameChange): ErrorFrames {
+export function watchErrorFrames(change: FrameChange): ChunkFilter {
   /** The beginning of the frame that is under way; all of it has gone but for what is `held`. */
   let open: Buffer = NOTHING
   let isHeld = false

@@ -2,16 +2,25 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it } from 'vitest'
-import { relayTo } from '../../src/http/response.ts'
+import { relay } from '../../src/http/relay.ts'
+import type { ResponseBody } from '../../src/http/upstream-response.ts'
 
 it('what is written in many pieces waits for its client once', async () => {
   const listeners: number[] = []
   const server = http.createServer((_, response) => {
-    const relayed = relayTo(response, {})
-    const end = () => relayed.end([])
     const head = { status: 400, reason: 'Bad Request', headers: ['content-type', 'application/json'] }
-    relayed.start(head, { pause: () => undefined, resume: end })
-    for (let piece = 0; piece < 60; piece++) relayed.data(Buffer.alloc(1_000, 'x'))
+    const waiting = Array.from({ length: 60 }, () => Buffer.alloc(1_000, 'x'))
+    const resume = () => body.sink?.end([])
+    const body: ResponseBody = {
+      waiting,
+      length: 60_000,
+      ending: undefined,
+      sink: undefined,
+      wake: undefined,
+      isPaused: true,
+      resume,
+    }
+    relay({ head, body, abort: () => undefined }, response, {}, () => undefined)
     listeners.push(response.listenerCount('drain'))
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')

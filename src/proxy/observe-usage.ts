@@ -1,0 +1,92 @@
+/** What a model's answer to a counted request took, added to its run and session. */
+import { succeedInSession } from '../core/context-window.ts'
+import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
+import type { ResponseObserver } from '../http/upstream-response.ts'
+import { keptName } from '../overflow/windows.ts'
+import { type Answered, observeResponse } from '../usage/observe.ts'
+import { recordUsage } from '../usage/record.ts'
+import type { Exchange } from './begin-exchange.ts'
+import type { Evaluation } from './evaluate.ts'
+import { faultOf } from './fault.ts'
+import type { Services } from './services.ts'
+
+/** Looks at the response to a counted request; `undefined` where it is no model's answer. */
+export function observeUsage(
+  services: Services,
+  { route }: Exchange,
+  evaluation: Evaluation,
+  call: UpstreamCall,
+  head: Head,
+): ResponseObserver | undefined {
+  const { dialect, upstream } = route
+  if (head.status !== 200 || !dialect) return undefined
+  const { decision, request, handle } = evaluation
+  const isKept = request.isKept === true
+  return observeResponse({
+    dialect,
+    head,
+    requestBytes: lengthOf(call.body),
+    withCalls: isKept,
+    withId: isKept,
+    withEnd: handle.hasName() || decision.speech?.tier === 'warning',
+    begin: (id) => handle.responseBegan(id),
+    settle: (answer) => noteAnswer(services, upstream, evaluation, answer),
+    fault: (error) => services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) }),
+  })
+}
+
+function noteAnswer(
+  services: Services,
+  upstream: Exchange['route']['upstream'],
+  evaluation: Evaluation,
+  answer: Answered,
+): void {
+  const { catalogue, emit, noteUnpricedModel } = services
+  const { handle, request, policy } = evaluation
+  const { model } = request.conversation
+  recordUsage(
+    {
+      catalogue,
+      model,
+      upstream,
+      add(usage) {
+        emit({ kind: 'answered', upstream: upstream.name, usage })
+        handle.noteAnswer(usage, answer)
+      },
+      addCost(usage) {
+        emit({ kind: 'answered', upstream: upstream.name, usage })
+        handle.noteAnswer(usage)
+      },
+      unpriced() {
+        if (policy.run.cost > 0 || policy.session.cost > 0) noteUnpricedModel(model, upstream)
+      },
+      failed: () => emit({ kind: 'failed_open', reason: 'store' }),
+    },
+    answer.usage,
+  )
+  if (!answer.usage.estimated) notePrompt(services, upstream, evaluation, answer.usage.input)
+  if (answer.callsNothing && handle.wasWarned()) {
+    emit({ kind: 'warning_answered', reaction: 'acknowledged' })
+    handle.noteAcknowledged().catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+  }
+}
+
+/** A prompt of so many tokens was answered: a window that was believed to be smaller is larger. */
+function notePrompt(
+  { windows, emit }: Services,
+  upstream: Exchange['route']['upstream'],
+  { runState, request, handle }: Evaluation,
+  promptTokens: number,
+): void {
+  const { model } = request.conversation
+  windows.succeed({ upstream, model }, promptTokens)
+  const { reductions } = runState
+  const key = { upstream: upstream.name, model: keptName(model) }
+  if (reductions === undefined || succeedInSession(reductions, key, promptTokens) === reductions) return
+  handle
+    .changeContexts((contexts) => ({
+      ...contexts,
+      reductions: succeedInSession(contexts.reductions, key, promptTokens),
+    }))
+    .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+}

@@ -1,0 +1,90 @@
+/** What Governor changes in requests, and which of it an upstream's model does not take. */
+
+import type { Channel } from '../core/decide.ts'
+import { globMatches } from '../core/glob.ts'
+import { withoutLength } from '../http/headers.ts'
+import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
+import { type Edit, editedPieces } from '../json/edit.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import type { RequestEdit } from './unsupported-edits.ts'
+
+/** True if this request's upstream has refused an edit for its model. */
+export function isUnsupported(
+  { services, exchange, evaluation }: EvaluatedRequest,
+  edit: RequestEdit,
+): boolean {
+  const { model } = evaluation.request.conversation
+  return services.unsupportedEdits.isRefused(exchange.route.upstream.name, model, edit)
+}
+
+/** Remembers that an upstream's model refused an edit with this status, and reports it. */
+export function markUnsupported(
+  { services, exchange, evaluation }: EvaluatedRequest,
+  edit: RequestEdit,
+  status: number,
+): void {
+  const { model } = evaluation.request.conversation
+  const upstream = exchange.route.upstream.name
+  services.unsupportedEdits.remember(upstream, model, edit)
+  services.emit({ kind: 'alteration_refused', upstream, model, alteration: edit, status })
+}
+
+/** Returns edits that state the budget in the system text; none if it is not stated, or the model refused them. */
+export function announcementFor(x: EvaluatedRequest): readonly Edit[] {
+  const { request, decision } = x.evaluation
+  const announcement = decision.speech?.announcement
+  if (announcement === undefined || isUnsupported(x, 'announce')) return []
+  return request.announce(announcement)
+}
+
+/** A notice placed in a request. */
+export interface PlacedNotice {
+  readonly channel: Channel
+  readonly edits: readonly Edit[]
+}
+
+const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
+
+/** Returns the places where a notice can go, the preferred channel first, without channels that the model refused. */
+export function* placesFor(
+  x: EvaluatedRequest,
+  text: string,
+  preferred: Channel = x.evaluation.policy.channel,
+): Generator<PlacedNotice> {
+  for (const channel of new Set([preferred, ...OTHERWISE])) {
+    const edits = isUnsupported(x, channel) ? undefined : x.evaluation.request.notice(text, channel)
+    if (edits) yield { channel, edits }
+  }
+}
+
+/** Returns the first place where a notice can go; `undefined` if there is none. */
+export function placeFor(x: EvaluatedRequest, text: string, preferred?: Channel): PlacedNotice | undefined {
+  for (const place of placesFor(x, text, preferred)) return place
+  return undefined
+}
+
+/** Returns edits that no longer offer the tools that match the globs; none if the model refused them. */
+export function droppedFor(
+  x: EvaluatedRequest,
+  globs: readonly string[],
+  instead?: readonly Edit[],
+): readonly Edit[] {
+  if (globs.length === 0 || isUnsupported(x, 'drop_tools')) return []
+  const { request } = x.evaluation
+  const isDropped = (name: string) => globs.some((glob) => globMatches(glob, name))
+  return request.dropTools(isDropped, instead ?? request.banTools('choice_none'))
+}
+
+/** Up to so many bytes, copying them into one piece costs less than sending several. */
+const ONE_PIECE = 65_536
+
+/** Returns the call with an edited body, without the content coding of the client's. `json`: the body as plain text. */
+export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit[]): UpstreamCall {
+  const { upstream, method, path } = call
+  const headers = withoutLength(call.headers)
+  const pieces = editedPieces(json, edits)
+  const length = lengthOf(pieces)
+  if (length <= ONE_PIECE) return { upstream, method, path, headers, body: Buffer.concat(pieces, length) }
+  headers.push('content-length', String(length))
+  return { upstream, method, path, headers, body: pieces }
+}
