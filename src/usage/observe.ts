@@ -40,75 +40,6 @@ interface Body extends ResponseTail {
   readonly length: number
 }
 
-function joined(chunks: readonly Buffer[]): Buffer {
-  const [only] = chunks
-  return only && chunks.length === 1 ? only : Buffer.concat(chunks)
-}
-
-/**
- * What is kept of a body: its beginning and its end, by reference, joined when it is asked for. A class, as accessors in
- * an object literal keep every object of it until the next full collection.
- */
-class KeptChunks implements Body {
-  readonly #tailBytes: number
-  readonly #head: Buffer[]
-  readonly #tail: Buffer[] = []
-  #headLength: number
-  #tailLength = 0
-  #length: number
-  readonly streams: boolean
-  readonly withCalls: boolean
-
-  constructor(first: Buffer, tailBytes: number, streams: boolean, withCalls: boolean) {
-    this.#tailBytes = tailBytes
-    this.#head = [first]
-    this.#headLength = first.length
-    this.#length = first.length
-    this.streams = streams
-    this.withCalls = withCalls
-  }
-
-  take(chunk: Buffer): void {
-    this.#length += chunk.length
-    if (this.#headLength < HEAD_BYTES) {
-      this.#head.push(chunk)
-      this.#headLength += chunk.length
-      return
-    }
-    this.#tail.push(chunk)
-    this.#tailLength += chunk.length
-    for (
-      let first = this.#tail[0];
-      first && this.#tailLength - first.length >= this.#tailBytes;
-      first = this.#tail[0]
-    ) {
-      this.#tailLength -= first.length
-      this.#tail.shift()
-    }
-  }
-
-  #isWhole(): boolean {
-    return this.#headLength + this.#tailLength === this.#length
-  }
-
-  get length(): number {
-    return this.#length
-  }
-
-  get head(): Buffer {
-    return joined(this.#head)
-  }
-
-  get tail(): Buffer {
-    const isTail = this.#tailLength >= this.#tailBytes || !this.#isWhole()
-    return joined(isTail ? this.#tail : [...this.#head, ...this.#tail])
-  }
-
-  get whole(): Buffer | undefined {
-    return this.#isWhole() ? joined([...this.#head, ...this.#tail]) : undefined
-  }
-}
-
 const NOTHING = Buffer.alloc(0)
 const NO_FACTS: ResponseMetadata = {}
 
@@ -154,132 +85,160 @@ export interface ObserverTarget {
   /** Its id is to be told as soon as it is known. */
   readonly withId?: boolean
   /** Told the id at most once, before the client gets the bytes that state it; not for a body in a content coding. */
-  begin?(id: string): void
+  readonly begin?: (id: string) => void
   /** Told once, after `end`: synchronously, but for large bodies in a content coding. */
-  settle(answered: Answered): void
+  readonly settle: (answered: Answered) => void
   /** A fault of Governor's own in reading the response, which is estimated then. */
-  fault(error: Error): void
+  readonly fault: (error: Error) => void
 }
 
-/** Opens a tap on a successful response. */
+/** What is kept of a response on its way: its beginning and its end, by reference. */
+interface Observed {
+  readonly target: ObserverTarget
+  readonly coding: string
+  readonly streams: boolean
+  readonly withCalls: boolean
+  /** Bytes of the end that are kept. */
+  readonly tailBytes: number
+  readonly head: Buffer[]
+  headLength: number
+  readonly tail: Buffer[]
+  tailLength: number
+  length: number
+  isOver: boolean
+  /** How many bytes must be there before the id is looked for next; 0: it is not looked for any more. */
+  idWithin: number
+}
+
+/** Returns what looks at a successful response. */
 export function observeResponse(target: ObserverTarget): ResponseObserver {
-  return new ResponseTap(target)
+  const { headers } = target.head
+  const coding = contentEncoding(headers)
+  const withCalls = target.withCalls === true
+  const observed: Observed = {
+    target,
+    coding,
+    streams: isEventStream(headers),
+    withCalls,
+    tailBytes: coding === 'identity' ? tailBytesFor(withCalls) : MAX_ENCODED,
+    head: [],
+    headLength: 0,
+    tail: [],
+    tailLength: 0,
+    length: 0,
+    isOver: false,
+    idWithin: target.withId === true && coding === 'identity' ? 1 : 0,
+  }
+  return {
+    take(chunk) {
+      keep(observed, chunk)
+      if (observed.idWithin > 0) lookForId(observed)
+    },
+    end() {
+      if (observed.isOver) return
+      observed.isOver = true
+      if (observed.coding === 'identity') settle(observed, keptBody(observed))
+      else settleEncoded(observed)
+    },
+  }
 }
 
-class ResponseTap implements ResponseObserver {
-  readonly #target: ObserverTarget
-  readonly #coding: string
-  readonly #streams: boolean
-  readonly #withCalls: boolean
-  /** The first chunk, which most often is all. */
-  #first: Buffer | undefined
-  #more: KeptChunks | undefined
-  #isOver = false
-  /** Of how many bytes the id is looked for next; 0: not any more. */
-  #idWithin: number
+function tailBytesFor(withCalls: boolean): number {
+  return withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
+}
 
-  constructor(target: ObserverTarget) {
-    const { headers } = target.head
-    this.#target = target
-    this.#coding = contentEncoding(headers)
-    this.#streams = isEventStream(headers)
-    this.#withCalls = target.withCalls === true
-    this.#idWithin = target.withId === true && this.#coding === 'identity' ? 1 : 0
+function keep(observed: Observed, chunk: Buffer): void {
+  observed.length += chunk.length
+  if (observed.headLength < HEAD_BYTES) {
+    observed.head.push(chunk)
+    observed.headLength += chunk.length
+    return
   }
+  const { tail, tailBytes } = observed
+  tail.push(chunk)
+  observed.tailLength += chunk.length
+  for (let first = tail[0]; first && observed.tailLength - first.length >= tailBytes; first = tail[0]) {
+    observed.tailLength -= first.length
+    tail.shift()
+  }
+}
 
-  get #tailBytes(): number {
-    return this.#withCalls ? TAIL_WITH_CALLS : TAIL_BYTES
-  }
+function joined(chunks: readonly Buffer[]): Buffer {
+  const [only] = chunks
+  return only && chunks.length === 1 ? only : Buffer.concat(chunks)
+}
 
-  take(chunk: Buffer): void {
-    if (this.#more) {
-      this.#more.take(chunk)
-    } else if (this.#first) {
-      const tailBytes = this.#coding === 'identity' ? this.#tailBytes : MAX_ENCODED
-      this.#more = new KeptChunks(this.#first, tailBytes, this.#streams, this.#withCalls)
-      this.#more.take(chunk)
-    } else {
-      this.#first = chunk
-    }
-    if (this.#idWithin > 0) this.#lookForId()
-  }
+function wholeBody({ head, headLength, tail, tailLength, length }: Observed): Buffer | undefined {
+  return headLength + tailLength === length ? joined([...head, ...tail]) : undefined
+}
 
-  /** The id stands at the beginning; where it comes in small pieces, it is looked for each time there is twice as much. */
-  #lookForId(): void {
-    const { dialect } = this.#target
-    const head = this.#more ? this.#more.head : (this.#first ?? NOTHING)
-    if (head.length < this.#idWithin) return
-    try {
-      const id = dialect.responseId?.(head)
-      const isKnown = id !== undefined || head.length >= HEAD_BYTES || !dialect.responseId
-      this.#idWithin = isKnown ? 0 : head.length * 2
-      if (id !== undefined) this.#target.begin?.(id)
-    } catch (error) {
-      this.#idWithin = 0
-      this.#target.fault(error as Error)
-    }
-  }
+/** What is kept of a body without a content coding. */
+function keptBody(observed: Observed): Body {
+  const { head, headLength, tail, tailLength, tailBytes, length, streams, withCalls } = observed
+  const whole = wholeBody(observed)
+  if (!whole) return { head: joined(head), tail: joined(tail), whole, length, streams, withCalls }
+  const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
+  return { head: whole.subarray(0, headLength), tail: end, whole, length, streams, withCalls }
+}
 
-  end(): void {
-    if (this.#isOver) return
-    this.#isOver = true
-    if (this.#coding !== 'identity') this.#tellCoded()
-    else if (this.#more) this.#tell(this.#more)
-    else this.#tell(this.#all(this.#first ?? NOTHING))
+/** What would have been kept of a body that is all there. */
+function bodyFrom({ streams, withCalls }: Observed, body: Buffer): Body {
+  const tailBytes = tailBytesFor(withCalls)
+  const isLong = body.length > HEAD_BYTES + tailBytes
+  return {
+    head: body.subarray(0, HEAD_BYTES),
+    tail: isLong ? body.subarray(-tailBytes) : body,
+    whole: isLong ? undefined : body,
+    length: body.length,
+    streams,
+    withCalls,
   }
+}
 
-  /** A body that is all there, as it would have been kept. */
-  #plain(body: Buffer): Body {
-    const tailBytes = this.#tailBytes
-    const all = this.#all(body)
-    const head = body.subarray(0, HEAD_BYTES)
-    if (body.length <= HEAD_BYTES + tailBytes) return { ...all, head }
-    return { ...all, head, tail: body.subarray(-tailBytes), whole: undefined }
+/** The id stands at the beginning; where it comes in small pieces, it is looked for each time there is twice as much. */
+function lookForId(observed: Observed): void {
+  const { dialect, begin, fault } = observed.target
+  if (observed.headLength < observed.idWithin) return
+  try {
+    const id = dialect.responseId?.(joined(observed.head))
+    const isKnown = id !== undefined || observed.headLength >= HEAD_BYTES || !dialect.responseId
+    observed.idWithin = isKnown ? 0 : observed.headLength * 2
+    if (id !== undefined) begin?.(id)
+  } catch (error) {
+    observed.idWithin = 0
+    fault(error as Error)
   }
+}
 
-  #all(body: Buffer): Body {
-    return {
-      head: body,
-      tail: body,
-      whole: body,
-      length: body.length,
-      streams: this.#streams,
-      withCalls: this.#withCalls,
-    }
-  }
+function settleEncoded(observed: Observed): void {
+  const { coding, target } = observed
+  const whole = wholeBody(observed)
+  // Of what can't be decoded not even its length says much; the request's does.
+  const settleWith = (plain: Buffer | undefined) => settle(observed, bodyFrom(observed, plain ?? NOTHING))
+  if (!whole) return settleWith(undefined)
+  if (whole.length <= MAX_DECODED_AT_ONCE) return settleWith(decodedAtOnce(whole, coding, MAX_DECODED))
+  decoded(whole, coding, MAX_DECODED).then(settleWith).catch(target.fault)
+}
 
-  #tellCoded(): void {
-    const whole = this.#more ? this.#more.whole : (this.#first ?? NOTHING)
-    // Of what can't be undone not even its length says much; the request's does.
-    const untold = () => this.#tell(this.#all(NOTHING))
-    if (!whole) return untold()
-    if (whole.length <= MAX_DECODED_AT_ONCE)
-      return this.#tell(this.#plain(decodedAtOnce(whole, this.#coding, MAX_DECODED) ?? NOTHING))
-    decoded(whole, this.#coding, MAX_DECODED)
-      .then((plain) => (plain ? this.#tell(this.#plain(plain)) : untold()))
-      .catch((error: Error) => this.#target.fault(error))
+function settle({ target }: Observed, body: Body): void {
+  const { dialect, requestBytes, withEnd, fault } = target
+  let facts: ResponseMetadata = NO_FACTS
+  let callsNothing: boolean | undefined
+  try {
+    facts = dialect.metadata(body)
+    callsNothing = withEnd ? dialect.callsNothing(body) : undefined
+  } catch (error) {
+    // A response that is no JSON, or only the beginning of it, says nothing of itself.
+    const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
+    if (!isUnreadable) fault(error as Error)
   }
-
-  #tell(body: Body): void {
-    const { dialect, requestBytes, withEnd } = this.#target
-    let facts: ResponseMetadata = NO_FACTS
-    let callsNothing: boolean | undefined
-    try {
-      facts = dialect.metadata(body)
-      callsNothing = withEnd ? dialect.callsNothing(body) : undefined
-    } catch (error) {
-      // A response that is no JSON, or only the beginning of it, says nothing of itself.
-      const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
-      if (!isUnreadable) this.#target.fault(error as Error)
-    }
-    const { usage, id, conversation, calls, item } = facts
-    this.#target.settle({
-      usage: usage ? stated(usage) : estimated(dialect, body, requestBytes),
-      id,
-      conversation,
-      calls,
-      callsNothing,
-      item,
-    })
-  }
+  const { usage, id, conversation, calls, item } = facts
+  target.settle({
+    usage: usage ? stated(usage) : estimated(dialect, body, requestBytes),
+    id,
+    conversation,
+    calls,
+    callsNothing,
+    item,
+  })
 }

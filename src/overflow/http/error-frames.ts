@@ -64,90 +64,97 @@ function isCutWord(before: Buffer, after: Buffer): boolean {
   )
 }
 
-export function watchErrorFrames(change: FrameChange): ChunkFilter {
-  /** The beginning of the frame that is under way; all of it has gone but for what is `held`. */
-  let open: Buffer = NOTHING
-  let isHeld = false
-  let sent = 0
-  let isTooLong = false
+/** What is known of a stream; its frame under way has gone to the client, but for what is held. */
+interface FramesState {
+  readonly change: FrameChange
+  /** The beginning of the frame under way. */
+  open: Buffer
+  /** The frame under way has the word, and waits for its end; its first `sent` bytes have gone. */
+  isHeld: boolean
+  sent: number
+  isTooLong: boolean
+}
 
-  /** Remembers the beginning of the frame that the stream is in, after `chunk` has gone. */
-  const remember = (chunk: Buffer): void => {
-    const at = lastBoundary(chunk)
-    if (at > 0) isTooLong = false
-    const rest = at > 0 || open.length === 0 ? chunk.subarray(at) : Buffer.concat([open, chunk])
-    isTooLong ||= rest.length > MAX_FRAME
-    open = isTooLong ? rest.subarray(rest.length - 3) : rest
-  }
+/** Remembers the beginning of the frame that the stream is in, after `chunk` has gone. */
+function remember(state: FramesState, chunk: Buffer): void {
+  const at = lastBoundary(chunk)
+  if (at > 0) state.isTooLong = false
+  const rest = at > 0 || state.open.length === 0 ? chunk.subarray(at) : Buffer.concat([state.open, chunk])
+  state.isTooLong ||= rest.length > MAX_FRAME
+  state.open = state.isTooLong ? rest.subarray(rest.length - 3) : rest
+}
 
-  /**
-   * Puts what goes to the client of the frames up to the first that has the word, at `word`, that one included, to `passed`.
-   * Returns where what follows it begins; -1 where all was taken.
-   */
-  const takeFrame = (bytes: Buffer, word: number, gone: number, passed: Buffer[]): number => {
-    if (word === -1 || isTooLong) {
-      open = NOTHING
-      remember(bytes)
-      if (gone < bytes.length) passed.push(bytes.subarray(gone))
-      return -1
-    }
-    const start = lastBoundary(bytes.subarray(0, word))
-    if (gone < start) passed.push(bytes.subarray(gone, start))
-    const end = nextBoundary(bytes, word)
-    const frame = bytes.subarray(start, end === -1 ? bytes.length : end)
-    const frameGone = Math.max(0, gone - start)
-    if (end !== -1) {
-      open = NOTHING
-      passed.push(change(frame, frameGone))
-      return end
-    }
-    if (frame.length <= MAX_FRAME) {
-      open = frame
-      isHeld = true
-      sent = frameGone
-    } else {
-      isTooLong = true
-      open = frame.subarray(frame.length - 3)
-      passed.push(frame.subarray(frameGone))
-    }
+/**
+ * Puts what goes to the client now into `passed`: the frames up to the first that has the word, at `word`, and that one.
+ * Returns where the frame after it begins; -1 if all was taken.
+ */
+function takeFrame(state: FramesState, bytes: Buffer, word: number, gone: number, passed: Buffer[]): number {
+  if (word === -1 || state.isTooLong) {
+    state.open = NOTHING
+    remember(state, bytes)
+    if (gone < bytes.length) passed.push(bytes.subarray(gone))
     return -1
   }
-
-  /** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. */
-  const take = (bytes: Buffer, gone: number): readonly Buffer[] => {
-    const passed: Buffer[] = []
-    const text = bytes.toString('latin1')
-    // What was gone through before can only end in a part of the word.
-    let word = errorWord(text, Math.max(0, gone - WORD_LENGTH))
-    let start = 0
-    let end = takeFrame(bytes, word, gone, passed)
-    while (end !== -1) {
-      start += end
-      word = errorWord(text, start)
-      end = takeFrame(bytes.subarray(start), word === -1 ? -1 : word - start, 0, passed)
-    }
-    return passed
+  const start = lastBoundary(bytes.subarray(0, word))
+  if (gone < start) passed.push(bytes.subarray(gone, start))
+  const end = nextBoundary(bytes, word)
+  const frame = bytes.subarray(start, end === -1 ? bytes.length : end)
+  const frameGone = Math.max(0, gone - start)
+  if (end !== -1) {
+    state.open = NOTHING
+    passed.push(state.change(frame, frameGone))
+    return end
   }
+  if (frame.length <= MAX_FRAME) {
+    state.open = frame
+    state.isHeld = true
+    state.sent = frameGone
+  } else {
+    state.isTooLong = true
+    state.open = frame.subarray(frame.length - 3)
+    passed.push(frame.subarray(frameGone))
+  }
+  return -1
+}
 
+/** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. Returns what goes to the client now. */
+function takeFrames(state: FramesState, bytes: Buffer, gone: number): readonly Buffer[] {
+  const passed: Buffer[] = []
+  const text = bytes.toString('latin1')
+  // What was gone through before can only end in a part of the word.
+  let word = errorWord(text, Math.max(0, gone - WORD_LENGTH))
+  let start = 0
+  let end = takeFrame(state, bytes, word, gone, passed)
+  while (end !== -1) {
+    start += end
+    word = errorWord(text, start)
+    end = takeFrame(state, bytes.subarray(start), word === -1 ? -1 : word - start, 0, passed)
+  }
+  return passed
+}
+
+/** Returns a filter that gives each error frame of a stream to `change`; all else passes as it came. */
+export function watchErrorFrames(change: FrameChange): ChunkFilter {
+  const state: FramesState = { change, open: NOTHING, isHeld: false, sent: 0, isTooLong: false }
   return {
     // What is between two frames has nothing open.
-    passes: (chunk) => open.length === 0 && !isHeld && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
+    passes: (chunk) =>
+      state.open.length === 0 && !state.isHeld && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
     push(chunk) {
-      const isPlain = !isHeld && !hasWord(chunk.toString('latin1')) && !isCutWord(open, chunk)
-      if (isPlain) {
-        remember(chunk)
+      const { open, isHeld, sent } = state
+      if (!isHeld && !hasWord(chunk.toString('latin1')) && !isCutWord(open, chunk)) {
+        remember(state, chunk)
         return [chunk]
       }
-      if (open.length === 0) return take(chunk, 0)
-      const gone = isHeld ? sent : open.length
-      isHeld = false
+      if (open.length === 0) return takeFrames(state, chunk, 0)
+      state.isHeld = false
       // The frame's beginning is copied with each chunk that it comes in: most come in one.
-      return take(Buffer.concat([open, chunk]), gone)
+      return takeFrames(state, Buffer.concat([open, chunk]), isHeld ? sent : open.length)
     },
     end() {
-      if (!isHeld) return []
-      isHeld = false
-      return [change(open, sent)]
+      if (!state.isHeld) return []
+      state.isHeld = false
+      return [change(state.open, state.sent)]
     },
   }
 }
