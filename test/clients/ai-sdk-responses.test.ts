@@ -2,7 +2,8 @@ import { createOpenAI } from '@ai-sdk/openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
-import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
+import { runaway, type Script, startProvider } from '../support/provider.ts'
+import { readsBlock } from '../support/scripts.ts'
 
 const same = { name: 'search', arguments: { query: 'the same' } }
 const research: Script = (_, number) =>
@@ -16,9 +17,6 @@ function run(baseURL: string, stream: boolean, store: boolean) {
     providerOptions: { openai: { store, include: ['reasoning.encrypted_content' as const] } },
   })
 }
-
-const isTold = ({ items = [] }: Received) =>
-  items.some(({ output }) => JSON.stringify(output ?? '').includes('[LOOP GUARD] Blocked'))
 
 describe.each([
   { stream: false, store: false },
@@ -52,7 +50,7 @@ describe.each([
     'goes on when its calls are refused, after the text %s',
     async (text) => {
       const { url, provider } = await startBoth((request) =>
-        isTold(request)
+        readsBlock(request)
           ? { text: 'I give up.' }
           : { reasoning: 'x', calls: [same], ...(text === undefined ? {} : { text }) },
       )

@@ -3,6 +3,7 @@ import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
+import { readsBlock } from '../support/scripts.ts'
 
 setTracingDisabled(true)
 
@@ -73,9 +74,6 @@ function kindsOf(items: readonly { readonly type: string }[]): string[] {
   return items.map(({ type }) => type)
 }
 
-const isTold = ({ items = [] }: Received) =>
-  items.some(({ output }) => JSON.stringify(output ?? '').includes('[LOOP GUARD] Blocked'))
-
 describe.each<How>([
   { stream: false, state: 'history' },
   { stream: true, state: 'history' },
@@ -110,7 +108,7 @@ describe.each<How>([
 
   it('go on with the model’s next answer when its calls are refused', async () => {
     const { url, provider } = await startBoth(
-      inRun((request) => (isTold(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] })),
+      inRun((request) => (readsBlock(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] })),
     )
     expect(await run(url, how)).toMatchObject({ answer: 'I give up.', turns: 7 })
     expect(provider.requests.filter((request) => !isBefore(request))).toHaveLength(8)

@@ -2,7 +2,8 @@ import { LLMock } from '@copilotkit/aimock'
 import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
-import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
+import { runaway, type Script, startProvider } from '../support/provider.ts'
+import { readsBlock } from '../support/scripts.ts'
 
 type Input = OpenAI.Responses.ResponseInputItem
 type Params = OpenAI.Responses.ResponseCreateParamsNonStreaming
@@ -101,10 +102,8 @@ describe.each([
     'goes on when its calls are refused, after the text %s',
     async (text) => {
       const same = { name: 'search', arguments: { query: 'the same' } }
-      const isTold = ({ items = [] }: Received) =>
-        items.some(({ output }) => String(output).startsWith('[LOOP GUARD] Blocked'))
       const { url, provider } = await startBoth((request) =>
-        isTold(request)
+        readsBlock(request)
           ? { text: 'I give up.' }
           : { reasoning: 'x', calls: [same], ...(text === undefined ? {} : { text }) },
       )

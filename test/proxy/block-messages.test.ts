@@ -1,26 +1,19 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import { ASKED, callMessages, runMessagesAgent } from '../support/messages.ts'
-import type { Answer, Received, Script } from '../support/provider.ts'
+import type { Answer } from '../support/provider.ts'
+import { mayCall, readsBlock, repeatsUntilBlocked } from '../support/scripts.ts'
 
 const THINKING = { type: 'thinking', thinking: 'Once more.', signature: 'c2lnbmVk' }
 const SAME: Answer = { blocks: [THINKING], calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 const REFUSAL =
   "[LOOP GUARD] Blocked: 'search' was called 6 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
 
-const isTold = ({ json }: Received) => JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
-const mayChoose = ({ json }: Received) => (json.tool_choice as { type?: string } | undefined)?.type !== 'none'
-
-/** Repeats one call until it reads that the call was refused; then answers what `after` says. */
-function stubborn(after: Script): Script {
-  return (request, number) => (isTold(request) || !mayChoose(request) ? after(request, number) : SAME)
-}
-
 describe.each([{ stream: false }, { stream: true }])(
   'a call over Messages that was warned of in vain (stream: $stream)',
   ({ stream }) => {
     it('is blocked, the model is asked again with its own words, and the client gets that answer', async () => {
-      const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+      const { url, provider } = await startBoth(repeatsUntilBlocked(SAME, () => ({ text: 'I give up.' })))
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
         ...['allow', 'allow', 'allow', 'warn', 'allow', 'warn'],
@@ -47,7 +40,7 @@ describe.each([{ stream: false }, { stream: true }])(
 
     it('ends the run after the third block with the model’s own answer', async () => {
       const { url, provider } = await startBoth((request) =>
-        mayChoose(request) ? SAME : { text: 'I could not find it.' },
+        mayCall(request) ? SAME : { text: 'I could not find it.' },
       )
       const { steps, messages } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       const last = steps.at(-1)
@@ -97,7 +90,9 @@ describe.each([{ stream: false }, { stream: true }])(
       'goes through where the provider answers the second question with %i',
       async (status) => {
         const { url } = await startBoth((request) =>
-          isTold(request) ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } } : SAME,
+          readsBlock(request)
+            ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } }
+            : SAME,
         )
         const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 7 })
         expect(steps[6]?.status).toBe(200)
@@ -127,7 +122,7 @@ describe('a second answer over Messages that is not a usable stream', () => {
     ['nothing', [], []],
   ])('leaves the first stream as it was: %s', async (_, events, more) => {
     const { url } = await startBoth((request) =>
-      isTold(request)
+      readsBlock(request)
         ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
         : SAME,
     )

@@ -2,14 +2,12 @@ import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import type { Answer, ChatMessage, Received } from '../support/provider.ts'
+import type { Answer, ChatMessage } from '../support/provider.ts'
+import { readsBlock } from '../support/scripts.ts'
 
 const SAME: Answer = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 const CALL = { id: 'a', type: 'function', function: { name: 'search', arguments: '{"query":"the same"}' } }
 const OTHER = { id: 'b', type: 'function', function: { name: 'read', arguments: '{"file":"a"}' } }
-
-const isTold = ({ json }: Received) =>
-  json.messages.some(({ content }) => String(content).startsWith('[LOOP GUARD] Blocked'))
 
 const DONE = 'data: [DONE]\n\n'
 const chunk = (choices: unknown, more: object = {}) =>
@@ -28,7 +26,7 @@ const stream = (...events: string[]): Answer => ({
 /** The third of three equal calls comes as `third`; a model that reads that it was refused answers `after`. */
 async function whereThird(third: Answer, after: Answer = { text: 'I give up.' }) {
   const { url, provider } = await startBoth(
-    (request, number) => (isTold(request) ? after : number === 3 ? third : SAME),
+    (request, number) => (readsBlock(request) ? after : number === 3 ? third : SAME),
     { loop_guard: { max_warnings_before_block: 0 } },
   )
   const { messages } = await runAgent(url, START, { max: 2 })
@@ -164,7 +162,7 @@ describe('a streamed call is recognised and blocked', () => {
     const bare: Answer = { calls: [{ name: 'list', arguments: '' }] }
     const { url, provider } = await startBoth(
       (request, number) =>
-        isTold(request)
+        readsBlock(request)
           ? { text: 'Nothing.' }
           : number === 3
             ? stream(

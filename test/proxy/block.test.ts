@@ -1,20 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import type { Answer, ChatMessage, Received, Script } from '../support/provider.ts'
+import type { Answer, ChatMessage } from '../support/provider.ts'
+import { readsBlock, repeatsUntilBlocked } from '../support/scripts.ts'
 
 const SAME: Answer = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 const REFUSAL =
   "[LOOP GUARD] Blocked: 'search' was called 6 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
-
-const isTold = ({ json }: Received) =>
-  json.messages.some(({ content }) => String(content).startsWith('[LOOP GUARD] Blocked'))
-
-/** Repeats one call until it reads that the call was refused; then answers what `after` says. */
-function stubborn(after: Script): Script {
-  return (request, number) =>
-    isTold(request) || request.json.tool_choice === 'none' ? after(request, number) : SAME
-}
 
 async function metricsOf(url: string): Promise<string> {
   return (await fetch(`${url}/metrics`)).text()
@@ -24,7 +16,7 @@ describe.each([{ stream: false }, { stream: true }])(
   'a call that was warned of in vain (stream: $stream)',
   ({ stream }) => {
     it('is blocked, the model is asked again, and the client gets that answer', async () => {
-      const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+      const { url, provider } = await startBoth(repeatsUntilBlocked(SAME, () => ({ text: 'I give up.' })))
       const { steps } = await runAgent(url, START, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
         ...['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'block'],
@@ -58,7 +50,7 @@ describe.each([{ stream: false }, { stream: true }])(
     it('leaves the block with a new and different call', async () => {
       let turns = 0
       const { url } = await startBoth(
-        stubborn(() =>
+        repeatsUntilBlocked(SAME, () =>
           turns++ === 0 ? { calls: [{ name: 'read', arguments: { file: 'a' } }] } : { text: 'Done.' },
         ),
       )
@@ -108,7 +100,7 @@ describe.each([{ stream: false }, { stream: true }])(
 
     it('keeps the text said with it, which comes first', async () => {
       const { url } = await startBoth((request) =>
-        isTold(request) ? { text: 'Nothing there.' } : { text: 'Let me look again.', ...SAME },
+        readsBlock(request) ? { text: 'Nothing there.' } : { text: 'Let me look again.', ...SAME },
       )
       const { steps } = await runAgent(url, START, { stream, max: 7 })
       expect(steps.at(-1)?.message.content).toBe('Let me look again.\n\nNothing there.')
@@ -145,7 +137,7 @@ describe.each([{ stream: false }, { stream: true }])(
       'goes through where the provider answers the second question with %i',
       async (status) => {
         const { url } = await startBoth((request) =>
-          isTold(request) ? { status, body: { error: { message: 'no' } } } : SAME,
+          readsBlock(request) ? { status, body: { error: { message: 'no' } } } : SAME,
         )
         const { steps } = await runAgent(url, START, { stream, max: 7 })
         expect(steps[6]?.status).toBe(200)
@@ -230,7 +222,7 @@ describe('calls whose arguments are not a string', () => {
   it('are blocked where their arguments are equal, and sent back unchanged', async () => {
     const args = { query: 'the same' }
     const { url, provider } = await startBoth((request, number) =>
-      isTold(request) ? { text: 'I give up.' } : unwritten(`c${number}`, args),
+      readsBlock(request) ? { text: 'I give up.' } : unwritten(`c${number}`, args),
     )
     const { steps } = await runAgent(url, START, { max: 20 })
     expect(steps.at(-1)?.headers.get('x-governor-verdict')).toBe('block')

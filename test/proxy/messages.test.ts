@@ -10,22 +10,13 @@ import {
   runMessagesAgent,
 } from '../support/messages.ts'
 import type { Answer, Script } from '../support/provider.ts'
+import { callsUntilStopped } from '../support/scripts.ts'
 
 const STOP =
   "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
 const CALL: Answer = { calls: [{ name: 'search', arguments: { query: 'more' } }] }
 const THINKING = { type: 'thinking', thinking: 'Hm.', signature: 'c2lnbmVk' }
 const budget = { max_iterations: 3, adaptive: false, caution_threshold: 1, warning_threshold: 1 }
-
-/** Calls a tool until it is stopped; then does what `last` says, request after request. */
-function stubborn(...last: readonly Answer[]): Script {
-  let stops = 0
-  return ({ json }, number) => {
-    const isStop = JSON.stringify(json.messages).includes(STOP.slice(0, 40)) || !json.tools
-    if (!isStop) return { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
-    return last[Math.min(stops++, last.length - 1)] ?? {}
-  }
-}
 
 async function stoppedRun(script: Script, stream: boolean) {
   const both = await startBoth(script, { budget })
@@ -93,7 +84,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
 
   it('removes the tool calls that a stopped model makes anyway, and keeps its reasoning', async () => {
     const { last, stops } = await stoppedRun(
-      stubborn({ blocks: [THINKING], text: 'I know enough. ', ...CALL }),
+      callsUntilStopped({ blocks: [THINKING], text: 'I know enough. ', ...CALL }),
       stream,
     )
     expect(last.message.content).toEqual([THINKING, { type: 'text', text: 'I know enough. ' }])
@@ -103,7 +94,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
 
   it('asks a model that only calls tools once more, and sums up what both tries cost', async () => {
     const { last, stops } = await stoppedRun(
-      stubborn({ blocks: [THINKING], ...CALL }, { text: 'Fine, here it is.' }),
+      callsUntilStopped({ blocks: [THINKING], ...CALL }, { text: 'Fine, here it is.' }),
       stream,
     )
     expect(last.text).toBe('Fine, here it is.')
@@ -122,7 +113,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     ['a written-out tool call', { text: '<tool_call>{"name": "search"}</tool_call>' }],
     ['tool calls', CALL],
   ] as const)('gives the fallback text when the model says %s twice', async (_, answer) => {
-    const { last, stops } = await stoppedRun(stubborn(answer), stream)
+    const { last, stops } = await stoppedRun(callsUntilStopped(answer), stream)
     expect(last.status).toBe(200)
     expect(last.text).toBe('(Reached max iterations: 3)')
     expect(last.message.content.filter(({ type }) => type === 'tool_use')).toEqual([])
@@ -169,7 +160,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
       status: 400,
       body: { type: 'error', error: { type: 'invalid_request_error', message: 'no' } },
     }
-    const { last } = await stoppedRun(stubborn(refuse), stream)
+    const { last } = await stoppedRun(callsUntilStopped(refuse), stream)
     expect(last.status).toBe(200)
     expect(last.text).toBe('(Reached max iterations: 3)')
   })

@@ -1,22 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
-import type { Received, Script } from '../support/provider.ts'
 import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
+import { readsBlock, repeatsUntilBlocked } from '../support/scripts.ts'
 
 const same = { name: 'search', arguments: { query: 'the same' } }
 const REFUSAL =
   "[LOOP GUARD] Blocked: 'search' was called 6 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
-
-const isTold = ({ items = [] }: Received) =>
-  items.some(({ output }) => String(output).startsWith('[LOOP GUARD] Blocked'))
-
-/** Repeats one call until it reads that the call was refused; then answers what `after` says. */
-function stubborn(after: Script): Script {
-  return (request, number) =>
-    isTold(request) || request.json.tool_choice === 'none'
-      ? after(request, number)
-      : { reasoning: 'x', calls: [same] }
-}
 
 describe.each([
   { stateful: false, stream: false },
@@ -27,7 +16,9 @@ describe.each([
   const { stateful, stream } = options
 
   it('is blocked, the model is asked again, and the client gets that answer', async () => {
-    const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+    const { url, provider } = await startBoth(
+      repeatsUntilBlocked({ reasoning: 'x', calls: [same] }, () => ({ text: 'I give up.' })),
+    )
     const { steps, items } = await runResponses(url, 'Go.', { ...options, max: 20 })
     expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
       ...['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'block'],
@@ -49,7 +40,9 @@ describe.each([
   })
 
   it('lets the client continue from the answer that it got', async () => {
-    const { url, provider } = await startBoth(stubborn(() => ({ text: 'I give up.' })))
+    const { url, provider } = await startBoth(
+      repeatsUntilBlocked({ reasoning: 'x', calls: [same] }, () => ({ text: 'I give up.' })),
+    )
     const agent = await runResponses(url, 'Go.', { ...options, max: 20 })
     const next = await agent.ask('Try again.')
     expect([next.status, next.headers.get('x-governor-iteration')]).toEqual([200, '1/300'])
@@ -104,7 +97,7 @@ describe('a stream over Responses that began with a response whose calls were al
     const { url, provider } = await startBoth((request, number) => {
       if (number > 8) return { text: 'Done.' }
       const read = { name: 'read', arguments: { file: 'a' } }
-      return { text: 'Let me see. ', calls: isTold(request) ? [same, read] : [same] }
+      return { text: 'Let me see. ', calls: readsBlock(request) ? [same, read] : [same] }
     })
     const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 7 })
     const [read, ...others] = steps.at(-1)?.calls ?? []
@@ -135,7 +128,7 @@ describe('a second answer over Responses that is not a usable stream', () => {
     ['nothing', []],
   ])('leaves the first stream as it was: %s', async (_, events) => {
     const { url } = await startBoth((request) =>
-      isTold(request)
+      readsBlock(request)
         ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
         : { reasoning: 'x', calls: [same] },
     )

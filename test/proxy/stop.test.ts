@@ -2,19 +2,10 @@ import { describe, expect, it } from 'vitest'
 import { afterStep, callModel, runAgent, START, type Step } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { type Answer, runaway, type Script } from '../support/provider.ts'
+import { callsUntilStopped } from '../support/scripts.ts'
 
 const STOP =
   "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
-
-/** Calls a tool until it is stopped; then does what `last` says, request after request. */
-function stubborn(...last: readonly Answer[]): Script {
-  let stops = 0
-  return ({ json }, number) => {
-    const isStop = JSON.stringify(json.messages).includes(STOP.slice(0, 40)) || !json.tools
-    if (!isStop) return { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
-    return last[Math.min(stops++, last.length - 1)] ?? {}
-  }
-}
 
 const CALL: Answer = { calls: [{ name: 'search', arguments: { query: 'more' } }] }
 const budget = { max_iterations: 3, adaptive: false, caution_threshold: 1, warning_threshold: 1 }
@@ -45,7 +36,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
   })
 
   it('removes the tool calls of a model that makes some anyway', async () => {
-    const { last, stops } = await stoppedRun(stubborn({ text: 'I know enough. ', ...CALL }), stream)
+    const { last, stops } = await stoppedRun(callsUntilStopped({ text: 'I know enough. ', ...CALL }), stream)
     expect(last.message).toMatchObject({ content: 'I know enough. ' })
     expect(last.message.tool_calls).toBeUndefined()
     expect(last.finish).toBe('stop')
@@ -54,7 +45,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
   })
 
   it('asks a model that only calls tools once more, with none to call, and sums up what both tries cost', async () => {
-    const { last, stops } = await stoppedRun(stubborn(CALL, { text: 'Fine, here it is.' }), stream)
+    const { last, stops } = await stoppedRun(callsUntilStopped(CALL, { text: 'Fine, here it is.' }), stream)
     expect(last.message.content).toBe('Fine, here it is.')
     expect(last.finish).toBe('stop')
     expect(last.governor).toMatchObject({ has_final_answer: true, terminal_reason: 'max_iterations' })
@@ -73,7 +64,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
   ] as const)(
     'gives the fallback text, and says that it is no answer, when the model says %s twice',
     async (_, answer) => {
-      const { last, stops } = await stoppedRun(stubborn(answer), stream)
+      const { last, stops } = await stoppedRun(callsUntilStopped(answer), stream)
       expect(last.status).toBe(200)
       expect(last.message.content).toBe('(Reached max iterations: 3)')
       expect(last.message.tool_calls).toBeUndefined()
