@@ -42,7 +42,7 @@ describe('the base context', () => {
     expect(baseContext(undefined, NO_WINDOW, undefined)).toEqual({ tokens: undefined, source: 'unknown' })
   })
 
-  it('changes by no overflow that states no limit', () => {
+  it('stays the same after an overflow that states no limit', () => {
     fc.assert(
       fc.property(known, overflow, (before, what) => {
         if (what.recovery === 'shrink_context') return
@@ -51,7 +51,7 @@ describe('the base context', () => {
     )
   })
 
-  it('never rises by what any refusals state', () => {
+  it('never rises by any stated limits', () => {
     fc.assert(
       fc.property(known, fc.array(overflow), (before, refusals) => {
         let now = before
@@ -77,7 +77,7 @@ describe('the base context', () => {
     )
   })
 
-  it('takes no absurd window from anybody', () => {
+  it('accepts no absurd window from any source', () => {
     for (const limit of [0, 1, -5, 1.5, Number.NaN, 1e12]) {
       expect(learn(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)
       expect(declare(NO_WINDOW, limit)).toBe(NO_WINDOW)
@@ -125,7 +125,7 @@ describe('the effective context', () => {
     )
   })
 
-  it('is undone by a larger success in the session, and stays bounded', () => {
+  it('ends with a larger accepted prompt in the session, and stays bounded', () => {
     const reduced = refused({ recovery: 'shrink_context', limit: 1_000 })
     expect(succeedInSession(reduced, of, 1_001)).toEqual([])
     expect(succeedInSession(reduced, of, 1_000)).toBe(reduced)

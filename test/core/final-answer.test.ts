@@ -118,7 +118,7 @@ describe('a final answer', () => {
 })
 
 describe('the beginning of a reply', () => {
-  it('that is surely an answer is one in the end, unless a block ends in it that the template began', () => {
+  it('that is certainly an answer is one in the end, unless a block ends in it that the template began', () => {
     fc.assert(
       fc.property(anyText, fc.nat(), (text, at) => {
         const prefix = text.slice(0, at % (text.length + 1))
@@ -129,7 +129,7 @@ describe('the beginning of a reply', () => {
     )
   })
 
-  it('that is surely an answer stays one as it grows', () => {
+  it('that is certainly an answer stays one as it grows', () => {
     fc.assert(
       fc.property(anyText, fc.nat(), (text, at) => {
         const prefix = text.slice(0, at % (text.length + 1))

@@ -15,7 +15,7 @@ describe('a glob', () => {
     expect(no.filter((name) => globMatches(glob, name))).toEqual([])
   })
 
-  it('means the same as the regular expression that is written like it, for any glob and name', () => {
+  it('matches the same names as the equivalent regular expression, for any glob and name', () => {
     const text = fc.string({ unit: fc.constantFrom('a', 'b', '*', '?'), maxLength: 8 })
     fc.assert(
       fc.property(text, text, (glob, name) => {

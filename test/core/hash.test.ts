@@ -21,7 +21,7 @@ describe('names of texts', () => {
     expect(names.size).toBe(1_000_000)
   })
 
-  it('do not depend on what was named before', () => {
+  it('do not depend on what was hashed before', () => {
     const before = hashOfText('a')
     hashOfText('x'.repeat(LONG))
     hashOfText('y'.repeat(LONG + 1))
@@ -35,7 +35,7 @@ describe('names of texts', () => {
     }
   })
 
-  it('tell long texts apart by their last character', () => {
+  it('are different for long texts that differ in their last character', () => {
     for (const length of [LONG - 1, LONG, LONG + 1]) {
       const text = 'é'.repeat(length - 1)
       expect(hashOfText(`${text}a`)).not.toBe(hashOfText(`${text}b`))
@@ -43,14 +43,14 @@ describe('names of texts', () => {
     }
   })
 
-  it('are the same in every process, as several may share a store', () => {
+  it('are equal in every process, because processes may share a store', () => {
     // xxh64 with seed 0: test vectors of the algorithm.
     expect(hashOfText('')).toBe('ef46db3751d8e999')
     expect(hashOfText('abc')).toBe('44bc2cf5ad770999')
     expect(hashOfBytes(Buffer.from('abc'))).toBe(0x44bc2cf5ad770999n.toString(36))
   })
 
-  it('are those of the whole where they are made piece by piece', async () => {
+  it('are those of the whole text if they are made piece by piece', async () => {
     const { h64Raw, h64ToString } = await xxhash()
     for (const length of [LONG - 1, LONG, LONG + 1, 3 * LONG, 3 * LONG + 7]) {
       const bytes = Buffer.from(Array.from({ length }, (_, at) => (at * 31 + (at >> 7)) % 251))
@@ -60,7 +60,7 @@ describe('names of texts', () => {
     }
   })
 
-  it('are different where one bit of a body is', () => {
+  it('are different for bodies that differ in one bit', () => {
     const body = Buffer.alloc(2 * LONG, '{"a":1}')
     const names = new Set([hashOfBytes(body)])
     for (let bit = 0; bit < 8; bit++) {
@@ -75,7 +75,7 @@ describe('names of texts', () => {
 })
 
 describe('an engine without WebAssembly', () => {
-  it('is refused, as it would name texts in another way than other machines do', async () => {
+  it('is refused, because it would hash texts in another way than other machines', async () => {
     vi.stubGlobal('WebAssembly', undefined)
     vi.resetModules()
     await expect(import('../../src/core/hash.ts')).rejects.toThrow('Governor needs WebAssembly')

@@ -93,11 +93,10 @@ describe('a row of the configuration', () => {
     expect(row('(unclosed')).toThrow()
   })
 
-  it('is fast on any text, with any pattern that is taken', () => {
+  // A backtracking engine would not end before the test times out.
+  it('reads a long text with a pattern on which backtracking would never end', () => {
     const own = { id: 'own', text: '(a+)+$', means: 'compress_only' }
-    const began = performance.now()
     expect(meaningOf(refused(`${'a'.repeat(60_000)}!`), own)).toBeUndefined()
-    expect(performance.now() - began).toBeLessThan(1_000)
   })
 })
 

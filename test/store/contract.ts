@@ -61,7 +61,7 @@ async function listAll(store: Store, limit: number): Promise<ListedSession[]> {
 /** Defines the tests of one store. `open` gives an empty one that keeps unused sessions for CONTRACT_TTL. */
 export function describeStore(name: string, open: () => StoreUnderTest | Promise<StoreUnderTest>): void {
   describe(`${name} keeps sessions`, () => {
-    it('gives an update what the last one left, and returns what the change adds', async () => {
+    it('passes the last state to an update, and returns the result of the change', async () => {
       const { store } = await open()
       const known: (Session | undefined)[] = []
       for (const number of [1, 2]) {

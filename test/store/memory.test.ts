@@ -52,7 +52,7 @@ describeStore('the memory store', () => {
 })
 
 describe('the memory', () => {
-  it('makes each change before the call returns, so that whoever calls next sees it', async () => {
+  it('makes each change before the call returns, so that the next call sees it', async () => {
     const store = createMemoryStore(LIMITS)
     const link = { id: 's1', session: 'mine' }
     const changes = [count(store, key('a')), store.link('me', 'resp_1', link)]
@@ -61,7 +61,7 @@ describe('the memory', () => {
     await Promise.all(changes)
   })
 
-  it('holds so many sessions and forgets the least recently used first', async () => {
+  it('holds the configured number of sessions and forgets the least recently used first', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 3 })
     for (const id of ['a', 'b', 'c', 'a', 'd']) await count(store, key(id))
     expect(await sizeOf(store)).toBe(3)
@@ -69,7 +69,7 @@ describe('the memory', () => {
     expect(await count(store, key('b'))).toBe(1)
   })
 
-  it('holds so many bytes, recorded answers included', async () => {
+  it('holds the configured number of bytes, recorded answers included', async () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 50_000 })
     const text = 'x'.repeat(10_000)
     for (let at = 0; at < 10; at++) await count(store, key(`session ${at}`), text)
@@ -78,7 +78,7 @@ describe('the memory', () => {
     expect(await count(store, key('session 0'))).toBe(1)
   })
 
-  it('does not keep a session that alone is larger than all may be', async () => {
+  it('does not keep a session that is larger than the bound of all sessions', async () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 10_000 })
     expect(await count(store, key('a'), 'x'.repeat(10_000))).toBe(1)
     expect(await sizeOf(store)).toBe(0)
@@ -108,7 +108,7 @@ describe('the memory', () => {
 describe('a full memory', () => {
   const remembers = async (store: Store, name: SessionKey) => (await count(store, name)) > 1
 
-  it('takes from the tenant with the most sessions, and of those the least recently used', async () => {
+  it('drops the least recently used session of the tenant with most sessions', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 10 })
     await count(store, key('small', 'a'))
     for (let at = 0; at < 30; at++) await count(store, key(`s${at}`, 'b'))
@@ -118,7 +118,7 @@ describe('a full memory', () => {
     expect(await remembers(store, key('s20', 'b'))).toBe(false)
   })
 
-  it('takes from the tenant whose sessions take most bytes', async () => {
+  it('drops sessions of the tenant whose sessions take most bytes', async () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 100_000 })
     for (let at = 0; at < 8; at++) await count(store, key(`s${at}`, 'a'))
     for (let at = 0; at < 20; at++) await count(store, key(`s${at}`, 'b'), 'x'.repeat(10_000))
@@ -127,7 +127,7 @@ describe('a full memory', () => {
     expect(await remembers(store, key('s0', 'b'))).toBe(false)
   })
 
-  it('gives up what has expired before what anybody uses', async () => {
+  it('drops expired sessions before sessions in use', async () => {
     let now = 1
     const store = createMemoryStore({ ...LIMITS, maxSessions: 6, ttl: 1_000 }, () => now)
     for (const tenant of ['a', 'b', 'c']) await count(store, key('old', tenant))
@@ -166,7 +166,7 @@ describe('a link', () => {
     expect(await store.linked('me', 'resp_19')).toEqual(link)
   })
 
-  it('is forgotten as well where what it holds takes too much room', async () => {
+  it('is forgotten if its pending results take too much room', async () => {
     const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 40_000 })
     const pendingResults = ['x'.repeat(2_000)]
     for (let at = 0; at < 4; at++) await store.link('me', `resp_${at}`, { ...link, pendingResults })

@@ -38,11 +38,11 @@ describe('a notice', () => {
     expect(noticeFor(tier, meter, DEFAULT_TEXTS)).toBe(text)
   })
 
-  it('is not given below caution', () => {
+  it('is not sent below caution', () => {
     expect(noticeFor('none', iterations(1, 20), DEFAULT_TEXTS)).toBeUndefined()
   })
 
-  it('asks a stopped model for its answer, and stands in for one that gives none', () => {
+  it('asks a stopped model for its answer, and replaces a missing answer', () => {
     expect(fill(DEFAULT_TEXTS.stop, iterations(61, 60))).toBe(
       "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
     )
@@ -71,11 +71,11 @@ describe('a template', () => {
     expect(unknownPlaceholders(template)).toEqual(unknown)
   })
 
-  it('keeps what is no placeholder as it is', () => {
+  it('keeps text that is not a placeholder', () => {
     expect(fill('{a} {constructor} {} $& {used}', iterations(3, 20))).toBe('{a} {constructor} {} $& 3')
   })
 
-  it('never says that less than nothing is left', () => {
+  it('never says that a negative amount is left', () => {
     fc.assert(
       fc.property(fc.nat({ max: 200 }), fc.integer({ min: 1, max: 100 }), (used, max) => {
         expect(fill('{left}', iterations(used, max))).toBe(String(Math.max(0, max - used)))

@@ -75,7 +75,7 @@ function positionsOf(answers: readonly { tokens: number; cost: number; seconds: 
 }
 
 describe('the pressure on a run', () => {
-  it('never falls, under any limits and whatever the answers take, and a stop stays one', () => {
+  it('never falls, under any limits and with any usage, and a stop stays a stop', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const ranks = positionsOf(answers).map((runState) => {
@@ -89,7 +89,7 @@ describe('the pressure on a run', () => {
     )
   })
 
-  it('is never said to leave less than nothing', () => {
+  it('never shows a negative rest', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         for (const runState of positionsOf(answers)) {
@@ -101,7 +101,7 @@ describe('the pressure on a run', () => {
     )
   })
 
-  it('is told by the same notice to the same request again', () => {
+  it('gives the same notice for the same request again', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const last = [...TASK, ...steps('a', answers.length)]
@@ -134,7 +134,7 @@ describe('an amount', () => {
     expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
   })
 
-  it('is never said to be more than it is, and never to be used up before it is', () => {
+  it('is never shown as more than it is, and never as used up too early', () => {
     const names: readonly MeterName[] = [...LIMITS, 'context']
     const value = (said: string) =>
       Number.parseFloat(said.replace('$', '')) * (said.endsWith('M') ? 1e6 : said.endsWith('k') ? 1e3 : 1)

@@ -50,7 +50,7 @@ describe('the tier of a budget', () => {
     ])
   })
 
-  it('is none where nothing was used and where there is no limit', () => {
+  it('is none if nothing was used or there is no limit', () => {
     expect(tierOf(toolCalls(0, 1), ADAPTIVE)).toBe('none')
     expect(tierOf(iterations(1_000_000, 0), ADAPTIVE)).toBe('none')
   })
@@ -81,7 +81,7 @@ describe('the tier of a budget', () => {
 })
 
 describe('several meters', () => {
-  it('press as hard as the hardest of them, and it is the one that is named', () => {
+  it('have the highest of their tiers, and name its meter', () => {
     const calm = iterations(5, 60)
     const hard = toolCalls(18, 20)
     expect(pressureOf([calm, hard], ADAPTIVE)).toEqual({ tier: 'warning', meter: hard })
@@ -89,7 +89,7 @@ describe('several meters', () => {
     expect(pressureOf([], ADAPTIVE)).toBeUndefined()
   })
 
-  it('of one tier name the one with the larger share used, and of equals the first', () => {
+  it('of one tier name the meter with the larger share used, and among equals the first', () => {
     const more = toolCalls(16, 20)
     expect(pressureOf([iterations(42, 60), more], ADAPTIVE)?.meter).toBe(more)
     const [first, second] = [iterations(14, 20), toolCalls(14, 20)]

@@ -45,17 +45,17 @@ const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
 const folded = (text: string) => `  ${text.replace(/ /g, ' \n\t ')}\n`
 
 describe('what a harness writes in the name of a human', () => {
-  it('is known of every kind', () => {
+  it('is recognised in every kind', () => {
     const kinds = [of('exact'), of('prefix'), of('tag'), of('human'), SUMMARY_REQUESTS]
     expect(kinds.every((texts) => texts.length > 0)).toBe(true)
   })
 
-  it('is not human, whichever of the known texts it is', () => {
+  it('is not human for any known text', () => {
     expect(WRITTEN.filter((text) => humanOf(text) !== '')).toEqual([])
     expect(WRITTEN.filter((text) => humanOf(`\n ${text}\n`) !== '')).toEqual([])
   })
 
-  it('is human where a sentence quotes it', () => {
+  it('is human if a sentence quotes it', () => {
     const sentences = WRITTEN.map((text) => `Why did you write "${text}" to me?`)
     expect(sentences.filter((sentence) => humanOf(sentence) !== sentence)).toEqual([])
   })
@@ -72,7 +72,7 @@ describe('what a harness writes in the name of a human', () => {
     }
   })
 
-  it('is over where it ends: the words after that are a person’s', () => {
+  it('ends at its known end: the words after that are a human’s', () => {
     for (const text of ENDED) {
       expect(humanOf(`${text} Do this instead.`)).toBe('Do this instead.')
       expect(humanOf(`${text}\n\nDo this instead.`)).toBe('Do this instead.')
@@ -91,7 +91,7 @@ describe('what a harness writes in the name of a human', () => {
     expect(humanOf(text)).toBe(text)
   })
 
-  it('may be a summary whose end nobody wrote', () => {
+  it('may be a summary without its end', () => {
     expect(humanOf('[CONTEXT COMPACTION — REFERENCE ONLY] What was done so far.')).toBe('')
   })
 
@@ -132,7 +132,7 @@ describe('a human message', () => {
     expect(humanOf(text)).toBe(text)
   })
 
-  it('that consists of nothing says nothing', () => {
+  it('that is empty has no words', () => {
     expect(humanOf()).toBe('')
     expect(humanOf('', ' \n')).toBe('')
   })
@@ -202,7 +202,7 @@ describe('a configured registry', () => {
     expect(humanText(['((note: hurry'], own)).toBe('((note: hurry')
   })
 
-  it('knows nothing that it was not given', () => {
+  it('recognises only the texts that it was built with', () => {
     for (const text of [...WRITTEN, 'go on, please', 'I got a NOTE FROM THE HARNESS:']) {
       expect(humanText([text], own)).toBe(text)
     }

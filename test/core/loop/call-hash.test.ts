@@ -22,7 +22,7 @@ describe('a call', () => {
     )
   })
 
-  it('is another where any value is another', () => {
+  it('differs if any value differs', () => {
     const value = fc.jsonValue({ maxDepth: 4 })
     fc.assert(
       fc.property(value, value, (a, b) => {
@@ -59,7 +59,7 @@ describe('a call', () => {
     expect(isSame(a, b)).toBe(true)
   })
 
-  it('is another with another tool, wherever name and arguments meet', () => {
+  it('differs for another tool, wherever the name ends and the arguments begin', () => {
     expect(callHash('a', '{}')).not.toBe(callHash('b', '{}'))
     expect(callHash('a', 'b{')).not.toBe(callHash('ab', '{'))
   })
@@ -84,7 +84,7 @@ describe('a call', () => {
     expect(callHash('tool', text)).toMatch(/^[\w-]{43}$/)
   })
 
-  it('agrees with JSON.parse on what JSON is, for any text', () => {
+  it('accepts the same texts as JSON as JSON.parse does', () => {
     const unit = fc.constantFrom(
       '{',
       '}',
@@ -122,7 +122,7 @@ describe('a call', () => {
 
   const deep = (levels: number, inner: string) => `${'['.repeat(levels)}${inner}${']'.repeat(levels)}`
 
-  it('is compared as it was written where it is nested deeper than 64 levels, or longer than 64 KB', () => {
+  it('is compared as it is written if it is nested deeper than 64 levels, or longer than 64 KB', () => {
     const long = (gap: string) => `{"a":1,${gap}"b":"${'x'.repeat(65_536)}"}`
     expect(isSame(deep(63, '{"x":1,"y":2}'), deep(63, '{"y":2, "x":1}'))).toBe(true)
     expect(isSame(deep(64, '{"x":1,"y":2}'), deep(64, '{"y":2, "x":1}'))).toBe(false)

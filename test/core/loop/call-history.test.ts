@@ -111,11 +111,11 @@ describe('a loop', () => {
     expect(tell('a=1+b=2 a=1+b=2 a=1+b=2').found).toEqual(['4:repetition'])
   })
 
-  it('is found once for a response, by the first call that completes one', () => {
+  it('is found at most once per response, by the first call that completes it', () => {
     expect(tell('a=1 a=1 b=2 b=2 a=1+b=2').found).toEqual(['4:repetition'])
   })
 
-  it('begins to count anew once it was found, and still knows what it has seen', () => {
+  it('counts from zero after it was found, and still remembers earlier calls', () => {
     expect(tell('a=1 '.repeat(7)).found).toEqual(['2:repetition', '4:repetition', '6:repetition'])
     expect(tell('a=1 b=2 '.repeat(4)).found).toEqual(['3:ping_pong', '5:ping_pong', '7:ping_pong'])
     expect(tell('a=1 b=2 c=3 '.repeat(6)).found).toEqual(['7:cycle', '11:cycle', '15:cycle'])
@@ -128,7 +128,7 @@ describe('a loop', () => {
     expect(tell('a=1 a=1 b=1 a=1', policy).found).toEqual(['1:repetition'])
   })
 
-  it('is told about once where something new comes in between, however often it is made', () => {
+  it('gets one notice if something new came in between, however often it is made', () => {
     const steps = (count: number, step: (at: number) => string) =>
       Array.from({ length: count }, (_, at) => step(at)).join(' ')
     expect(tell(steps(30, (at) => `todo=list work${at}=done`)).found).toEqual(['4:repetition'])
@@ -136,14 +136,14 @@ describe('a loop', () => {
     expect(tell(steps(10, (at) => `down=ok down=ok down=ok see=${at}`)).found).toEqual(['2:repetition'])
   })
 
-  it('is told about again where it goes on with nothing new after that', () => {
+  it('gets another notice if it continues without anything new after that', () => {
     expect(tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 z=1 a=1 a=1 a=1 a=1').found).toEqual([
       '2:repetition',
       '11:repetition',
     ])
   })
 
-  it('of a call that waits is told about when it was made twice as often', () => {
+  it('of a call that waits gets a notice when the call was made twice as often', () => {
     expect(tell('get?=run '.repeat(50)).found).toEqual([5, 11, 23, 47].map((at) => `${at}:repetition`))
     expect(tell('get?=run '.repeat(50)).findings.map(({ count }) => count)).toEqual([6, 12, 24, 48])
     expect(tell('sleep?=ok mail=no '.repeat(20)).found).toEqual([7, 15, 31].map((at) => `${at}:ping_pong`))
@@ -175,7 +175,7 @@ describe('the settings of a loop', () => {
     expect(tell(story, policyWith({ standstill: 6 })).found).toEqual(['9:cycle'])
   })
 
-  it('count a row to its end, though it is longer than the window', () => {
+  it('counts equal calls in a row beyond the window', () => {
     expect(
       tell(
         'a=1 '.repeat(13),

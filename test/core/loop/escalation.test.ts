@@ -31,7 +31,7 @@ const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayBlock(memory, p
 const STUCK = 'a=1 '.repeat(6)
 
 describe('a model that repeats itself', () => {
-  it('is told so, then told to wait, longer each time', () => {
+  it('gets a warning, then advice to wait, longer each time', () => {
     const { findings } = tell('a=1 '.repeat(13), policyWith({ mode: 'warn' }))
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4, 5, 6])
     const [first = '', ...others] = findings.map(({ notice }) => notice)
@@ -50,7 +50,7 @@ describe('a model that repeats itself', () => {
     for (const notice of others) expect(notice).toContain('check whether its precondition is met')
   })
 
-  it('is told what it repeats, in the words for it', () => {
+  it('gets a notice that says what it repeats', () => {
     const noticeOf = (story: string) => tell(story).findings[0]?.notice ?? ''
     expect(noticeOf('view=x grep=1 view=x find=2 view=x')).toContain(
       '3 of the last 5 tool calls were identical',
@@ -63,7 +63,7 @@ describe('a model that repeats itself', () => {
     expect(noticeOf('a=1 a=2 a=3 a=4 a=5 a=6')).toMatch(/though their results may differ.*wait 5 seconds/)
   })
 
-  it('has its call refused after two warnings in vain, before it completes the loop a third time', () => {
+  it('has its call blocked after two ignored warnings, before it completes the loop a third time', () => {
     const before = tell('a=1 '.repeat(5)).memory
     expect([mayRefuseAny(before), isRefused(before, 'a')]).toEqual([false, false])
     const { memory } = tell(STUCK)
@@ -87,7 +87,7 @@ describe('a model that repeats itself', () => {
     expect(['a', 'b'].map((call) => isRefused(blockedLoop, call))).toEqual([true, true])
   })
 
-  it('ends its run with the third response that had to be refused', () => {
+  it('ends its run with the third response that has a blocked call', () => {
     let { memory } = tell(STUCK)
     const ends = Array.from({ length: MAX_BLOCKS }, () => {
       const refused = refuse(memory, 'a')
@@ -97,7 +97,7 @@ describe('a model that repeats itself', () => {
     expect(ends).toEqual([false, false, true])
   })
 
-  it('may call it again once it has done something new and different, and is warned anew', () => {
+  it('may make the call again after it did something new and different, and then gets a warning again', () => {
     const { memory } = refuse(tell(STUCK).memory, 'a')
     expect(isRefused(tell('b=1', POLICY, memory).memory, 'a')).toBe(false)
     const { memory: back, findings } = tell(`b=1 ${'a=1 '.repeat(7)}`, POLICY, memory)
@@ -105,12 +105,12 @@ describe('a model that repeats itself', () => {
     expect(isRefused(back, 'a')).toBe(true)
   })
 
-  it('does not get out by a new result of the refused call alone', () => {
+  it('does not leave the loop by a new result of the blocked call alone', () => {
     const { memory } = refuse(tell(STUCK).memory, 'a')
     expect(isRefused(tell('a=2', POLICY, memory).memory, 'a')).toBe(true)
   })
 
-  it('with something new in between is never refused a call, however often it was told', () => {
+  it('with something new in between never has a call blocked, however many notices it got', () => {
     const work = (step: (at: number) => string) =>
       tell(Array.from({ length: 40 }, (_, at) => step(at)).join(' '))
     const stories = [
@@ -133,7 +133,7 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('key.=ok see=longer '.repeat(5)).memory, 'key')).toBe(true)
   })
 
-  it('and waits is refused a call only after 40 equal answers within ten minutes', () => {
+  it('and waits has a call blocked only after 40 equal answers within ten minutes', () => {
     const waitFor = (answers: number, every: number) =>
       tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
     const { memory } = waitFor(40, 10_000)
@@ -148,7 +148,7 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('get?=run '.repeat(200)).memory, 'get', POLICY)).toBe(false)
   })
 
-  it('and was refused for asking too often may ask again after a while', () => {
+  it('and had a call blocked for too many equal answers may make it again after a while', () => {
     const { memory } = refuse(
       tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,
       'get',
@@ -159,18 +159,18 @@ describe('a model that repeats itself', () => {
     expect(isRefused(memory, 'get', POLICY, 602_000)).toBe(false)
   })
 
-  it('and waits counts only what came since the last new answer', () => {
+  it('and waits counts only the equal answers since the last new one', () => {
     const moved = tell(`${'get?=run '.repeat(30)}${'get?=half '.repeat(30)}`, POLICY, NO_LOOP, 1_000)
     expect(isRefused(moved.memory, 'get', POLICY, 61_000)).toBe(false)
   })
 
-  it('that heeds each warning and later repeats something else is not refused', () => {
+  it('that reacts to each warning and later repeats something else has no call blocked', () => {
     const { findings, memory } = tell('a=1 a=1 a=1 x=1 b=1 b=1 y=1 c=1 c=1 z=1 d=1')
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1, 1])
     expect(mayRefuseAny(memory)).toBe(false)
   })
 
-  it('that goes from loop to loop without anything new has ignored it as well', () => {
+  it('that goes from loop to loop without anything new has ignored the warning', () => {
     const { findings } = tell('b=1 a=1 a=1 a=1 b=1 b=1')
     expect(findings.map(({ tools, warnings }) => [tools[0], warnings])).toEqual([
       ['a', 1],
@@ -178,26 +178,26 @@ describe('a model that repeats itself', () => {
     ])
   })
 
-  it('is never refused a call whose results differ', () => {
+  it('never has a call blocked whose results differ', () => {
     const story = Array.from({ length: 40 }, (_, at) => `now=${at}`).join(' ')
     const { findings, memory } = tell(story)
     expect(findings).toHaveLength(1)
     expect(mayRefuseAny(memory)).toBe(false)
   })
 
-  it.each(['observe', 'warn'])('is never refused a call in mode %s', (mode) => {
+  it.each(['observe', 'warn'])('never has a call blocked in mode %s', (mode) => {
     const policy = policyWith({ mode })
     const { memory } = tell('a=1 '.repeat(30), policy)
     expect([mayRefuseAny(memory, policy), isRefused(memory, 'a', policy)]).toEqual([false, false])
   })
 
-  it('is refused at once where no warning may be ignored', () => {
+  it('is blocked at once if no warning may be ignored', () => {
     const policy = policyWith({ max_warnings_before_block: 0 })
     expect(isRefused(tell('a=1 a=1', policy).memory, 'a', policy)).toBe(true)
     expect(isRefused(tell('a=1', policy).memory, 'a', policy)).toBe(false)
   })
 
-  it('is refused the next call where one that had to be refused came through', () => {
+  it('has its next call blocked if a call that was to be blocked came through', () => {
     const { memory, findings } = tell('a=1 '.repeat(7))
     expect(findings).toHaveLength(3)
     expect(isRefused(memory, 'a')).toBe(true)
@@ -220,14 +220,14 @@ describe('a human message', () => {
     )
   })
 
-  it('breaks everything, a row of equal calls included', () => {
+  it('resets everything, equal calls in a row included', () => {
     expect(tell('a=1 a=1 HUMAN a=1 a=1').found).toEqual([])
     expect(tell('a=1 a=2 a=3 HUMAN a=4 a=5 a=6').found).toEqual([])
     expect(tell('a=1 b=2 HUMAN a=1 b=2').found).toEqual([])
     expect(tell('a=1 b=1 a=1 HUMAN b=1 a=1').found).toEqual([])
   })
 
-  it('in the same words as before breaks all but a row of equal calls, and lifts any block', () => {
+  it('in the same words as before resets all but equal calls in a row, and lifts any block', () => {
     expect(tell('a=1 a=1 AGAIN a=1').found).toEqual(['2:repetition'])
     expect(tell('a=1 a=2 AGAIN a=3 a=4 AGAIN a=5 a=6').found).toEqual(['5:same_call'])
     expect(tell('a=1 b=2 AGAIN a=1 b=2').found).toEqual([])
@@ -239,7 +239,7 @@ describe('what counts for the guard', () => {
   const readOf = (name: string, text: string, result?: string) =>
     loopCall('1', signatureOf({ name, arguments: text }, POLICY), result, POLICY)
 
-  it('is no call of an exempt tool, which breaks no row either', () => {
+  it('leaves out calls of an exempt tool, which do not interrupt a row either', () => {
     expect(readOf('process', '{"action":"list"}', 'nothing')).toBeUndefined()
     const policy = policyWith({ exempt_tools: ['browser_*'] })
     expect(signatureOf({ name: 'browser_click', arguments: '{}' }, policy).isExempt).toBe(true)
@@ -253,7 +253,7 @@ describe('what counts for the guard', () => {
     expect(readOf('ls', '', undefined)).toMatchObject({ resultHash: '' })
   })
 
-  it('is a poll by what it asks or by what is answered', () => {
+  it('is a poll by the words of the call or of the result', () => {
     expect(readOf('job_status', '{}', 'ok')?.isPoll).toBe(true)
     expect(readOf('job', '{}', 'still running')?.isPoll).toBe(true)
     expect(readOf('job', '{}', 'ok')?.isPoll).toBe(false)
@@ -273,7 +273,7 @@ describe('the memory of a run', () => {
     },
   )
 
-  it('is plain data: any run goes on the same after it was stored and read', () => {
+  it('is plain data: any run continues the same after it was stored and read', () => {
     fc.assert(
       fc.property(story, story, (first, second) => {
         const { memory } = tell(first.join(' '))
@@ -304,7 +304,7 @@ describe('the memory of a run', () => {
     )
   })
 
-  it('is not changed by what is done with it', () => {
+  it('is never mutated', () => {
     fc.assert(
       fc.property(story, (steps) => {
         const { memory } = tell(steps.join(' '))

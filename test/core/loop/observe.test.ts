@@ -91,7 +91,7 @@ const policies = fc.record({
 })
 
 describe('the guard of a conversation', () => {
-  it('finds what it would find if it masked every result as it comes', () => {
+  it('finds the same loops as if it masked every result at once', () => {
     // No more messages than are looked at of a transcript that nothing is known of.
     const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
     fc.assert(
@@ -116,7 +116,7 @@ describe('the guard of a conversation', () => {
 describe('a message in the name of a human', () => {
   const stuck = (at: number) => stepOf([{ tool: 'a', given: 'nothing to see' }], at)
 
-  it('breaks a row of equal calls, but not where it says what the one before it said', () => {
+  it('interrupts equal calls in a row, unless it says the same as the message before', () => {
     const around = (between: string) => {
       const messages = [user('Go on.'), ...stuck(0), ...stuck(1), user(between), ...stuck(2)]
       return take(INITIAL_LOOP_STATE, messages, POLICY).finding?.pattern
@@ -125,7 +125,7 @@ describe('a message in the name of a human', () => {
     expect(around('Go on.')).toBe('repetition')
   })
 
-  it('is taken in once, however many requests show it', () => {
+  it('is observed once, however many requests show it', () => {
     const messages = [user('Go.'), ...stuck(0), ...stuck(1), user('I have changed it.')]
     let loopState = take(take(INITIAL_LOOP_STATE, messages, POLICY), messages, POLICY)
     messages.push(...stuck(2))
@@ -148,7 +148,7 @@ describe('a worker that empties a queue', () => {
     ),
   ]
 
-  it('is told once, and none of its calls is refused', () => {
+  it('gets one notice, and none of its calls is blocked', () => {
     let loopState = INITIAL_LOOP_STATE
     const messages = [user('Empty the queue.')]
     const findings: string[] = []
@@ -182,7 +182,7 @@ describe('a response that calls very many tools', () => {
     expect(stepsOf(320)).toBeLessThan(17 * stepsOf(20))
   })
 
-  it('is left out where that would be too much, and what comes after it is not', () => {
+  it('is skipped if it would take too much work, and the messages after it are not', () => {
     const messages = messagesWith(1_000)
     expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
     const after = takeFrom(known, conversationOf(messages), POLICY, skipTranscript)

@@ -30,7 +30,7 @@ function take(results: readonly string[], keeps = true): { history: CallHistory;
 const RESULTS = ['done in 1s', 'done in 2s', 'failed', 'failed at 10:00:00', 'failed at 11:00:00', '']
 
 describe('names of results', () => {
-  it('are the same where the results are, times and ids aside, whatever came in which order', () => {
+  it('are equal for results that are equal apart from times and ids, in any order', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: 10 }), (results) => {
         const names = take(results).history.window.map(({ resultHash }) => resultHash)
@@ -43,12 +43,12 @@ describe('names of results', () => {
     )
   })
 
-  it('are given without a look at earlier results while these are the same', () => {
+  it('are made without reading earlier results as long as those are equal', () => {
     expect(take(['same', 'same', 'same']).lookups).toBe(0)
     expect(take(['done in 1s', 'done in 2s', 'done in 3s', 'done in 4s']).lookups).toBe(1)
   })
 
-  it('are different where an earlier result is gone, and the same again from there on', () => {
+  it('are different if the earlier result is gone, and equal again after that', () => {
     const names = take(['done in 1s', 'done in 2s', 'done in 3s'], false).history.window.map(
       ({ resultHash }) => resultHash,
     )

@@ -105,7 +105,7 @@ describe('two results', () => {
 })
 
 describe('masking', () => {
-  it('leaves nothing that it would mask again, for any text', () => {
+  it('masks nothing more in a masked text, for any text', () => {
     const unit = fc.constantFrom(
       '0',
       '7',
@@ -160,18 +160,9 @@ describe('masking', () => {
     'count=1',
     '1.1',
     'pid=',
-  ])('takes time in proportion to a text made of %j', (piece) => {
-    const timeOf = (length: number) => {
-      const text = piece.repeat(length / piece.length)
-      return Math.min(
-        ...[1, 2, 3].map(() => {
-          const start = performance.now()
-          maskVolatile(text)
-          return performance.now() - start
-        }),
-      )
-    }
-    // 16 times the text: 16 times the time, or 256 where it were quadratic. A tick of slack for the smallest.
-    expect(timeOf(320_000)).toBeLessThan(80 * (timeOf(20_000) + 0.5))
+    // In quadratic time it would not end before the test times out.
+  ])('masks a million characters made of %j', (piece) => {
+    const text = piece.repeat(Math.floor(1_000_000 / piece.length))
+    expect(maskVolatile(text).length).toBeLessThanOrEqual(text.length)
   })
 })

@@ -59,7 +59,7 @@ const pieces = [
 const text = fc.array(fc.constantFrom(...pieces), { maxLength: 6 }).map((some) => some.join(''))
 
 describe('a result that is not decoded', () => {
-  it('tells what its text tells', () => {
+  it('says the same as its text', () => {
     fc.assert(
       fc.property(text, (said) => {
         const one = readResult(said)
@@ -78,7 +78,7 @@ describe('a result that is not decoded', () => {
     },
   )
 
-  it('has the name of its text, whatever form it has', () => {
+  it('has the hash of its text in any form', () => {
     fc.assert(
       fc.property(text, text, fc.boolean(), fc.boolean(), (a, b, isPartOfA, isPartOfB) => {
         const name = exactResultHash(readResult(a, isPartOfA), 'default')
