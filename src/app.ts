@@ -1,4 +1,4 @@
-/** Builds a Governor out of its parts: the only file that knows a concrete store. */
+/** Builds a Governor out of its parts. */
 import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
