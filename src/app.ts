@@ -31,6 +31,7 @@ import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
 import { logEvent } from './telemetry/log.ts'
 import { createMetrics, type Metrics } from './telemetry/metrics.ts'
+import { createTracing } from './telemetry/tracing.ts'
 import { createWebhook } from './telemetry/webhook.ts'
 import { configuredWindow, createCatalogue } from './usage/catalogue.ts'
 import { VERSION } from './version.ts'
@@ -62,6 +63,8 @@ export interface GovernorOptions {
   readonly proxies?: Proxies | undefined
   /** The APIs that are guarded; the default is all that Governor knows. */
   readonly dialects?: readonly Dialect[]
+  /** Versions of OpenTelemetry's conventions, as in OTEL_SEMCONV_STABILITY_OPT_IN. */
+  readonly semanticConventions?: string | undefined
   /** Gets every event, as log and metrics do. */
   readonly onEvent?: Emit
 }
@@ -246,6 +249,7 @@ function createServices(
     maxGuardedBody: server.max_guarded_body,
     buffers: createBufferBudget(Math.min(server.max_buffered, Math.floor(memory / 2)), options.clock),
     emit,
+    tracing: createTracing(VERSION, options.semanticConventions),
     isCut: () => state.isCut,
     now,
     newId,

@@ -52,7 +52,12 @@ async function serve(
 ): Promise<ExitCode> {
   const proxies = proxiesIn(terminal.env)
   for (const warning of warnings) log.warn({}, warning)
-  const governor = buildGovernor(config, { log, proxies, memory: terminal.memory })
+  const governor = buildGovernor(config, {
+    log,
+    proxies,
+    memory: terminal.memory,
+    semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
+  })
   let address: string
   try {
     address = await governor.listen()

@@ -279,10 +279,10 @@ async function record(
   id: string | undefined,
 ): Promise<void> {
   const { x, isStop, terminalGovernorHeaders } = answer.ending
-  const { services, evaluation } = x
+  const { exchange, evaluation } = x
   const { terminal_reason: reason, session } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
-  services.emit({ kind: 'stopped', reason, by, session })
+  exchange.emit({ kind: 'stopped', reason, by, session })
   if (!isStop) return
   const loop = reason === 'loop_guard' ? terminalGovernorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {

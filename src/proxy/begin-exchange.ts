@@ -5,20 +5,23 @@ import { relayInformational } from '../http/relay.ts'
 import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
-import type { Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
+import type { Emit, Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
+import type { RequestSpan } from '../telemetry/tracing.ts'
 import type { Route } from './route.ts'
 import type { Services } from './services.ts'
 
 /** What the log says of the decision on a request. */
 export type DecisionFacts = Pick<
   RequestEnded,
-  'observed' | 'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
+  'model' | 'observed' | 'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
 >
 
 export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
+  /** Emits an event of this request, which its span learns as well. */
+  readonly emit: Emit
   /** Returns true once the client has left: nothing needs to be sent any more. */
   isClientGone(): boolean
   /**
@@ -40,7 +43,7 @@ export interface Exchange {
 /** What looks at the body of a response, and what changes it. */
 export type ResponseWatch = Pick<SendOptions, 'observerFor' | 'filterFor'>
 
-type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut'>
+type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut' | 'tracing'>
 
 /** What is known of an exchange so far; times in milliseconds of `performance.now()`, 0 for what has not happened. */
 interface ExchangeState {
@@ -48,6 +51,8 @@ interface ExchangeState {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
+  /** Unset where nobody records spans, and for requests that are not guarded. */
+  readonly span: RequestSpan | undefined
   readonly beganAt: number
   bodyReadAt: number
   calledAt: number
@@ -83,6 +88,7 @@ function requestEnded(state: ExchangeState): RequestEnded {
     totalMs: performance.now() - state.beganAt,
     upstreamMs: state.upstreamMs,
     overheadMs: state.overheadMs,
+    model: decided?.model,
     observed: decided?.observed,
     session: decided?.session,
     iteration: decided?.iteration,
@@ -105,7 +111,9 @@ function end(state: ExchangeState): void {
     state.inFlight?.abort()
   }
   state.inFlight = undefined
-  state.services.emit(requestEnded(state))
+  const ended = requestEnded(state)
+  state.services.emit(ended)
+  state.span?.end(ended)
 }
 
 function open(
@@ -117,7 +125,8 @@ function open(
     state.calledAt = performance.now()
     if (state.bodyReadAt > 0) state.overheadMs = state.calledAt - state.bodyReadAt
   }
-  const inFlight = send(state.services.transport, call, {
+  const traced = state.span ? { ...call, headers: state.span.inject(call.headers) } : call
+  const inFlight = send(state.services.transport, traced, {
     onInformational: (head) => relayInformational(state.response, head),
     onHead() {
       state.upstreamMs = performance.now() - state.calledAt
@@ -138,6 +147,11 @@ function fail(state: ExchangeState, failure: Failure, governorHeaders?: Governor
   replyFailure(state.request, state.response, failure.status, body, governorHeaders)
 }
 
+function emitTraced({ emit }: ExchangeServices, span: RequestSpan, event: ProxyEvent): void {
+  emit(event)
+  span.record(event)
+}
+
 /** Begins the account of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
 export function beginExchange(
   services: ExchangeServices,
@@ -145,11 +159,14 @@ export function beginExchange(
   response: ServerResponse,
   route: Route,
 ): Exchange {
+  const { dialect, upstream } = route
+  const span = dialect && services.tracing.begin(request.rawHeaders, dialect.name, upstream.origin)
   const state: ExchangeState = {
     services,
     request,
     response,
     route,
+    span,
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
@@ -170,6 +187,7 @@ export function beginExchange(
     request,
     response,
     route,
+    emit: span ? (event) => emitTraced(services, span, event) : services.emit,
     isClientGone: () => state.isClientGone,
     open: (call, watching) => open(state, call, watching),
     noteBodyRead() {

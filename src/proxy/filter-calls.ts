@@ -122,7 +122,7 @@ function noteBlocks({ services, exchange, evaluation }: EvaluatedRequest, blocke
   for (const block of blocked) {
     if (!block) continue
     const { pattern, tool } = block
-    services.emit({ kind: 'refused_call', pattern, tool })
+    exchange.emit({ kind: 'refused_call', pattern, tool })
     exchange.noteOutcome('block', pattern)
   }
 }

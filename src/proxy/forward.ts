@@ -97,11 +97,11 @@ export async function relayCall(services: Services, exchange: Exchange, call: Up
 
 /** A notice has reached the model. */
 function noteInjected(
-  { services, evaluation }: EvaluatedRequest,
+  { services, exchange, evaluation }: EvaluatedRequest,
   { tier, meter }: Speech,
   { channel }: PlacedNotice,
 ): void {
-  services.emit({
+  exchange.emit({
     kind: 'notice',
     tier: tier ?? (meter ? 'none' : 'loop'),
     channel,

@@ -44,6 +44,7 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   const tier = verdict === 'warn' ? speech?.tier : undefined
   const observed = 'observed' in decision ? decision.observed : undefined
   exchange.decided({
+    model: evaluation.request.conversation.model,
     observed,
     session: sessionId,
     iteration,

@@ -3,6 +3,7 @@ import { succeedInSession } from '../core/context-window.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { keptName } from '../overflow/windows.ts'
+import type { Emit } from '../telemetry/event.ts'
 import { type Answered, observeResponse } from '../usage/observe.ts'
 import { recordUsage } from '../usage/record.ts'
 import type { Exchange } from './begin-exchange.ts'
@@ -13,7 +14,7 @@ import type { Services } from './services.ts'
 /** Looks at the response to a counted request; `undefined` where it is no model's answer. */
 export function observeUsage(
   services: Services,
-  { route }: Exchange,
+  { route, emit }: Exchange,
   evaluation: Evaluation,
   call: UpstreamCall,
   head: Head,
@@ -30,18 +31,19 @@ export function observeUsage(
     withId: isKept,
     withEnd: handle.hasName() || decision.speech?.tier === 'warning',
     begin: (id) => handle.responseBegan(id),
-    settle: (answer) => noteAnswer(services, upstream, evaluation, answer),
+    settle: (answer) => noteAnswer(services, emit, upstream, evaluation, answer),
     fault: (error) => services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) }),
   })
 }
 
 function noteAnswer(
   services: Services,
+  emit: Emit,
   upstream: Exchange['route']['upstream'],
   evaluation: Evaluation,
   answer: Answered,
 ): void {
-  const { catalogue, emit, noteUnpricedModel } = services
+  const { catalogue, noteUnpricedModel } = services
   const { handle, request, policy } = evaluation
   const { model } = request.conversation
   recordUsage(

@@ -56,7 +56,7 @@ function noteOverflow(
       reductions: reduce(contexts.reductions, refusal),
     }))
     .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
-  emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk })
+  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk })
   const before = evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
   return { classified, base: windows.base(at), effective: windows.effective(at, reduce(before, refusal)) }
 }

@@ -12,6 +12,7 @@ import type { OverflowPolicy } from '../overflow/policy.ts'
 import type { Windows } from '../overflow/windows.ts'
 import type { Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
+import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
 import type { AccessSettings } from './access.ts'
 import type { IdentitySettings } from './identity.ts'
@@ -46,6 +47,7 @@ export interface Services extends AccessSettings {
   /** Bounds the bytes of all bodies in memory. */
   readonly buffers: BufferBudget
   readonly emit: Emit
+  readonly tracing: Tracing
   /** Returns true once the time to drain is over and Governor ends what still runs. */
   readonly isCut: () => boolean
   /** Milliseconds since the epoch. */

@@ -46,6 +46,8 @@ export interface RequestEnded {
   readonly upstreamMs?: number | undefined
   /** Governor's own time, from the last byte of the request to the call. */
   readonly overheadMs?: number | undefined
+  /** As the client named it. */
+  readonly model?: string | undefined
   readonly session?: string | undefined
   readonly iteration?: number | undefined
   readonly maxIterations?: number | undefined

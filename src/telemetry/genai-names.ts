@@ -1,0 +1,66 @@
+/**
+ * Names of OpenTelemetry's conventions for generative AI, as of 2026-11-22. They are in development and change: the default names
+ * are those of version 1.36.0, which most tools read; `OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental` selects those of
+ * https://github.com/open-telemetry/semantic-conventions-genai.
+ */
+
+/** The names of attributes and metrics; `undefined` where a version has none. */
+export interface GenAiNames {
+  readonly provider: string
+  readonly operation: string
+  readonly model: string
+  readonly inputTokens: string
+  readonly outputTokens: string
+  readonly cachedTokens: string | undefined
+  readonly conversation: string | undefined
+  readonly tokenType: string
+  readonly errorType: string
+  readonly serverAddress: string
+  readonly serverPort: string
+  readonly tokenUsage: string
+  readonly duration: string
+}
+
+const V1_36: GenAiNames = {
+  provider: 'gen_ai.system',
+  operation: 'gen_ai.operation.name',
+  model: 'gen_ai.request.model',
+  inputTokens: 'gen_ai.usage.input_tokens',
+  outputTokens: 'gen_ai.usage.output_tokens',
+  cachedTokens: undefined,
+  conversation: undefined,
+  tokenType: 'gen_ai.token.type',
+  errorType: 'error.type',
+  serverAddress: 'server.address',
+  serverPort: 'server.port',
+  tokenUsage: 'gen_ai.client.token.usage',
+  duration: 'gen_ai.client.operation.duration',
+}
+
+const LATEST: GenAiNames = {
+  ...V1_36,
+  provider: 'gen_ai.provider.name',
+  cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
+  conversation: 'gen_ai.conversation.id',
+}
+
+/** Returns the names for a value of `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas. */
+export function genAiNames(optIn = ''): GenAiNames {
+  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
+  return isLatest ? LATEST : V1_36
+}
+
+/** The operation of every guarded request. */
+export const CHAT = 'chat'
+
+/** Providers by the dialect that is spoken, where the upstream's name is not one of theirs. */
+const PROVIDERS: Readonly<Record<string, string>> = {
+  chat: 'openai',
+  responses: 'openai',
+  messages: 'anthropic',
+}
+
+/** Returns the well-known name of the provider that speaks a dialect, else the dialect's own. */
+export function providerOf(dialect: string): string {
+  return Object.hasOwn(PROVIDERS, dialect) ? (PROVIDERS[dialect] ?? dialect) : dialect
+}

@@ -1,0 +1,198 @@
+/**
+ * A client span for each guarded request, over OpenTelemetry's API alone: without an SDK in the process nothing is recorded and
+ * no byte changes. Contexts are passed on explicitly, as asynchronous context would be entered for every chunk of a stream.
+ */
+import {
+  type Attributes,
+  type Context,
+  type Histogram,
+  metrics,
+  propagation,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  type TextMapGetter,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
+import type { ProxyEvent, RequestEnded } from './event.ts'
+import { CHAT, type GenAiNames, genAiNames, providerOf } from './genai-names.ts'
+
+/** Name, value, name, value, …: as Node gives raw headers. */
+type RawHeaders = readonly string[]
+
+/** The span of one request. */
+export interface RequestSpan {
+  /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
+  inject(headers: RawHeaders): RawHeaders
+  /** Adds what happened to the request. */
+  record(event: ProxyEvent): void
+  /** Ends the span with the log's account of the request. */
+  end(ended: RequestEnded): void
+}
+
+export interface Tracing {
+  /** Begins the span of a guarded request; `undefined` where nobody records it. `origin`: scheme, host and port upstream. */
+  begin(headers: RawHeaders, dialect: string, origin: string): RequestSpan | undefined
+}
+
+const GETTER: TextMapGetter<RawHeaders> = {
+  get(headers, key) {
+    const lower = key.toLowerCase()
+    const values = headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === lower)
+    return values.length === 0 ? undefined : values.join(',')
+  },
+  keys: (headers) => headers.filter((_, at) => at % 2 === 0),
+}
+
+interface Instruments {
+  readonly names: GenAiNames
+  readonly tracer: Tracer
+  readonly tokens: Histogram
+  readonly duration: Histogram
+}
+
+interface SpanState {
+  readonly span: Span
+  readonly context: Context
+  readonly attributes: Attributes
+  readonly beganAt: number
+  input: number
+  output: number
+  cached: number
+}
+
+function inject({ context }: SpanState, headers: RawHeaders): RawHeaders {
+  const carrier: Record<string, string> = {}
+  propagation.inject(context, carrier)
+  const fields = new Map(Object.entries(carrier).map(([name, value]) => [name.toLowerCase(), value]))
+  if (fields.size === 0) return headers
+  const isKept = (at: number) => !fields.has((headers[at - (at % 2)] ?? '').toLowerCase())
+  return [...headers.filter((_, at) => isKept(at)), ...[...fields].flat()]
+}
+
+/** Adds an event to the span; those that only metrics read are left out. */
+function record(state: SpanState, event: ProxyEvent): void {
+  const { span } = state
+  switch (event.kind) {
+    case 'answered':
+      state.input += event.usage.input
+      state.output += event.usage.output
+      state.cached += event.usage.cachedInput ?? 0
+      return
+    case 'notice':
+      span.addEvent('governor.notice', {
+        'governor.tier': event.tier,
+        'governor.channel': event.channel,
+        ...(event.meter ? { 'governor.meter': event.meter } : {}),
+      })
+      return
+    case 'refused_call':
+      span.addEvent('governor.block', { 'governor.pattern': event.pattern, 'governor.tool': event.tool })
+      return
+    case 'stopped':
+      span.addEvent('governor.stop', { 'governor.reason': event.reason, 'governor.by': event.by })
+      return
+    case 'overflow':
+      span.addEvent('governor.overflow', {
+        'governor.recovery': event.recovery,
+        'governor.quirk': event.quirk,
+      })
+      return
+    default:
+      return
+  }
+}
+
+/** What went wrong, from a small set of values; `undefined` where nothing did. */
+function errorTypeOf({ failure, status, outcome }: RequestEnded): string | undefined {
+  if (failure !== undefined) return failure
+  if (status >= 400) return String(status)
+  return outcome === 'completed' ? undefined : outcome
+}
+
+function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {
+  const { span, input, output, cached } = state
+  const model = ended.model ?? ''
+  const errorType = errorTypeOf(ended)
+  const attributes: Attributes = {
+    ...state.attributes,
+    ...(model === '' ? {} : { [names.model]: model }),
+    ...(errorType === undefined ? {} : { [names.errorType]: errorType }),
+  }
+  span.updateName(model === '' ? CHAT : `${CHAT} ${model}`)
+  span.setAttributes({
+    ...attributes,
+    'http.response.status_code': ended.status,
+    ...(ended.verdict ? { 'governor.verdict': ended.verdict } : {}),
+    ...(ended.iteration === undefined ? {} : { 'governor.iteration': ended.iteration }),
+    ...(names.conversation && ended.session !== undefined ? { [names.conversation]: ended.session } : {}),
+  })
+  if (input + output > 0) {
+    span.setAttributes({ [names.inputTokens]: input, [names.outputTokens]: output })
+    if (names.cachedTokens && cached > 0) span.setAttribute(names.cachedTokens, cached)
+    tokens.record(input, { ...attributes, [names.tokenType]: 'input' })
+    tokens.record(output, { ...attributes, [names.tokenType]: 'output' })
+  }
+  duration.record((performance.now() - state.beganAt) / 1_000, attributes)
+  if (errorType !== undefined) span.setStatus({ code: SpanStatusCode.ERROR })
+  span.end()
+}
+
+function beginSpan(
+  instruments: Instruments,
+  headers: RawHeaders,
+  dialect: string,
+  origin: string,
+): RequestSpan | undefined {
+  const { names, tracer } = instruments
+  const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
+  const span = tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
+  // Without an SDK, or where the trace is not sampled.
+  if (!span.isRecording()) return undefined
+  const { hostname, port, protocol } = new URL(origin)
+  const state: SpanState = {
+    span,
+    context: trace.setSpan(parent, span),
+    attributes: {
+      [names.operation]: CHAT,
+      [names.provider]: providerOf(dialect),
+      [names.serverAddress]: hostname,
+      [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
+    },
+    beganAt: performance.now(),
+    input: 0,
+    output: 0,
+    cached: 0,
+  }
+  return {
+    inject: (fields) => safely(() => inject(state, fields)) ?? fields,
+    record: (event) => safely(() => record(state, event)),
+    end: (ended) => safely(() => end(state, instruments, ended)),
+  }
+}
+
+/** Returns what `call` returns; `undefined` where it throws: a fault in the user's SDK must not cost a request. */
+function safely<Result>(call: () => Result): Result | undefined {
+  try {
+    return call()
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns what begins spans, with the SDK that the process has registered by then, if any. `optIn`: see {@link genAiNames}. */
+export function createTracing(version: string, optIn?: string): Tracing {
+  const names = genAiNames(optIn)
+  const meter = metrics.getMeter('agent-governor', version)
+  const instruments: Instruments = {
+    names,
+    tracer: trace.getTracer('agent-governor', version),
+    tokens: meter.createHistogram(names.tokenUsage, { unit: '{token}' }),
+    duration: meter.createHistogram(names.duration, { unit: 's' }),
+  }
+  return {
+    begin: (headers, dialect, origin) => safely(() => beginSpan(instruments, headers, dialect, origin)),
+  }
+}
