@@ -12,6 +12,10 @@ const LOOP_P99_MS = 20
 const PEAK_MB = 250
 const IDLE_MB = 110
 const START_MS = 600
+/** What Redis on the same machine adds to a guarded request. */
+const REDIS_ADDED_US = 600
+const REDIS_CPU_US = 200
+const REDIS_SIZE = '32KB'
 
 /** A goal and what came out; `value` is undefined where it was not measured. */
 function goal(name, value, limit, { isFloor = false, unit = '' } = {}) {
@@ -44,6 +48,22 @@ function saturationGoals({ saturation }) {
   ]
 }
 
+/** What a store in Redis adds to the figure of one in memory. */
+function redisGoals({ latency, saturation }) {
+  const added = (figures, figure) =>
+    figures?.['governor-redis'] && figures.governor
+      ? difference(figures['governor-redis'][figure], figures.governor[figure])
+      : undefined
+  return [
+    goal(`time that Redis adds, median, ${REDIS_SIZE}`, added(latency?.[REDIS_SIZE], 'p50'), REDIS_ADDED_US, {
+      unit: ' µs',
+    }),
+    goal(`CPU that Redis adds, ${REDIS_SIZE}`, added(saturation?.[REDIS_SIZE], 'cpu'), REDIS_CPU_US, {
+      unit: ' µs',
+    }),
+  ]
+}
+
 function addedRatio({ streams }, figure) {
   if (!streams?.governor || !streams.pipe || !streams.direct) return undefined
   const added = (name) =>
@@ -65,6 +85,7 @@ export function goalsOf(results) {
     goal('event loop delay p99, 4 MB × 20/s', loopDelay, LOOP_P99_MS, { unit: ' ms' }),
     goal('peak memory, 32 × 1 MB in flight', started('peak'), PEAK_MB, { unit: ' MB' }),
     goal('memory when idle', started('idle'), IDLE_MB, { unit: ' MB' }),
+    ...redisGoals(results),
     goal('from the start to the first answer', started('startup'), START_MS, { unit: ' ms' }),
   ]
 }

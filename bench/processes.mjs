@@ -6,7 +6,7 @@ import { availableParallelism } from 'node:os'
 const canPin = availableParallelism() > 1 && spawnSync('taskset', ['-V']).error === undefined
 
 /** Where processes run: the proxy has a core of its own, everything else shares the other one. */
-const CORES = { load: '0', proxy: '1' }
+export const CORES = { load: '0', proxy: '1' }
 
 export const isPinned = canPin
 

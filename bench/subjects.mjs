@@ -1,6 +1,7 @@
 /** What is compared. Each subject is a command that listens on one port and proxies to another. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { delimiter, join, resolve } from 'node:path'
+import { CORES, isPinned } from './processes.mjs'
 
 const here = import.meta.dirname
 const NODE = process.execPath
@@ -15,6 +16,7 @@ function findInPath(name) {
 }
 
 export const nginx = findInPath('nginx')
+const redis = findInPath('redis-server')
 const peers = process.env.BENCH_PEERS ? resolve(process.env.BENCH_PEERS) : undefined
 
 /** The folder of a package among the peers; undefined where it is not installed. */
@@ -55,6 +57,19 @@ function governor(logLevel, settings = '') {
       ),
     }
   }
+}
+
+/** The same with its sessions in a Redis of its own, which runs on the load's core and ends with it. */
+function governorOnRedis(settings) {
+  const { port, folder } = settings
+  const redisPort = Number(port) > 40_000 ? Number(port) - 20_000 : Number(port) + 20_000
+  const store = `store: redis\nredis: { url: 'redis://127.0.0.1:${redisPort}', timeout: 1s }\n`
+  const { command } = governor('silent', store)(settings)
+  const server = `${redis} --port ${redisPort} --bind 127.0.0.1 --save '' --appendonly no --dir ${folder}`
+  const pinned = isPinned ? `taskset -c ${CORES.load} ${server}` : server
+  // With the shell's place taken by Governor, it is Governor whose death ends the server.
+  const script = `setpriv --pdeathsig KILL ${pinned} >/dev/null & sleep 0.5; exec "$@"`
+  return { command: ['sh', '-c', script, 'sh', ...command] }
 }
 
 /** As an operator sets it up for event streams: one worker, kept-alive upstream connections, nothing held back. */
@@ -141,6 +156,13 @@ export const SUBJECTS = [
     command: governor('silent', 'loop_guard: { max_warnings_before_block: 0 }\n'),
   },
   { name: 'governor-stop', label: 'Governor, stop', situation: 'stop', command: governor('silent') },
+  {
+    name: 'governor-redis',
+    label: 'Governor, store: redis',
+    situation: 'quiet',
+    command: governorOnRedis,
+    missing: redis ? undefined : 'not installed',
+  },
   { name: 'pipe', label: 'node:http pipe', situation: 'quiet', command: script('pipe.mjs') },
   { name: 'undici', label: 'undici, body buffered', situation: 'quiet', command: script('undici.mjs') },
   {
