@@ -109,6 +109,8 @@ function optionsOf({ url, username, password, tls }: ConnectionSettings): RedisC
     maintNotifications: 'disabled',
     disableClientInfo: true,
     pingInterval: PING_MS,
+    // Its own timeout makes an AbortSignal for each command, and does not cover one that is on the wire.
+    commandOptions: { timeout: 0 },
     ...(username === undefined ? {} : { username }),
     ...(password === undefined ? {} : { password }),
     socket: tls || protocol === 'rediss:' ? { ...socket, tls: true, ...tls } : socket,

@@ -66,7 +66,7 @@ describe('the image', () => {
 })
 
 describe('docker-compose.yml', () => {
-  const { governor } = parse(readFileSync('docker-compose.yml', 'utf8')).services
+  const { governor } = parse(readFileSync('docker-compose.yml', 'utf8'), { logLevel: 'error' }).services
 
   it('passes on the keys that the configuration file may name, and all of .env', () => {
     const named = [...readFileSync('config/governor.yaml', 'utf8').matchAll(/: \$\{(\w+)\}$/gm)]
