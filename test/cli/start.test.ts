@@ -12,6 +12,7 @@ import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
 import { PLACES } from '../support/foreign.ts'
 import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
+import { freePort } from '../support/redis.ts'
 
 const main = resolve('dist/main.js')
 const folder = mkdtempSync(join(tmpdir(), 'governor-start-'))
@@ -238,6 +239,21 @@ describe('a started Governor', () => {
       `governor: port ${port} on 127.0.0.1 is in use: stop what listens there, or choose another with --port\n`,
     )
     expect(log).toEqual([])
+  })
+
+  it('says in one line that Redis is not there, and starts all the same', async () => {
+    const port = await freePort()
+    const { line, log, complaints } = launch(['--port', '0'], { REDIS_URL: `redis://127.0.0.1:${port}` })
+    const { address, store } = await line('listening')
+    expect(store).toBe('redis')
+    expect(await (await fetch(`${address}/ready`)).json()).toEqual({
+      status: 'ready',
+      store: { kind: 'redis', status: 'degraded' },
+    })
+    const problems = log.filter((text) => text.includes('store not reached'))
+    expect(problems).toHaveLength(1)
+    expect(problems[0]).toContain(`"problem":"connect ECONNREFUSED 127.0.0.1:${port}"`)
+    expect(complaints()).toBe('')
   })
 
   it.each(['arguments as text', 'a user id'] as const)(

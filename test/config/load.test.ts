@@ -468,6 +468,33 @@ describe('a configuration', () => {
     expect(load(yaml, env, flags).upstreams['openai']?.api_key).toBe('k')
   })
 
+  it('remembers sessions in Redis where the file or REDIS_URL says so, at the address of REDIS_URL if it is set', () => {
+    const outcome = (yaml: string, env: Environment = {}) => {
+      const { store, redis } = load(yaml, env)
+      return [store, redis.url, redis.timeout]
+    }
+    expect(outcome('')).toEqual(['memory', 'redis://127.0.0.1:6379', 50])
+    expect(outcome('store: redis')).toEqual(['redis', 'redis://127.0.0.1:6379', 50])
+    const yaml = 'store: memory\nredis: {url: "redis://file:1", timeout: 1s}'
+    expect(outcome(yaml, { REDIS_URL: '' })).toEqual(['memory', 'redis://file:1', 1_000])
+    expect(outcome(yaml, { REDIS_URL: 'rediss://env:2/3' })).toEqual(['redis', 'rediss://env:2/3', 1_000])
+  })
+
+  it('shows no password of Redis in a message', () => {
+    const message = refusal(() => load('', { REDIS_URL: 'http://user:secret@host' }))
+    expect(message).toContain('redis.url: found "http://…@host": expected a redis:// or rediss:// URL')
+    const other = refusal(() => load('redis: {password: [secret], timeout: 1ms, prefix: "{a}"}'))
+    expect(other).not.toContain('secret')
+    expect(other).toContain('redis.timeout: found "1ms": expected at least 5ms')
+    expect(other).toContain('redis.prefix: found "{a}": expected a text without braces and white space')
+  })
+
+  it('names the file of a certificate that is not there', () => {
+    expect(refusal(() => load('redis: {tls: {ca: /nowhere/ca.pem}}'))).toContain(
+      'redis.tls.ca: found "/nowhere/ca.pem": expected the path of a PEM file: no such file',
+    )
+  })
+
   it('names a wrong value from outside by its key', () => {
     expect(refusal(() => load('', { PORT: 'abc' }))).toContain('server.port: found "abc": expected a number')
     expect(refusal(() => load('', {}, { logLevel: 'loud' }))).toContain(

@@ -1,0 +1,102 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Hash } from '../../src/core/hash.ts'
+import { mergeSessions } from '../../src/core/session/merge.ts'
+import type { Run, Session, Thread } from '../../src/core/session/session.ts'
+import { terminalOf } from '../../src/core/terminal.ts'
+
+const usageOf = (input: number) => ({
+  input,
+  output: input,
+  cachedInput: 0,
+  cost: input / 100,
+  estimated: false,
+})
+
+const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): Run => ({
+  startedAt: 1,
+  askedAt: iteration,
+  iteration,
+  toolCalls: iteration,
+  recentRequests: [{ fingerprint: `f${iteration}`, iteration }],
+  usage: usageOf(tokens),
+  ...changes,
+})
+
+const threadOf = (run: Run, humans: readonly string[] = ['go'], name = ''): Thread => ({
+  name,
+  system: 'system' as Hash,
+  userMessageHashes: humans as readonly Hash[],
+  userMessageCount: humans.length,
+  assistantHashes: [],
+  run,
+})
+
+const sessionOf = (threads: readonly Thread[], tokens: number, iterations: number): Session => ({
+  threads,
+  usage: usageOf(tokens),
+  totals: { startedAt: 1, iterations, toolCalls: iterations, acknowledged: 0, ignored: 0 },
+})
+
+/** A session of one run. */
+const single = (iteration: number, tokens: number, changes: Partial<Run> = {}) =>
+  sessionOf([threadOf(runOf(iteration, tokens, changes))], tokens, iteration)
+
+describe('what two replicas know of one session', () => {
+  it('joins to the larger iteration and to all usage, once', () => {
+    const amount = fc.record({ steps: fc.nat(50), tokens: fc.nat(1_000) })
+    fc.assert(
+      fc.property(amount, amount, amount, (before, here, there) => {
+        const base = single(before.steps, before.tokens)
+        const local = single(before.steps + here.steps, before.tokens + here.tokens)
+        const remote = single(before.steps + there.steps, before.tokens + there.tokens)
+        const joined = mergeSessions(base, local, remote)
+        const tokens = before.tokens + here.tokens + there.tokens
+        const steps = before.steps + Math.max(here.steps, there.steps)
+        expect(joined.usage?.input).toBe(tokens)
+        expect(joined.usage?.cost).toBeCloseTo(tokens / 100, 6)
+        expect(joined.totals).toMatchObject({ iterations: steps, toolCalls: steps })
+        expect(joined.threads).toHaveLength(1)
+        expect(joined.threads[0]?.run).toMatchObject({ iteration: steps, toolCalls: steps })
+        expect(joined.threads[0]?.run.usage?.input).toBe(tokens)
+      }),
+    )
+  })
+
+  it('stays as the store has it where the replica changed nothing, and as the replica has it where the store did not', () => {
+    const requests = [3, 5].map((iteration) => ({ fingerprint: `f${iteration}`, iteration }))
+    const [old, now] = [single(3, 30), single(5, 50, { recentRequests: requests })]
+    expect(mergeSessions(old, old, now)).toEqual(now)
+    expect(mergeSessions(old, now, old)).toEqual(now)
+  })
+
+  it('keeps the stop of either', () => {
+    const meter = { name: 'iterations', used: 3, max: 3 } as const
+    const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }
+    const [base, stopped, other] = [single(3, 30), single(3, 40, { finalAnswer }), single(9, 90)]
+    expect(mergeSessions(base, stopped, other).threads[0]?.run.finalAnswer).toEqual(finalAnswer)
+    expect(mergeSessions(base, other, stopped).threads[0]?.run.finalAnswer).toEqual(finalAnswer)
+  })
+
+  it('goes on with the run that began later, and adds the usage of the other to the session alone', () => {
+    const base = single(3, 30)
+    const next = sessionOf([threadOf(runOf(1, 10), ['go', 'more'])], 40, 4)
+    const late = single(4, 50)
+    for (const joined of [mergeSessions(base, next, late), mergeSessions(base, late, next)]) {
+      expect(joined.threads).toHaveLength(1)
+      expect(joined.threads[0]?.run).toMatchObject({ iteration: 1, usage: usageOf(10) })
+      expect(joined.usage?.input).toBe(60)
+    }
+  })
+
+  it('keeps the threads of both', () => {
+    const base = single(1, 10)
+    const [first] = base.threads
+    const threads = first ? [first] : []
+    const local = sessionOf([...threads, threadOf(runOf(2, 5), ['go'], 'one')], 15, 3)
+    const remote = sessionOf([...threads, threadOf(runOf(3, 7), ['go'], 'two')], 17, 4)
+    const joined = mergeSessions(base, local, remote)
+    expect(joined.threads.map(({ name }) => name)).toEqual(['', 'one', 'two'])
+    expect(joined.usage?.input).toBe(22)
+  })
+})
