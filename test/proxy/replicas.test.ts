@@ -4,6 +4,7 @@ import { startBalancer } from '../support/balancer.ts'
 import { type Running, startGovernor } from '../support/governor.ts'
 import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
 import { describeWith, openReplica, type Redis, startRedis } from '../support/redis.ts'
+import { runResponses } from '../support/responses-agent.ts'
 
 type Tree = { [key: string]: unknown }
 
@@ -99,6 +100,16 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       expect(provider.requests).toHaveLength(1_500)
       await vi.waitFor(async () => expect(await tokens()).toBe(1_500 * PER_ANSWER), 20_000)
     })
+
+    it.each([false, true])('continue a response that another one has given, streamed: %s', async (stream) => {
+      const { replicas } = await startCluster(runaway(), { budget: { max_iterations: 6 } })
+      const url = await startBalancer(replicas.map(urlOf))
+      const { steps } = await runResponses(url, 'Go.', { stateful: true, stream })
+      const iterations = steps.map((step) => step.headers.get('x-governor-iteration'))
+      expect(iterations).toEqual(['1/6', '2/6', '3/6', '4/6', '5/6', '6/6', '6/6'])
+      for (const { events } of replicas)
+        expect(events.filter(({ kind }) => kind === 'request_ended')).not.toEqual([])
+    })
   })
 
   it('repeat the last answer of a run that another one of them has stopped, without asking the provider', async () => {
@@ -131,7 +142,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
     ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
   ])('fail no request while Redis %s, say so, and use it again afterwards', async (_, fail, mend) => {
-    const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 8 } }, '100ms')
+    const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 8 } }, '400ms')
     const metricsOf = async ({ url }: Running) => (await fetch(`${url}/metrics`)).text()
     const readyOf = async ({ url }: Running) => {
       const response = await fetch(`${url}/ready`)
@@ -171,7 +182,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
   })
 
   it('count all that was used while they could not reach Redis', async () => {
-    const cluster = await startCluster(runaway(), { budget: { max_iterations: 100 } }, '100ms')
+    const cluster = await startCluster(runaway(), { budget: { max_iterations: 100 } }, '400ms')
     const { replicas, redis, provider, tokens } = cluster
     let messages: ChatMessage[] = [...START]
     for (let at = 0; at < 12; at++) {

@@ -19,7 +19,7 @@ import {
 const KEY = sessionKey('me', 'a')
 const TOKENS = 10
 /** Milliseconds: short, as these tests wait for it; long enough for a busy machine. */
-const TIMEOUT = 150
+const TIMEOUT = 400
 
 const tokensOf = (session: Session | undefined) => session?.usage?.input ?? 0
 const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
@@ -129,6 +129,17 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     }
   })
 
+  it('notices a server that hangs while nothing is asked of it', async () => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url)
+    redis.freeze()
+    await replica.until(false)
+    redis.thaw()
+    await replica.until(true)
+    expect(await count(replica)).toBe(1)
+    expect(replica.lost()).toBe(0)
+  })
+
   it('loses no session when all keys are flushed while fifty of them run', async () => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url)
@@ -141,7 +152,9 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
   })
 
   it('goes on with the counts of the old server when a replica of it takes its place', async () => {
-    const [first, second] = [await startRedis(), await startRedis()]
+    const atOnce = ['--repl-diskless-sync-delay', '0']
+    const first = await startRedis('redis-server', atOnce)
+    const second = await startRedis('redis-server', atOnce)
     const wire = await startWire(first.port)
     const replica = await openReplica(wire.url, { timeout: TIMEOUT })
     await second.command('REPLICAOF', '127.0.0.1', String(first.port))

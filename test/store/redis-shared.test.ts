@@ -1,8 +1,12 @@
-import { expect, it } from 'vitest'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { type Store, sessionKey } from '../../src/store/store.ts'
-import { describeWith, openReplica, type Replica, startRedis } from '../support/redis.ts'
+import { describeWith, freePort, openReplica, type Replica, startRedis } from '../support/redis.ts'
 
 const KEY = sessionKey('me', 'a')
 /** The key of that session in Redis. */
@@ -104,6 +108,25 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     await one.store.publish('news', 'again')
     await arrived
     expect(messages).toEqual(['again'])
+  })
+
+  it('talk to it over an encrypted connection, and to nobody whose certificate they can not check', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'governor-tls-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
+    const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost']
+    const made = ['-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert]
+    execFileSync('openssl', ['req', ...made, ...subject], { stdio: 'ignore' })
+    const port = await freePort()
+    const files = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert]
+    await startRedis('redis-server', ['--tls-port', String(port), ...files, '--tls-auth-clients', 'no'])
+    const url = `rediss://localhost:${port}`
+    const replica = await openReplica(url, { tls: { ca: readFileSync(cert) } })
+    expect([replica.isUp(), replica.problem()]).toEqual([true, ''])
+    await count(replica.store)
+    expect(await count(replica.store)).toBe(1)
+    const other = await openReplica(url)
+    expect([other.isUp(), other.problem()]).toEqual([false, 'self-signed certificate'])
   })
 
   it('keep sessions of two credentials and of two prefixes apart', async () => {

@@ -9,6 +9,7 @@ import { createInterface } from 'node:readline'
 import { createClient } from '@redis/client'
 import { describe, onTestFinished } from 'vitest'
 import { createRedis } from '../../src/store/redis.ts'
+import type { TlsSettings } from '../../src/store/redis-connection.ts'
 import { createReplicatedStore, type ReplicatedStore } from '../../src/store/replicated.ts'
 
 export type Program = 'redis-server' | 'valkey-server'
@@ -206,6 +207,7 @@ export interface ReplicaOptions {
   readonly ttl?: number
   readonly now?: () => number
   readonly prefix?: string
+  readonly tls?: TlsSettings
 }
 
 let replicas = 0
@@ -213,7 +215,7 @@ let replicas = 0
 /** Opens a replica's store for the current test. */
 export async function openReplica(
   url: string,
-  { timeout = 5_000, ttl = 3_600_000, now = Date.now, prefix = 'test:' }: ReplicaOptions = {},
+  { timeout = 5_000, ttl = 3_600_000, now = Date.now, prefix = 'test:', tls }: ReplicaOptions = {},
 ): Promise<Replica> {
   let lost = 0
   let problem = ''
@@ -227,7 +229,7 @@ export async function openReplica(
     },
   }
   const newId = () => Math.random().toString(16).slice(2, 18).padEnd(16, '0')
-  const remote = createRedis({ url, timeout, prefix }, hooks, { ttl, now }, newId)
+  const remote = createRedis({ url, timeout, prefix, tls }, hooks, { ttl, now }, newId)
   const store = createReplicatedStore(remote, {
     limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
     timeout,
