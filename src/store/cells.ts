@@ -50,7 +50,7 @@ export interface CellOptions<Value> {
   readonly maxBytes: number
   /** Milliseconds since the last change. */
   readonly ttl: number
-  /** Milliseconds that a change may wait for the store. */
+  /** Milliseconds that the store may take for one answer. */
   readonly timeout: number
   readonly now: () => number
   /** Names this replica; no other one has it. */
@@ -85,7 +85,7 @@ interface Waiting<Value> {
   readonly apply: (value: Value | undefined) => Value | undefined
   /** Gives its caller what came of the last run. */
   readonly settle: () => void
-  readonly deadline: number
+  readonly fail: (error: unknown) => void
   readonly ttl: number
 }
 
@@ -112,6 +112,9 @@ export interface Cells<Value> {
   /** Writes what was changed while the store could not be reached. */
   heal(): Promise<void>
 }
+
+/** So many races can be lost only if something goes on writing without end. */
+const MAX_ATTEMPTS = 100
 
 /** So many values are healed at a time. */
 const HEALED_AT_ONCE = 16
@@ -182,7 +185,7 @@ function keepHere<Value>(
   }
 }
 
-/** Makes changes in the store, or here where that fails. Never rejects. */
+/** Makes changes in the store, or here where that fails. */
 async function write<Value>(
   replica: Replica<Value>,
   key: SessionKey,
@@ -193,18 +196,20 @@ async function write<Value>(
   const slot = entry?.value
   const [first] = waiting
   if (!first) return
-  const { deadline, ttl } = first
+  const { ttl } = first
   const operation = `${options.replica}.${(replica.operations++).toString(36)}`
   const isMine = (other: string) => other.startsWith(`${options.replica}.`)
   let current: Cell<Value> = slot?.known ?? NO_CELL
   let isSent = false
   if (!options.remote.isUp()) return keepHere(replica, key, waiting, current, undefined)
   try {
-    for (;;) {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       const value = applyAll(replica, waiting, startOf(replica, slot, current))
       const others = current.operations.filter((other) => !isMine(other))
       const next = { operations: [operation, ...others].slice(0, MAX_WRITERS), value }
       isSent = true
+      // A lost race says that the store answers: each attempt has its own deadline.
+      const deadline = performance.now() + options.timeout
       const found = await options.remote.replace(key, current, next, ttl, deadline)
       isSent = false
       if (found === undefined) {
@@ -214,9 +219,8 @@ async function write<Value>(
       }
       current = found
     }
-  } catch {
-    keepHere(replica, key, waiting, current, isSent ? operation : undefined)
-  }
+  } catch {}
+  keepHere(replica, key, waiting, current, isSent ? operation : undefined)
 }
 
 /** Writes what waits for a key until nothing does. */
@@ -225,7 +229,12 @@ async function writeAll<Value>(replica: Replica<Value>, key: SessionKey): Promis
     const waiting = replica.queues.get(key)
     if (!waiting || waiting.length === 0) break
     replica.queues.set(key, [])
-    await write(replica, key, waiting)
+    try {
+      await write(replica, key, waiting)
+    } catch (error) {
+      // A value that is none of its kind: what comes after it must not wait for ever.
+      for (const { fail } of waiting) fail(error)
+    }
   }
   replica.queues.delete(key)
 }
@@ -260,7 +269,7 @@ function update<Value, Result>(
         }
       },
       settle: () => settle(),
-      deadline: performance.now() + replica.options.timeout,
+      fail: reject,
       ttl,
     })
   })
@@ -286,7 +295,8 @@ async function heal<Value>(replica: Replica<Value>): Promise<void> {
   const detached = [...slots.entries.keys()].filter((key) => peekValue(slots, key)?.detached !== undefined)
   const next = async (): Promise<void> => {
     for (let key = detached.pop(); key !== undefined && options.remote.isUp(); key = detached.pop())
-      await update(replica, key, (value) => ({ value, result: undefined }))
+      // One that can't be joined is joined in vain by the request that uses it next, which says so.
+      await update(replica, key, (value) => ({ value, result: undefined })).catch(() => undefined)
   }
   await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
 }

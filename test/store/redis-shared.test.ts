@@ -262,6 +262,20 @@ describeWith('redis-server', 'a session that another version of Governor wrote',
     expect(lost()).toBe(2)
   })
 
+  it('fails the requests of that session alone where it is damaged, and holds up none of them', async () => {
+    const { url, command } = await startRedis()
+    const damaged = '{"o":["r1.3"],"v":{"threads":null}}'
+    await command('HSET', REDIS_KEY, 'v', 'r1.3', 's', '1', 'd', damaged)
+    const { store, isUp } = await openReplica(url)
+    const use = () =>
+      store.update(KEY, (session = NEW_SESSION) => ({ session, result: session.threads.length }))
+    await expect(use()).rejects.toThrow(TypeError)
+    await expect(use()).rejects.toThrow(TypeError)
+    expect(await count(store, sessionKey('me', 'other'))).toBe(0)
+    expect(isUp()).toBe(true)
+    expect(await command('HGET', REDIS_KEY, 'd')).toBe(damaged)
+  })
+
   it('is left alone by what is no session at all', async () => {
     const { url, command } = await startRedis()
     await command('SET', REDIS_KEY, 'a text of another program')
