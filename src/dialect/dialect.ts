@@ -1,4 +1,4 @@
-/** What a provider's way of speaking has to offer for Governor to guard it. One file per dialect implements this. */
+/** What Governor needs from an API format in order to guard it. Each folder beside this file implements it for one format. */
 import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
@@ -10,217 +10,227 @@ import type { ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
 import type { Frame } from '../sse/frames.ts'
 
-/** How a stopped request keeps the model from calling tools: told not to (tools stay in the prompt), or given none. */
+/** How a stopped request keeps the model from calling tools: by its tool choice (the tools stay in the prompt), or without any tools. */
 export type ToolBan = 'choice_none' | 'no_tools'
 
-/** The conversation in a body, by its bytes. */
+/** A request body with the byte offsets of its fields and of its list of messages or items. */
 export type IndexedList = ListIndex<Span>
 
-/** What one response calls, and the response itself as this dialect's input shows it: opaque to everybody else. */
+/** The tool calls of one response, and the response itself in the form that this dialect's input takes. */
 export interface BufferedCalls {
-  /** In the order they were made. */
+  /** In the order of the response. */
   readonly calls: readonly ToolCall[]
   readonly text: string
+  /** Only the dialect that made it reads it. */
   readonly message: unknown
-  /** The id by which a client may go on from the response. */
+  /** The id by which a client may continue from the response. */
   readonly id?: string
 }
 
-/** A response that no client gets: each of its calls was answered by Governor itself. */
+/** A response whose calls Governor blocked: it answers each of them itself. */
 export interface BlockedMessage {
   readonly buffered: BufferedCalls
   /** One result for each call, in order. */
   readonly results: readonly string[]
 }
 
-/** A request body that the dialect can read and change in place. */
+/** The names of the tools of which the model must call one; no names if it may choose. `isNamed`: the request names that one tool. */
+export interface ForcedTools {
+  readonly names: readonly string[]
+  readonly isNamed: boolean
+}
+
+/** A request body that its dialect has read and can edit in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
-  /** The id of the response or the conversation, kept by the provider, that this request continues without sending it. */
+  /** The id of the response or conversation that the provider stores and this request continues without sending it. */
   readonly previous?: string | undefined
-  /** `previous` is a conversation, to which responses are added one after the other. */
+  /** `previous` is a conversation: the provider appends each response to it. */
   readonly isConversation?: boolean | undefined
-  /** The id of the first item of the first answer in the input, where the input only refers to it, or continues it. */
+  /** The id of the first item of the first answer in the input, if the input only refers to that answer or continues it. */
   readonly firstItem?: string | undefined
-  /** The provider keeps what the model writes, so that a later request need not show what it called. */
+  /** The provider stores what the model writes, so that a later request need not contain its calls. */
   readonly isKept?: boolean
-  /** May the model's reasoning be bound to the exact prompt it was made for? Unset where reasoning is bound to nothing. */
+  /** True if the model's reasoning may be bound to the exact prompt that it was made for. Unset if this API has no such reasoning. */
   bindsReasoning?(): boolean
-  /** Does the client ask a stream to state its usage? Unset where all streams do. */
+  /** True if the client asks for usage in a stream. Unset if all streams of this API state it. */
   asksForUsage?(): boolean
-  /** The id of the session at a path of keys in the body; `undefined` where there is none, or only a user's id. */
+  /** The session id at a path of keys in the body; `undefined` if the path holds none, or only the id of a user. */
   sessionIdAt(path: readonly string[]): string | undefined
-  /** Hashes of the format and of the forced tool that the request asks for, equal for equal ones. */
+  /** Hashes of the output format and of the forced tool that the request demands. */
   demands(): readonly Hash[]
   /** True if the answer must have a format, such as JSON. */
   hasFormat(): boolean
-  /** The tools of which the request forces the model to call one; no names where it forces none. `isNamed`: it names that one. */
-  forcedTools(): { readonly names: readonly string[]; readonly isNamed: boolean }
+  /** The tools of which the model must call one. */
+  forcedTools(): ForcedTools
   /**
-   * Edits that no longer offer the tools that `drop` returns true for; none where there are none. Tools that the client
-   * forces stay. Where no tool would be left, all stay and `instead` is returned.
+   * Edits that remove the tools for which `drop` returns true; an empty list if there are none. Tools that the client
+   * forces stay. If no tool would be left, all of them stay and the result is `instead`.
    */
   dropTools(drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[]
-  /** Edits that say `text` to the model at the end of the input; `undefined` where this request has no such place. */
+  /** Edits that put `text` at the end of the input; `undefined` if this request has no place for it there. */
   notice(text: string, channel: Channel): Edit[] | undefined
-  /** Edits that put `text` into the system text. */
+  /** Edits that append `text` to the system text. */
   announce(text: string): Edit[]
+  /** Edits that keep the model from calling tools. */
   banTools(ban: ToolBan): Edit[]
-  /** Edits of a request whose last answer is a call of a forced tool: of the one named `name`, where the client names none. */
+  /** Edits for a run that ends with a call of a forced tool. `name`: the tool to force, if the client names none itself. */
   keepForced(name: string | undefined): Edit[]
   /**
-   * Edits that let the conversation go on after refused rounds, oldest first, at the end of the input and after any
-   * notice there; `undefined` where it can't. `isBare`: for providers that do not take back all that they say in a
-   * message, such as its reasoning; the same where all of it is the API's own.
+   * Edits that append blocked messages (oldest first) and their results to the input, after any notice there; `undefined`
+   * if a result has no form in this API. `onlyStandardFields`: leave out fields that the API does not specify, such as
+   * reasoning, as some providers refuse their own; without effect in APIs that specify all of them.
    */
   continueAfterBlock(
     blockedMessages: readonly BlockedMessage[],
     onlyStandardFields?: boolean,
   ): Edit[] | undefined
   /**
-   * Results, as JSON, of the calls in `refused` where the provider keeps the response that made them: it asks for each,
-   * and the client, who has not seen them, has none to send. Unset where no provider keeps anything.
+   * Results (JSON texts) of the calls in `blocked`, as places among the message's calls. A provider that stores the
+   * response asks for each result, and the client sends none for calls that it never saw. Empty if the provider stores
+   * nothing; unset if no provider of this API does.
    */
   pendingResults?(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[]
   /**
-   * What the provider does not learn from this request where Governor answers it alone: the results in it, as JSON, and
-   * the response it went on from, which the client will not name again; and an id for the answer, made of `unique`.
-   * Unset where no provider keeps anything.
+   * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
+   * the response that it continued from. `id` is an id for Governor's answer, made of `unique`; the client continues from
+   * it, and `redirectTo` has to take its place. `undefined` if the request continues nothing that the provider stores;
+   * unset if no provider of this API stores anything.
    */
   skippedResults?(
     unique: string,
   ):
     | { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string }
     | undefined
-  /** Edits that send such results along, and that go on from the response `redirectTo` where another is named. */
+  /** Edits that add such results to the input and continue from the response `redirectTo` instead of the one that is named. */
   injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 
-/** A request that asks its provider to leave out reasoning that was made for another prompt. */
+/** Changes that make a provider drop reasoning which was made for another prompt. */
 export interface ThinkingRemoval {
   readonly edits: readonly Edit[]
-  /** A value that the request needs in a header in addition to those that it has there; `name` in lower case. */
+  /** A value to add to those that a header has already; `name` in lower case. */
   readonly header: { readonly name: string; readonly value: string }
 }
 
-/** Reasoning that models check when it is sent back: what stands before it must be what it was made for. */
+/** Reasoning that an API accepts back only after the exact prompt that it was made for. */
 export interface BoundThinking {
-  /** Does an error of status 400 say that reasoning in the history was made for another prompt? */
+  /** True if the body of a 400 response says that reasoning in the history was made for another prompt. */
   isBoundThinkingError(error: Buffer): boolean
-  /** Edits to a request body; `undefined` where it says itself what becomes of such reasoning. */
+  /** Changes to a request body; `undefined` if the request itself says what happens to such reasoning. @throws {JsonScanError} */
   dropBoundThinking(body: Buffer): ThinkingRemoval | undefined
 }
 
-/** How a response ended: `truncated`, as its provider cut it off; `failed`, as the provider says that something went wrong. */
+/** How a response ended: `truncated` if the provider cut it off, `failed` if the provider reports an error in it. */
 export type AnswerEnd = 'complete' | 'truncated' | 'failed'
 
-/** The terminal state of a run, once it is known what its last response brought. */
+/** Returns the terminal state of a run, given whether its last response is a final answer and whether that was cut off. */
 export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Terminal
 
-/** A whole (not streamed) model response. */
+/** What Governor reads of a whole (not streamed) response. */
 export interface ReadAnswer {
   readonly text: string
   readonly calls: readonly ToolCall[]
   readonly end: AnswerEnd
-  /** The response as its provider may keep it. */
+  /** Set if the provider may store the response. */
   readonly buffered?: BufferedCalls | undefined
 }
 
-/** How the body of a response is changed on its way to the client. */
+/** How Governor changes the body of a response before the client gets it. */
 export interface AnswerChange {
   readonly terminal: Terminal
-  /** Take tool calls out and make the finish reason say so. */
+  /** Removes tool calls and adapts the finish reason. */
   readonly dropCalls: boolean
   /** Replaces the model's text. */
   readonly text?: string
-  /** Bodies of earlier tries of the same response, whose usage the client pays for too. */
+  /** Bodies of earlier attempts at the same response, whose usage is added as the client pays for it too. */
   readonly earlier: readonly Buffer[]
 }
 
 /**
- * A streamed response being rewritten into a final answer. Feed it one upstream response after the other; what it
- * returns goes to the client at once. Text passes as it comes, as soon as it is surely an answer.
+ * Rewrites streamed responses into one final answer. It takes the upstream responses one after the other; the bytes it
+ * returns go to the client at once. Text passes as it comes, once it is certain to be an answer.
  */
 export interface AnswerStream {
   /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
   /**
-   * The current upstream response is over: `answered`, it left real text; `silent`, it is whole and left none; `broken`,
-   * it ended in an error or without an end, and what the client has got is all there is.
+   * Ends the current upstream response. `answered`: it contains a real answer. `silent`: it is whole and contains none.
+   * `broken`: it ended with an error, or without an end.
    */
   endResponse(): 'answered' | 'silent' | 'broken'
-  /** Closes the client's stream. `fallback` is the text to give where no real text came. */
+  /** Ends the client's stream. `fallback`: the text to give if there was no real answer. */
   finish(terminal: TerminalFor, fallback: string | undefined): Buffer[]
-  /** What is still held of a response that is broken. */
+  /** Returns the bytes that are still held of a broken response. */
   abandon(): Buffer[]
-  /** The client has got the beginning of a response, so that this one has to be ended. */
+  /** The client has received the beginning of a response, so that its stream needs an end. */
   readonly hasBegun: boolean
-  /** The provider said that it failed. */
+  /** The provider reported an error in the stream. */
   readonly hasFailed: boolean
-  /** Something was returned that is more than the beginning of a response: another reply can't take its place. */
+  /** The client has received more than the beginning of a response, so that no other reply can replace it. */
   readonly hasText: boolean
   /** All the text that went to the client. */
   readonly text: string
-  /** The newest response as its provider may keep it, with the calls that were taken out. */
+  /** The newest response, including the calls that were removed. Unset if the provider does not store it. */
   readonly buffered?: BufferedCalls | undefined
 }
 
 /**
- * A streamed response whose calls are held until it is known which of them the client gets. Feed it one upstream
- * response after the other; what it returns goes to the client at once: all that is neither a call nor the end. What a
- * response begins with before it says anything is held as well, as its headers are until then.
+ * Holds the calls of a streamed response until Governor has decided which of them the client gets. It takes the upstream
+ * responses one after the other; the bytes it returns, all but calls and the end, go to the client at once. It also
+ * holds the empty beginning of a response, as the response headers are held until there is content.
  */
 export interface ToolCallFilter {
   /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
-  /** The current upstream response is over: what it calls, or `undefined` where that can't be told. */
+  /** Ends the current upstream response and returns its calls; `undefined` if the response is incomplete or its calls can't be separated. */
   endResponse(): BufferedCalls | undefined
   /**
-   * Lets go what is held of the response that ended last, without the calls in `refused` (by their place among those
-   * of `endTry`), and ends the client's stream. With nothing refused in a first response these are its own bytes.
+   * Ends the client's stream with what is held of the last response, without the calls in `blocked` (places among the
+   * calls that `endResponse` returned). A first response without blocked calls keeps its exact bytes.
    */
   release(blocked: ReadonlySet<number>): Buffer[]
-  /** Drops the calls; the client's stream goes on, after these bytes, as the run's last answer. */
+  /** Drops the held calls. The client's stream continues, after the returned bytes, as the final answer of the run. */
   becomeAnswer(isJson: boolean): readonly [Buffer[], AnswerStream]
 }
 
-/** A reply that Governor makes itself. */
+/** A response that Governor makes itself. */
 export interface GovernorReply {
   readonly contentType: string
   readonly body: Buffer
 }
 
-/** What is kept of a successful response that went by unread, without its content coding. */
+/** The parts of a relayed successful response that are kept for reading, without its content coding. */
 export interface ResponseTail {
-  /** Its first 16 KB, or a little more. */
+  /** The first 16 KB, or a little more. */
   readonly head: Buffer
-  /** Its last 64 KB, or a little more; of a shorter one, all of it. */
+  /** The last 64 KB, or a little more; the whole body if it is shorter. */
   readonly tail: Buffer
-  /** All of it, where it is no longer than that. */
+  /** The whole body; `undefined` if it is longer than `tail`. */
   readonly whole: Buffer | undefined
-  /** It came as server-sent events. */
+  /** The response is a stream of server-sent events. */
   readonly streams: boolean
-  /** What it calls is to be told as well; the tail is up to 1 MB long then. */
+  /** The calls have to be read as well; `tail` is up to 1 MB long then. */
   readonly withCalls: boolean
 }
 
-/** What a response says of itself. */
+/** What Governor reads from a response after relaying it. */
 export interface ResponseMetadata {
-  /** Unset where it does not say. */
+  /** Unset if the response states none. */
   readonly usage?: TokenUsage | undefined
-  /** The id by which a client may go on from this response without sending the history again. */
+  /** The id by which a client may continue from this response without sending the history again. */
   readonly id?: string | undefined
-  /** The id of a conversation that the provider keeps, which the response was added to. */
+  /** The id of the conversation, stored by the provider, that the response was appended to. */
   readonly conversation?: string | undefined
-  /** What it calls, where that was asked for. */
+  /** Set if `withCalls` asked for them. */
   readonly calls?: readonly ToolCall[] | undefined
-  /** The id of the first item it consists of. */
+  /** The id of the first output item. */
   readonly item?: string | undefined
 }
 
-/** A request as it came, before anything of it is read. */
+/** A request before any part of it is read. */
 export interface RequestInput {
-  /** Of the URL that the client asked for, without the query. */
+  /** The path of the client's URL, without the query. */
   readonly path: string
   /** Without its content coding. */
   readonly body: Buffer
@@ -231,75 +241,83 @@ export type ErrorKind =
   | 'invalid_request'
   | 'unauthorized'
   | 'forbidden'
-  /** The client stopped sending. */
+  /** The client stopped sending its request. */
   | 'timeout'
-  /** Governor takes no more requests. */
+  /** Governor accepts no more requests. */
   | 'overloaded'
   /** The provider failed many times in a row. */
   | 'provider_down'
-  /** The upstream sent no response, or Governor failed on it. */
+  /** The upstream sent no response, or Governor failed while handling it. */
   | 'no_response'
 
-/** What the clients of an API expect on each of its paths, guarded or not. Several dialects may share it. */
+/** What clients of an API expect on all of its paths, guarded or not. Several dialects may share one. */
 export interface Api {
-  /** Name of the built-in upstream for paths that name none. */
+  /** The name of the built-in upstream for paths that name no upstream. */
   readonly upstream: string
-  /** True if a request surely belongs to this API. `path`: without an upstream's name; `header` takes a name in lower case. */
+  /** True if a request certainly belongs to this API. `path`: without the name of an upstream; `header` takes a name in lower case. */
   recognizes(path: string, header: (name: string) => string | undefined): boolean
-  /** Headers in which clients send a key, in lower case; in `authorization` it is a bearer token. */
+  /** Names, in lower case, of the headers in which clients send a key; `authorization` holds a bearer token. */
   readonly credentialHeaders: readonly string[]
-  /** The header, in lower case, that an upstream's `key` goes into. `sent`: the one that the client sent its key in. */
+  /** The name, in lower case, of the header for an upstream's `key`. `sent`: the header in which the client sent its own key. */
   credentialHeader(key: string, sent: string | undefined): string
-  /** The JSON body of an error of Governor's own. */
+  /** The JSON body of an error that Governor itself reports. */
   errorBody(kind: ErrorKind, message: string, code: string): string
-  /** A whole error reply with a given error object. */
+  /** The whole body of an error response, made of its error object. */
   errorReply(error: object): object
-  /** The error object by which the API's own clients know that their input is too large; numbers are tokens. */
+  /** The error object by which clients of the API recognize that their input is too long; both numbers are tokens. */
   overflowError(limit: number | undefined, promptTokens: number | undefined): object
 }
 
+/** An API format that Governor can guard: how to read and edit its requests and responses. */
 export interface Dialect {
   readonly name: string
   readonly api: Api
-  /** Does a POST to this path, given as its segments, speak this dialect? */
+  /** True if POST requests to this path, given as its segments, use this dialect. */
   claims(segments: readonly string[]): boolean
-  /** Reads a request; `undefined` when its body is not one of this dialect. @throws {JsonScanError} @throws {TooMuchToRead} */
+  /** Reads a request; `undefined` if the body does not belong to this dialect. @throws {JsonScanError} @throws {TooMuchToRead} */
   read(input: RequestInput): DialectRequest | undefined
-  /** The model that a request names, read without the rest of it. @throws {JsonScanError} */
+  /** The model that a request names, without reading the rest; `undefined` if it names none. @throws {JsonScanError} */
   modelOf(input: RequestInput): string | undefined
-  /** True if the path, or a piece of the body, asks for a stream. */
+  /** True if the path or this piece of the body asks for a stream. */
   asksForStream(path: string, piece: string): boolean
-  /** The body with the output that `lower` allows; `undefined` where it has no cap, or `lower` returns none. Unset where output has no cap. */
+  /**
+   * Returns the body with its output cap set to what `lower` allows, in tokens; `undefined` if the body has no cap or
+   * `lower` returns `undefined`. Unset if requests of this API have no output cap. @throws {JsonScanError}
+   */
   withLowerOutput?(body: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined
-  /** Raw headers without what asks for a longer context; `undefined` where nothing does. Unset where nothing can. */
+  /** Raw headers without any that ask for a longer context; `undefined` if none does. Unset if none can. */
   withoutLongContext?(headers: readonly string[]): readonly string[] | undefined
-  /** How many characters the model wrote in a piece of a response. */
+  /** The number of characters that the model wrote in a piece of a response. */
   writtenCharacters(bytes: Buffer): number
-  /** The id of a response, by which a client may go on from it, as its first bytes state it; `undefined` where they do not. */
+  /** The id by which a client may continue from a response, read from its first bytes; `undefined` if they hold none. */
   responseId?(head: Buffer): string | undefined
-  /** Reads what a response says of itself; called once it has gone to the client. */
+  /** Reads usage, ids and calls of a response after the client has received it. */
   metadata(response: ResponseTail): ResponseMetadata
-  /** Unset where reasoning is bound to nothing. */
-  readonly bound?: BoundThinking
-  /** Does a response surely ask the client to do nothing? Of what is not all there it need not be known. */
+  /** Unset if this API does not bind reasoning to a prompt. */
+  readonly boundThinking?: BoundThinking
+  /** True if the response certainly contains no tool calls. May return false for truncated bodies. */
   callsNothing(response: ResponseTail): boolean
-  /** Reads a whole response; `undefined` when it is none of this dialect. */
+  /** Reads a whole response; `undefined` if the body is not a response of this dialect. */
   readAnswer(body: Buffer): ReadAnswer | undefined
-  /** Writes a whole response as the run's last. */
+  /** Writes a whole response as the final answer of a run. */
   writeAnswer(body: Buffer, change: AnswerChange): Buffer
   /**
-   * `dropCalls`: take tool calls out; otherwise only the terminal state is added. `isJson`: the client asked for an
-   * object, which is no call that the model wrote out.
+   * Opens a stream that ends a run. `dropCalls`: remove tool calls; otherwise only the terminal state is added. `isJson`:
+   * the client asked for a JSON object, so that one in the text is an answer and not a call written as text.
    */
   openStream(dropCalls: boolean, isJson: boolean): AnswerStream
-  /** Reads what a whole response calls; `undefined` when it is none of this dialect, or its calls can't be told apart. */
+  /** Reads the calls of a whole response; `undefined` if the body is not a response of this dialect, or has several choices. */
   readCalls(body: Buffer): BufferedCalls | undefined
-  /** Writes a whole response without the calls in `refused`; of the `earlier` ones it keeps the text and the usage. */
+  /**
+   * Writes a whole response without the calls in `blocked` (places among its calls), with the text and the usage of the
+   * `earlier` responses added.
+   */
   withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
+  /** Opens a stream whose calls are held until Governor has decided on them. */
   openFilter(): ToolCallFilter
   /**
-   * A complete response with a given text: a recorded answer, or the fallback. `createdAt` in ms since the epoch;
-   * `statesUsage`: in a stream too, where that is not a matter of course.
+   * A complete response with a given text: a recorded answer, or the fallback. `createdAt` is in ms since the epoch.
+   * `statesUsage`: the client asked for usage in a stream.
    */
   reply(
     answer: FinalAnswer,

@@ -1,4 +1,4 @@
-/** The dialects Governor guards, in the order in which a path is offered to them. */
+/** The dialects that Governor guards, in the order in which they may claim a path. */
 import { chat } from './chat/index.ts'
 import type { Api, Dialect } from './dialect.ts'
 import { messages } from './messages/index.ts'
@@ -7,5 +7,5 @@ import { openai } from './shared/openai.ts'
 
 export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
 
-/** The API of requests that no other API recognizes, and no dialect claims. */
+/** The API of requests that no dialect claims and no other API recognizes. */
 export const DEFAULT_API: Api = openai

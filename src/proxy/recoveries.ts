@@ -205,7 +205,7 @@ async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThin
  */
 export async function openRecovering(x: EvaluatedRequest, call: UpstreamCall): Promise<UpstreamResponse> {
   const { services, exchange, evaluation } = x
-  const bound = exchange.route.dialect?.bound
+  const bound = exchange.route.dialect?.boundThinking
   if (!bound) return openModel(x, call)
   const { runState, handle } = evaluation
   const lost = () => services.emit({ kind: 'failed_open', reason: 'store' })

@@ -1,8 +1,8 @@
 /** What a Chat Completions response says it took. */
 import type { TokenUsage } from '../../core/usage.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
-import type { Json } from '../shared/json-object.ts'
-import { inside, lastObject, lastText, tokens } from '../shared/usage-text.ts'
+import { type Json, propertyOf } from '../shared/json-object.ts'
+import { lastObject, lastText, tokens } from '../shared/usage-text.ts'
 
 /** Reads a `usage` object, in OpenAI's words or in those of the providers that have their own. */
 export function chatUsage(usage: Json | undefined): TokenUsage | undefined {
@@ -16,7 +16,7 @@ export function tokenUsage(usage: Json, ofInput: unknown, ofOutput: unknown): To
   const output = tokens(usage['completion_tokens']) ?? tokens(usage['output_tokens'])
   if (input === undefined && output === undefined) return undefined
   const cached =
-    tokens(inside(ofInput, 'cached_tokens')) ??
+    tokens(propertyOf(ofInput, 'cached_tokens')) ??
     tokens(usage['prompt_cache_hit_tokens']) ??
     tokens(usage['cached_tokens'])
   return {
@@ -24,7 +24,7 @@ export function tokenUsage(usage: Json, ofInput: unknown, ofOutput: unknown): To
     output: output ?? 0,
     cachedInput: cached === undefined ? undefined : Math.min(cached, input ?? 0),
     cacheWrite: undefined,
-    reasoning: tokens(inside(ofOutput, 'reasoning_tokens')),
+    reasoning: tokens(propertyOf(ofOutput, 'reasoning_tokens')),
   }
 }
 

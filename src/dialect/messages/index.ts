@@ -335,7 +335,7 @@ export const messages: Dialect = {
   read,
   responseId: (head) => firstText(head, 'id'),
   metadata: messagesMetadata,
-  bound: messagesBoundThinking,
+  boundThinking: messagesBoundThinking,
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,

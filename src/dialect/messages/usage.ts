@@ -12,8 +12,8 @@ import {
 } from '../../json/scan.ts'
 import { createFrameReader, dataOf } from '../../sse/frames.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
-import { isObject, parseObject, textOf } from '../shared/json-object.ts'
-import { firstText, inside, lastObject, lastText, tokens } from '../shared/usage-text.ts'
+import { isObject, parseObject, propertyOf, textOf } from '../shared/json-object.ts'
+import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts'
 import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
 import { laterUsage } from './wire.ts'
 
@@ -32,7 +32,7 @@ export function messagesUsage(usage: unknown): TokenUsage | undefined {
     output: output ?? 0,
     cachedInput,
     cacheWrite,
-    reasoning: tokens(inside(usage['output_tokens_details'], 'thinking_tokens')),
+    reasoning: tokens(propertyOf(usage['output_tokens_details'], 'thinking_tokens')),
   }
 }
 
@@ -73,8 +73,8 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): {
   if (streams) {
     const start = startOf(head)
     return {
-      usage: laterUsage(inside(start, 'usage'), lastObject(tail, 'usage')),
-      id: textOf(inside(start, 'id')),
+      usage: laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage')),
+      id: textOf(propertyOf(start, 'id')),
     }
   }
   // A call's input may hold anything, so that only of a long response usage is looked for in its last bytes.

@@ -1,11 +1,10 @@
-/** The header by which Anthropic's API is asked for parts beyond its version; gateways pass it on in any dialect. */
-
+/** The header that turns on beta features of Anthropic's API; gateways pass it on in any dialect. */
 export const BETA_HEADER = 'anthropic-beta'
 
-/** Betas that open a longer context. */
+/** Betas that give a longer context. */
 const LONG_CONTEXT = /^context-\d+[km]-/i
 
-/** Returns raw headers (name, value, name, value, …) without the betas of a longer context; `undefined` where there are none. */
+/** Returns raw headers (name, value, name, value, …) without the betas of a longer context; `undefined` if there are none. */
 export function withoutLongContext(headers: readonly string[]): string[] | undefined {
   let isFound = false
   const kept: string[] = []

@@ -1,8 +1,8 @@
-/** Contents that are lists of parts: texts, and pictures and the like, which are compared and never read. */
+/** Message contents that are lists of parts: texts, and attachments such as pictures, which are only compared. */
 import { nameOf } from '../../core/hash.ts'
 import { isObject, type Json, objectsOf, textOf } from './json-object.ts'
 
-/** The texts of a content that is a list of parts: of those that have one. */
+/** Returns the texts of those parts of a list that have one; an empty list if `parts` is not a list. */
 export function textsOfParts(parts: unknown): string[] {
   const texts: string[] = []
   if (!Array.isArray(parts)) return texts
@@ -13,22 +13,22 @@ export function textsOfParts(parts: unknown): string[] {
   return texts
 }
 
-/** Stands for a picture or a document: other letters than ids have, which comparing leaves out. */
-export function attachmentHash({ cache_control: _cached, ...part }: Json): string {
+/** Returns a text that is equal for equal attachments. Its letters are not those of ids, which comparisons mask. */
+export function attachmentHash({ cache_control: _cacheControl, ...part }: Json): string {
   const letters = [...nameOf(JSON.stringify(part))].map(
     (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
   )
   return `[${textOf(part['type'])} ${letters.join('')}]`
 }
 
-/** What stands for the parts without a text, each alike for equal ones. */
+/** Returns the attachment hashes of the parts without a text. */
 export function attachmentHashes(parts: unknown): string[] {
   return objectsOf(parts)
     .filter((part) => typeof part['text'] !== 'string')
     .map(attachmentHash)
 }
 
-/** What a result says, decoded, with something that stands for what is no text. */
+/** Returns a decoded tool result as one text, with hashes for its attachments. */
 export function resultText(content: unknown): string {
   if (typeof content === 'string') return content
   return [...textsOfParts(content), ...attachmentHashes(content)].join('\n')

@@ -1,4 +1,3 @@
-/** The members of a dialect that are the same wherever a body is an object with fields of these names. */
 import { decode, member, members, root } from '../../json/scan.ts'
 import type { Dialect, RequestInput } from '../dialect.ts'
 import { withoutLongContext } from './beta.ts'
@@ -13,6 +12,7 @@ function modelOf({ body }: RequestInput): string | undefined {
 
 const STREAM_FIELD = /(?<!\\)"stream"\s{0,8}:\s{0,8}true/
 
+/** The members of `Dialect` that all APIs share whose request bodies have the fields `model` and `stream`. */
 export const SHARED_MEMBERS = {
   modelOf,
   asksForStream: (_path, piece) => STREAM_FIELD.test(piece),

@@ -1,4 +1,3 @@
-/** What clients of OpenAI's API expect, in Chat Completions and Responses alike. */
 import type { Api, ErrorKind } from '../dialect.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
@@ -21,9 +20,10 @@ function overflowError(limit: number | undefined, promptTokens: number | undefin
   return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
 }
 
+/** OpenAI's API, which Chat Completions and Responses share. */
 export const openai: Api = {
   upstream: 'openai',
-  // Nothing but the path marks its requests, and dialects know that.
+  // Only the path identifies its requests, and dialects claim their paths.
   recognizes: () => false,
   // OpenAI itself reads the first one; Azure, Google and gateways with the same API read the others.
   credentialHeaders: ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'],

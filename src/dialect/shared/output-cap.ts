@@ -1,4 +1,4 @@
-/** The fields by which requests bound their output, which gateways take in any of the dialects. */
+/** The fields that cap the output of a request; gateways accept each of them in any dialect. */
 import type { AskedOutput } from '../../core/overflow.ts'
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root } from '../../json/scan.ts'
@@ -10,7 +10,7 @@ function numberAt(json: Buffer, field: Member | undefined): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined
 }
 
-/** Returns the body with the output that `lower` allows; `undefined` where it has no cap, or `lower` returns none. */
+/** Returns the body with the output cap that `lower` allows, in tokens; `undefined` if it has no cap or `lower` returns `undefined`. @throws {JsonScanError} */
 export function withLowerOutput(
   json: Buffer,
   lower: (asked: AskedOutput) => AskedOutput | undefined,

@@ -1,13 +1,13 @@
-/** What a request wants besides an answer in plain text, in whatever dialect: a format, or a call of a forced tool. */
+/** What a request demands other than plain text, in any dialect: an output format, or a call of a forced tool. */
 import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { type Hash, hashOfBytes } from '../../core/hash.ts'
 import { kindAt, member, members, type Span } from '../../json/scan.ts'
-import type { IndexedList } from '../dialect.ts'
+import type { ForcedTools, IndexedList } from '../dialect.ts'
 import { isObject, textOf } from './json-object.ts'
 import { fieldOf, stringAt } from './request-list.ts'
 import { namesIn, offeredNames, offeredTools } from './tools.ts'
 
-/** Where the APIs have it: Chat Completions, Responses, Messages and what Messages had before. */
+/** Where the APIs hold the format: Chat Completions, Responses, Messages, and an older form of Messages. */
 const PLACES: readonly (readonly [outer: string, inner?: string])[] = [
   ['response_format'],
   ['text', 'format'],
@@ -18,8 +18,8 @@ const PLACES: readonly (readonly [outer: string, inner?: string])[] = [
 const isLong = ({ start, end }: Span): boolean => end - start > MAX_LENGTH
 
 /**
- * Where the format stands that the answer must have; `undefined` where the request leaves it at plain text. What is longer
- * than the name of a format holds a schema, and is not looked into.
+ * Returns where the output format stands that the request demands; `undefined` if it asks for plain text. An object that
+ * is longer than any name of a format holds a schema, and is not read.
  */
 export function formatIn({ json, fields }: IndexedList): Span | undefined {
   for (const [outer, inner] of PLACES) {
@@ -33,15 +33,12 @@ export function formatIn({ json, fields }: IndexedList): Span | undefined {
   return undefined
 }
 
-/** `named`: one tool and no other; else one of the `names`, or, where there are none, of those that are offered. */
-interface Forced {
-  readonly isNamed: boolean
-  readonly names?: readonly string[]
-}
+/** What a tool choice forces; without `names` the model must call any of the offered tools. */
+type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
 
 const ANY_TOOL: Forced = { isNamed: false }
 
-/** What a tool choice forces; `undefined` where the model is free. */
+/** Returns what a tool choice forces; `undefined` if the model may answer without a call. */
 function forcedBy(choice: unknown): Forced | undefined {
   if (choice === 'required' || choice === 'any') return ANY_TOOL
   if (!isObject(choice)) return undefined
@@ -59,14 +56,14 @@ function forcedIn(list: IndexedList): Forced | undefined {
 
 const NO_DEMANDS: readonly Hash[] = []
 
-/** What stands for the format and the forced tool of a request: the same for equal ones. */
+/** Returns hashes of the output format and of the forced tool; an empty list if the request demands neither. */
 export function demandsIn(list: IndexedList): readonly Hash[] {
   const { json, fields, work } = list
   const format = formatIn(list)
   const choice = (member(fields, 'tool_choice') ?? member(fields, 'function_call'))?.value
   if (!format && !choice) return NO_DEMANDS
   const forced = choice && forcedIn(list)
-  // Where any tool will do, the tools tell which are meant.
+  // If any tool will do, the list of tools is what is demanded.
   const tool = forced === ANY_TOOL ? offeredTools(list) : forced && choice
   return [format, tool].flatMap((span) => {
     if (!span) return []
@@ -75,11 +72,8 @@ export function demandsIn(list: IndexedList): readonly Hash[] {
   })
 }
 
-/** The tools of which a request forces the model to call one; none where it leaves it free. `isNamed`: it names that one. */
-export function forcedTools(list: IndexedList): {
-  readonly names: readonly string[]
-  readonly isNamed: boolean
-} {
+/** Returns the tools of which the model must call one. */
+export function forcedTools(list: IndexedList): ForcedTools {
   const { isNamed, names } = forcedIn(list) ?? { isNamed: false, names: [] }
   return { isNamed, names: names ?? offeredNames(list) }
 }

@@ -1,4 +1,4 @@
-/** What the dialects have in common whose requests are an object with a list of messages. */
+/** Reads and edits requests that are an object with a list of messages or items. */
 import type { Role } from '../../core/conversation.ts'
 import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { TooMuchToRead, type Work } from '../../core/work.ts'
@@ -25,19 +25,19 @@ const LETTER_T = 0x74
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-/** A request by its top-level fields. */
+/** The top-level fields of a request. */
 interface Fields {
   readonly json: Buffer
   readonly work: Work
   readonly fields: readonly Member[]
 }
 
-/** An item of the list by its bytes. */
+/** The byte offsets of one item of the list, and its role. */
 export interface ListedItem extends Span {
   readonly role: Role
 }
 
-/** What a dialect calls a role; the frequent ones should come first. */
+/** The name of a role in a dialect. Lists are searched in order, so frequent roles come first. */
 export type NamedRole = readonly [name: string, role: Role]
 
 function roleNamed(name: string, roles: readonly NamedRole[]): Role | undefined {
@@ -45,14 +45,14 @@ function roleNamed(name: string, roles: readonly NamedRole[]): Role | undefined 
   return undefined
 }
 
-/** The role that the value between two offsets names. One that is not known is nobody's word: a human's would start a run. */
+/** Returns the role that the value between two offsets names. An unknown role is `system`: `user` would start a run. */
 export function roleOf(json: Buffer, start: number, end: number, roles: readonly NamedRole[]): Role {
   if (json[start] !== QUOTE) return 'system'
   for (const [name, role] of roles) if (isPlainly(json, start, end, name)) return role
   return roleNamed(stringAt(json, start), roles) ?? 'system'
 }
 
-/** Indexes a request by its list under `key`, which may be missing. @throws {JsonScanError} @throws {TooMuchToRead} */
+/** Indexes a request by its list under `key`, which may be missing or null; `undefined` if it is anything else. @throws {JsonScanError} @throws {TooMuchToRead} */
 export function indexRequest<Item extends ListedItem>(
   body: Buffer,
   key: string,
@@ -61,40 +61,47 @@ export function indexRequest<Item extends ListedItem>(
   return indexList(body, key, readItem) ?? indexWithoutList(body, key)
 }
 
-/** Remembers what `compute` gave for each index. */
+/** Returns a function that computes the value of each index once. */
 export function memoize<T>(compute: (at: number) => T): (at: number) => T {
-  const known = new Map<number, T>()
+  const values = new Map<number, T>()
   return (at) => {
-    const before = known.get(at)
-    if (before !== undefined) return before
+    const cached = values.get(at)
+    if (cached !== undefined) return cached
     const value = compute(at)
-    known.set(at, value)
+    values.set(at, value)
     return value
   }
 }
 
-/** Is the value a list that holds anything? */
+/** True if the value is a list with at least one item. */
 export function holdsItems(json: Buffer, value: Span | undefined): boolean {
   if (value === undefined || json[value.start] !== OPEN_BRACKET) return false
   return json[skipSpace(json, value.start + 1)] !== CLOSE_BRACKET
 }
 
-/** The name or id that the value at `at` is; empty where it is none, as what is longer than any is. */
+/** Returns where a notice goes by default: the newest tool result or user message, whichever is later. */
+export function lastInput<Item extends ListedItem>({ items }: ListIndex<Item>): Item | undefined {
+  return items.findLast(({ role }) => role === 'tool' || role === 'user')
+}
+
+/** Returns the string that starts at `at`; empty if there is no string, or one longer than any name or id. */
 export function stringAt(json: Buffer, at: number | undefined): string {
   if (at === undefined || json[at] !== QUOTE) return ''
   const end = skipString(json, at)
   return end - at > MAX_LENGTH ? '' : decodeStringIn(json, { start: at, end })
 }
 
+/** True if the value is `true`. */
 export function isTrue(json: Buffer, value: Span | undefined): boolean {
   return value !== undefined && json[value.start] === LETTER_T
 }
 
+/** True if the value that starts at `at` is `null`. */
 export function isNull(json: Buffer, at: number): boolean {
   return json[at] === LETTER_N
 }
 
-/** Decodes the top-level field of a name; `undefined` where there is none, or more in it than any API takes. */
+/** Decodes a top-level field; `undefined` if it is missing, or larger than any API accepts. */
 export function fieldOf({ json, work, fields }: Fields, name: string): unknown {
   const value = member(fields, name)?.value
   try {
@@ -105,7 +112,7 @@ export function fieldOf({ json, work, fields }: Fields, name: string): unknown {
   }
 }
 
-/** Puts a text at the end of a content, a string or a list of parts; `undefined` where its form can't take one. */
+/** Appends a text to a content that is a string, a list of parts or null; `undefined` if it is anything else. */
 export function addText(json: Buffer, content: Span, text: string): Edit | undefined {
   switch (kindAt(json, content)) {
     case 'string':
@@ -119,12 +126,12 @@ export function addText(json: Buffer, content: Span, text: string): Edit | undef
   }
 }
 
-/** Puts a paragraph under the last text of a list of parts, or a new part of that type after the last part. */
+/** Appends a paragraph to the last part of a list if that has a text, else a new part of type `type`. */
 export function addTextPart(json: Buffer, parts: Span, type: string, text: string): Edit {
   const last = elements(json, parts).at(-1)
   const part = last && kindAt(json, last) === 'object' ? members(json, last) : []
   const lastText = member(part, 'text')?.value
-  // A part that the provider is told to cache must be the same in the next request, which has no notice in it.
+  // A part that the provider caches must be the same in the next request, which contains no notice.
   const isCached = member(part, 'cache_control') !== undefined
   if (lastText && kindAt(json, lastText) === 'string' && !isCached) return appendParagraph(lastText, text)
   return appendElement(json, parts, JSON.stringify({ type, text }))

@@ -1,4 +1,4 @@
-/** Rewrites streamed responses, in any dialect: holds calls or the end of a response until it is known what becomes of them. */
+/** Rewrites streamed responses in any dialect: holds the calls, or the end, of a response until Governor has decided on them. */
 import { isRealAnswer, mayStillBeMarkup } from '../../core/final-answer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
@@ -6,131 +6,136 @@ import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '.
 import { addUsage } from './json-object.ts'
 
 /**
- * `filter`: calls are held until they are judged. `answer`: the stream is the last of a run; calls are taken out, and text
- * is held while it may still turn out to be no answer. `observe`: only the terminal state is added.
+ * `filter`: calls are held until Governor has decided on them. `answer`: the stream ends a run; calls are removed, and text
+ * is held until it is certain to be an answer. `observe`: only the terminal state is added.
  */
 export type StreamMode = 'filter' | 'answer' | 'observe'
 
-/** One frame of a response as its dialect reads it. */
+/** One frame of a response, as its dialect reads it. */
 export interface Part {
   readonly frame: Frame
   /**
-   * `comment`: it keeps its place, whatever is held. `lead`: it may lead to a call, and is held until something else is
-   * shown. `text`: the beginning of a text. `end`: the first of these, and all that follows it, is the end of the response.
+   * `comment`: not content; it is never rewritten. `lead`: it may precede a call, and is held until other content follows.
+   * `text`: text or the beginning of a text. `end`: from the first of these on, all parts are the end of the response.
    */
   readonly kind: 'comment' | 'lead' | 'text' | 'call' | 'other' | 'end' | 'failed'
-  /** Text that it adds to what clients read. */
+  /** The text that it adds to what the user reads. */
   readonly text: string
-  /** It shows the user nothing, as the beginning of a response does. */
+  /** It has no content for the user, as the beginning of a response. */
   readonly isEmpty: boolean
-  /** With it the response is whole. */
+  /** It completes the response. */
   readonly isOver: boolean
-  /** The usage of the response so far, where it states one. */
+  /** The usage of the response so far; `undefined` if it states none. */
   readonly usage: unknown
-  /** It belongs to a response after the first: the client sees both as one. */
+  /** It belongs to a later response, which the client sees as part of the first. */
   readonly isLater: boolean
 }
 
-/** How the client's stream ends. */
+/** What a dialect needs to end the client's stream. */
 export interface StreamEnding<P extends Part> {
-  /** The end of the last response, as far as it came. */
+  /** The end of the last response, which may be incomplete. */
   readonly parts: readonly P[]
   readonly mode: StreamMode
   readonly metadata: Terminal
-  /** The text to give in place of an answer; `undefined` where the response has its own end. */
+  /** The text that replaces the missing answer; `undefined` if the response has an answer. */
   readonly fallback: string | undefined
-  /** Of all responses together. */
+  /** The sum over all responses. */
   readonly usage: unknown
   readonly responses: number
 }
 
-/** What is left of the last response when its calls are judged. */
+/** What the client gets of the last response. */
 export interface KeptCalls {
-  /** By their place among the calls of the response. */
+  /** Places of the blocked calls among the calls of the response. */
   readonly blocked: ReadonlySet<number>
-  /** What it says beside its calls has been shown. */
+  /** The client has received its content other than calls. */
   readonly hasShownRest: boolean
-  /** Of all responses together; `undefined` where there is only one. */
+  /** The sum over all responses; `undefined` if there is only one. */
   readonly usage: unknown
 }
 
-/** What a dialect knows of its streams. `S` is what it remembers of one, changed in place by the functions that take it. */
+/** How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change in place. */
 export interface StreamDialect<P extends Part, S> {
-  /** All that follows held text is held as well: parts belong together by their order. */
+  /** Parts that follow held text are held as well, as their order matters. */
   readonly keepsOrder?: boolean
-  /** The client's stream begins as the first response does that shows something; otherwise as the first one does. */
+  /** The client's stream begins with the opening of the first response that has content; otherwise with that of the very first. */
   readonly isNamedByLast?: boolean
   start(mode: StreamMode): S
-  /** The current response is over; `isTaken`: the client gets it. Of the next one nothing is known. */
+  /** Ends the current response and prepares for the next. `isTaken`: the client gets the one that ended. */
   nextResponse(dialectState: S, mode: StreamMode, isTaken: boolean): void
   parse(frame: Frame, dialectState: S, isLater: boolean): P
-  /** The part for the client: its own bytes, terminated, where nothing in it has to change. */
+  /** Returns the bytes for the client: the part's own, with a blank line at the end, if nothing in it has to change. */
   render(part: P, dialectState: S): Buffer[]
-  /** The part without its calls; `undefined` where nothing is left. */
+  /** The part without its calls; `undefined` if nothing is left. */
   withoutCalls(part: P): P | undefined
-  /** A held part without the calls that are refused; `undefined` where nothing is left. */
+  /** A held part without the blocked calls; `undefined` if nothing is left. */
   keepCalls(part: P, kept: KeptCalls): P | undefined
-  /** What a held part says beside calls and the end of its response, which the client gets if another response follows. */
+  /** The content of a held part without calls and without the end, which the client gets if another response follows. */
   besideCalls?(part: P): P | undefined
-  /** Stands between the texts of two responses. */
+  /** What separates the texts of two responses. */
   separator?(dialectState: S): Buffer[]
-  /** Ends what a response that broke off has left open. */
+  /** Ends what an incomplete response has left open. */
   closeOpen?(dialectState: S): Buffer[]
-  /** The calls of the current response; `undefined` where they can't be told. */
+  /** The calls of the current response; `undefined` if it is incomplete. */
   assemble(dialectState: S): BufferedCalls | undefined
-  /** The newest response with the calls that were taken out; unset where a provider keeps nothing. */
+  /** The newest response, including the calls that were removed; unset if no provider stores responses. */
   newest?(dialectState: S): BufferedCalls | undefined
-  /** Calls can't be held in this stream. */
+  /** True if calls can't be held in this stream. */
   isUnfilterable?(dialectState: S): boolean
-  /** May the current response take the place of the one before it? */
+  /** True if the current response may replace the one before it. */
   mayFollow(dialectState: S): boolean
-  /** The client has got, or is about to get, the beginning of a response. */
+  /** True if the client has received the beginning of a response, or is about to. */
   hasBegun(dialectState: S): boolean
+  /** True if the end of a response says that the provider cut it off. */
   isTruncated(parts: readonly P[]): boolean
+  /** Returns the bytes that end the client's stream. */
   ending(ending: StreamEnding<P>, dialectState: S): Buffer[]
 }
 
 /** One upstream response. */
 interface StreamedResponse<P> {
   hasBegun: boolean
-  /** In `filter`: what it begins with before it shows anything. */
+  /** In `filter`: its parts before any content. */
   opening: P[]
-  /** From its first call or its end on. */
+  /** The parts that are held: all of them from its first call or its end on. */
   buffered: P[]
-  /** A call or the end has come, so that all that follows is held. */
-  isHolding: boolean
+  /** A call or the end has come, so that all later parts are held. */
+  holdsAll: boolean
   usage: unknown
   isOver: boolean
   hasFailed: boolean
-  /** Whether its text beside its calls was shown; `undefined` until another response follows. */
+  /** Whether it had content other than calls, which the client then got; `undefined` until another response follows. */
   hasShownRest: boolean | undefined
 }
 
-/** Everything that is known of one client's stream. */
+/** The state of one client's stream. */
 interface StreamState<P extends Part, S> {
   readonly dialect: StreamDialect<P, S>
   readonly dialectState: S
   mode: StreamMode
-  /** The client asked for an object in JSON, which is not a call that the model wrote out. */
+  /** The client asked for a JSON object, so that one in the text is an answer and not a call written as text. */
   isJson: boolean
-  /** How many responses have begun, and how many are over and were taken. */
+  /** How many responses have begun. */
   begun: number
+  /** How many responses have ended; in `filter`, without those that can't be used. */
   responses: number
   current: StreamedResponse<P>
   /** In `filter`: the response that ended last. */
   last: StreamedResponse<P> | undefined
-  /** Usage of the responses that are over; in `filter`, of those before the last. */
+  /** The usage of the responses that have ended; in `filter`, of those before the last. */
   earlierUsage: unknown
-  /** In `filter`: the client has got the beginning of a response. */
+  /** In `filter`: the client has received the beginning of a response. */
   hasOpened: boolean
-  /** Text that the client got of earlier responses, and of what is now an answer. */
+  /** The text that the client got of earlier responses. */
   textBefore: string
+  /** The text that the client got of the current section. */
   text: string
-  /** What may turn out to be no answer, and its text. */
+  /** Parts that are held because their text may not be an answer. */
   pendingParts: P[]
   pendingText: string
-  /** The text is surely an answer. */
+  /** The text is certain to be an answer. */
   isAnswer: boolean
+  /** The client has received content. */
   hasShown: boolean
   hasFailed: boolean
 }
@@ -140,7 +145,7 @@ function newResponse<P>(): StreamedResponse<P> {
     hasBegun: false,
     opening: [],
     buffered: [],
-    isHolding: false,
+    holdsAll: false,
     usage: undefined,
     isOver: false,
     hasFailed: false,
@@ -181,7 +186,7 @@ function textIn(parts: readonly Part[]): string {
 }
 
 function allText({ textBefore, text }: { readonly textBefore: string; readonly text: string }): string {
-  return [textBefore, text].filter((one) => one !== '').join('\n\n')
+  return textBefore === '' || text === '' ? textBefore + text : `${textBefore}\n\n${text}`
 }
 
 function read<P extends Part, S>(state: StreamState<P, S>, frame: Frame): P {
@@ -192,7 +197,7 @@ function read<P extends Part, S>(state: StreamState<P, S>, frame: Frame): P {
   return part
 }
 
-/** What has to stand before a text that begins after that of an earlier response. */
+/** Returns what separates a text from the text of an earlier response. */
 function separatorBefore<P extends Part, S>(state: StreamState<P, S>, text: string): Buffer[] {
   const isSecond = text !== '' && state.text === '' && state.textBefore !== ''
   return isSecond ? (state.dialect.separator?.(state.dialectState) ?? []) : []
@@ -207,7 +212,7 @@ function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
   })
 }
 
-/** Shows parts while calls are held. A first response keeps its bytes, its last ones as well: it may be all there is. */
+/** Shows parts while calls are held. A first response keeps its exact bytes, unterminated ones too, as no other may follow. */
 function pass<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
   return parts.flatMap((part) => {
     if (part.kind === 'comment') return [part.frame.raw]
@@ -216,14 +221,14 @@ function pass<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
   })
 }
 
-/** What the client's stream begins with, once. */
+/** Begins the client's stream, once. */
 function open<P extends Part, S>(state: StreamState<P, S>, opening: readonly P[]): Buffer[] {
   if (state.hasOpened) return []
   state.hasOpened = true
   return pass(state, opening)
 }
 
-/** Does a part call something, or end the response? A failure may do so as well. */
+/** True if a part contains a call or the end of the response, as an error may too. */
 function mustWait<P extends Part, S>({ withoutCalls }: StreamDialect<P, S>, part: P): boolean {
   if (part.kind === 'failed') return part.isOver || withoutCalls(part) !== part
   return part.kind === 'call' || part.kind === 'end'
@@ -237,11 +242,11 @@ function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[
     return [...open(state, current.opening), ...buffered, part.frame.raw]
   }
   current.hasFailed ||= part.kind === 'failed'
-  // The response before it is what the client gets.
+  // The client gets the response before it instead.
   if (part.isLater && current.hasFailed) return []
-  current.isHolding ||= mustWait(dialect, part)
+  current.holdsAll ||= mustWait(dialect, part)
   const isWaiting = part.kind === 'lead' || (part.kind === 'comment' && current.buffered.length > 0)
-  if (current.isHolding || isWaiting) {
+  if (current.holdsAll || isWaiting) {
     current.buffered.push(part)
     return []
   }
@@ -259,7 +264,7 @@ function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
   state.text = ''
 }
 
-/** What the last response says beside its calls is shown as soon as another follows, whose text is a new section. */
+/** Shows the content of the last response other than its calls, once another response follows, and begins a new section of text. */
 function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   const { last, dialect, dialectState } = state
   if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(dialectState)) return []
@@ -300,7 +305,7 @@ function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlyS
   const isUnchanged = begun <= 1 && blocked.size === 0
   const opening = open(state, last.opening)
   if (isUnchanged) return [...opening, ...last.buffered.map(rawOf)]
-  // A response after the last one may have broken off in the middle of something.
+  // The response after the last one may be incomplete and have left something open.
   const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
   const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
   const bytes = last.buffered.flatMap((part) => {
@@ -311,7 +316,7 @@ function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlyS
   return [...opening, ...closing, ...bytes]
 }
 
-/** The filter becomes the answer: the calls of the last response are dropped, and what comes now ends the run. */
+/** Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run. */
 function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boolean): Buffer[] {
   const { last, dialect, dialectState } = state
   const opening = dialect.isNamedByLast || !last ? [] : open(state, last.opening)
@@ -338,7 +343,7 @@ function showPendingText<P extends Part, S>(state: StreamState<P, S>): Buffer[] 
   return show(state, parts)
 }
 
-/** All that is held of a response that failed or broke off. */
+/** Returns all that is held of a response that failed or is incomplete. */
 function abandon<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   const { buffered } = state.current
   state.current.buffered = []
@@ -349,7 +354,7 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   const { dialect, current, mode } = state
   const { frame, kind } = part
   if (kind === 'comment') {
-    // What broke off says nothing, and would spoil what comes after it.
+    // An incomplete frame has no content, and would corrupt the frame after it.
     if (mode === 'answer' && !isWhole(frame)) return []
     state.hasShown ||= !part.isEmpty
     return [frame.raw]
@@ -398,10 +403,10 @@ function finish<P extends Part, S>(
   const endText = textIn(parts)
   const isAnswered = isRealAnswer(state.text + endText, state.isJson)
   const metadata = terminalFor(isAnswered, dialect.isTruncated(parts))
-  const stated = isAnswered ? undefined : fallback
-  const separator = separatorBefore(state, stated ?? endText)
-  state.text = stated ?? state.text + endText
-  const ending = { parts, mode, metadata, fallback: stated, usage: earlierUsage, responses }
+  const usedFallback = isAnswered ? undefined : fallback
+  const separator = separatorBefore(state, usedFallback ?? endText)
+  state.text = usedFallback ?? state.text + endText
+  const ending = { parts, mode, metadata, fallback: usedFallback, usage: earlierUsage, responses }
   return [...buffered, ...separator, ...dialect.ending(ending, dialectState)]
 }
 
@@ -430,7 +435,7 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
   }
 }
 
-/** Opens a stream that is the last of a run. `dropCalls`: Governor ends the run; otherwise the agent does so itself. */
+/** Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it itself. */
 export function openAnswer<P extends Part, S>(
   dialect: StreamDialect<P, S>,
   dropCalls: boolean,
@@ -439,7 +444,7 @@ export function openAnswer<P extends Part, S>(
   return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson))
 }
 
-/** Opens a stream whose calls are held until they are judged. */
+/** Opens a stream whose calls are held until Governor has decided on them. */
 export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): ToolCallFilter {
   const state = newState(dialect, 'filter', false)
   return {

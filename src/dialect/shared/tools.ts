@@ -1,46 +1,44 @@
-/** The tools that a request offers, in whatever dialect: they stand in a list of its own object. */
+/** The tools that a request offers, in any dialect: a list in the request's own object. */
 import { type Edit, removeItems } from '../../json/edit.ts'
 import { decode, elements, kindAt, member, type Span } from '../../json/scan.ts'
 import type { IndexedList } from '../dialect.ts'
-import { isObject, textOf } from './json-object.ts'
+import { isObject, propertyOf, textOf } from './json-object.ts'
 import { fieldOf } from './request-list.ts'
 
-/** What a tool is called: functions and free-form tools by their names, a provider's own by their types. */
+/** Returns the name of a function or custom tool, and the type of a provider's built-in tool. */
 function nameOf(tool: unknown): string {
   if (!isObject(tool)) return ''
-  const inner = [tool['function'], tool['custom'], tool].find(
-    (one) => isObject(one) && textOf(one['name']) !== '',
-  )
-  return isObject(inner) ? textOf(inner['name']) : textOf(tool['type'])
+  const names = [tool['function'], tool['custom'], tool].map((value) => textOf(propertyOf(value, 'name')))
+  return names.find((name) => name !== '') ?? textOf(tool['type'])
 }
 
-/** How deep names stand in a tool choice. */
+/** How deep a tool choice may nest the names of tools. */
 const MAX_DEPTH = 4
 
-/** Every name in a tool choice: a request that names a tool it does not offer is refused. */
+/** Returns every name in a tool choice: providers refuse a request that names a tool which it does not offer. */
 export function namesIn(choice: unknown, depth = 0): string[] {
   if (depth > MAX_DEPTH) return []
-  if (Array.isArray(choice)) return choice.flatMap((one) => namesIn(one, depth + 1))
+  if (Array.isArray(choice)) return choice.flatMap((entry) => namesIn(entry, depth + 1))
   if (!isObject(choice)) return []
-  const own = [textOf(choice['name']), textOf(choice['type'])]
-  return [...own, ...Object.values(choice).flatMap((one) => namesIn(one, depth + 1))]
+  const names = [textOf(choice['name']), textOf(choice['type'])]
+  return [...names, ...Object.values(choice).flatMap((value) => namesIn(value, depth + 1))]
 }
 
-/** Where the list of tools stands; `undefined` where there is none. The older form of Chat Completions has functions. */
+/** Returns where the list of tools stands (`functions` in the older form of Chat Completions); `undefined` if there is none. */
 export function offeredTools({ json, fields }: IndexedList): Span | undefined {
   const list = (member(fields, 'tools') ?? member(fields, 'functions'))?.value
   return list && kindAt(json, list) === 'array' ? list : undefined
 }
 
+/** Returns the names of the offered tools. */
 export function offeredNames(list: IndexedList): readonly string[] {
   const tools = fieldOf(list, 'tools') ?? fieldOf(list, 'functions')
   return Array.isArray(tools) ? tools.map(nameOf) : []
 }
 
 /**
- * Edits that no longer offer the tools that `drop` names, but for those the client insists on; none where there is
- * nothing to drop. Where that would be all of them they stay, not to be chosen (or what is to be done `instead`): providers
- * refuse an empty list, and a history with calls of tools that are not there.
+ * Returns edits that remove the tools for which `drop` returns true, except those that the tool choice names. If no tool
+ * would be left, it returns `instead`: providers refuse an empty list, and a history with calls of unknown tools.
  */
 export function dropTools(
   request: IndexedList,
@@ -50,17 +48,15 @@ export function dropTools(
   const { json } = request
   const list = offeredTools(request)
   if (!list) return []
-  const insisted = new Set(
-    ['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(request, name))),
-  )
+  const forced = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(request, name))))
   const tools = elements(json, list)
-  const gone = new Set<Span>(
+  const dropped = new Set<Span>(
     tools.filter((tool) => {
       const name = nameOf(decode(json, tool))
-      return name !== '' && !insisted.has(name) && drop(name)
+      return name !== '' && !forced.has(name) && drop(name)
     }),
   )
-  if (gone.size === 0) return []
-  if (gone.size === tools.length) return instead
-  return removeItems(tools, (tool) => gone.has(tool))
+  if (dropped.size === 0) return []
+  if (dropped.size === tools.length) return instead
+  return removeItems(tools, (tool) => dropped.has(tool))
 }

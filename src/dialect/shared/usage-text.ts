@@ -1,4 +1,4 @@
-/** Finds what a response says of itself in a piece of its bytes, which may begin and end anywhere. */
+/** Finds usage, ids and texts in a piece of a response, which may begin and end anywhere. */
 import { decode, skipSpace, skipValue } from '../../json/scan.ts'
 import { isObject, type Json } from './json-object.ts'
 
@@ -7,82 +7,72 @@ const COLON = 0x3a
 const OPEN_BRACE = 0x7b
 const QUOTE = 0x22
 
-/** More places of one key than this are not looked at: a model may have written it any number of times. */
+/** At most this many places of one key are tried: the model may have written it any number of times. */
 const MAX_PLACES = 64
 
 function decodedAt(bytes: Buffer, start: number): unknown {
   try {
     return decode(bytes, { start, end: skipValue(bytes, start) })
   } catch {
-    // Cut off where the piece ends.
+    // The piece ends within the value.
     return undefined
   }
 }
 
-/** Where the value of the member starts whose key has its opening quote `at`; -1 where it is none. */
-function valueStart(bytes: Buffer, at: number, keyLength: number): number {
-  // In a string the quote has a backslash before it.
-  if (bytes[at - 1] === BACKSLASH) return -1
+/** Returns the value of a member whose key starts `at`, if that value starts with the byte `first`; `undefined` if it does not. */
+function valueAt(bytes: Buffer, at: number, keyLength: number, first: number): unknown {
+  // A quote within a string has a backslash before it.
+  if (bytes[at - 1] === BACKSLASH) return undefined
   const colon = skipSpace(bytes, at + keyLength)
-  return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+  const start = bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+  return bytes[start] === first ? decodedAt(bytes, start) : undefined
 }
 
-/** The last complete object that is the value of a member `key`, at whatever depth. */
-export function lastObject(bytes: Buffer, key: string): Json | undefined {
+function lastValue(bytes: Buffer, key: string, first: number): unknown {
   const quoted = `"${key}"`
   let at = bytes.lastIndexOf(quoted)
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    const start = valueStart(bytes, at, quoted.length)
-    const value = start !== -1 && bytes[start] === OPEN_BRACE ? decodedAt(bytes, start) : undefined
-    if (isObject(value)) return value
-    if (at === 0) break
+    const value = valueAt(bytes, at, quoted.length, first)
+    if (value !== undefined || at === 0) return value
     at = bytes.lastIndexOf(quoted, at - 1)
   }
   return undefined
 }
 
-/** The first text that is the value of a member `key`, at whatever depth. */
+/** Returns the last complete object under `key`, at any depth; `undefined` if there is none. */
+export function lastObject(bytes: Buffer, key: string): Json | undefined {
+  const value = lastValue(bytes, key, OPEN_BRACE)
+  return isObject(value) ? value : undefined
+}
+
+/** Returns the last string under `key`, at any depth; `undefined` if there is none. */
+export function lastText(bytes: Buffer, key: string): string | undefined {
+  const value = lastValue(bytes, key, QUOTE)
+  return typeof value === 'string' ? value : undefined
+}
+
+/** Returns the first string under `key`, at any depth; `undefined` if there is none. */
 export function firstText(bytes: Buffer, key: string): string | undefined {
   const quoted = `"${key}"`
   let at = bytes.indexOf(quoted)
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    const start = valueStart(bytes, at, quoted.length)
-    const value = start !== -1 && bytes[start] === QUOTE ? decodedAt(bytes, start) : undefined
+    const value = valueAt(bytes, at, quoted.length, QUOTE)
     if (typeof value === 'string') return value
     at = bytes.indexOf(quoted, at + quoted.length)
   }
   return undefined
 }
 
-/** The last text that is the value of a member `key`, at whatever depth. */
-export function lastText(bytes: Buffer, key: string): string | undefined {
-  const quoted = `"${key}"`
-  let at = bytes.lastIndexOf(quoted)
-  for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    const start = valueStart(bytes, at, quoted.length)
-    const value = start !== -1 && bytes[start] === QUOTE ? decodedAt(bytes, start) : undefined
-    if (typeof value === 'string') return value
-    if (at === 0) break
-    at = bytes.lastIndexOf(quoted, at - 1)
-  }
-  return undefined
-}
-
-/** No call takes more: what is larger is no count. */
+/** No response uses more tokens than this: a larger number is not a count. */
 const MAX_TOKENS = 1e10
 
-/** A count of tokens; `undefined` where the value is none. */
+/** Returns a number of tokens; `undefined` if the value is not a count. */
 export function tokens(value: unknown): number | undefined {
   const isCount = typeof value === 'number' && Number.isFinite(value) && value >= 0 && value <= MAX_TOKENS
   return isCount ? Math.round(value) : undefined
 }
 
-/** A member of a value that may be no object at all. */
-export function inside(value: unknown, key: string): unknown {
-  return isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined
-}
-
-/** Fields whose text the model wrote, in any of the dialects. */
+/** Fields whose text the model wrote, in all dialects. */
 const WRITTEN =
   /"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|input)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"/g
 
