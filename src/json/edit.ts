@@ -1,5 +1,5 @@
 /** Changes single places of a JSON text and leaves every other byte as it was. */
-import { isSpace, type Member, type Span, skipSpace } from './scan.ts'
+import { isSpace, type Member, members, root, type Span, skipSpace } from './scan.ts'
 
 /** Replace the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
 export interface Edit extends Span {
@@ -118,6 +118,17 @@ export function setMember(span: Span, found: readonly Member[], key: string, jso
   const last = found.at(-1)
   const added = `${JSON.stringify(key)}:${json}`
   return last ? insertion(last.end, `,${added}`) : insertion(span.end - 1, added)
+}
+
+/** Returns a JSON object with other values (JSON texts) for some of its members; every other byte stays. @throws {JsonScanError} */
+export function withMembers(json: Buffer, values: Readonly<Record<string, string>>): Buffer {
+  const object = root(json)
+  const fields = members(json, object)
+  // All new members are inserted at one place, where edits apply in order; each brings its own comma.
+  return applyEdits(
+    json,
+    Object.entries(values).map(([key, value]) => setMember(object, fields, key, value)),
+  )
 }
 
 /** Takes items out of a list, or members out of an object, with the commas that belonged to them. */

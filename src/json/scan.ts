@@ -258,6 +258,12 @@ export function member(found: readonly Member[], key: string): Member | undefine
   return undefined
 }
 
+/** Returns the value (JSON text) of a member of a JSON object; `undefined` if it has none. @throws {JsonScanError} */
+export function memberText(json: Buffer, key: string): string | undefined {
+  const value = member(members(json, root(json)), key)?.value
+  return value && json.toString('utf8', value.start, value.end)
+}
+
 /** What a span starts as; `scalar` is a number, true, false or null. */
 export function kindAt(json: Buffer, span: Span): 'object' | 'array' | 'string' | 'scalar' {
   switch (json[span.start]) {

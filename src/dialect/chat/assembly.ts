@@ -1,14 +1,14 @@
-/** A Chat Completions message put together from the deltas of a stream, in all the ways providers cut one up. */
-import { isObject, type Json, textOf } from '../shared/json-object.ts'
+/** Puts a Chat Completions message together from the deltas of a stream, in all the ways in which providers split one. */
+import { isObject, type Json, objectsOf, propertyOf, textOf } from '../shared/json-object.ts'
 
-/** Fields that are said once, or again in every piece; some providers empty them in all pieces but the first. */
+/** Fields whose value comes whole. Some providers repeat them in every piece; others leave them empty after the first. */
 const WHOLE = new Set(['id', 'type', 'role', 'index'])
 
-/** Puts a piece of a streamed value onto what came of it before. */
+/** Returns a streamed value with another piece of it added. */
 function grown(key: string, before: unknown, piece: unknown): unknown {
   if (WHOLE.has(key)) return before || piece
   if (piece === null || piece === undefined) return before ?? piece
-  // A name comes whole; some providers say it again with every piece of the arguments.
+  // A name comes whole; some providers repeat it with every piece of the arguments.
   if (key === 'name' && before === piece) return before
   if (typeof before === 'string' && typeof piece === 'string') return before + piece
   if (Array.isArray(before) && Array.isArray(piece)) return [...before, ...piece]
@@ -23,36 +23,36 @@ function grow(target: Map<string, unknown>, piece: Json, except: readonly string
 
 interface AssembledCall {
   readonly call: Map<string, unknown>
-  /** What the call holds under its kind: name and arguments. */
+  /** The object under the call's kind: name and arguments. */
   readonly called: Map<string, unknown>
   kind: 'function' | 'custom'
 }
 
-/** The message so far. */
+/** The part of a message that has arrived. */
 export interface Assembly {
   readonly fields: Map<string, unknown>
   readonly calls: AssembledCall[]
-  /** Places in `calls` by the indexes that the provider sends. */
+  /** Places in `calls`, by the indexes that the provider sends. */
   readonly places: Map<number, number>
-  /** The call of the old kind. */
+  /** The call in the deprecated form. */
   readonly functionCall: Map<string, unknown>
 }
 
 function nameIn(piece: Json): string {
-  const called = isObject(piece['custom']) ? piece['custom'] : piece['function']
-  return isObject(called) ? textOf(called['name']) : ''
+  return textOf(propertyOf(isObject(piece['custom']) ? piece['custom'] : piece['function'], 'name'))
 }
 
-/** The pieces of calls in a delta. */
+/** Returns the pieces of calls in a delta. */
 export function callPieces(delta: Json): Json[] {
-  return Array.isArray(delta['tool_calls']) ? delta['tool_calls'].filter(isObject) : []
+  return objectsOf(delta['tool_calls'])
 }
 
-/** Does a delta call anything? Some providers have an empty list, or none, in each. */
-export function callsIn(delta: Json): boolean {
+/** True if a delta contains a piece of a call. Some providers send an empty list in every delta. */
+export function hasCallPieces(delta: Json): boolean {
   return callPieces(delta).length > 0 || isObject(delta['function_call'])
 }
 
+/** Returns a message of which nothing has arrived. */
 export function newAssembly(): Assembly {
   return {
     fields: new Map([['role', 'assistant']]),
@@ -69,8 +69,8 @@ function addCall({ calls, places }: Assembly, index: unknown): number {
 }
 
 /**
- * Returns the place of the call that a piece belongs to: of the newest call where the piece has no index. Some providers
- * send one index for several calls: there, a piece with another id and a name begins a new call.
+ * Returns the place of the call that a piece belongs to: the newest call if the piece has no index. Some providers send one
+ * index for several calls; a piece with another id and a name then begins a new call.
  */
 function placeOf(assembly: Assembly, piece: Json): number {
   const { calls, places } = assembly
@@ -84,7 +84,7 @@ function placeOf(assembly: Assembly, piece: Json): number {
   return isOther ? addCall(assembly, index) : known
 }
 
-/** Adds a delta; returns the places of the calls that its pieces belong to. */
+/** Adds a delta and returns, for each of its pieces of calls, the place of the call that it belongs to. */
 export function addDelta(assembly: Assembly, delta: Json): number[] {
   grow(assembly.fields, delta, ['tool_calls', 'function_call'])
   if (isObject(delta['function_call'])) grow(assembly.functionCall, delta['function_call'])
@@ -100,7 +100,7 @@ export function addDelta(assembly: Assembly, delta: Json): number[] {
   })
 }
 
-/** Returns the message as a response that is not streamed would hold it. */
+/** Returns the message in the form of a response that is not streamed. */
 export function assembledMessage({ fields, calls, functionCall }: Assembly): Json {
   const listed = calls.map(({ call, called, kind }) => ({
     ...Object.fromEntries(call),

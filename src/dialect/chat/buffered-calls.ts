@@ -1,14 +1,22 @@
-/** Chat Completions responses as the input shows them, and without some of their calls. */
-
+/** Chat Completions responses in the form that the input takes, and without some of their calls. */
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
-import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
+import {
+  isObject,
+  type Json,
+  objectsIn,
+  parseObject,
+  propertyOf,
+  summedUsage,
+} from '../shared/json-object.ts'
 import { argumentsOf, callsOf } from './calls.ts'
 import { choicesOf, contentText, withoutCalls } from './wire.ts'
 
+/** Returns the calls of an assistant message. */
 export function bufferedCallsOf(message: Json): BufferedCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
 }
 
+/** Reads the calls of a whole response; `undefined` if it is no chat completion, or has several choices. */
 export function readChatCalls(body: Buffer): BufferedCalls | undefined {
   const answer = parseObject(body.toString('utf8'))
   const choices = answer ? choicesOf(answer) : []
@@ -16,18 +24,19 @@ export function readChatCalls(body: Buffer): BufferedCalls | undefined {
   return choices.length === 1 && isObject(message) ? bufferedCallsOf(message) : undefined
 }
 
-/** The texts of responses that the client sees as one. */
+/** Joins the texts of responses that the client sees as one. */
 function joined(texts: readonly string[]): string {
   return texts.filter((text) => text !== '').join('\n\n')
 }
 
-/** What is left of a list of calls, by their place among those that can be read. */
+/** Returns a list of calls without those in `blocked`, as places among the calls that can be read. */
 function keptCalls(calls: unknown, blocked: ReadonlySet<number>): unknown[] {
   let place = 0
   const isKept = (call: unknown) => callsOf({ tool_calls: [call] }).length === 0 || !blocked.has(place++)
   return Array.isArray(calls) ? calls.filter(isKept) : []
 }
 
+/** Writes a whole response without the calls in `blocked`, with the text and the usage of the `earlier` responses added. */
 export function withoutChatCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
@@ -35,10 +44,7 @@ export function withoutChatCalls(
 ): Buffer {
   const [answer = {}, ...before] = objectsIn([body, ...earlier])
   const textBefore = joined(
-    before.map((one) => {
-      const message = choicesOf(one)[0]?.['message']
-      return isObject(message) ? contentText(message['content']) : ''
-    }),
+    before.map((body) => contentText(propertyOf(choicesOf(body)[0]?.['message'], 'content'))),
   )
   const choices = choicesOf(answer).map((choice) => {
     const message = isObject(choice['message']) ? choice['message'] : {}
@@ -51,7 +57,7 @@ export function withoutChatCalls(
   return Buffer.from(JSON.stringify({ ...answer, choices, ...summedUsage(before, answer) }))
 }
 
-/** A call as providers take it in the input, where its arguments are to be JSON. */
+/** Returns a call for the input, where providers accept only JSON as arguments. */
 function asInput(call: unknown): unknown {
   if (!isObject(call) || !isObject(call['function'])) return call
   const { arguments: text } = call['function']
@@ -60,7 +66,7 @@ function asInput(call: unknown): unknown {
     : call
 }
 
-/** What the API takes in an assistant message; providers say more than that, and not all take it back. */
+/** The fields that the API specifies for an assistant message. Providers add others, which not all of them accept back. */
 const STANDARD_FIELDS = new Set([
   'role',
   'content',
@@ -71,24 +77,24 @@ const STANDARD_FIELDS = new Set([
   'function_call',
 ])
 
-/** A message as it is sent back; `isBare`: without what is not the API's own. */
+/** Returns the assistant message for the input. `onlyStandardFields`: without fields that the API does not specify. */
 function messageOf({ buffered }: BlockedMessage, onlyStandardFields: boolean): Json {
   const message = isObject(buffered.message) ? buffered.message : {}
   if (!onlyStandardFields) return message
   return Object.fromEntries(Object.entries(message).filter(([key]) => STANDARD_FIELDS.has(key)))
 }
 
-/** The messages that stand after a refused round: what the model said, and what became of each call. */
+/** Returns the messages that a blocked message adds to the input: the assistant message, and one result for each call. */
 export function messagesAfterBlock(blockedMessage: BlockedMessage, onlyStandardFields: boolean): Json[] {
   const { buffered, results } = blockedMessage
   const message = messageOf(blockedMessage, onlyStandardFields)
   const { tool_calls: listed, ...others } = message
   const calls = Array.isArray(listed) ? listed : []
-  const isOldKind = calls.length === 0
+  const isDeprecatedForm = calls.length === 0
   return [
-    isOldKind ? others : { ...others, tool_calls: calls.map(asInput) },
+    isDeprecatedForm ? others : { ...others, tool_calls: calls.map(asInput) },
     ...buffered.calls.map(({ id, name }, at) =>
-      isOldKind
+      isDeprecatedForm
         ? { role: 'function', name, content: results[at] ?? '' }
         : { role: 'tool', tool_call_id: id, content: results[at] ?? '' },
     ),

@@ -1,8 +1,8 @@
-/** The tool calls of a Chat Completions message, in all the forms they come in, and what answers them. */
+/** The tool calls of a Chat Completions message, in all of their forms. */
 import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, textOf } from '../shared/json-object.ts'
 
-/** What is read of a message; every field may be missing or of another type, as clients send what they like. */
+/** The fields that Governor reads of a message. Each may be missing or of any type, as nothing has validated it. */
 export interface ChatMessage {
   readonly content?: unknown
   readonly name?: unknown
@@ -11,7 +11,7 @@ export interface ChatMessage {
   readonly function_call?: unknown
 }
 
-/** Arguments are JSON in a text; some servers and clients write the JSON itself. */
+/** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
 export function argumentsOf(args: unknown): string {
   return typeof args === 'object' && args !== null ? JSON.stringify(args) : textOf(args)
 }
@@ -20,7 +20,7 @@ function callOf(id: unknown, name: unknown, args: unknown): ToolCall {
   return { id: textOf(id), name: textOf(name), arguments: argumentsOf(args) }
 }
 
-/** The calls that a decoded list holds. */
+/** Returns the calls in a decoded list; an empty list if the value is not a list. */
 export function listedCalls(list: unknown): readonly ToolCall[] {
   const calls: ToolCall[] = []
   if (!Array.isArray(list)) return calls
@@ -34,11 +34,11 @@ export function listedCalls(list: unknown): readonly ToolCall[] {
   return calls
 }
 
-/** The calls of a message: those listed, or the one of the old kind. */
+/** Returns the calls of a message: those in its list, or the single one in the deprecated form. */
 export function callsOf(message: ChatMessage): readonly ToolCall[] {
   const listed = listedCalls(message.tool_calls)
   if (listed.length > 0) return listed
-  // The old kind has no ids: a result is known by the name of its function.
+  // The deprecated form has no ids: a result names its function.
   const single = message.function_call
   return isObject(single) ? [callOf(single['name'], single['name'], single['arguments'])] : []
 }

@@ -1,32 +1,33 @@
-/** What can be read of one chunk of a streamed Chat Completions response. */
-
+/** Reads one chunk of a streamed Chat Completions response. */
 import { isObject, type Json } from '../shared/json-object.ts'
 import { choicesOf, textOfMessage } from './wire.ts'
 
+/** Returns the delta of a choice; an empty object if it has none. */
 export const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
 
-/** The chunk with other deltas; the very same object when it has no choice. */
+/** Returns the chunk with changed deltas; the same object if it has no choice. */
 export function withDeltas(chunk: Json, change: (delta: Json) => Json): Json {
   const choices = choicesOf(chunk)
   if (choices.length === 0) return chunk
   return { ...chunk, choices: choices.map((choice) => ({ ...choice, delta: change(deltaOf(choice)) })) }
 }
 
+/** Returns the delta without its role. */
 export function withoutRole({ role: _role, ...delta }: Json): Json {
   return delta
 }
 
-/** Does the chunk tell whose message it is? */
+/** True if the chunk states the role of the message. */
 export function namesRole(chunk: Json): boolean {
   return choicesOf(chunk).some((choice) => Boolean(deltaOf(choice)['role']))
 }
 
-/** Does the chunk give the reason why the response ends? */
+/** True if the chunk states a finish reason. */
 export function finishes(chunk: Json): boolean {
   return choicesOf(chunk).some(({ finish_reason: reason }) => typeof reason === 'string' && reason !== '')
 }
 
-/** The text that a chunk adds to the first choice, the one clients read. */
+/** Returns the text that a chunk adds to the first choice, the one that clients read. */
 export function addedText(chunk: Json): string {
   return choicesOf(chunk)
     .filter((choice) => (choice['index'] ?? 0) === 0)
@@ -34,16 +35,18 @@ export function addedText(chunk: Json): string {
     .join('')
 }
 
-const isNothing = (value: unknown): boolean =>
+const isEmptyValue = (value: unknown): boolean =>
   value === null || value === '' || (Array.isArray(value) && value.length === 0)
 
-/** Does a chunk that something was taken out of still say anything? */
+/** True if a chunk contains no error, usage, finish reason or delta. */
 export function isWithoutContent(chunk: Json): boolean {
   if (chunk['error'] || isObject(chunk['usage']) || finishes(chunk)) return false
-  return choicesOf(chunk).every(({ delta }) => Object.values(isObject(delta) ? delta : {}).every(isNothing))
+  return choicesOf(chunk).every(({ delta }) =>
+    Object.values(isObject(delta) ? delta : {}).every(isEmptyValue),
+  )
 }
 
-/** What all chunks of one stream share, so that a second response can go on in the first one's name. */
+/** Returns the fields that all chunks of a stream share; a second response continues under those of the first. */
 export function envelopeOf({ id, object, created, model }: Json): Json {
   return { id, object, created, model }
 }

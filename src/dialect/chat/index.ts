@@ -1,5 +1,4 @@
-/** OpenAI's Chat Completions, as OpenAI and the many providers that took it over speak it. */
-
+/** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import type { Work } from '../../core/work.ts'
@@ -34,6 +33,7 @@ import {
   isNull,
   isTrue,
   type ListedItem,
+  lastInput,
   type NamedRole,
   roleOf,
   stringAt,
@@ -61,22 +61,22 @@ const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-/** A message by its bytes. Offsets are from the message's own start; 0 where it has no such thing. */
+/** The byte offsets of a message. Those of its fields count from the start of the message; 0 if it lacks the field. */
 export interface ChatItem extends ListedItem {
   /** Where its content starts, and where it ends. */
   readonly content: number
   readonly contentEnd: number
   /** Where the list of its tool calls starts. */
   readonly calls: number
-  /** How many it makes: those listed, or the one of the old kind. */
+  /** The number of its calls: those in its list, or the single one in the deprecated form. */
   readonly callCount: number
-  /** Where the id starts of the call that it answers, or, of the old kind, the name. */
+  /** Where the id of the call starts that it answers; in the deprecated form, the name of the function. */
   readonly answers: number
 }
 
 type RequestIndex = ListIndex<ChatItem>
 
-/** Reads what a message is, its text and calls unread. */
+/** Reads the role of a message and where its fields are, without decoding them. */
 function readItem(json: Buffer, at: number, work: Work): ChatItem {
   let role: Role = 'system'
   let content = 0
@@ -127,17 +127,17 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-/** A request's messages, each decoded on demand and once. */
+/** The messages of a request, each decoded on demand and once. */
 interface Messages {
   readonly json: Buffer
   readonly work: Work
   readonly items: readonly ChatItem[]
-  /** By how far from the end a message is: those at the end are asked for most. */
+  /** Indexed by the distance from the end, as the last messages are read most. */
   readonly texts: (readonly string[])[]
   readonly calls: (readonly ToolCall[])[]
 }
 
-/** A content that is a list, decoded; `undefined` where it is anything else. */
+/** Decodes a content that is a list; `undefined` if it is anything else. */
 function partsIn({ json, work }: Messages, item: ChatItem): unknown {
   const start = item.start + item.content
   if (item.content === 0 || json[start] !== OPEN_BRACKET) return undefined
@@ -157,9 +157,9 @@ function textsAt(messages: Messages, at: number): readonly string[] {
   const item = items[at]
   if (!item) return NO_TEXTS
   const place = items.length - at
-  const known = texts[place] ?? textsIn(messages, item)
-  texts[place] = known
-  return known
+  const value = texts[place] ?? textsIn(messages, item)
+  texts[place] = value
+  return value
 }
 
 function callsIn({ json, work }: Messages, item: ChatItem): readonly ToolCall[] {
@@ -173,12 +173,12 @@ function callsAt(messages: Messages, at: number): readonly ToolCall[] {
   const item = items[at]
   if (!item || item.callCount === 0) return NO_CALLS
   const place = items.length - at
-  const known = calls[place] ?? callsIn(messages, item)
-  calls[place] = known
-  return known
+  const value = calls[place] ?? callsIn(messages, item)
+  calls[place] = value
+  return value
 }
 
-/** The id of the call that a message answers; empty where it names none. */
+/** Returns the id of the call that a message answers; empty if it names none. */
 function callIdIn({ json }: Messages, item: ChatItem): string {
   return stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
 }
@@ -234,7 +234,7 @@ function messageJson(role: string, content: string): string {
   return JSON.stringify({ role, content })
 }
 
-/** Puts a paragraph at the end of a message; `undefined` where its content has no form that could take one. */
+/** Appends a paragraph to a message; `undefined` if its content is neither text nor a list of parts. */
 function addParagraph(json: Buffer, message: Span, text: string): Edit | undefined {
   const fields = members(json, message)
   const content = member(fields, 'content')?.value
@@ -242,21 +242,13 @@ function addParagraph(json: Buffer, message: Span, text: string): Edit | undefin
   return addText(json, content, text)
 }
 
-/** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
-function lastInput(index: RequestIndex, conversation: Conversation): Span | undefined {
-  return index.items.findLast((_, at) => {
-    const role = conversation.role(at)
-    return role === 'tool' || role === 'user'
-  })
-}
-
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])
 
-/** A run has one last answer: of several choices side by side nobody could say which it is. */
+/** Asks for one choice: of several choices, none would be the final answer. */
 function askForOneChoice({ json, fields }: RequestIndex): Edit[] {
-  const wanted = member(fields, 'n')?.value
-  const isOne = !wanted || !(Number(json.toString('latin1', wanted.start, wanted.end)) > 1)
-  return isOne ? [] : [{ ...wanted, text: '1' }]
+  const count = member(fields, 'n')?.value
+  const isOne = !count || !(Number(json.toString('latin1', count.start, count.end)) > 1)
+  return isOne ? [] : [{ ...count, text: '1' }]
 }
 
 function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
@@ -274,18 +266,13 @@ function asksForUsage(index: RequestIndex): boolean {
   return isObject(options) && options['include_usage'] === true
 }
 
-function noticeIn(
-  index: RequestIndex,
-  conversation: Conversation,
-  text: string,
-  channel: Channel,
-): Edit[] | undefined {
+function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] | undefined {
   const { json, list, items } = index
   if (items.length === 0) return undefined
   if (channel === 'system' || channel === 'user') {
     return [appendElement(json, list, messageJson(channel, text))]
   }
-  const target = lastInput(index, conversation)
+  const target = lastInput(index)
   const edit = target && addParagraph(json, target, text)
   return edit && [edit]
 }
@@ -307,16 +294,15 @@ function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
 function read({ body }: RequestInput): DialectRequest | undefined {
   const index = indexRequest(body, 'messages', readItem)
   if (!index) return undefined
-  const conversation = conversationOf(index)
   return {
     sessionIdAt: (path) => sessionIdAt((name) => fieldOf(index, name), path, index.work),
     demands: () => demandsIn(index),
     hasFormat: () => formatIn(index) !== undefined,
     forcedTools: () => forcedTools(index),
     dropTools: (drop, instead) => dropTools(index, drop, instead),
-    conversation,
+    conversation: conversationOf(index),
     asksForUsage: () => asksForUsage(index),
-    notice: (text, channel) => noticeIn(index, conversation, text, channel),
+    notice: (text, channel) => noticeIn(index, text, channel),
     announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),
@@ -327,6 +313,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   }
 }
 
+/** The dialect of Chat Completions. */
 export const chat: Dialect = {
   ...SHARED_MEMBERS,
   name: 'chat',

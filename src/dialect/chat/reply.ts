@@ -1,7 +1,6 @@
-/** Whole Chat Completions responses as the last of a run: tool calls out, terminal state in. */
+/** Whole Chat Completions responses that end a run: without tool calls, with the terminal state. */
 import type { FinalAnswer } from '../../core/terminal.ts'
-import { applyEdits, setMember } from '../../json/edit.ts'
-import { members, root } from '../../json/scan.ts'
+import { withMembers } from '../../json/edit.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
@@ -17,6 +16,7 @@ import {
   withoutCalls,
 } from './wire.ts'
 
+/** Reads a whole response; `undefined` if it is no chat completion. */
 export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   const message = answer && choicesOf(answer)[0]?.['message']
@@ -38,6 +38,7 @@ function rewrittenChoice(choice: Json, change: AnswerChange): Json {
   }
 }
 
+/** Writes a whole response as the final answer of a run. */
 export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
   const answer = parseObject(body.toString('utf8')) ?? {}
   const choices = choicesOf(answer)
@@ -49,11 +50,8 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
         finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason'],
     )
   if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
-    // Nothing but the terminal state to add: the provider's bytes stay as they are.
-    const object = root(body)
-    return applyEdits(body, [
-      setMember(object, members(body, object), 'governor', JSON.stringify(change.terminal)),
-    ])
+    // Only the terminal state is added: all other bytes stay as the provider sent them.
+    return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }
   return Buffer.from(
     JSON.stringify({
@@ -65,7 +63,7 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
   )
 }
 
-/** The object a reply of Governor's own is made of; `created` in seconds, as this API has it. */
+/** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created` in the reply is in seconds. */
 export function replyInChat(
   answer: FinalAnswer,
   streams: boolean,

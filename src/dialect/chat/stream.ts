@@ -1,8 +1,15 @@
-/** Streamed Chat Completions responses for the stream engine. A chunk can hold text, calls and an end at the same time. */
+/** Streamed Chat Completions responses for the stream engine. One chunk can contain text, calls and the end. */
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { isObject, type Json, parseObject } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
-import { type Assembly, addDelta, assembledMessage, callPieces, callsIn, newAssembly } from './assembly.ts'
+import {
+  type Assembly,
+  addDelta,
+  assembledMessage,
+  callPieces,
+  hasCallPieces,
+  newAssembly,
+} from './assembly.ts'
 import { bufferedCallsOf } from './buffered-calls.ts'
 import {
   addedText,
@@ -19,26 +26,26 @@ import { choicesOf, DONE, finishWithoutCalls, isCutOff, isFailure, withoutCalls 
 interface ChatPart extends Part {
   readonly chunk: Json
   readonly isChanged: boolean
-  /** It is what ends a stream, and holds no chunk. */
+  /** It is the end mark of the stream, `[DONE]`, and no chunk. */
   readonly isDone: boolean
-  /** Where among the calls of the response the pieces in this chunk belong. */
+  /** For each piece of a call in this chunk, the place of its call in the response. */
   readonly places: readonly number[]
 }
 
-/** What is remembered of one client's stream. */
+/** The state of one client's stream. */
 interface ChatStream {
-  /** What all chunks of the client's stream share. */
+  /** The fields that all chunks of the client's stream share. */
   envelope: Json | undefined
-  /** The client was told whose message it is. */
+  /** The client has received the role of the message. */
   hasRole: boolean
-  /** The message of the current response; only where its calls are held. */
+  /** The message of the current response; only set while its calls are held. */
   assembly: Assembly | undefined
-  /** The current response holds more than its end. */
+  /** The current response contains a chunk. */
   hasChunk: boolean
-  /** The current response has said something. */
+  /** The current response contains a choice. */
   hasChoices: boolean
-  /** The first response has several choices side by side, whose calls are not held. */
-  hasSeveral: boolean
+  /** The first response has several choices, whose calls are not held. */
+  hasSeveralChoices: boolean
 }
 
 const start = (mode: StreamMode): ChatStream => ({
@@ -47,7 +54,7 @@ const start = (mode: StreamMode): ChatStream => ({
   assembly: mode === 'filter' ? newAssembly() : undefined,
   hasChunk: false,
   hasChoices: false,
-  hasSeveral: false,
+  hasSeveralChoices: false,
 })
 
 function nextResponse(stream: ChatStream, mode: StreamMode): void {
@@ -56,7 +63,7 @@ function nextResponse(stream: ChatStream, mode: StreamMode): void {
   stream.hasChoices = false
 }
 
-/** A chunk that only calls, ends or says whose message it is shows the user nothing; nor does usage beside a choice. */
+/** True for a chunk without content for the user, such as one with only the role; usage beside a choice is no content. */
 function isEmptyChunk({ usage, ...chunk }: Json): boolean {
   const rest = choicesOf(chunk).length > 0 ? chunk : { ...chunk, usage }
   return isWithoutContent(withDeltas(rest, withoutRole))
@@ -65,7 +72,7 @@ function isEmptyChunk({ usage, ...chunk }: Json): boolean {
 function kindOf(chunk: Json, deltas: readonly Json[], text: string): Part['kind'] {
   if (isFailure(chunk)) return 'failed'
   if (finishes(chunk)) return 'end'
-  if (deltas.some(callsIn)) return 'call'
+  if (deltas.some(hasCallPieces)) return 'call'
   return text === '' ? 'other' : 'text'
 }
 
@@ -78,10 +85,10 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && stream.hasChunk }
   stream.hasChunk = true
   const choices = choicesOf(chunk)
-  // Errors, and Azure's first chunk with the verdict on the prompt, hold no choice and no name worth having.
+  // Errors, and Azure's first chunk with its content filter results, have no choice and may lack these fields.
   if (choices.length > 0) stream.envelope ??= envelopeOf(chunk)
   stream.hasChoices ||= choices.length > 0
-  stream.hasSeveral ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
+  stream.hasSeveralChoices ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
   const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
   return {
@@ -96,42 +103,42 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   }
 }
 
-/** The part with another chunk, which shows something. */
+/** Returns the part with another chunk, which has content. */
 function changed(part: ChatPart, chunk: Json): ChatPart {
   return chunk === part.chunk
     ? part
     : { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
 }
 
-/** A chunk of a later response as one of the first: under its name, and with the role told once. */
+/** Returns a chunk of a later response with the fields of the first, and with the role only once. */
 function renamed({ frame, chunk }: ChatPart, stream: ChatStream): Buffer {
   const role = stream.hasRole ? {} : { role: 'assistant' }
   stream.hasRole ||= choicesOf(chunk).length > 0
-  const told = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
-  return withData(frame, JSON.stringify({ ...told, ...stream.envelope }))
+  const merged = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
+  return withData(frame, JSON.stringify({ ...merged, ...stream.envelope }))
 }
 
 function render(part: ChatPart, stream: ChatStream): Buffer[] {
   const { frame, chunk, isLater, isChanged, isEmpty, kind } = part
-  // What a response after the first begins with goes without saying.
+  // The client has received such a beginning with the first response.
   if (isLater && isEmpty && stream.assembly) return []
   if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, stream)]
   stream.hasRole ||= namesRole(chunk)
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
 
-/** The chunk without what it calls; the very same object when it calls nothing. */
+/** Returns the chunk without calls; the same object if it has none. */
 function withoutChunkCalls(chunk: Json): Json {
-  let isCalling = false
+  let isChanged = false
   const choices = choicesOf(chunk).map((choice) => {
     const delta = deltaOf(choice)
     const reason = finishWithoutCalls(choice['finish_reason'])
-    const calls = 'tool_calls' in delta || 'function_call' in delta
-    if (!calls && reason === choice['finish_reason']) return choice
-    isCalling = true
+    const hasCalls = 'tool_calls' in delta || 'function_call' in delta
+    if (!hasCalls && reason === choice['finish_reason']) return choice
+    isChanged = true
     return { ...choice, delta: withoutCalls(delta), finish_reason: reason }
   })
-  return isCalling ? { ...chunk, choices } : chunk
+  return isChanged ? { ...chunk, choices } : chunk
 }
 
 function withoutPartCalls(part: ChatPart): ChatPart | undefined {
@@ -141,7 +148,7 @@ function withoutPartCalls(part: ChatPart): ChatPart | undefined {
   return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isEmptyChunk(chunk) }
 }
 
-/** What a chunk says besides calling something; neither its end or failure nor its usage is in it. */
+/** Returns the part without calls, finish reason, error and usage; `undefined` if nothing is left. */
 function besideCalls(part: ChatPart): ChatPart | undefined {
   const { usage: _usage, error: _error, ...chunk } = part.chunk
   const choices = choicesOf(chunk).map((choice) => ({
@@ -155,7 +162,7 @@ function besideCalls(part: ChatPart): ChatPart | undefined {
     : { ...changed(part, rest), isLater: true }
 }
 
-/** The chunk with only what it calls, and its end. */
+/** Returns the chunk with only its calls and its end. */
 function onlyCalls(chunk: Json): Json {
   return withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
     ...(calls === undefined ? {} : { tool_calls: calls }),
@@ -163,7 +170,7 @@ function onlyCalls(chunk: Json): Json {
   }))
 }
 
-/** The chunk without the calls in `refused`; those that are left are numbered from 0. */
+/** Returns the chunk without the calls in `blocked`; those that are left are numbered from 0. */
 function withoutBlocked(chunk: Json, places: readonly number[], blocked: ReadonlySet<number>): Json {
   return withDeltas(chunk, (delta) => {
     if (!Array.isArray(delta['tool_calls'])) return delta
@@ -171,7 +178,7 @@ function withoutBlocked(chunk: Json, places: readonly number[], blocked: Readonl
     const kept = callPieces(delta).flatMap((piece, at) => {
       const place = places[at] ?? 0
       if (blocked.has(place)) return []
-      return [{ ...piece, index: place - [...blocked].filter((other) => other < place).length }]
+      return [{ ...piece, index: place - [...blocked].filter((blockedPlace) => blockedPlace < place).length }]
     })
     return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
   })
@@ -198,7 +205,7 @@ function finishChunk(stream: ChatStream, governor: unknown): Buffer {
   return governorChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
 }
 
-/** The end of the provider's, with the terminal state at its last finish reason and the usage of all responses. */
+/** Returns the provider's own end, with the terminal state beside its last finish reason and the usage of all responses. */
 function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { mode, metadata, usage, responses } = ending
   const parts = ending.parts.filter(({ isDone }) => !isDone)
@@ -209,15 +216,15 @@ function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffe
     const chunk = part === last ? { ...summed, governor: metadata } : summed
     return render(changed(part, chunk), stream)
   })
-  // Some providers end without a reason. The client needs one, and what it says about the run.
+  // Some providers send no finish reason. The client needs one, and the terminal state beside it.
   return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(stream, metadata)]
 }
 
-function ending(of: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
-  const { parts, mode, metadata, fallback, usage } = of
+function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
+  const { parts, mode, metadata, fallback, usage } = end
   const out =
     fallback === undefined
-      ? providersEnd(of, stream)
+      ? providersEnd(end, stream)
       : [
           textChunk(stream, { role: 'assistant', content: fallback }),
           finishChunk(stream, metadata),
@@ -228,6 +235,7 @@ function ending(of: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   return mode === 'answer' ? [...out, dataFrame(DONE)] : out
 }
 
+/** How the stream engine reads and writes Chat Completions. */
 export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   start,
   nextResponse,
@@ -238,7 +246,7 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
   assemble: ({ assembly }) => assembly && bufferedCallsOf(assembledMessage(assembly)),
-  isUnfilterable: ({ hasSeveral }) => hasSeveral,
+  isUnfilterable: ({ hasSeveralChoices }) => hasSeveralChoices,
   mayFollow: ({ hasChoices }) => hasChoices,
   hasBegun: ({ envelope }) => envelope !== undefined,
   isTruncated: (parts) => parts.some(({ chunk }) => isCutOff(chunk)),

@@ -1,41 +1,42 @@
-/** The pieces that Chat Completions responses and chunks are made of. */
-import { isObject, type Json, textOf } from '../shared/json-object.ts'
+/** Reads the parts of Chat Completions responses and chunks. */
+import { isObject, type Json, objectsOf, propertyOf, textOf } from '../shared/json-object.ts'
 
+/** Returns the choices of a response or a chunk. */
 export function choicesOf(body: Json): Json[] {
-  return Array.isArray(body['choices']) ? body['choices'].filter(isObject) : []
+  return objectsOf(body['choices'])
 }
 
+/** Returns the text of a content that is a string or a list of parts. */
 export function contentText(content: unknown): string {
   if (typeof content === 'string') return content
-  if (!Array.isArray(content)) return ''
-  return content
-    .filter(isObject)
-    .map((part) => (typeof part['text'] === 'string' ? part['text'] : ''))
+  return objectsOf(content)
+    .map(({ text }) => textOf(text))
     .join('')
 }
 
-/** What a message, or a delta, says: in writing, as a refusal, or aloud. */
+/** Returns the text of a message or a delta: its content, refusal, and transcript of audio. */
 export function textOfMessage({ content, refusal, audio }: Json): string {
-  return contentText(content) + textOf(refusal) + (isObject(audio) ? textOf(audio['transcript']) : '')
+  return contentText(content) + textOf(refusal) + textOf(propertyOf(audio, 'transcript'))
 }
 
+/** True if the message contains tool calls. */
 export function hasCalls(message: Json): boolean {
   const calls = message['tool_calls']
   return (Array.isArray(calls) && calls.length > 0) || isObject(message['function_call'])
 }
 
-/** The message, or the delta, without what it calls. */
+/** Returns a message or a delta without its calls. */
 export function withoutCalls(message: Json): Json {
   const { tool_calls: _calls, function_call: _call, ...rest } = message
   return rest
 }
 
-/** A finish reason from the provider's own list that is still true once the calls are gone. */
+/** Returns the finish reason that is true once the calls are removed. */
 export function finishWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_calls' || reason === 'function_call' ? 'stop' : reason
 }
 
-/** Does a response, or a chunk, say that it failed? Beside OpenRouter's `error` there is Z.ai's `network_error`. */
+/** True if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the finish reason `network_error`. */
 export function isFailure(body: Json): boolean {
   return (
     Boolean(body['error']) ||
@@ -45,13 +46,13 @@ export function isFailure(body: Json): boolean {
   )
 }
 
-/** Reasons by which a provider says that it cut the answer off. */
+/** Finish reasons of an answer that the provider cut off. */
 const CUT_OFF = /length|max_tokens|content_filter/
 
-/** Does a response, or a chunk, say that it was cut off? */
+/** True if a response or a chunk says that the provider cut the answer off. */
 export function isCutOff(body: Json): boolean {
   return choicesOf(body).some(({ finish_reason: reason }) => CUT_OFF.test(textOf(reason)))
 }
 
-/** What ends a stream. */
+/** The data of the event that ends a stream. */
 export const DONE = '[DONE]'

@@ -1,11 +1,13 @@
 /** Messages responses as their provider may keep them and as the input shows them. */
 import { parseForeign } from '../../core/foreign-json.ts'
+import { withMembers } from '../../json/edit.ts'
+import { memberText } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from '../shared/json-object.ts'
 import { callsOf, contentAt } from './content.ts'
 import { eventIn } from './events.ts'
-import { answerText, contentOf, isCall, memberText, stopWithoutCalls, withMembers } from './wire.ts'
+import { answerText, contentOf, isCall, stopWithoutCalls } from './wire.ts'
 
 /** A response as the input shows it: its id, and its content as JSON text, every digit as it was. */
 interface SentMessage {

@@ -1,10 +1,11 @@
 /** Whole Messages responses as the last of a run: tool calls out, terminal state in. */
 import type { FinalAnswer } from '../../core/terminal.ts'
+import { withMembers } from '../../json/edit.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
 import { readMessageCalls } from './buffered-calls.ts'
 import { event, textEvents } from './events.ts'
-import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls, withMembers } from './wire.ts'
+import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls } from './wire.ts'
 
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))

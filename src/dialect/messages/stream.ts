@@ -1,11 +1,13 @@
 /** Streamed Messages responses for the stream engine: content blocks, which the client gets numbered without gaps. */
+import { withMembers } from '../../json/edit.ts'
+import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { type Assembly, addEvent, assembled, newAssembly } from './buffered-calls.ts'
 import { event, eventIn, textEvents } from './events.ts'
-import { isCall, isCutOff, laterUsage, memberText, stopWithoutCalls, withMembers } from './wire.ts'
+import { isCall, isCutOff, laterUsage, stopWithoutCalls } from './wire.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json

@@ -1,6 +1,4 @@
 /** The pieces that Messages responses and their events are made of. */
-import { applyEdits, setMember } from '../../json/edit.ts'
-import { member, members, root } from '../../json/scan.ts'
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 
 export function isCall(block: unknown): boolean {
@@ -37,23 +35,6 @@ export function laterUsage(start: unknown, later: unknown): unknown {
   if (!isObject(start) || !isObject(later)) return isObject(later) ? later : start
   const told = Object.entries(later).filter(([, value]) => value !== null)
   return { ...start, ...Object.fromEntries(told) }
-}
-
-/** The same JSON object with other values (JSON texts) for some of its members; every other byte stays. */
-export function withMembers(json: Buffer, changes: Readonly<Record<string, string>>): Buffer {
-  const object = root(json)
-  const found = members(json, object)
-  // Members that are added stand at one place, where edits apply in order: a comma before each.
-  return applyEdits(
-    json,
-    Object.entries(changes).map(([key, value]) => setMember(object, found, key, value)),
-  )
-}
-
-/** The value (JSON text) of a member of a JSON object; `undefined` where it has none. */
-export function memberText(json: Buffer, key: string): string | undefined {
-  const value = member(members(json, root(json)), key)?.value
-  return value && json.toString('utf8', value.start, value.end)
 }
 
 /**
