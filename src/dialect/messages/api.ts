@@ -1,4 +1,3 @@
-/** What clients of Anthropic's API expect. */
 import type { Api, ErrorKind } from '../dialect.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
@@ -11,26 +10,27 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   no_response: 'api_error',
 }
 
-/** The header that takes one of Anthropic's own keys, which gets a 401 in any other; `undefined` for other keys. */
-function headerOfOwnKey(key: string): string | undefined {
+/** Returns the only header in which Anthropic accepts this key; `undefined` if it is not one of Anthropic's keys. */
+function headerOfAnthropicKey(key: string): string | undefined {
   if (key.startsWith('sk-ant-oat')) return 'authorization'
   return key.startsWith('sk-ant-') ? 'x-api-key' : undefined
 }
 
-/** Clients read the numbers out of the message. */
+/** Clients parse the numbers in the message. */
 function overflowError(limit: number | undefined, promptTokens: number | undefined): object {
   const numbers =
     limit === undefined || promptTokens === undefined ? '' : `: ${promptTokens} tokens > ${limit} maximum`
   return { type: 'invalid_request_error', message: `prompt is too long${numbers}` }
 }
 
+/** Anthropic's API. */
 export const anthropic: Api = {
   upstream: 'anthropic',
   // Paths like `threads/ID/messages` belong to the Assistants API.
   recognizes: (path, header) =>
     /^\/v1\/messages(?:\/|$)/.test(path) || header('anthropic-version') !== undefined,
   credentialHeaders: ['authorization', 'x-api-key'],
-  credentialHeader: (key, sent) => headerOfOwnKey(key) ?? sent ?? 'x-api-key',
+  credentialHeader: (key, sent) => headerOfAnthropicKey(key) ?? sent ?? 'x-api-key',
   errorBody: (kind, message) =>
     JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),
   errorReply: (error) => ({ type: 'error', error }),

@@ -1,39 +1,49 @@
-/** Messages responses as their provider may keep them and as the input shows them. */
+/** Messages responses in the form that the input takes, and without some of their calls. */
 import { parseForeign } from '../../core/foreign-json.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
-import { isObject, type Json, objectsIn, parseObject, summedUsage, textOf } from '../shared/json-object.ts'
+import {
+  isObject,
+  type Json,
+  objectsIn,
+  parseObject,
+  propertyOf,
+  summedUsage,
+  textOf,
+} from '../shared/json-object.ts'
 import { callsOf, contentAt } from './content.ts'
 import { eventIn } from './events.ts'
 import { answerText, contentOf, isCall, stopWithoutCalls } from './wire.ts'
 
-/** A response as the input shows it: its id, and its content as JSON text, every digit as it was. */
-interface SentMessage {
+/** A response for the input: its id, and its content as JSON text, which keeps every digit. */
+interface InputMessage {
   readonly id: string
   readonly content: string
 }
 
-export function bufferedCallsOf(said: SentMessage): BufferedCalls {
-  const content = contentAt(Buffer.from(said.content), 0)
-  const text = answerText(contentOf({ content: parseForeign(said.content, said.content.length) }))
-  const { id } = said
-  return { calls: callsOf(content), text, message: said, ...(id === '' ? {} : { id }) }
+/** Returns the calls of a response. @throws {SyntaxError} if its content is not valid JSON. */
+export function bufferedCallsOf(message: InputMessage): BufferedCalls {
+  const { id, content } = message
+  const text = answerText(contentOf({ content: parseForeign(content, content.length) }))
+  return { calls: callsOf(contentAt(Buffer.from(content), 0)), text, message, ...(id === '' ? {} : { id }) }
 }
 
+/** Reads the calls of a whole response; `undefined` if it is no message. */
 export function readMessageCalls(body: Buffer): BufferedCalls | undefined {
   const message = parseObject(body.toString('utf8'))
   if (!message || !Array.isArray(message['content'])) return undefined
   return bufferedCallsOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
 }
 
-/** Content without the calls in `refused`, by their place among the calls. */
+/** Returns content without the calls in `blocked`, as places among its calls. */
 function keptContent(content: readonly Json[], blocked: ReadonlySet<number>): Json[] {
   let call = 0
   return content.filter((block) => !isCall(block) || !blocked.has(call++))
 }
 
+/** Writes a whole response without the calls in `blocked`, with the content and the usage of the `earlier` responses added. */
 export function withoutMessageCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
@@ -41,7 +51,10 @@ export function withoutMessageCalls(
 ): Buffer {
   const [answer = {}, ...before] = objectsIn([body, ...earlier])
   const kept = keptContent(contentOf(answer), blocked)
-  const content = [...before.flatMap((one) => contentOf(one).filter((block) => !isCall(block))), ...kept]
+  const content = [
+    ...before.flatMap((message) => contentOf(message).filter((block) => !isCall(block))),
+    ...kept,
+  ]
   return Buffer.from(
     JSON.stringify({
       ...answer,
@@ -52,7 +65,7 @@ export function withoutMessageCalls(
   )
 }
 
-/** The results of a refused round, as a user message holds them. */
+/** Returns the results of a blocked message as blocks of a user message. */
 function resultsOf({ buffered, results }: BlockedMessage): Json[] {
   return buffered.calls.map(({ id }, at) => ({
     type: 'tool_result',
@@ -61,59 +74,45 @@ function resultsOf({ buffered, results }: BlockedMessage): Json[] {
   }))
 }
 
-function sentMessageIn({ buffered }: BlockedMessage): SentMessage {
-  const { message } = buffered
-  return isObject(message)
-    ? { id: textOf(message['id']), content: textOf(message['content']) || '[]' }
-    : { id: '', content: '[]' }
+/** Returns the user message (JSON text) that holds the results of a blocked message. */
+export function resultMessage(blockedMessage: BlockedMessage): string {
+  return JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) })
 }
 
-/** The messages (JSON texts) that stand after a refused round: what the model said, and what became of each call. */
+/** Returns the messages (JSON texts) that a blocked message adds to the input: the assistant message, and the results. */
 export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
-  return [
-    `{"role":"assistant","content":${sentMessageIn(blockedMessage).content}}`,
-    JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) }),
-  ]
+  const content = textOf(propertyOf(blockedMessage.buffered.message, 'content')) || '[]'
+  return [`{"role":"assistant","content":${content}}`, resultMessage(blockedMessage)]
 }
 
-/** The results (JSON texts) of the calls in `refused`. */
+/** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
 export function blockedResults(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
   return resultsOf(blockedMessage)
     .filter((_, at) => blocked.has(at))
     .map((result) => JSON.stringify(result))
 }
 
-/** What is sent after a refused round where the provider keeps what the model said, under this id. */
-export function continuationOf(blockedMessage: BlockedMessage): {
-  readonly id: string
-  readonly messages: string
-} {
-  return {
-    id: sentMessageIn(blockedMessage).id,
-    messages: JSON.stringify([{ role: 'user', content: resultsOf(blockedMessage) }]),
-  }
-}
-
 interface AssembledBlock {
   readonly start: Json
-  /** Texts by the field that their pieces are sent in. */
+  /** The texts of the block, by the field that their pieces arrive in. */
   readonly texts: Map<string, string>
-  /** The input of a call. */
+  /** The input of a call, as JSON text. */
   json: string
 }
 
-/** The content of a message so far. */
+/** The content of a message that has arrived. */
 export interface Assembly {
   readonly blocks: AssembledBlock[]
-  /** Blocks by the numbers that the provider sends. */
+  /** Blocks by the indexes that the provider sends. */
   readonly byIndex: Map<unknown, AssembledBlock>
 }
 
+/** Returns a message of which nothing has arrived. */
 export function newAssembly(): Assembly {
   return { blocks: [], byIndex: new Map() }
 }
 
-/** Adds an event of a stream; events that belong to no block change nothing. */
+/** Adds an event of a stream; an event that belongs to no block changes nothing. */
 export function addEvent({ blocks, byIndex }: Assembly, event: Json): void {
   const { type, index, content_block: start, delta } = event
   if (type === 'content_block_start' && isObject(start)) {
@@ -132,7 +131,7 @@ export function addEvent({ blocks, byIndex }: Assembly, event: Json): void {
   }
 }
 
-/** The API refuses a text block without a text. */
+/** True for a text block without text, which the API refuses in the input. */
 function isEmptyText({ start, texts }: AssembledBlock): boolean {
   return start['type'] === 'text' && (texts.get('text') ?? textOf(start['text'])) === ''
 }
@@ -144,7 +143,7 @@ function blockJson({ start, texts, json }: AssembledBlock): string {
   return withMembers(whole, { input: json }).toString()
 }
 
-/** Returns the content as JSON text. @throws {SyntaxError} where a call's input is not complete. */
+/** Returns the content as JSON text. @throws {SyntaxError} if the input of a call is incomplete. */
 function assembledContent({ blocks }: Assembly): string {
   return `[${blocks
     .filter((block) => !isEmptyText(block))
@@ -152,7 +151,7 @@ function assembledContent({ blocks }: Assembly): string {
     .join(',')}]`
 }
 
-/** What was put together of a response; `undefined` where it has no beginning, or broke off in the middle of a call. */
+/** Returns the calls of an assembled response; `undefined` if it has no beginning, or ended in the middle of a call. */
 export function assembled(id: string | undefined, assembly: Assembly): BufferedCalls | undefined {
   if (id === undefined) return undefined
   try {
@@ -163,7 +162,7 @@ export function assembled(id: string | undefined, assembly: Assembly): BufferedC
   }
 }
 
-/** What a whole streamed response says; `undefined` where it has no end. */
+/** Reads the calls of a whole streamed response; `undefined` if it has no end. */
 export function streamedMessage(body: Buffer): BufferedCalls | undefined {
   const assembly = newAssembly()
   let id: string | undefined

@@ -1,4 +1,4 @@
-/** What Messages requests hold in a message: one text, or a list of blocks. Read by their bytes, decoded when asked for. */
+/** The content of a message: a text, or a list of blocks, which are decoded on demand. */
 import type { ToolCall, ToolResult } from '../../core/conversation.ts'
 import { STEPS_PER_VALUE, type Work } from '../../core/work.ts'
 import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
@@ -28,22 +28,22 @@ const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-/** A content block by its bytes; the type of what is no block is empty. */
+/** The byte offsets of a content block, and its type; the type is empty if the value is not an object. */
 export interface Block extends Span {
   readonly type: string
 }
 
-/** The content of a message, as far as it was looked at. */
+/** The byte offsets of a message's content. */
 export interface Content {
   readonly json: Buffer
   readonly work: Work | undefined
-  /** Unset where the message has none. */
+  /** `undefined` if the message has no content. */
   readonly value: Span | undefined
-  /** Empty where the content is a text. */
+  /** Empty if the content is a text. */
   readonly blocks: readonly Block[]
 }
 
-/** The types of blocks that are frequent; a string each, made once. */
+/** The types of frequent blocks, so that no string is made for each block. */
 const TYPES = ['text', 'tool_use', 'tool_result', 'thinking', 'image']
 
 function typeAt(json: Buffer, start: number, end: number): string {
@@ -68,7 +68,7 @@ function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
   return { type, start: at, end: key + 1 }
 }
 
-/** Reads the content that starts at `start`. @throws {JsonScanError} */
+/** Indexes the content that starts at `start`. @throws {JsonScanError} */
 export function contentAt(json: Buffer, start: number, work?: Work): Content {
   if (json[start] !== OPEN_BRACKET)
     return { json, work, value: { start, end: skipValue(json, start) }, blocks: [] }
@@ -87,14 +87,14 @@ function blockOf({ json, work }: Content, block: Block): Json {
   return isObject(value) ? value : {}
 }
 
-/** How many blocks of a type there are. */
+/** Returns the number of blocks of a type. */
 export function countOf({ blocks }: Content, type: string): number {
   let count = 0
   for (const block of blocks) if (block.type === type) count++
   return count
 }
 
-/** The texts of a content, without reasoning, calls, results and documents. */
+/** Returns the texts of a content, without reasoning, calls, results and documents. */
 export function textsOf(content: Content): string[] {
   const { json, value, blocks, work } = content
   if (value && kindAt(json, value) === 'string')
@@ -102,7 +102,7 @@ export function textsOf(content: Content): string[] {
   return blocks.filter(({ type }) => type === 'text').map((block) => textOf(blockOf(content, block)['text']))
 }
 
-/** The calls that the client is to make; what the provider runs itself (`server_tool_use`, MCP) is none. */
+/** Returns the calls that the client has to make, not those that the provider makes itself (`server_tool_use`, MCP). */
 export function callsOf(content: Content): ToolCall[] {
   const { json, blocks, work } = content
   return blocks
@@ -113,7 +113,7 @@ export function callsOf(content: Content): ToolCall[] {
         const value = member(fields, name)?.value
         return stringAt(json, value?.start)
       }
-      // As it was written: decoding would lose digits.
+      // The JSON text itself: decoding would lose digits.
       const input = member(fields, 'input')?.value
       if (input) work?.decode(input.end - input.start)
       const args = input ? json.toString('utf8', input.start, input.end) : ''
@@ -121,19 +121,19 @@ export function callsOf(content: Content): ToolCall[] {
     })
 }
 
-/** Is it the call of a tool that the provider runs itself (`server_tool_use`, `mcp_tool_use`)? */
+/** True if the block is a call that the provider makes itself (`server_tool_use`, `mcp_tool_use`). */
 export function isRunByProvider({ type }: Block): boolean {
   return type.endsWith('_tool_use')
 }
 
-/** The ids of such calls. */
+/** Returns the ids of the calls that the provider made itself. */
 export function idsRunByProvider({ json, blocks, work }: Content): string[] {
   return blocks
     .filter(isRunByProvider)
     .map((block) => stringAt(json, member(members(json, block, work), 'id')?.value.start))
 }
 
-/** What tools answered. */
+/** Returns the tool results in a content. */
 export function resultsOf(content: Content): ToolResult[] {
   return content.blocks
     .filter(({ type }) => type === 'tool_result')
@@ -143,19 +143,16 @@ export function resultsOf(content: Content): ToolResult[] {
     })
 }
 
-/** What stands for the pictures and documents beside texts and results. */
+/** Returns hashes of the pictures and documents in a content. */
 export function picturesOf(content: Content): string[] {
-  const shown = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
-  return attachmentHashes(shown.map((block) => blockOf(content, block)))
+  const attachments = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
+  return attachmentHashes(attachments.map((block) => blockOf(content, block)))
 }
 
-/**
- * What Claude Code puts before its system text: its version, and a number that can be another in each request. It says
- * nothing to the model.
- */
+/** The line before Claude Code's system text: its version, and a number that may change with each request. The model ignores it. */
 const BILLING = 'x-anthropic-billing-header:'
 
-/** A system text, given as one text or as blocks. */
+/** Returns the system text of a request, from a text or from blocks. */
 export function systemTextOf(system: unknown): string {
   if (typeof system === 'string') return system
   return objectsOf(system)

@@ -2,18 +2,18 @@
 import { dataEvent, dataOf, type Frame } from '../../sse/frames.ts'
 import { type Json, parseObject } from '../shared/json-object.ts'
 
-/** What an event says; `undefined` where the frame holds none of this API, such as a comment. */
+/** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */
 export function eventIn(frame: Frame): Json | undefined {
   const text = dataOf(frame)
   return text === undefined ? undefined : parseObject(text)
 }
 
-/** An event as this API names it: by its `type`, in both places. */
+/** Writes an event; its type stands in the frame and in the data. */
 export function event(data: Json & { readonly type: string }): Buffer {
   return dataEvent(data.type, JSON.stringify(data))
 }
 
-/** A text as a whole block, in events. */
+/** Writes the events of a whole text block. */
 export function textEvents(index: number, text: string): Buffer[] {
   return [
     event({ type: 'content_block_start', index, content_block: { type: 'text', text: '' } }),

@@ -1,5 +1,4 @@
-/** Anthropic's Messages, as Anthropic and the providers that took it over speak it. */
-
+/** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import type { Work } from '../../core/work.ts'
@@ -39,9 +38,9 @@ import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
 import {
   blockedResults,
-  continuationOf,
   messagesAfterBlock,
   readMessageCalls,
+  resultMessage,
   withoutMessageCalls,
 } from './buffered-calls.ts'
 import {
@@ -60,7 +59,7 @@ import { readMessage, replyInMessages, writeMessage } from './reply.ts'
 import { messagesStream } from './stream.ts'
 import { messagesBoundThinking } from './thinking.ts'
 import { messagesCallsNothing, messagesMetadata } from './usage.ts'
-import { previousIn } from './wire.ts'
+import { previousIdIn } from './wire.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
@@ -70,21 +69,21 @@ const ROLES: readonly NamedRole[] = [
 
 const QUOTE = 0x22
 
-/** A message by its bytes. */
+/** The byte offsets of a message, and what it contains. */
 interface MessageItem extends ListedItem {
-  /** Where its content starts, from the message's own start; 0 where it has none. */
+  /** Where its content starts, counted from the start of the message; 0 if it has none. */
   readonly content: number
   readonly callCount: number
   readonly resultCount: number
-  /** The provider ran tools itself. */
-  readonly hasRun: boolean
-  /** It says something besides: its content is a text, or some block is. */
+  /** It contains calls that the provider made itself. */
+  readonly hasProviderCalls: boolean
+  /** Its content is a text, or contains a text block. */
   readonly hasText: boolean
 }
 
 type RequestIndex = ListIndex<MessageItem>
 
-/** Reads what a message consists of in one pass, its texts, calls and results undecoded. */
+/** Reads the role of a message and counts its blocks in one pass, without decoding them. */
 function readItem(json: Buffer, at: number, work: Work): MessageItem {
   let role: Role = 'system'
   let content: Content | undefined
@@ -110,7 +109,7 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
     content: content?.value ? content.value.start - at : 0,
     callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,
     resultCount: content && role === 'user' ? countOf(content, 'tool_result') : 0,
-    hasRun: role === 'assistant' && content?.blocks.some(isRunByProvider) === true,
+    hasProviderCalls: role === 'assistant' && content?.blocks.some(isRunByProvider) === true,
     hasText: content !== undefined && (content.blocks.length === 0 || countOf(content, 'text') > 0),
   }
 }
@@ -119,12 +118,12 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-/** A conversation that gives the content of a message too. */
+/** A conversation that can also return the content of a message. */
 interface MessagesConversation extends Conversation {
   content(at: number): Content
 }
 
-/** `isThread`: the provider keeps the thread that the request continues. */
+/** `isThread`: the request continues a thread that the provider stores. */
 function conversationOf(index: RequestIndex, isThread: boolean): MessagesConversation {
   const { json, items, fields, work } = index
   const content = memoize((at): Content => {
@@ -139,7 +138,7 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
     work,
     model: stringAt(json, member(fields, 'model')?.value.start),
     streams: isTrue(json, member(fields, 'stream')?.value),
-    // A thread keeps the tools that it began with.
+    // The provider stores the tools that a thread began with.
     offersTools: holdsItems(json, member(fields, 'tools')?.value) || isThread,
     length: items.length,
     systemText: () => systemTextOf(fieldOf(index, 'system')),
@@ -148,7 +147,7 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
     texts: (at) => (items[at]?.hasText ? textsOf(content(at)) : NO_TEXTS),
     calls: (at) => (callCount(at) > 0 ? callsOf(content(at)) : NO_CALLS),
     results: (at) => (resultCount(at) > 0 ? resultsOf(content(at)) : NO_RESULTS),
-    ranByProvider: (at) => (items[at]?.hasRun ? idsRunByProvider(content(at)) : NO_TEXTS),
+    ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(content(at)) : NO_TEXTS),
     pictures: (at) => (role(at) === 'user' ? picturesOf(content(at)) : NO_TEXTS),
     callCount,
     resultCount,
@@ -159,7 +158,7 @@ function textBlock(text: string): string {
   return JSON.stringify({ type: 'text', text })
 }
 
-/** May the reasoning in the newest answer, or in the answer to this request, be bound to this prompt? */
+/** True if reasoning in the newest answer, or in the answer to this request, may be bound to this prompt. */
 function bindsReasoning(index: RequestIndex, conversation: MessagesConversation): boolean {
   const thinking = fieldOf(index, 'thinking')
   if (isObject(thinking)) return thinking['type'] !== 'disabled'
@@ -167,7 +166,7 @@ function bindsReasoning(index: RequestIndex, conversation: MessagesConversation)
   return newest !== -1 && countOf(conversation.content(newest), 'thinking') > 0
 }
 
-/** At the end of the last user message; after what tools gave, as a block of its own. */
+/** Appends a notice to the last user message, after tool results as a separate block; `undefined` if it can't. */
 function noticeInLast(
   { json, items }: RequestIndex,
   conversation: MessagesConversation,
@@ -183,8 +182,8 @@ function noticeInLast(
 }
 
 /**
- * A message of role `system` is known to few models, and those that don't know it refuse the request. User messages in a
- * row are one to the API.
+ * Returns edits for a notice. Not in a message of role `system`, as most models refuse such a request; the API merges
+ * consecutive user messages.
  */
 function noticeIn(
   index: RequestIndex,
@@ -207,7 +206,7 @@ function announceIn({ json, object, fields }: RequestIndex, text: string): Edit[
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
 }
 
-/** Servers of tools make no sense without the tools that name them. */
+/** The API refuses MCP servers without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
 function chooseNone({ object, fields }: RequestIndex): Edit {
@@ -216,7 +215,7 @@ function chooseNone({ object, fields }: RequestIndex): Edit {
 
 function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   if (ban === 'no_tools') return removeMembers(index.fields, TOOL_FIELDS)
-  // A choice without anything to choose from is refused.
+  // Providers refuse a tool_choice without tools.
   return member(index.fields, 'tools') ? [chooseNone(index)] : []
 }
 
@@ -224,30 +223,27 @@ function continueIn({ json, list }: RequestIndex, blockedMessages: readonly Bloc
   return blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message))
 }
 
-/** Where the id stands of the response that a request in a thread goes on from. */
-function previousMember({ json, fields }: RequestIndex): Span | undefined {
+/** Returns where the id of the response stands from which a request in a thread continues. */
+function previousIdAt({ json, fields }: RequestIndex): Span | undefined {
   const thread = member(fields, 'thread')?.value
   return thread && member(members(json, thread), 'previous_message_id')?.value
 }
 
-/** The provider has what was sent and what the model said: only the newest results are news to it. */
+/** In a thread the provider stores all but the results of the newest response, so only those are sent. */
 function continueInThread(
   index: RequestIndex,
   blockedMessages: readonly BlockedMessage[],
 ): Edit[] | undefined {
-  const { list } = index
   const last = blockedMessages.at(-1)
-  const previous = previousMember(index)
-  if (!last || !previous) return undefined
-  const { id, messages: results } = continuationOf(last)
-  if (id === '') return undefined
+  const previous = previousIdAt(index)
+  if (!last?.buffered.id || !previous) return undefined
   return [
-    { ...previous, text: JSON.stringify(id) },
-    { ...list, text: results },
+    { ...previous, text: JSON.stringify(last.buffered.id) },
+    { ...index.list, text: `[${resultMessage(last)}]` },
   ]
 }
 
-/** The last user message holds the results of all calls of the response before it. */
+/** Puts results into the user message that holds the other results of the same response. */
 function injectionEdits(
   index: RequestIndex,
   conversation: MessagesConversation,
@@ -255,26 +251,26 @@ function injectionEdits(
   redirectTo: string | undefined,
 ): Edit[] {
   const { json, items, fields, list } = index
-  const previous = redirectTo === undefined ? undefined : previousMember(index)
-  const renamed = previous ? [{ ...previous, text: JSON.stringify(redirectTo) }] : []
-  if (pendingResults.length === 0) return renamed
+  const previous = redirectTo === undefined ? undefined : previousIdAt(index)
+  const redirected = previous ? [{ ...previous, text: JSON.stringify(redirectTo) }] : []
+  if (pendingResults.length === 0) return redirected
   const at = items.findIndex((_, place) => conversation.resultCount(place) > 0)
   const { blocks } = conversation.content(at)
-  // Results come first in a message.
+  // The API demands that results come first in a message.
   const [first] = blocks
   if (first)
-    return [...renamed, { start: first.start, end: first.start, text: `${pendingResults.join(',')},` }]
+    return [...redirected, { start: first.start, end: first.start, text: `${pendingResults.join(',')},` }]
   const message = `{"role":"user","content":[${pendingResults.join(',')}]}`
-  return [...renamed, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
+  return [...redirected, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
 }
 
-/** Names the first answer in the input where the provider ran something for it, as it may have paused there. */
+/** Returns the id of the first call that the provider made in the first answer, where that response may have paused. */
 function firstItemOf({ items }: RequestIndex, conversation: MessagesConversation): string | undefined {
   const first = items.findIndex(({ role }) => role === 'assistant')
   return first === -1 ? undefined : conversation.ranByProvider?.(first)[0]
 }
 
-/** The results in a request that Governor answers alone, for the one that comes after it. */
+/** Returns the results in a request that Governor answers without sending it, for the request after it. */
 function skippedResultsIn(
   { json, items }: RequestIndex,
   conversation: MessagesConversation,
@@ -291,46 +287,47 @@ function skippedResultsIn(
 }
 
 function read({ body }: RequestInput): DialectRequest | undefined {
-  const list = indexRequest(body, 'messages', readItem)
-  if (!list) return undefined
-  const field = (name: string): unknown => fieldOf(list, name)
-  const previous = previousIn(field)
-  const conversation = conversationOf(list, previous !== undefined)
+  const index = indexRequest(body, 'messages', readItem)
+  if (!index) return undefined
+  const field = (name: string): unknown => fieldOf(index, name)
+  const previous = previousIdIn(field)
+  const conversation = conversationOf(index, previous !== undefined)
   const isKept = isObject(field('thread'))
   return {
     previous,
-    firstItem: previous === undefined ? firstItemOf(list, conversation) : undefined,
+    firstItem: previous === undefined ? firstItemOf(index, conversation) : undefined,
     isKept,
-    bindsReasoning: () => bindsReasoning(list, conversation),
-    sessionIdAt: (path) => sessionIdAt(field, path, list.work),
-    demands: () => demandsIn(list),
-    hasFormat: () => formatIn(list) !== undefined,
-    forcedTools: () => forcedTools(list),
-    dropTools: (drop, instead) => dropTools(list, drop, instead),
+    bindsReasoning: () => bindsReasoning(index, conversation),
+    sessionIdAt: (path) => sessionIdAt(field, path, index.work),
+    demands: () => demandsIn(index),
+    hasFormat: () => formatIn(index) !== undefined,
+    forcedTools: () => forcedTools(index),
+    dropTools: (drop, instead) => dropTools(index, drop, instead),
     conversation,
-    notice: (text, channel) => noticeIn(list, conversation, text, channel),
-    // A thread keeps the system text and the tools it was begun with.
-    announce: (text) => (previous === undefined ? announceIn(list, text) : []),
-    banTools: (ban) => (previous === undefined ? banTools(list, ban) : [chooseNone(list)]),
+    notice: (text, channel) => noticeIn(index, conversation, text, channel),
+    // The provider stores the system text and the tools that a thread began with.
+    announce: (text) => (previous === undefined ? announceIn(index, text) : []),
+    banTools: (ban) => (previous === undefined ? banTools(index, ban) : [chooseNone(index)]),
     keepForced: (name) =>
       name === undefined
         ? []
-        : [setMember(list.object, list.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
+        : [setMember(index.object, index.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
     continueAfterBlock: (blockedMessages) =>
-      previous === undefined ? continueIn(list, blockedMessages) : continueInThread(list, blockedMessages),
+      previous === undefined ? continueIn(index, blockedMessages) : continueInThread(index, blockedMessages),
     pendingResults: (blockedMessage, blocked) => (isKept ? blockedResults(blockedMessage, blocked) : []),
     skippedResults: (unique) =>
-      previous === undefined ? undefined : skippedResultsIn(list, conversation, previous, unique),
+      previous === undefined ? undefined : skippedResultsIn(index, conversation, previous, unique),
     injectPendingResults: (pendingResults, redirectTo) =>
-      previous === undefined ? [] : injectionEdits(list, conversation, pendingResults, redirectTo),
+      previous === undefined ? [] : injectionEdits(index, conversation, pendingResults, redirectTo),
   }
 }
 
+/** The dialect of Messages. */
 export const messages: Dialect = {
   ...SHARED_MEMBERS,
   name: 'messages',
   api: anthropic,
-  // `v1/messages/count_tokens` and `v1/messages/batches` make no answer; `threads/ID/messages` is another API.
+  // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API.
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   responseId: (head) => firstText(head, 'id'),

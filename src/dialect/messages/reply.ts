@@ -1,4 +1,4 @@
-/** Whole Messages responses as the last of a run: tool calls out, terminal state in. */
+/** Whole Messages responses that end a run: without tool calls, with the terminal state. */
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
@@ -7,6 +7,7 @@ import { readMessageCalls } from './buffered-calls.ts'
 import { event, textEvents } from './events.ts'
 import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls } from './wire.ts'
 
+/** Reads a whole response; `undefined` if it is no message. */
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
@@ -19,20 +20,21 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
   }
 }
 
-/** `text` takes the place of what the model said; its reasoning and what the provider ran for it stay. */
+/** Returns content without calls. `text` replaces the text of the model; its reasoning and the provider's own calls stay. */
 function changedContent(content: readonly Json[], text: string | undefined): Json[] {
   const kept = content.filter((block) => !isCall(block))
   if (text === undefined) return kept
   return [...kept.filter(({ type }) => type !== 'text'), ...(text === '' ? [] : [{ type: 'text', text }])]
 }
 
+/** Writes a whole response as the final answer of a run. */
 export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   const answer = parseObject(body.toString('utf8')) ?? {}
   const content = contentOf(answer)
   const { stop_reason: reason } = answer
   const mustDrop = change.dropCalls && (content.some(isCall) || stopWithoutCalls(reason) !== reason)
   if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
-    // Nothing but the terminal state to add: the provider's bytes stay as they are.
+    // Only the terminal state is added: all other bytes stay as the provider sent them.
     return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }
   return Buffer.from(
@@ -46,7 +48,7 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   )
 }
 
-/** The response that Governor makes itself. */
+/** Returns a reply of Governor's own. */
 export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
   const { text, model, terminal: governor } = answer
   const reason = governor.truncated ? 'max_tokens' : 'end_turn'

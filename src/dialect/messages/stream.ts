@@ -1,4 +1,4 @@
-/** Streamed Messages responses for the stream engine: content blocks, which the client gets numbered without gaps. */
+/** Streamed Messages responses for the stream engine. The client gets their content blocks numbered without gaps. */
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
@@ -11,23 +11,25 @@ import { isCall, isCutOff, laterUsage, stopWithoutCalls } from './wire.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json
-  /** Values (JSON texts) that some members of the event get. */
+  /** New values (JSON texts) for members of the event. */
   readonly changes: Readonly<Record<string, string>>
-  /** How many calls its response has up to here; the last of them is its own, if it is part of one. */
+  /** The number of calls in the response so far, including the one that this part belongs to. */
   readonly calls: number
 }
 
-/** What is remembered of one client's stream. */
+/** The state of one client's stream. */
 interface MessagesStream {
-  /** The client has got the beginning of a message. */
+  /** The client has received the beginning of a message. */
   hasBegun: boolean
-  /** The number that the client's next block gets, and that of the block which is open. */
+  /** The index of the client's next block. */
   next: number
+  /** The index of the client's open block. */
   open: number | undefined
-  /** The client's numbers of the current response's blocks, by the numbers that they came with. */
-  readonly numbers: Map<unknown, number>
-  /** Of the current response: its calls by the numbers of their blocks, and how many there are. */
+  /** The client's indexes of the blocks of the current response, by the provider's indexes. */
+  readonly indexes: Map<unknown, number>
+  /** The places of the calls of the current response, by the provider's indexes of their blocks. */
   readonly callBlocks: Map<unknown, number>
+  /** The number of calls of the current response. */
   calls: number
   id: string | undefined
   assembly: Assembly
@@ -39,7 +41,7 @@ const start = (): MessagesStream => ({
   hasBegun: false,
   next: 0,
   open: undefined,
-  numbers: new Map(),
+  indexes: new Map(),
   callBlocks: new Map(),
   calls: 0,
   id: undefined,
@@ -48,7 +50,7 @@ const start = (): MessagesStream => ({
   hasEnd: false,
 })
 
-/** What the last response of a run called is still asked for when it is over. */
+/** Outside of filter mode the message stays, as its calls are read after its end. */
 function nextResponse(stream: MessagesStream, mode: StreamMode): void {
   if (mode === 'filter') beginMessage(stream, undefined)
   stream.callBlocks.clear()
@@ -97,7 +99,7 @@ function kindOf({ type, index, content_block: block }: Json, stream: MessagesStr
   }
 }
 
-/** The text that an event adds to a block. */
+/** Returns the text that an event adds to a block. */
 function addedText({ type, content_block: block, delta }: Json): string {
   if (type === 'content_block_start' && isObject(block) && block['type'] === 'text') {
     return textOf(block['text'])
@@ -126,7 +128,7 @@ function parse(frame: Frame, stream: MessagesStream, isLater: boolean): Messages
   }
 }
 
-/** The event of a block under the client's number; a message begins once. */
+/** Writes an event of a block with the client's index; a message begins only once. */
 function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   const { type, index } = part.data
   if (type === 'message_start') {
@@ -135,9 +137,9 @@ function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   }
   if (type === 'content_block_start') {
     stream.open = stream.next
-    stream.numbers.set(index, stream.next++)
+    stream.indexes.set(index, stream.next++)
   }
-  const number = index === undefined ? undefined : stream.numbers.get(index)
+  const number = index === undefined ? undefined : stream.indexes.get(index)
   if (type === 'content_block_stop' && number === stream.open) stream.open = undefined
   const changes =
     number === undefined || number === index ? part.changes : { ...part.changes, index: String(number) }
@@ -146,23 +148,22 @@ function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   return [withData(part.frame, withMembers(json, changes).toString('utf8'))]
 }
 
-/** The numbers of the next response are its own. */
 function closeOpen(stream: MessagesStream): Buffer[] {
-  stream.numbers.clear()
+  stream.indexes.clear()
   if (stream.open === undefined) return []
   const index = stream.open
   stream.open = undefined
   return [event({ type: 'content_block_stop', index })]
 }
 
-/** The changes to a `message_delta` after which its response has no calls. */
+/** Returns changes to a `message_delta` whose response has no more calls. */
 function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
   const { delta } = data
   const reason = isObject(delta) ? delta['stop_reason'] : undefined
-  const kept = stopWithoutCalls(reason)
-  const before = memberText(Buffer.from(dataOf(frame) ?? ''), 'delta')
-  if (kept === reason || before === undefined) return {}
-  return { delta: withMembers(Buffer.from(before), { stop_reason: JSON.stringify(kept) }).toString() }
+  const changed = stopWithoutCalls(reason)
+  const text = memberText(Buffer.from(dataOf(frame) ?? ''), 'delta')
+  if (changed === reason || text === undefined) return {}
+  return { delta: withMembers(Buffer.from(text), { stop_reason: JSON.stringify(changed) }).toString() }
 }
 
 const usageChange = (usage: unknown): Record<string, string> =>
@@ -170,8 +171,8 @@ const usageChange = (usage: unknown): Record<string, string> =>
 
 function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesPart | undefined {
   if (part.kind === 'call') return blocked.has(part.calls - 1) ? undefined : part
-  const isOwn = blocked.size === 0 && usage === undefined
-  if (part.data['type'] !== 'message_delta' || isOwn) return part
+  const isUnchanged = blocked.size === 0 && usage === undefined
+  if (part.data['type'] !== 'message_delta' || isUnchanged) return part
   const hasCalls = part.calls > blocked.size
   return { ...part, changes: { ...(hasCalls ? {} : stopChanges(part)), ...usageChange(usage) } }
 }
@@ -202,7 +203,7 @@ function governorEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] 
   ]
 }
 
-/** The end of the provider's, with the terminal state and the usage of all responses in its `message_delta`. */
+/** Returns the provider's own end, with the terminal state and the usage of all responses in its `message_delta`. */
 function providersEnd(ending: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata } = ending
   const last = lastDelta(parts)
@@ -218,21 +219,22 @@ function providersEnd(ending: StreamEnding<MessagesPart>, stream: MessagesStream
   })
 }
 
-function ending(of: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
-  const { mode, fallback } = of
+function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
+  const { mode, fallback } = end
   const isAnswer = mode === 'answer'
   const before = [
     ...(isAnswer && !stream.hasBegun ? [governorStart()] : []),
     ...(isAnswer ? closeOpen(stream) : []),
   ]
-  if (fallback === undefined) return [...before, ...providersEnd(of, stream)]
-  return [...before, ...textEvents(stream.next++, fallback), ...governorEnd(of)]
+  if (fallback === undefined) return [...before, ...providersEnd(end, stream)]
+  return [...before, ...textEvents(stream.next++, fallback), ...governorEnd(end)]
 }
 
 function assemble({ id, assembly }: MessagesStream): BufferedCalls | undefined {
   return assembled(id, assembly)
 }
 
+/** How the stream engine reads and writes Messages. */
 export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   keepsOrder: true,
   start,

@@ -1,27 +1,27 @@
 /**
- * Reasoning that is bound to the prompt it was made for, in Messages. Source:
+ * Reasoning that is bound to the prompt that it was made for. Source:
  * platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
  */
 import { type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, member, members, root } from '../../json/scan.ts'
 import type { BoundThinking, ThinkingRemoval } from '../dialect.ts'
 import { BETA_HEADER } from '../shared/beta.ts'
-import { isObject, parseObject, textOf } from '../shared/json-object.ts'
+import { isObject, parseObject, propertyOf, textOf } from '../shared/json-object.ts'
 
-/** The setting needs this beta. */
+/** The setting below needs this beta. */
 const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }
 const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
-function isRefusal(error: Buffer): boolean {
-  const told = parseObject(error.toString('utf8'))?.['error']
-  return isObject(told) && textOf(told['message']).includes('bound to a different conversation')
+function isBoundThinkingError(body: Buffer): boolean {
+  const error = parseObject(body.toString('utf8'))?.['error']
+  return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')
 }
 
 function removalOf(edit: Edit): ThinkingRemoval {
   return { edits: [edit], header: HEADER }
 }
 
-/** A client that sets this itself, or turns thinking off, knows what it does. */
+/** Changes nothing for a client that sets `block_binding` itself, or turns thinking off. */
 function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
   const object = root(json)
   const fields = members(json, object)
@@ -34,7 +34,5 @@ function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
   return removalOf(setMember(thinking, members(json, thinking), 'block_binding', DROP))
 }
 
-export const messagesBoundThinking: BoundThinking = {
-  isBoundThinkingError: isRefusal,
-  dropBoundThinking: dropBoundThinking,
-}
+/** How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. */
+export const messagesBoundThinking: BoundThinking = { isBoundThinkingError, dropBoundThinking }

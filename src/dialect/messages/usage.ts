@@ -1,15 +1,6 @@
-/** What a Messages response says of itself. */
+/** Reads usage, ids and calls from a relayed Messages response. */
 import type { TokenUsage } from '../../core/usage.ts'
-import {
-  decode,
-  firstKey,
-  isKey,
-  nextKey,
-  rootStart,
-  skipString,
-  skipValue,
-  valueAfter,
-} from '../../json/scan.ts'
+import { decode, member, members, rootStart } from '../../json/scan.ts'
 import { createFrameReader, dataOf } from '../../sse/frames.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { isObject, parseObject, propertyOf, textOf } from '../shared/json-object.ts'
@@ -17,9 +8,7 @@ import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts
 import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
 import { laterUsage } from './wire.ts'
 
-const QUOTE = 0x22
-
-/** Tokens read from a cache and written to one are counted beside `input_tokens`, not in it. */
+/** Reads a `usage` object; `undefined` if it states no tokens. Its `input_tokens` do not include cached tokens; `input` does. */
 export function messagesUsage(usage: unknown): TokenUsage | undefined {
   if (!isObject(usage)) return undefined
   const fresh = tokens(usage['input_tokens'])
@@ -36,7 +25,7 @@ export function messagesUsage(usage: unknown): TokenUsage | undefined {
   }
 }
 
-/** The start of a streamed response, which is its first event but for pings. */
+/** Returns the message in `message_start`, the first event of a stream except for pings. */
 function startOf(head: Buffer): unknown {
   for (const frame of createFrameReader().push(head)) {
     const data = parseObject(dataOf(frame) ?? '')
@@ -45,31 +34,27 @@ function startOf(head: Buffer): unknown {
   return undefined
 }
 
-/** What a whole response says of itself, without reading what the model said; `undefined` where it is no object. */
-function memberValues(whole: Buffer): { readonly usage: unknown; readonly id: string } | undefined {
-  let usage: unknown
-  let id: unknown
-  try {
-    let key = firstKey(whole, rootStart(whole))
-    while (whole[key] === QUOTE) {
-      const keyEnd = skipString(whole, key)
-      const start = valueAfter(whole, keyEnd)
-      const end = skipValue(whole, start)
-      if (isKey(whole, key, keyEnd, 'usage')) usage = decode(whole, { start, end })
-      else if (isKey(whole, key, keyEnd, 'id')) id = decode(whole, { start, end })
-      key = nextKey(whole, end)
-    }
-  } catch {
-    // It broke off, or is no JSON.
-    return undefined
-  }
-  return { usage, id: textOf(id) }
-}
-
-function statedIn({ head, tail, whole, streams }: ResponseTail): {
+/** The usage and the id that a response states; the id is empty if it states none. */
+interface Stated {
   readonly usage: unknown
   readonly id: string
-} {
+}
+
+/** Reads a whole response without decoding its content; `undefined` if it is incomplete or not JSON. */
+function statedInWhole(whole: Buffer): Stated | undefined {
+  try {
+    const fields = members(whole, { start: rootStart(whole), end: whole.length })
+    const value = (key: string): unknown => {
+      const span = member(fields, key)?.value
+      return span && decode(whole, span)
+    }
+    return { usage: value('usage'), id: textOf(value('id')) }
+  } catch {
+    return undefined
+  }
+}
+
+function statedIn({ head, tail, whole, streams }: ResponseTail): Stated {
   if (streams) {
     const start = startOf(head)
     return {
@@ -77,30 +62,32 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): {
       id: textOf(propertyOf(start, 'id')),
     }
   }
-  // A call's input may hold anything, so that only of a long response usage is looked for in its last bytes.
-  const said = whole && memberValues(whole)
-  return said ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
+  // The input of a call may contain a `usage` too, so the last bytes are only searched if the response is too long to read.
+  return (
+    (whole && statedInWhole(whole)) ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
+  )
 }
 
-/** A call of a tool that the provider runs itself: no text of the model's holds a quote without a backslash before it. */
+/** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */
 const RUN_BY_PROVIDER =
   /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
 
-/** What a client shows that goes on from a response which has paused: the id of the first call in it. */
-function pausedAt({ head, tail }: ResponseTail): string | undefined {
+/** Returns the id of the first call of the provider in a paused response, as a client that continues it sends that call. */
+function pausedCallId({ head, tail }: ResponseTail): string | undefined {
   if (lastText(tail, 'stop_reason') !== 'pause_turn') return undefined
   return RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1]
 }
 
-/** By its own id a response can be gone on from in a message thread alone. */
+/** Reads a response. Clients continue from its own id in a message thread only, and from a call of the provider elsewhere. */
 export function messagesMetadata(response: ResponseTail): ResponseMetadata {
   const { withCalls, whole, streams } = response
   const { usage, id } = statedIn(response)
-  if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedAt(response) }
-  const said = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
-  return { usage: messagesUsage(usage), id, calls: said?.calls }
+  if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedCallId(response) }
+  const buffered = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
+  return { usage: messagesUsage(usage), id, calls: buffered?.calls }
 }
 
+/** True if the response certainly contains no tool calls. */
 export function messagesCallsNothing({ tail }: ResponseTail): boolean {
   const reason = lastText(tail, 'stop_reason')
   return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'

@@ -1,15 +1,17 @@
-/** The pieces that Messages responses and their events are made of. */
+/** Reads the parts of Messages responses and events. */
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 
+/** True if a block is a call that the client has to make. */
 export function isCall(block: unknown): boolean {
   return isObject(block) && block['type'] === 'tool_use'
 }
 
-/** The blocks of a response. */
+/** Returns the content blocks of a response. */
 export function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
 }
 
+/** Returns the text of a response's blocks. */
 export function answerText(content: readonly Json[]): string {
   return content
     .filter(({ type }) => type === 'text')
@@ -17,31 +19,28 @@ export function answerText(content: readonly Json[]): string {
     .join('')
 }
 
-/**
- * A stop reason from the provider's own list that is still true once the calls are gone: nothing is left to be run by the
- * client, or to be gone on with.
- */
+/** Returns the stop reason that is true once the calls are removed, so that the client has nothing to run or to continue. */
 export function stopWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_use' || reason === 'pause_turn' ? 'end_turn' : reason
 }
 
-/** Does a stop reason say that the answer was cut off? */
+/** True if a stop reason says that the provider cut the answer off. */
 export function isCutOff(reason: unknown): boolean {
   return reason === 'max_tokens' || reason === 'model_context_window_exceeded'
 }
 
-/** The usage of a response that was streamed: what its start said, and what later events said more exactly. */
+/** Returns the usage of a streamed response: values of later events replace those of its start, except null. */
 export function laterUsage(start: unknown, later: unknown): unknown {
   if (!isObject(start) || !isObject(later)) return isObject(later) ? later : start
-  const told = Object.entries(later).filter(([, value]) => value !== null)
-  return { ...start, ...Object.fromEntries(told) }
+  const stated = Object.entries(later).filter(([, value]) => value !== null)
+  return { ...start, ...Object.fromEntries(stated) }
 }
 
 /**
- * The response that a request goes on from: in a message thread the provider keeps system text, tools and messages, and
- * takes what is new alone. Source: platform.claude.com/docs/en/build-with-claude/message-threads
+ * Returns the id of the response from which a request continues; `undefined` outside of a message thread, in which the
+ * provider stores system text, tools and messages. Source: platform.claude.com/docs/en/build-with-claude/message-threads
  */
-export function previousIn(field: (name: string) => unknown): string | undefined {
+export function previousIdIn(field: (name: string) => unknown): string | undefined {
   const thread = field('thread')
   if (!isObject(thread) || thread['type'] !== 'continue') return undefined
   return textOf(thread['previous_message_id']) || undefined
