@@ -1,12 +1,13 @@
-/** How a conversation goes on after calls that Governor answered itself. */
+/** Continues a conversation after Governor has blocked calls and answered them itself. */
 import { appendElement, type Edit, prependElement, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
-import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
+import { type Json, objectsOf, propertyOf, textOf } from '../shared/json-object.ts'
+import type { ListedItem } from '../shared/request-list.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
-/** What a tool of each kind would have answered; `undefined` where no words can stand for it. */
+/** Returns the item that answers a call with a text; `undefined` if the result of such a call can't be a text. */
 function outputItem(call: Json, text: string): Json | undefined {
   const { id } = callOfItem(call)
   switch (call['type']) {
@@ -28,11 +29,12 @@ function outputItem(call: Json, text: string): Json | undefined {
   }
 }
 
+/** Returns the output items of a blocked message. */
 function itemsOf({ buffered }: BlockedMessage): Json[] {
-  return isObject(buffered.message) ? objectsOf(buffered.message['output']) : []
+  return objectsOf(propertyOf(buffered.message, 'output'))
 }
 
-/** The results of a round as items; `undefined` where one of its calls can't be answered in words. */
+/** Returns the results of a blocked message as items; `undefined` if one of its calls can't be answered with a text. */
 export function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
   const outputs = itemsOf(blockedMessage)
     .filter(isClientCall)
@@ -41,8 +43,8 @@ export function resultItems(blockedMessage: BlockedMessage): Json[] | undefined 
 }
 
 /**
- * A response as it is sent back where its provider has not kept it. Reasoning can only be read with its encrypted
- * content; without it, items must not be known by the ids that tie them to it.
+ * Returns output items for the input of a request, as the provider has not stored them. The provider can read reasoning only
+ * with its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
  */
 function asInput(items: readonly Json[]): Json[] {
   const isReadable = (item: Json) =>
@@ -51,8 +53,8 @@ function asInput(items: readonly Json[]): Json[] {
   return items.filter(isReadable).map(({ id: _id, ...item }) => item)
 }
 
-/** With the history in the request, what was said and answered stands at its end. */
-function atTheEnd(
+/** Appends blocked messages and their results to the history in the input. */
+function appendMessages(
   { json, list }: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],
 ): Edit[] | undefined {
@@ -62,38 +64,39 @@ function atTheEnd(
     if (!outputs) return undefined
     added.push(...asInput(itemsOf(blockedMessage)), ...outputs)
   }
-  // An input that is one text is the first of its conversation: there is nothing yet to refuse a call for.
+  // An input that is a text begins its conversation: no call can have been blocked.
   if (kindAt(json, list) !== 'array') return undefined
   return [appendElement(json, list, added.map((item) => JSON.stringify(item)).join(','))]
 }
 
-/** Where the provider has kept the refused response, only the results are sent, after it. */
-function afterResponse(
+/** Sends only the results, and continues from the blocked response, which the provider has stored. */
+function continueFromStored(
   { object, fields, list }: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],
   isConversation: boolean,
 ): Edit[] | undefined {
   const last = blockedMessages.at(-1)
   const outputs = last && resultItems(last)
-  const id = last && isObject(last.buffered.message) ? last.buffered.message['id'] : undefined
-  if (!outputs || typeof id !== 'string') return undefined
+  if (!outputs || last.buffered.id === undefined) return undefined
   const hasInput = fields.some(({ key }) => key === 'input')
   const text = JSON.stringify(outputs)
   const input = hasInput ? { ...list, text } : setMember(object, fields, 'input', text)
   if (isConversation) return [input]
-  return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(id))]
+  return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(last.buffered.id))]
 }
 
-/** `isKept`: the provider keeps this request and the response to it. */
+/** Returns the edits of `DialectRequest.continueAfterBlock`. `isKept`: the provider stores this request and its response. */
 export function continueAfterBlock(
   index: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],
   { isKept, isConversation }: { readonly isKept: boolean; readonly isConversation: boolean },
 ): Edit[] | undefined {
-  return isKept ? afterResponse(index, blockedMessages, isConversation) : atTheEnd(index, blockedMessages)
+  return isKept
+    ? continueFromStored(index, blockedMessages, isConversation)
+    : appendMessages(index, blockedMessages)
 }
 
-/** Results as JSON of those calls of a round that the client does not get. */
+/** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
 export function resultsOfBlocked(
   blockedMessage: BlockedMessage,
   blocked: ReadonlySet<number>,
@@ -102,7 +105,7 @@ export function resultsOfBlocked(
   return outputs.filter((_, at) => blocked.has(at)).map((item) => JSON.stringify(item))
 }
 
-/** Sends results along that the provider waits for, before all else, and goes on from the response that it kept. */
+/** Returns edits that put results at the start of the input and continue from the response `redirectTo`. */
 export function injectPendingResults(
   { json, object, fields, list }: ListIndex<Span>,
   pendingResults: readonly string[],
@@ -117,19 +120,18 @@ export function injectPendingResults(
   const kind = kindAt(json, list)
   if (kind === 'array') return [...previous, prependElement(json, list, items)]
   if (kind !== 'string') return [...previous, setMember(object, fields, 'input', `[${items}]`)]
-  const said = json.toString('utf8', list.start, list.end)
-  return [...previous, { ...list, text: `[${items},{"role":"user","content":${said}}]` }]
+  const text = json.toString('utf8', list.start, list.end)
+  return [...previous, { ...list, text: `[${items},{"role":"user","content":${text}}]` }]
 }
 
-/** Longer results, in bytes together, are not kept: the model is told that they got lost. */
+const LOST = '(This result is not available any more.)'
+
+/** If the results of a request are longer than this together, in bytes, a text that says that they are lost replaces them. */
 const MAX_PENDING_RESULTS = 65_536
 
-/** The results in an input, as JSON; those of calls that the provider waits for. */
-export function resultsIn({
-  json,
-  items,
-}: ListIndex<Span & { readonly isResult: boolean }>): readonly string[] {
-  const results = items.filter(({ isResult }) => isResult)
+/** Returns the results in the input, as JSON texts. */
+export function resultsIn({ json, items }: ListIndex<ListedItem>): readonly string[] {
+  const results = items.filter(({ role }) => role === 'tool')
   const texts = results.map(({ start, end }) => json.toString('utf8', start, end))
   if (texts.reduce((sum, text) => sum + text.length, 0) <= MAX_PENDING_RESULTS) return texts
   return results.map((result, at) => {
@@ -139,5 +141,3 @@ export function resultsIn({
     return `${before}${JSON.stringify(LOST)}${after}`
   })
 }
-
-const LOST = '(This result is not available any more.)'

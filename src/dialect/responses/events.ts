@@ -1,15 +1,16 @@
-/** Events of a streamed response, as Governor writes them itself. */
+/** Writes events of a streamed response. */
+import { dataEvent } from '../../sse/frames.ts'
 import type { Json } from '../shared/json-object.ts'
 
-/** One event: its name stands in the frame and in the data. */
+/** Writes an event; its type stands in the frame and in the data. */
 export function eventFrame(event: Json): Buffer {
-  return Buffer.from(`event: ${String(event['type'])}\ndata: ${JSON.stringify(event)}\n\n`)
+  return dataEvent(String(event['type']), JSON.stringify(event))
 }
 
-/** The events by which a message comes into being at a place of the output, but for their sequence numbers. */
+/** Returns the events of a whole message at an index of the output, without sequence numbers. */
 export function messageEvents(item: Json, text: string, index: number): Json[] {
   const place = { item_id: item['id'], output_index: index, content_index: 0 }
-  const part = (said: string) => ({ type: 'output_text', text: said, annotations: [], logprobs: [] })
+  const part = (partText: string) => ({ type: 'output_text', text: partText, annotations: [], logprobs: [] })
   return [
     {
       type: 'response.output_item.added',
@@ -24,7 +25,7 @@ export function messageEvents(item: Json, text: string, index: number): Json[] {
   ]
 }
 
-/** The events that end an item which was begun and not done, and what it is then: a message says what it said so far. */
+/** Returns the events that end an unfinished item, and the finished item: a message has the text that it had so far. */
 export function closingEvents(
   begun: Json,
   text: string,

@@ -1,5 +1,4 @@
-/** OpenAI's Responses, with the history in the request or kept by the provider. */
-
+/** OpenAI's Responses, with the history in the request or stored by the provider. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { Work } from '../../core/work.ts'
@@ -34,19 +33,22 @@ import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
-import { addTextPart, fieldOf, holdsItems, indexRequest, memoize, stringAt } from '../shared/request-list.ts'
+import {
+  addTextPart,
+  fieldOf,
+  holdsItems,
+  indexRequest,
+  type ListedItem,
+  lastInput,
+  memoize,
+  stringAt,
+} from '../shared/request-list.ts'
 import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter } from '../shared/stream-engine.ts'
 import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
-import {
-  readResponse,
-  readResponseCalls,
-  replyInResponses,
-  withoutResponseCalls,
-  writeResponse,
-} from './reply.ts'
+import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
 import { responsesStream } from './stream.ts'
 import { responsesCallsNothing, responsesMetadata } from './usage.ts'
 import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
@@ -54,21 +56,18 @@ import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, text
 const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 
-/** An item of the input by its bytes. */
-export interface InputItem extends Span {
-  /** By itself: an item that goes on with a response is `assistant` as well. */
-  readonly role: Exclude<Role, 'part'>
+/** The byte offsets of an input item, and what it is. An item that continues a response has the role `assistant`, never `part`. */
+export interface InputItem extends ListedItem {
   readonly isCall: boolean
-  readonly isResult: boolean
-  /** Only the name of something that the provider keeps. */
+  /** It only refers to an item that the provider stores. */
   readonly isReference: boolean
-  /** It may stand in the middle of a response: a compaction does. */
+  /** It may stand in the middle of a response, as a compaction does. */
   readonly isAside: boolean
 }
 
 type RequestIndex = ListIndex<InputItem>
 
-/** Reads what an item is, its text and arguments unread. */
+/** Reads what an item is, without decoding its text and arguments. */
 function readItem(json: Buffer, at: number, work: Work): InputItem {
   let type: number | undefined
   let role: number | undefined
@@ -93,18 +92,12 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     end: key + 1,
     role: roleOfItem(kind, stringAt(json, role)),
     isCall: kind === 'call' || (isReference && isCallReference(stringAt(json, id))),
-    isResult: kind === 'result',
     isReference,
     isAside: kind === 'aside',
   }
 }
 
-/** An input that is one text is one message of the user's. */
-function readText({ start, end }: Span): InputItem {
-  return { start, end, role: 'user', isCall: false, isResult: false, isReference: false, isAside: false }
-}
-
-/** Indexes a body whose input is one text. */
+/** Indexes a body whose input is a text, as one user message. */
 function indexText(json: Buffer): RequestIndex | undefined {
   const object = root(json)
   if (json[object.start] !== OPEN_BRACE) return undefined
@@ -112,10 +105,12 @@ function indexText(json: Buffer): RequestIndex | undefined {
   const fields = members(json, object, work)
   const input = member(fields, 'input')?.value
   if (!input || json[input.start] !== QUOTE) return undefined
-  return { json, work, object, fields, list: input, items: [readText(input)] }
+  const { start, end } = input
+  const item: InputItem = { start, end, role: 'user', isCall: false, isReference: false, isAside: false }
+  return { json, work, object, fields, list: input, items: [item] }
 }
 
-/** For each item, whether it goes on with the model response before it. */
+/** Returns, for each item, whether it continues the model response before it. */
 function partsOf(items: readonly InputItem[]): readonly boolean[] {
   let isOpen = false
   return items.map(({ role, isAside }) => {
@@ -150,17 +145,17 @@ function roleAt({ isPart, items }: Input, at: number): Role {
   return isPart[at] ? 'part' : (items[at]?.role ?? 'system')
 }
 
-/** The indexes of all items of the response that begins `at`. */
+/** Returns the indexes of all items of the response that begins `at`. */
 function partsFrom({ isPart }: Input, at: number): number[] {
   const all = [at]
   for (let next = at + 1; isPart[next]; next++) all.push(next)
   return all
 }
 
-/** The texts of one item, without those of the response that it begins. */
+/** Returns the texts of one item only, not of the whole response that it begins. */
 function textsOfItem({ items, item }: Input, at: number): string[] {
   const { type, id, content } = item(at)
-  // The request does not hold what is referred to; its id stands for it.
+  // The request contains only the id of what it refers to.
   if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
   return type === 'reasoning' ? [] : textsOfContent(content)
 }
@@ -178,7 +173,7 @@ function textsAt(input: Input, at: number): string[] {
   }
 }
 
-/** The indexes of the items that are calls of the response that begins `at`. */
+/** Returns the indexes of the calls of the response that begins `at`. */
 function callsFrom(input: Input, at: number): number[] {
   if (roleAt(input, at) !== 'assistant') return []
   return partsFrom(input, at).filter((part) => input.items[part]?.isCall)
@@ -191,7 +186,7 @@ function callAt({ item }: Input, at: number): ToolCall {
 }
 
 function resultsAt({ items, item }: Input, at: number): ToolResult[] {
-  if (!items[at]?.isResult) return []
+  if (items[at]?.role !== 'tool') return []
   const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
   return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
 }
@@ -218,7 +213,7 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     hasParts: true,
     model: textOf(field('model')),
     streams: field('stream') === true,
-    // A prompt that the provider keeps may have tools.
+    // A prompt that the provider stores may have tools.
     offersTools: tools ? holdsItems(json, tools) : isObject(field('prompt')),
     isCompaction:
       items.at(-1)?.isAside === true && input.item(items.length - 1)['type'] === 'compaction_trigger',
@@ -230,14 +225,13 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     results: (at) => resultsAt(input, at),
     pictures: (at) => (roleAt(input, at) === 'user' ? attachmentHashes(input.item(at)['content']) : []),
     callCount: (at) => callsFrom(input, at).length,
-    resultCount: (at) => (items[at]?.isResult ? 1 : 0),
+    resultCount: (at) => (items[at]?.role === 'tool' ? 1 : 0),
   }
 }
 
 /**
- * Does what stands in the input stay with the provider, to be shown whenever the conversation goes on? Not where nothing
- * is stored, nor where the client sends what the model said before: it keeps the history itself, and sends its own
- * again.
+ * True if the provider stores the input and shows it to the model whenever the conversation continues. False if nothing is
+ * stored, or if the client sends answers of the model, as it keeps the history itself and sends all of it each time.
  */
 function isKept({ items }: RequestIndex, field: (name: string) => unknown): boolean {
   if (textOf(field('previous_response_id')) !== '' || (field('conversation') ?? null) !== null) return true
@@ -246,12 +240,12 @@ function isKept({ items }: RequestIndex, field: (name: string) => unknown): bool
 
 const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_output'])
 
-/** Puts a paragraph at the end of an item; `undefined` where it has no form that could take one. */
+/** Appends a paragraph to an item; `undefined` if the item has no text for the model. */
 function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined {
   if (kindAt(json, item) === 'string') return appendParagraph(item, text)
   const fields = members(json, item)
   const type = stringAt(json, member(fields, 'type')?.value.start)
-  // Other outputs are read by programs of the provider's.
+  // Programs of the provider read the outputs of other tools.
   const isMessage = type === '' || type === 'message'
   const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
   const content = key && member(fields, key)?.value
@@ -266,22 +260,17 @@ function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined 
   }
 }
 
-/** Where a notice goes by default: the newest tool result or user message, whichever comes later, near the input's end. */
-function lastInput({ items }: RequestIndex): Span | undefined {
-  return items.findLast(({ role, isResult }) => isResult || role === 'user')
-}
-
-/** Adds a message to the input, which becomes a list where it is one text. */
+/** Appends a message to the input; an input that is a text becomes a list. */
 function addMessage({ json, list }: RequestIndex, role: string, content: string): Edit[] {
   const message = JSON.stringify({ role, content })
   if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
-  const said = json.toString('utf8', list.start, list.end)
-  return [{ ...list, text: `[{"role":"user","content":${said}},${message}]` }]
+  const text = json.toString('utf8', list.start, list.end)
+  return [{ ...list, text: `[{"role":"user","content":${text}},${message}]` }]
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
 
-/** An answer that is fetched later would come past Governor. */
+/** Turns background mode off: Governor would not see an answer that the client fetches later. */
 function withoutBackground({ json, fields }: RequestIndex): Edit[] {
   const background = member(fields, 'background')?.value
   return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
@@ -299,7 +288,7 @@ function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
   return [setMember(index.object, index.fields, 'tool_choice', choice), ...withoutBackground(index)]
 }
 
-/** What the request goes on from without sending it: a response, or a conversation, by its id. */
+/** Returns the id of the response or conversation that the request continues without sending it. */
 function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'previous' | 'isConversation'> {
   const response = textOf(field('previous_response_id'))
   if (response !== '') return { previous: response }
@@ -308,7 +297,7 @@ function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'pre
   return id === '' ? {} : { previous: id, isConversation: true }
 }
 
-/** The id of the first item of the first answer, where the input only refers to it. */
+/** Returns the id of the first item of the first answer, if the input only refers to it. */
 function firstItemOf({ json, items }: RequestIndex): string | undefined {
   const first = items.find(({ role }) => role === 'assistant')
   const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
@@ -337,7 +326,7 @@ function announceIn(index: RequestIndex, text: string): Edit[] {
     : []
 }
 
-/** Indexes a body by the items of its input. @throws {JsonScanError} @throws {TooMuchToRead} */
+/** Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. @throws {JsonScanError} @throws {TooMuchToRead} */
 export function indexInput(body: Buffer): RequestIndex | undefined {
   return indexRequest(body, 'input', readItem) ?? indexText(body)
 }
@@ -386,6 +375,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   }
 }
 
+/** The dialect of Responses. */
 export const responses: Dialect = {
   ...SHARED_MEMBERS,
   name: 'responses',
@@ -398,7 +388,7 @@ export const responses: Dialect = {
   readAnswer: readResponse,
   writeAnswer: writeResponse,
   openStream: (dropCalls, isJson) => openAnswer(responsesStream, dropCalls, isJson),
-  readCalls: readResponseCalls,
+  readCalls: (body) => readResponse(body)?.buffered,
   withoutCalls: withoutResponseCalls,
   openFilter: () => openFilter(responsesStream),
   reply: replyInResponses,

@@ -1,8 +1,7 @@
-/** Whole Responses as the last of a run: tool calls out, terminal state in. */
+/** Whole responses that end a run: without tool calls, with the terminal state. */
 import type { FinalAnswer } from '../../core/terminal.ts'
-import { applyEdits, setMember } from '../../json/edit.ts'
-import { members, root } from '../../json/scan.ts'
-import type { AnswerChange, AnswerEnd, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
+import { withMembers } from '../../json/edit.ts'
+import type { AnswerChange, AnswerEnd, GovernorReply, ReadAnswer } from '../dialect.ts'
 import {
   isObject,
   type Json,
@@ -23,13 +22,14 @@ import {
   withoutCallItems,
 } from './wire.ts'
 
-/** A response that is still under way is no answer either. */
+/** Returns how a response ended; one that is still in progress has failed, as it is no answer. */
 function endOf({ status, error }: Json): AnswerEnd {
   if (isObject(error)) return 'failed'
   if (status === 'incomplete') return 'truncated'
   return status === undefined || status === 'completed' ? 'complete' : 'failed'
 }
 
+/** Reads a whole response; `undefined` if the body is no response. */
 export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
@@ -38,25 +38,23 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   return { text: buffered.text, calls: buffered.calls, end: endOf(response), buffered }
 }
 
+/** Writes a whole response as the final answer of a run. */
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   const response = parseObject(body.toString('utf8')) ?? {}
   const output = objectsOf(response['output'])
   const mustDrop = change.dropCalls && output.some(isClientCall)
   if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
-    // Nothing but the terminal state to add: the provider's bytes stay as they are.
-    const object = root(body)
-    return applyEdits(body, [
-      setMember(object, members(body, object), 'governor', JSON.stringify(change.terminal)),
-    ])
+    // Only the terminal state is added: all other bytes stay as the provider sent them.
+    return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }
   const kept = change.dropCalls ? withoutCallItems(output) : output
-  const own = change.text !== undefined && messageItem(governorId('msg', response['id']), change.text)
+  const replacement = change.text !== undefined && messageItem(governorId('msg', response['id']), change.text)
   return Buffer.from(
     JSON.stringify({
       ...response,
       ...(change.dropCalls && !change.terminal.truncated ? COMPLETED : {}),
-      output: own ? [own] : kept,
-      // Some providers add what SDKs only compute.
+      output: replacement ? [replacement] : kept,
+      // Some providers send this member, which SDKs compute otherwise.
       ...('output_text' in response ? { output_text: change.text ?? textOfOutputItems(kept) } : {}),
       ...summedUsage(objectsIn(change.earlier), response),
       governor: change.terminal,
@@ -64,12 +62,7 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   )
 }
 
-export function readResponseCalls(body: Buffer): BufferedCalls | undefined {
-  const response = parseObject(body.toString('utf8'))
-  if (!response || !Array.isArray(response['output'])) return undefined
-  return bufferedCallsOf(response['id'], objectsOf(response['output']))
-}
-
+/** Writes a whole response without the calls in `blocked`, with the messages and the usage of the `earlier` responses added. */
 export function withoutResponseCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
@@ -77,9 +70,11 @@ export function withoutResponseCalls(
 ): Buffer {
   const [response = {}, ...before] = objectsIn([body, ...earlier])
   const output = objectsOf(response['output'])
-  const said = before.flatMap((one) => objectsOf(one['output']).filter(({ type }) => type === 'message'))
+  const earlierMessages = before.flatMap((earlierResponse) =>
+    objectsOf(earlierResponse['output']).filter(({ type }) => type === 'message'),
+  )
   const left = placesWithoutBlocked(output, blocked).map((at) => output[at])
-  const kept = [...said, ...left.filter(isObject)]
+  const kept = [...earlierMessages, ...left.filter(isObject)]
   return Buffer.from(
     JSON.stringify({
       ...response,
@@ -90,7 +85,7 @@ export function withoutResponseCalls(
   )
 }
 
-/** An id for an item of Governor's own, after that of the response it stands in. */
+/** Returns an id for an item of Governor's own, made of the id of its response. */
 export function governorId(prefix: string, responseId: unknown): string {
   return `${prefix}_${textOf(responseId).replace(/^resp_/, '')}_governor`
 }
@@ -103,7 +98,7 @@ const NO_USAGE = {
   total_tokens: 0,
 }
 
-/** The object a reply of Governor's own is made of; `created_at` in seconds, as this API has it. */
+/** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created_at` in the reply is in seconds. */
 export function replyInResponses(
   answer: FinalAnswer,
   streams: boolean,
@@ -113,7 +108,7 @@ export function replyInResponses(
   const isTruncated = answer.terminal.truncated === true
   const status = isTruncated ? 'incomplete' : 'completed'
   const base: Json = {
-    // One that the provider knows, where there is one: the client may go on from it.
+    // If there is an id that the provider knows, the client can continue from it.
     id: answer.id ?? `resp_${id}`,
     object: 'response',
     created_at: Math.floor(createdAt / 1000),

@@ -1,6 +1,6 @@
-/** Streamed Responses for the stream engine: output items, which the client gets without gaps in places and numbers. */
-import { applyEdits, setMember } from '../../json/edit.ts'
-import { member, members, root } from '../../json/scan.ts'
+/** Streamed Responses for the stream engine. The client gets indexes and sequence numbers without gaps. */
+import { withMembers } from '../../json/edit.ts'
+import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../shared/json-object.ts'
@@ -19,51 +19,59 @@ import {
 
 const DONE = '[DONE]'
 
-/** An item of the output. */
+/** An output item. */
 interface OutputItem {
-  /** As the provider told it last. */
+  /** The newest state that the provider sent. */
   item: Json
-  /** As the client got it last, whether it was done then, and its place in the client's output. */
+  /** The newest state that the client received. */
   shown: Json
+  /** The client has received the end of the item. */
   isDone: boolean
+  /** The index of the item in the client's output; `undefined` until the client gets it. */
   index: number | undefined
-  /** What a message says so far. */
+  /** The text of a message so far. */
   text: string
 }
 
 interface ResponsesPart extends Part {
   readonly event: Json
   readonly isDone: boolean
-  /** Which of the responses it belongs to, and the items of that by the places that the provider gives them. */
+  /** The number of the response that it belongs to, counted from 0. */
   readonly response: number
+  /** The items of that response, by the provider's indexes. */
   readonly items: ReadonlyMap<unknown, OutputItem>
-  /** It ends a response, and has to say what the client has of it, and this usage of all responses together. */
+  /** Set if the event ends a response and has to state the client's output, and this sum of all usage. */
   readonly total?: { readonly usage: unknown }
 }
 
-/** What is remembered of one client's stream. */
+/** The state of one client's stream. */
 interface ResponsesStream {
   mode: StreamMode
-  /** The number of the current response, and of the one by whose beginning the client's stream began. */
+  /** The number of the current response, counted from 0. */
   response: number
+  /** The number of the response with whose first event the client's stream began. */
   beganWith: number | undefined
-  /** What the client's output consists of. */
+  /** The items in the client's output. */
   readonly output: OutputItem[]
-  /** Of the current response. */
+  /** The items of the current response, by the provider's indexes. */
   items: Map<unknown, OutputItem>
+  /** The current response has contained text. */
   hasText: boolean
+  /** The current response is complete. */
   isOver: boolean
-  /** Of the newest response: its calls that were taken out. */
+  /** The calls of the newest response that were removed. */
   dropped: OutputItem[]
-  /** The newest state of the response as its provider told it, and that of the last one that was taken. */
-  told: Json
+  /** The newest state of the current response that the provider sent. */
+  latest: Json
+  /** The last state of the newest response that the client gets. */
   taken: Json
-  /** The client's output is not what the provider says of it. */
+  /** The client's output differs from the one that the provider states. */
   isChanged: boolean
-  /** Events have sequence numbers, and the newest that the client got. */
+  /** The provider numbers its events. */
   isNumbered: boolean
+  /** The sequence number of the client's newest event. */
   number: number | undefined
-  /** What stands behind the last event, at some providers. */
+  /** The end mark that some providers send after the last event. */
   done: Frame | undefined
 }
 
@@ -76,7 +84,7 @@ const start = (mode: StreamMode): ResponsesStream => ({
   hasText: false,
   isOver: false,
   dropped: [],
-  told: {},
+  latest: {},
   taken: {},
   isChanged: false,
   isNumbered: false,
@@ -85,8 +93,8 @@ const start = (mode: StreamMode): ResponsesStream => ({
 })
 
 function nextResponse(stream: ResponsesStream, mode: StreamMode, isTaken: boolean): void {
-  if (isTaken) stream.taken = stream.told
-  else stream.told = stream.taken
+  if (isTaken) stream.taken = stream.latest
+  else stream.latest = stream.taken
   stream.isChanged ||= stream.mode !== mode
   stream.mode = mode
   stream.response++
@@ -99,12 +107,12 @@ function responseOf(event: Json): Json {
   return isObject(event['response']) ? event['response'] : {}
 }
 
-/** Takes in what an event says of its item; returns the text that it adds to a message. */
+/** Updates the item of an event and returns the text that the event adds to a message. */
 function addToItem(event: Json, stream: ResponsesStream): string {
   const { type, output_index: place, item } = event
-  const known = stream.items.get(place)
-  if (isObject(item) && known) known.item = item
-  if (isObject(item) && !known) {
+  const existing = stream.items.get(place)
+  if (isObject(item) && existing) existing.item = item
+  if (isObject(item) && !existing) {
     const added: OutputItem = { item, shown: item, isDone: false, index: undefined, text: '' }
     stream.items.set(place, added)
     if (stream.mode === 'answer' && isClientCall(item)) {
@@ -115,7 +123,7 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   const entry = stream.items.get(place)
   if (!entry) return ''
   const isDone = type === 'response.output_item.done'
-  // Providers that do not stream text tell it all at the end.
+  // Some providers do not stream text, but send all of it with the end of the item.
   const isLateText = isDone && entry.text === '' && entry.item['type'] === 'message'
   const isText = type === 'response.output_text.delta' || type === 'response.refusal.delta'
   const text = isLateText
@@ -136,14 +144,14 @@ function readEvent(event: Json, frame: Frame, stream: ResponsesStream): Reading 
     case 'response.created':
     case 'response.queued':
     case 'response.in_progress':
-      stream.told = responseOf(event)
+      stream.latest = responseOf(event)
       stream.dropped = []
       return { ...empty, kind: 'other' }
     case 'response.completed':
     case 'response.incomplete': {
-      stream.told = responseOf(event)
+      stream.latest = responseOf(event)
       stream.isOver = true
-      const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stream.told['output']))
+      const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stream.latest['output']))
       return { kind: 'end', text, isEmpty: false, isOver: true }
     }
     case 'response.failed':
@@ -155,7 +163,7 @@ function readEvent(event: Json, frame: Frame, stream: ResponsesStream): Reading 
   const text = addToItem(event, stream)
   const item = stream.items.get(event['output_index'])?.item
   const base = { text, isEmpty: false, isOver: false }
-  // The last event of a stream that broke off may lack its end, which it must not get where nothing follows.
+  // An incomplete last event must reach the client without a blank line, so it is held like an end.
   if (stream.mode === 'filter' && !isWhole(frame)) return { ...base, kind: 'end' }
   if (!item || item['type'] === 'reasoning') return { ...base, kind: 'lead' }
   if (isClientCall(item)) return { ...base, kind: 'call' }
@@ -187,7 +195,7 @@ function governorEvents(events: readonly Json[], stream: ResponsesStream): Buffe
   return events.map((event) => eventFrame(stream.isNumbered ? numbered(event, stream) : event))
 }
 
-/** An event of an item at its place in the client's output. */
+/** Returns an event of an item with the item's index in the client's output. */
 function placed(event: Json, entry: OutputItem | undefined, stream: ResponsesStream): Json {
   if (!entry) return event
   if (isObject(event['item'])) entry.shown = event['item']
@@ -198,8 +206,8 @@ function placed(event: Json, entry: OutputItem | undefined, stream: ResponsesStr
   return { ...event, output_index: entry.index }
 }
 
-/** The end of a response, with all that the client has of it and all that it took. */
-function totalled(event: Json, usage: unknown, stream: ResponsesStream): Json {
+/** Returns the event that ends a response, with the client's whole output and the usage of all responses. */
+function withTotals(event: Json, usage: unknown, stream: ResponsesStream): Json {
   const output = stream.output.map(({ shown }) => shown)
   const stated = isObject(usage) ? { usage } : {}
   return { ...event, response: { ...responseOf(event), output, ...stated } }
@@ -214,7 +222,7 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
     stream.beganWith ??= part.response
     if (stream.beganWith !== part.response) return []
   }
-  const whole = total ? totalled(event, total.usage, stream) : event
+  const whole = total ? withTotals(event, total.usage, stream) : event
   const next = placed(whole, part.items.get(event['output_index']), stream)
   const changed = typeof event['sequence_number'] === 'number' ? numbered(next, stream) : next
   return [changed === event ? terminated(frame) : withData(frame, JSON.stringify(changed))]
@@ -237,14 +245,14 @@ function isTruncated(parts: readonly ResponsesPart[]): boolean {
 const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined =>
   parts.findLast(({ isOver }) => isOver)
 
-/** The end of Governor's: what the client has, under the name that the provider gave. */
-function governorEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, usage, responses, metadata } = of
+/** Returns an end of Governor's own: the client's output with the provider's other members. */
+function governorEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
+  const { parts, usage, responses, metadata } = ending
   const last = responseOf(endIn(parts)?.event ?? {})
   const total = responses > 1 ? usage : (last['usage'] ?? usage)
   const isCutOff = isTruncated(parts)
   const response: Json = {
-    ...stream.told,
+    ...stream.latest,
     ...last,
     ...(isCutOff ? {} : COMPLETED),
     output: stream.output.map(({ shown }) => shown),
@@ -254,23 +262,23 @@ function governorEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): 
   return governorEvents([{ type: isCutOff ? 'response.incomplete' : 'response.completed', response }], stream)
 }
 
-/** The end in the provider's own bytes where nothing but the metadata is new. */
-function providersEnd(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, mode, responses, metadata } = of
+/** Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own. */
+function providersEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
+  const { parts, mode, responses, metadata } = ending
   const end = endIn(parts)
-  if (!end) return mode === 'answer' ? governorEnd(of, stream) : []
+  if (!end) return mode === 'answer' ? governorEnd(ending, stream) : []
   const { frame, event } = end
   const isNext = stream.number === undefined || event['sequence_number'] === stream.number + 1
   const isComplete = isTruncated(parts) || responseOf(event)['status'] === 'completed'
   const isAsCame = !stream.isChanged && responses === 1 && isComplete
-  if (!isNext || (mode === 'answer' && !isAsCame)) return governorEnd(of, stream)
+  if (!isNext || (mode === 'answer' && !isAsCame)) return governorEnd(ending, stream)
   const data = Buffer.from(dataOf(frame) ?? '')
-  const span = member(members(data, root(data)), 'response')?.value
-  const governor = span && setMember(span, members(data, span), 'governor', JSON.stringify(metadata))
-  return [withData(frame, applyEdits(data, governor ? [governor] : []).toString('utf8'))]
+  const text = memberText(data, 'response')
+  const response = text && withMembers(Buffer.from(text), { governor: JSON.stringify(metadata) }).toString()
+  return [withData(frame, withMembers(data, response ? { response } : {}).toString())]
 }
 
-/** Ends items that were begun and not done, as a provider that fails leaves them. */
+/** Ends unfinished items, which a provider that fails leaves behind. */
 function closeItems(stream: ResponsesStream): Buffer[] {
   return stream.output.flatMap((entry, index) => {
     if (entry.isDone) return []
@@ -282,26 +290,28 @@ function closeItems(stream: ResponsesStream): Buffer[] {
   })
 }
 
-function say(text: string, stream: ResponsesStream): Buffer[] {
+/** Adds a message of Governor's own to the client's output. */
+function addMessage(text: string, stream: ResponsesStream): Buffer[] {
   if (text === '') return []
-  const item = messageItem(governorId('msg', stream.told['id']), text)
+  const item = messageItem(governorId('msg', stream.latest['id']), text)
   const index = stream.output.push({ item, shown: item, isDone: true, index: undefined, text }) - 1
   stream.isChanged = true
   return governorEvents(messageEvents(item, text, index), stream)
 }
 
-function ending(of: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, mode, fallback } = of
+function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
+  const { parts, mode, fallback } = end
   const text = fallback ?? endIn(parts)?.text ?? ''
-  const said = mode === 'answer' ? [...closeItems(stream), ...say(text, stream)] : []
-  return [...said, ...providersEnd(of, stream), ...(stream.done ? [terminated(stream.done)] : [])]
+  const added = mode === 'answer' ? [...closeItems(stream), ...addMessage(text, stream)] : []
+  return [...added, ...providersEnd(end, stream), ...(stream.done ? [terminated(stream.done)] : [])]
 }
 
-function assemble({ isOver, told, items }: ResponsesStream): BufferedCalls | undefined {
+function assemble({ isOver, latest, items }: ResponsesStream): BufferedCalls | undefined {
   const output = [...items.values()].map(({ item }) => item)
-  return isOver ? bufferedCallsOf(told['id'], output) : undefined
+  return isOver ? bufferedCallsOf(latest['id'], output) : undefined
 }
 
+/** How the stream engine reads and writes Responses. */
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepsOrder: true,
   isNamedByLast: true,
@@ -312,9 +322,9 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   withoutCalls: (part) => (part.kind === 'call' ? undefined : part),
   keepCalls,
   assemble,
-  newest: ({ told, dropped }) =>
+  newest: ({ latest, dropped }) =>
     bufferedCallsOf(
-      told['id'],
+      latest['id'],
       dropped.map(({ item }) => item),
     ),
   mayFollow: ({ isOver }) => isOver,

@@ -1,6 +1,5 @@
-/** What a Responses response says of itself: its id, what it took, what it called. */
+/** Reads usage, ids and calls from a relayed response. */
 import type { ToolCall } from '../../core/conversation.ts'
-import type { TokenUsage } from '../../core/usage.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import { tokenUsage } from '../chat/usage.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
@@ -8,30 +7,25 @@ import { isObject, type Json, parseObject, textOf } from '../shared/json-object.
 import { firstText, lastObject } from '../shared/usage-text.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
-/** Its numbers have names of their own, and those inside them. */
-function usageOf(usage: Json | undefined): TokenUsage | undefined {
-  return usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details'])
-}
-
-/** What a response says of itself after its output, in bytes; it may repeat all tools. */
+/** The most bytes that the members after the output take; they may repeat all tools. */
 const AFTER_OUTPUT = 65_536
 
-/** Does the response say that its provider has not kept it? */
-function isForgotten({ head, tail }: ResponseTail): boolean {
-  const said = /"store"\s{0,4}:\s{0,4}(true|false)/g
+/** True if the response says that the provider has not stored it. */
+function isNotStored({ head, tail }: ResponseTail): boolean {
+  const store = /"store"\s{0,4}:\s{0,4}(true|false)/g
   const end = tail.toString('latin1', Math.max(0, tail.length - AFTER_OUTPUT))
   let last: string | undefined
-  for (let found = said.exec(end); found; found = said.exec(end)) last = found[1]
-  return (last ?? said.exec(head.toString('latin1'))?.[1]) === 'false'
+  for (let match = store.exec(end); match; match = store.exec(end)) last = match[1]
+  return (last ?? store.exec(head.toString('latin1'))?.[1]) === 'false'
 }
 
-/** Items of one response that are looked at. */
+/** At most this many items of one response are read. */
 const MAX_ITEMS = 256
 
 const ITEM_DONE = 'response.output_item.done'
 const LF = 0x0a
 
-/** The items that a stream, or its tail, tells the whole of: those of one kind of event, each on a line of its own. */
+/** Returns the finished items in a stream or in its tail: those in `response.output_item.done` events, one line each. */
 function streamedItems(bytes: Buffer): Json[] {
   const items: Json[] = []
   let at = bytes.indexOf(`"${ITEM_DONE}"`)
@@ -47,7 +41,7 @@ function streamedItems(bytes: Buffer): Json[] {
   return items
 }
 
-/** The items of a whole response, each decoded by itself: what surrounds them repeats the request. */
+/** Returns the items of a whole response, without decoding the rest, which repeats the request. */
 function wholeItems(body: Buffer): Json[] {
   try {
     const output = member(members(body, root(body)), 'output')?.value
@@ -57,7 +51,7 @@ function wholeItems(body: Buffer): Json[] {
       .map((item) => decode(body, item))
       .filter(isObject)
   } catch {
-    // It broke off, and nobody got what it called.
+    // It is incomplete, so the client did not get its calls.
     return []
   }
 }
@@ -74,26 +68,26 @@ function callsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata,
   return { calls, ...(first === '' ? {} : { item: first }) }
 }
 
-/** The id stands at the beginning, in a stream in the first event; what it took at the end. */
+/** Reads the id at the beginning, in a stream in the first event, and the usage at the end. */
 export function responsesMetadata(response: ResponseTail): ResponseMetadata {
-  const usage = usageOf(lastObject(response.tail, 'usage'))
+  const usage = lastObject(response.tail, 'usage')
   const conversation = textOf(lastObject(response.tail, 'conversation')?.['id'])
   const id = firstText(response.head, 'id')
-  const said = response.withCalls ? callsOf(response) : undefined
+  const called = response.withCalls ? callsOf(response) : undefined
   return {
-    usage,
-    id: id === undefined || isForgotten(response) ? undefined : id,
+    usage: usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details']),
+    id: isNotStored(response) ? undefined : id,
     conversation: conversation === '' ? undefined : conversation,
-    calls: said?.calls,
-    item: said?.item,
+    calls: called?.calls,
+    item: called?.item,
   }
 }
 
-/** What asks the client to do something. */
+/** The types of the calls that a client makes. */
 const CALLS =
   /"type"\s{0,4}:\s{0,4}"(?:function_call|custom_tool_call|local_shell_call|shell_call|apply_patch_call|computer_call|mcp_approval_request)"/
 
-/** The last event of a stream has all that was said; of a whole response all of it must be there. */
+/** True if the response certainly contains no tool calls: the last event of a stream repeats all output. */
 export function responsesCallsNothing({ tail, whole, streams }: ResponseTail): boolean {
   if (!streams) return whole !== undefined && !CALLS.test(whole.toString('latin1'))
   const last = tail.lastIndexOf('"response.completed"')

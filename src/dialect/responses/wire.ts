@@ -1,10 +1,10 @@
-/** The pieces that Responses requests, responses and events are made of. */
+/** Reads the parts of Responses requests, responses and events. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/content-parts.ts'
 import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 
-/** Calls that the provider makes itself, and answers within the same response. */
+/** Types of calls that the provider makes itself and answers in the same response. */
 const HOSTED = new Set([
   'web_search_call',
   'file_search_call',
@@ -14,21 +14,21 @@ const HOSTED = new Set([
 ])
 
 /**
- * What an item of the input or the output is. `call`: the client has to make it; `result`: what came of it; `model`:
- * anything else that a model response holds; `aside`: neither said nor done by anybody, wherever it stands.
+ * The kind of an input or output item. `call`: the client has to make it; `result`: the result of such a call; `model`:
+ * anything else in a model response; `aside`: of neither the user nor the model, and possible at any place.
  */
 export type ItemKind = 'message' | 'call' | 'result' | 'model' | 'aside'
 
 /**
- * Kinds follow from names, so that tools which come later are read as well: `x_call` is a call and `x_call_output` its
- * result. `execution: server` says of either that the provider did it.
+ * Returns the kind of an item by the form of its type, so that it knows future tools too: `x_call` is a call and
+ * `x_call_output` its result. With `execution: server` the provider made the call itself.
  */
 export function kindOfItem(type: string, execution: string): ItemKind {
   switch (type) {
     case '':
     case 'message':
       return 'message'
-    // Of what the provider keeps only the name is told; nothing but what a model said is referred to in practice.
+    // A reference contains only an id; in practice clients refer only to items of a model response.
     case 'item_reference':
     case 'reasoning':
     case 'mcp_list_tools':
@@ -44,12 +44,12 @@ export function kindOfItem(type: string, execution: string): ItemKind {
   return 'aside'
 }
 
-/** Does an item of a response ask the client to do something? */
+/** True if an item is a call that the client has to make. */
 export function isClientCall(item: Json): boolean {
   return kindOfItem(textOf(item['type']), textOf(item['execution'])) === 'call'
 }
 
-/** Calls that are referred to have ids that begin so. */
+/** True for the id of a call, which begins with the type of the call. */
 export function isCallReference(id: string): boolean {
   return /^(?:fc|ctc|lsh|sh|apc|cu)_/.test(id)
 }
@@ -61,11 +61,11 @@ const ROLES: ReadonlyMap<string, Role> = new Map([
   ['assistant', 'assistant'],
 ])
 
-/** The role of an item by itself. A role that is not known is nobody's word: a human's would start a run. */
-export function roleOfItem(kind: ItemKind, role: string): Exclude<Role, 'part'> {
+/** Returns the role of an item. An unknown role is `system`: `user` would start a run. */
+export function roleOfItem(kind: ItemKind, role: string): Role {
   switch (kind) {
     case 'message':
-      return (ROLES.get(role) as Exclude<Role, 'part'> | undefined) ?? 'system'
+      return ROLES.get(role) ?? 'system'
     case 'call':
     case 'model':
       return 'assistant'
@@ -76,7 +76,7 @@ export function roleOfItem(kind: ItemKind, role: string): Exclude<Role, 'part'> 
   }
 }
 
-/** The texts of a message's content: a string, or a list of parts of which those with a text count. */
+/** Returns the texts of a message's content, which is a string or a list of parts. */
 export function textsOfContent(content: unknown): string[] {
   if (typeof content === 'string') return [content]
   return objectsOf(content).flatMap((part) => {
@@ -85,32 +85,32 @@ export function textsOfContent(content: unknown): string[] {
   })
 }
 
-/** What is shown and not read: a picture may be a megabyte of letters. */
-const SHOWN = /image|screenshot|file|audio/
+/** Types of attachments: a picture may be a megabyte of base64. */
+const ATTACHMENT = /image|screenshot|file|audio/
 
 function textOfPart(part: unknown): string {
   if (!isObject(part)) return JSON.stringify(part)
   if (typeof part['text'] === 'string') return part['text']
-  return SHOWN.test(textOf(part['type'])) ? attachmentHash(part) : JSON.stringify(part)
+  return ATTACHMENT.test(textOf(part['type'])) ? attachmentHash(part) : JSON.stringify(part)
 }
 
-/** A tool's output as one text; of what is no text, all that tells it from another. */
+/** Returns the output of a tool as one text, with JSON or a hash for each part that is not text. */
 export function textOfOutput(output: unknown): string {
   if (typeof output === 'string') return output
   if (output === undefined) return ''
   return Array.isArray(output) ? output.map(textOfPart).join('\n') : textOfPart(output)
 }
 
-/** What an item calls: functions have `arguments`, custom tools `input`, built-in ones what they are to do as an object. */
+/** Returns the call of an item. Functions have `arguments`, custom tools `input`, and built-in tools an object. */
 export function callOfItem(item: Json): ToolCall {
   const type = textOf(item['type'])
   const id = textOf(item['call_id'] ?? item['id'])
   const name = textOf(item['name']) || type.replace(/_call$/, '')
-  const asked = item['arguments'] ?? item['input'] ?? item['action'] ?? item['actions'] ?? item['operation']
-  return { id, name, arguments: typeof asked === 'string' ? asked : JSON.stringify(asked ?? {}) }
+  const args = item['arguments'] ?? item['input'] ?? item['action'] ?? item['actions'] ?? item['operation']
+  return { id, name, arguments: typeof args === 'string' ? args : JSON.stringify(args ?? {}) }
 }
 
-/** The text of a response's messages, which clients read as one. */
+/** Returns the text of all messages in an output, which clients read as one. */
 export function textOfOutputItems(output: readonly Json[]): string {
   return output
     .filter(({ type }) => type === 'message')
@@ -119,20 +119,20 @@ export function textOfOutputItems(output: readonly Json[]): string {
 }
 
 /**
- * What is left of a response without some of its items, by their places. Reasoning goes with what it led to: a provider
- * refuses reasoning that is sent back without the item that followed it.
+ * Returns the places of the items that are left of an output once others are removed. Reasoning is removed together with
+ * the item after it: providers refuse reasoning that is sent back without that item.
  */
-export function keptPlaces(items: readonly Json[], isOut: (item: Json, at: number) => boolean): number[] {
+export function keptPlaces(items: readonly Json[], isRemoved: (item: Json, at: number) => boolean): number[] {
   const kept: number[] = []
   let reasoning: number[] = []
   let isLost = false
   for (const [at, item] of items.entries()) {
     if (item['type'] === 'reasoning') {
-      // The one before led to nothing that is left.
+      // The item after the earlier reasoning is removed.
       if (isLost) reasoning = []
       isLost = false
       reasoning.push(at)
-    } else if (isOut(item, at)) isLost = true
+    } else if (isRemoved(item, at)) isLost = true
     else {
       kept.push(...reasoning, at)
       reasoning = []
@@ -142,20 +142,20 @@ export function keptPlaces(items: readonly Json[], isOut: (item: Json, at: numbe
   return isLost ? kept : [...kept, ...reasoning]
 }
 
-/** The places of the items that are left when the calls in `refused`, by their place among the calls, are gone. */
+/** Returns the places of the items that are left without the calls in `blocked`, as places among the calls. */
 export function placesWithoutBlocked(output: readonly Json[], blocked: ReadonlySet<number>): number[] {
   const calls = output.flatMap((item, at) => (isClientCall(item) ? [at] : []))
   return keptPlaces(output, (_, at) => blocked.has(calls.indexOf(at)))
 }
 
-/** What is left when all calls are gone. */
+/** Returns the items that are left without any calls. */
 export function withoutCallItems(output: readonly Json[]): Json[] {
   return keptPlaces(output, isClientCall)
     .map((at) => output[at])
     .filter(isObject)
 }
 
-/** A message of the model's as an item of a response. */
+/** Returns an output item with a message of the model. */
 export function messageItem(id: string, text: string): Json {
   return {
     id,
@@ -166,19 +166,12 @@ export function messageItem(id: string, text: string): Json {
   }
 }
 
-/** Members that say of a response that it is whole, and nothing is wrong with it. */
+/** The members of a complete response without an error. */
 export const COMPLETED: Json = { status: 'completed', incomplete_details: null, error: null }
 
-/** A response as the input of a later request can show it. */
-export interface StoredResponse {
-  readonly id: unknown
-  readonly output: readonly Json[]
-}
-
-/** A response with what it calls. */
+/** Returns the calls of a response, given its id and output. */
 export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedCalls {
-  const message: StoredResponse = { id, output }
   const named = typeof id === 'string' ? { id } : {}
   const calls = output.filter(isClientCall).map(callOfItem)
-  return { calls, text: textOfOutputItems(output), message, ...named }
+  return { calls, text: textOfOutputItems(output), message: { id, output }, ...named }
 }
