@@ -1,6 +1,6 @@
 /**
- * Decodes what is to be compared and searched, and never shown: of a string so long that it is a picture, a document or a file,
- * its beginning, its end, and what tells it from every other.
+ * Decodes values that are only compared and searched. A string that is so long that it must be an attachment or a file is
+ * shortened to its beginning, a hash of all of it, and its end.
  */
 import { parseForeign } from '../core/foreign-json.ts'
 import { hashOfBytes } from '../core/hash.ts'
@@ -8,22 +8,22 @@ import { STEPS_PER_VALUE, type Work } from '../core/work.ts'
 import { type Span, skipString, skipValue } from './scan.ts'
 import { throughWindows } from './window.ts'
 
-/** Bytes of a string that is decoded as a whole. */
+/** The length in bytes up to which a string is decoded whole. */
 const LONG = 131_072
-/** Bytes that are kept of each end of a longer one. */
+/** How many bytes are kept at each end of a longer string. */
 const KEPT = 4_096
 
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const LETTER_U = 0x75
-/** Bytes that an escape takes at most. */
+/** The length in bytes of the longest escape. */
 const ESCAPE = 6
 
 function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80
 }
 
-/** Where the beginning of a string ends that is kept: between two characters. `at` is its opening quote. */
+/** Returns where the kept beginning of a string ends, between two characters. `at` is the opening quote. */
 function endOfHead(json: Buffer, at: number): number {
   let end = at + 1
   while (end < at + KEPT || isContinuation(json[end])) {
@@ -33,7 +33,7 @@ function endOfHead(json: Buffer, at: number): number {
   return end
 }
 
-/** Where the end of a string begins that is kept: not within a character, nor within an escape. */
+/** Returns where the kept end of a string begins: not within a character, nor within an escape. */
 function startOfTail(json: Buffer, end: number): number {
   let start = end - KEPT
   let escaped = json.lastIndexOf(BACKSLASH, start - 1)
@@ -44,15 +44,15 @@ function startOfTail(json: Buffer, end: number): number {
   return start
 }
 
-/** The JSON text of a long string between two offsets, shortened. */
+/** Returns the JSON text of a long string, shortened. @throws {TooMuchToRead} */
 function shortString(json: Buffer, { start, end }: Span, work: Work): string {
   work.hash(end - start)
   const [head, tail] = [endOfHead(json, start), startOfTail(json, end)]
-  const name = hashOfBytes(json.subarray(start, end))
-  return `${json.toString('utf8', start, head)} ${name} ${json.toString('utf8', tail, end)}`
+  const hash = hashOfBytes(json.subarray(start, end))
+  return `${json.toString('utf8', start, head)} ${hash} ${json.toString('utf8', tail, end)}`
 }
 
-/** The JSON text of a value, with its long strings shortened. @throws {TooMuchToRead} */
+/** Returns the JSON text of a value, with its long strings shortened. @throws {TooMuchToRead} */
 function shortened(json: Buffer, span: Span, work: Work): string {
   const { start, end } = span
   if (end - start <= LONG) return json.toString('utf8', start, end)
@@ -77,23 +77,23 @@ function withShortStrings(json: Buffer, { start, end }: Span, work: Work): strin
 }
 
 /**
- * Decodes one value of a body, its long strings shortened.
- * @throws {SyntaxError} when it is not valid JSON, or holds more or deeper values than are built.
- * @throws {TooMuchToRead} when that is more than may be done in one go.
+ * Decodes one value of a body, with its long strings shortened.
+ * @throws {SyntaxError} if it is not valid JSON, or contains more or deeper values than Governor builds.
+ * @throws {TooMuchToRead} if that takes more steps than `work` has left.
  */
 export function decodeToCompare(json: Buffer, span: Span, work: Work): unknown {
   const text = shortened(json, span, work)
   return parseForeign(text, text.length, work)
 }
 
-/** The same for a value that is a string. */
+/** Decodes a string, shortened if it is long. @throws {SyntaxError} @throws {TooMuchToRead} */
 export function decodeStringToCompare(json: Buffer, span: Span, work: Work): string {
   const text = shortened(json, span, work)
   work.decode(text.length)
   return text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1)
 }
 
-/** The same for the value that starts `at`. @throws {JsonScanError} when it is not JSON. */
+/** Decodes the value that starts `at`, with its long strings shortened. @throws {JsonScanError} @throws {SyntaxError} @throws {TooMuchToRead} */
 export function decodeAtToCompare(json: Buffer, at: number, work: Work): unknown {
   const end = throughWindows(json, () => skipValue(json, at))
   return decodeToCompare(json, { start: at, end }, work)

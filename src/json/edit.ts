@@ -1,55 +1,54 @@
-/** Changes single places of a JSON text and leaves every other byte as it was. */
+/** Changes single places of a JSON text and leaves every other byte unchanged. */
 import { isSpace, type Member, members, root, type Span, skipSpace } from './scan.ts'
 
-/** Replace the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
+/** Replaces the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
 export interface Edit extends Span {
   readonly text: string
   /**
-   * What stands before and after `text` where it is the first to be said in a string that was not there. Several of one
-   * place and kind become paragraphs of the same string.
+   * The JSON before and after `text` if the edit creates the string that `text` belongs to. Several such edits at one place
+   * become paragraphs of one string.
    */
   readonly within?: readonly [before: string, after: string]
 }
 
-/** One edit for all that goes into the same new string, where the first of them stands. */
+/** Merges the edits that create the same string into one, at the place of the first. */
 function joined(edits: readonly Edit[]): readonly Edit[] {
   if (!edits.some(({ within }) => within)) return edits
-  const all: Edit[] = []
+  const merged: Edit[] = []
   const texts = new Map<string, { readonly at: number; readonly paragraphs: string[] }>()
   for (const edit of edits) {
     const { start, end, text, within } = edit
     if (!within) {
-      all.push(edit)
+      merged.push(edit)
       continue
     }
     const key = `${start} ${end} ${within[0]}`
-    const { at, paragraphs } = texts.get(key) ?? { at: all.length, paragraphs: [] }
+    const { at, paragraphs } = texts.get(key) ?? { at: merged.length, paragraphs: [] }
     paragraphs.push(text)
     texts.set(key, { at, paragraphs })
-    all[at] = { start, end, text: within[0] + paragraphs.join('\\n\\n') + within[1] }
+    merged[at] = { start, end, text: within[0] + paragraphs.join('\\n\\n') + within[1] }
   }
-  return all
+  return merged
 }
 
 /**
- * The pieces of a text with edits applied, those that stay being views of it. The edits come in any order.
- * Insertions at the same place apply in the order given, and before what is replaced there; what was to be changed
- * inside of what is replaced as a whole is gone with it.
+ * Returns the pieces of the edited text; unchanged pieces are views of `json`. The edits may come in any order. Insertions
+ * at one place apply in the order of the list, before a replacement there. An edit inside a larger replacement has no effect.
  */
 export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
-  let kept = 0
+  let done = 0
   for (const edit of ordered) {
-    if (edit.start < kept) continue
-    parts.push(json.subarray(kept, edit.start), Buffer.from(edit.text))
-    kept = edit.end
+    if (edit.start < done) continue
+    parts.push(json.subarray(done, edit.start), Buffer.from(edit.text))
+    done = edit.end
   }
-  parts.push(json.subarray(kept))
+  parts.push(json.subarray(done))
   return parts.filter((part) => part.length > 0)
 }
 
-/** The text with edits applied, in one piece: see `editedPieces`. */
+/** Returns the edited text in one piece: see `editedPieces`. */
 export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
   return Buffer.concat(editedPieces(json, edits))
 }
@@ -58,64 +57,64 @@ function insertion(at: number, text: string): Edit {
   return { start: at, end: at, text }
 }
 
-/** JSON text of a string without its quotes. */
+/** Returns the JSON text of a string without its quotes. */
 function escaped(text: string): string {
   return JSON.stringify(text).slice(1, -1)
 }
 
-/** Puts `text` as a paragraph of its own at the end of the string at `span`. */
+/** Returns an edit that appends `text` as a paragraph to the string at `span`. */
 export function appendParagraph(span: Span, text: string): Edit {
   const isEmpty = span.end - span.start === 2
   return insertion(span.end - 1, escaped(isEmpty ? text : `\n\n${text}`))
 }
 
 /**
- * Puts `text` as a paragraph at the end of the string that the object at `span` has under `key`; makes that string where
- * there is none, or nothing in it. `undefined` where something else stands there.
+ * Returns an edit that appends `text` as a paragraph to the string under `key` of the object at `span`. It creates the
+ * string if there is none, or if it is null or empty; `undefined` if the value has another type.
  */
 export function addToText(
   body: Buffer,
   span: Span,
-  found: readonly Member[],
+  fields: readonly Member[],
   key: string,
   text: string,
 ): Edit | undefined {
-  const existing = found.findLast((candidate) => candidate.key === key)
+  const existing = fields.findLast((field) => field.key === key)
   const value = existing && body.toString('latin1', existing.value.start, existing.value.end)
   if (existing && value !== 'null' && value !== '""') {
     return value?.startsWith('"') ? appendParagraph(existing.value, text) : undefined
   }
   if (existing) return { ...existing.value, text: escaped(text), within: ['"', '"'] }
-  const { start, end } = setMember(span, found, key, '')
+  const { start, end } = setMember(span, fields, key, '')
   return {
     start,
     end,
     text: escaped(text),
-    within: [`${found.length > 0 ? ',' : ''}${JSON.stringify(key)}:"`, '"'],
+    within: [`${fields.length > 0 ? ',' : ''}${JSON.stringify(key)}:"`, '"'],
   }
 }
 
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-/** Puts the value `json` (JSON text) at the end of the array at `span`. What is in the array is not looked at. */
+/** Returns an edit that appends the value `json` (JSON text) to the array at `span`, without reading its elements. */
 export function appendElement(body: Buffer, span: Span, json: string): Edit {
   let end = span.end - 1
   while (isSpace(body[end - 1])) end--
   return insertion(end, body[end - 1] === OPEN_BRACKET && end - 1 === span.start ? json : `,${json}`)
 }
 
-/** Puts the value `json` (JSON text) before the first element of the array at `span`. */
+/** Returns an edit that puts the value `json` (JSON text) before the first element of the array at `span`. */
 export function prependElement(body: Buffer, span: Span, json: string): Edit {
   const start = skipSpace(body, span.start + 1)
   return insertion(start, body[start] === CLOSE_BRACKET ? json : `${json},`)
 }
 
-/** Gives the object at `span` the member `key`: its value is replaced where it has one, else it is added last. */
-export function setMember(span: Span, found: readonly Member[], key: string, json: string): Edit {
-  const existing = found.findLast((candidate) => candidate.key === key)
+/** Returns an edit that sets the member `key` of the object at `span`: it replaces the value, or adds the member last. */
+export function setMember(span: Span, fields: readonly Member[], key: string, json: string): Edit {
+  const existing = fields.findLast((field) => field.key === key)
   if (existing) return { ...existing.value, text: json }
-  const last = found.at(-1)
+  const last = fields.at(-1)
   const added = `${JSON.stringify(key)}:${json}`
   return last ? insertion(last.end, `,${added}`) : insertion(span.end - 1, added)
 }
@@ -131,28 +130,28 @@ export function withMembers(json: Buffer, values: Readonly<Record<string, string
   )
 }
 
-/** Takes items out of a list, or members out of an object, with the commas that belonged to them. */
+/** Returns edits that remove items from a list, or members from an object, together with their commas. */
 export function removeItems<Item extends Span>(
-  found: readonly Item[],
+  items: readonly Item[],
   isRemoved: (item: Item) => boolean,
 ): Edit[] {
   const edits: Edit[] = []
   let lastKept: Item | undefined
   let gap: { start: number; end: number } | undefined
-  for (const candidate of found) {
-    if (isRemoved(candidate)) {
-      gap = { start: lastKept ? lastKept.end : (gap?.start ?? candidate.start), end: candidate.end }
+  for (const item of items) {
+    if (isRemoved(item)) {
+      gap = { start: lastKept ? lastKept.end : (gap?.start ?? item.start), end: item.end }
       continue
     }
-    if (gap) edits.push({ start: gap.start, end: candidate.start, text: lastKept ? ',' : '' })
+    if (gap) edits.push({ start: gap.start, end: item.start, text: lastKept ? ',' : '' })
     gap = undefined
-    lastKept = candidate
+    lastKept = item
   }
   if (gap) edits.push({ ...gap, text: '' })
   return edits
 }
 
-/** Takes the members named in `keys` out of an object. */
-export function removeMembers(found: readonly Member[], keys: ReadonlySet<string>): Edit[] {
-  return removeItems(found, ({ key }) => keys.has(key))
+/** Returns edits that remove the members in `keys` from an object. */
+export function removeMembers(fields: readonly Member[], keys: ReadonlySet<string>): Edit[] {
+  return removeItems(fields, ({ key }) => keys.has(key))
 }

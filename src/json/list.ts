@@ -1,6 +1,6 @@
 /**
- * One pass over an object that holds a long list, say a request and its messages: every top-level member and every
- * item of the list by its bytes, nothing decoded.
+ * Indexes an object with a long list, such as a request and its messages, in one pass: the byte offsets of every top-level
+ * member and of every item of the list, without decoding them.
  */
 import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
@@ -23,9 +23,10 @@ import {
 } from './scan.ts'
 import { throughWindows } from './window.ts'
 
+/** The byte offsets of an object's members and of the items of one of its lists. */
 export interface ListIndex<Item extends Span> {
   readonly json: Buffer
-  /** What was done to read it, and will be. */
+  /** The steps that may be spent on reading this body. */
   readonly work: Work
   /** The whole object. */
   readonly object: Span
@@ -35,7 +36,7 @@ export interface ListIndex<Item extends Span> {
   readonly items: readonly Item[]
 }
 
-/** Reads the item of a list that starts `at`. @throws {JsonScanError} */
+/** Reads the list item that starts `at`. @throws {JsonScanError} */
 export type ReadItem<Item extends Span> = (json: Buffer, at: number, work: Work) => Item
 
 const QUOTE = 0x22
@@ -44,13 +45,11 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 const LETTER_N = 0x6e
 
-/**
- * A window of a million tokens has no room for more items than this: a body of more is no conversation.
- */
+/** A context window of a million tokens has no room for more items: a larger body is not a conversation. */
 const MAX_ITEMS = 50_000
 
 /** Bodies of fewer bytes are read without a window. */
-const WORTHWHILE = 16_384
+const MIN_WINDOWED = 16_384
 
 interface List<Item extends Span> {
   readonly span: Span
@@ -76,17 +75,17 @@ function readList<Item extends Span>(
 }
 
 /**
- * Indexes a JSON text that is an object with a list under a key; `undefined` where it is something else. Where the key
- * stands twice the last one counts, as it does for JSON readers.
- * @throws {JsonScanError} when the text is no JSON.
- * @throws {TooMuchToRead}
+ * Indexes a JSON text that is an object with a list under `key`; `undefined` if it is anything else. If the key is there
+ * twice, the last one counts, as in `JSON.parse`.
+ * @throws {JsonScanError} if the text is not JSON.
+ * @throws {TooMuchToRead} if it has more items than a conversation can have, or takes too many steps.
  */
 export function indexList<Item extends Span>(
   json: Buffer,
   key: string,
   readItem: ReadItem<Item>,
 ): ListIndex<Item> | undefined {
-  return json.length < WORTHWHILE
+  return json.length < MIN_WINDOWED
     ? readObject(json, key, readItem)
     : throughWindows(json, () => readObject(json, key, readItem))
 }
@@ -122,10 +121,10 @@ function readObject<Item extends Span>(
 }
 
 /**
- * Indexes a JSON text that is an object without a list under `key`, or with `null` there: its list is empty, and where it would
- * stand. `undefined` where the text is something else.
- * @throws {JsonScanError} when the text is no JSON.
- * @throws {TooMuchToRead}
+ * Indexes a JSON text that is an object without a value under `key`, or with `null` there, as one with an empty list;
+ * `list` is the span of `null`, or the place of a new member. `undefined` if the text is anything else.
+ * @throws {JsonScanError} if the text is not JSON.
+ * @throws {TooMuchToRead} if it takes too many steps.
  */
 export function indexWithoutList(json: Buffer, key: string): ListIndex<never> | undefined {
   if (json[rootStart(json)] !== OPEN_BRACE) return undefined

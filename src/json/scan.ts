@@ -1,29 +1,29 @@
 /**
- * Finds the values of a JSON text by their byte positions, without building the tree.
+ * Finds the byte offsets of the values in a JSON text, without building the values.
  *
  * Governor must change single places of a body and leave every other byte as the client wrote it
  * (`JSON.parse` → `JSON.stringify` turns 9007199254740993 into …992 and 1.0 into 1), so it works on spans.
- * The scanner skips what it is not asked about and is therefore no validator: a span is only as valid as
- * the `JSON.parse` that decodes it.
+ * The scanner skips other values, so it is no validator: whether a span is valid JSON is known only
+ * once `JSON.parse` decodes it.
  */
 
 import { MAX_VALUES, parseForeign } from '../core/foreign-json.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 import { endOfContainer, endOfString, hasWindow } from './window.ts'
 
-/** A value's place in a buffer: byte offsets, `end` exclusive. */
+/** The place of a value in a buffer, as byte offsets; `end` is exclusive. */
 export interface Span {
   readonly start: number
   readonly end: number
 }
 
-/** One member of an object: where its key starts (the opening quote), its decoded key, its value's span. */
+/** A member of an object: from the opening quote of its key to the end of its value. `key` is decoded. */
 export interface Member extends Span {
   readonly key: string
   readonly value: Span
 }
 
-/** The text is not JSON where a structural character was expected; `offset` is the byte position. */
+/** Reports a text that is not JSON: a structural character is missing at the byte `offset`. */
 export class JsonScanError extends Error {
   override readonly name = 'JsonScanError'
   readonly offset: number
@@ -42,18 +42,19 @@ const CLOSE_BRACE = 0x7d
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
+/** True for a byte of JSON white space. */
 export function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
 }
 
-/** The offset of the first byte at or after `from` that is no white space. */
+/** Returns the offset of the first byte at or after `from` that is not white space. */
 export function skipSpace(json: Buffer, from: number): number {
   let at = from
   while (at < json.length && isSpace(json[at])) at++
   return at
 }
 
-/** Most strings are keys, names and ids, which end before a search for their end would have begun. */
+/** Strings up to this many bytes are read byte by byte, as starting a search takes longer. Most keys, names and ids are. */
 const SHORT = 24
 
 /** `at` is the opening quote; returns the offset after the closing one. @throws {JsonScanError} */
@@ -123,8 +124,8 @@ function skipContainer(json: Buffer, at: number): number {
 }
 
 /**
- * The span of the one value a JSON text holds, white space and a UTF-8 byte order mark aside.
- * @throws {JsonScanError} when there is none or anything but white space follows it.
+ * Returns the span of a JSON text's value, without white space and a UTF-8 byte order mark around it.
+ * @throws {JsonScanError} if there is no value, or if anything but white space follows it.
  */
 export function root(json: Buffer): Span {
   const start = rootStart(json)
@@ -134,16 +135,16 @@ export function root(json: Buffer): Span {
   return { start, end }
 }
 
-/** Where the one value of a JSON text starts: white space and a UTF-8 byte order mark come before it. */
+/** Returns where the value of a JSON text starts, after white space and a UTF-8 byte order mark. */
 export function rootStart(json: Buffer): number {
   const mark = json[0] === 0xef && json[1] === 0xbb && json[2] === 0xbf ? 3 : 0
   return skipSpace(json, mark)
 }
 
 /**
- * `at` is the opening brace of an object; returns where its first key starts, or where its closing brace is. To go
- * through an object: `firstKey`, then, for as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` from
- * where the value ends. @throws {JsonScanError}
+ * `at` is the opening brace of an object; returns where its first key starts, or where its closing brace is. To walk over
+ * an object, call `firstKey`, then, as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` with the end
+ * of the value. @throws {JsonScanError}
  */
 export function firstKey(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
@@ -152,7 +153,7 @@ export function firstKey(json: Buffer, at: number): number {
   return key
 }
 
-/** A member's value ends before `end`; returns where the next key starts, or where the closing brace is. @throws {JsonScanError} */
+/** `end` is the end of a member's value; returns where the next key starts, or where the closing brace is. @throws {JsonScanError} */
 export function nextKey(json: Buffer, end: number): number {
   const at = skipSpace(json, end)
   if (json[at] === CLOSE_BRACE) return at
@@ -162,20 +163,20 @@ export function nextKey(json: Buffer, end: number): number {
   return key
 }
 
-/** Where the value starts of the member whose key ends before `keyEnd`. @throws {JsonScanError} */
+/** `keyEnd` is the end of a key; returns where its value starts. @throws {JsonScanError} */
 export function valueAfter(json: Buffer, keyEnd: number): number {
   const colon = skipSpace(json, keyEnd)
   if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
   return skipSpace(json, colon + 1)
 }
 
-/** `at` is the opening bracket of an array; returns where its first element starts, or where its closing bracket is. */
+/** `at` is the opening bracket of an array; returns where its first element starts, or where its closing bracket is. @throws {JsonScanError} */
 export function firstElement(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACKET) throw new JsonScanError('an array', at)
   return skipSpace(json, at + 1)
 }
 
-/** An element ends before `end`; returns where the next one starts, or where the closing bracket is. @throws {JsonScanError} */
+/** `end` is the end of an element; returns where the next one starts, or where the closing bracket is. @throws {JsonScanError} */
 export function nextElement(json: Buffer, end: number): number {
   const at = skipSpace(json, end)
   if (json[at] === CLOSE_BRACKET) return at
@@ -186,28 +187,28 @@ export function nextElement(json: Buffer, end: number): number {
 }
 
 /**
- * The members of the object at `container`, in order, duplicates included.
- * @throws {JsonScanError} when the value there is not an object.
- * @throws {TooMuchToRead}
+ * Returns the members of the object at `container`, in order, including duplicate keys.
+ * @throws {JsonScanError} if the value is not an object.
+ * @throws {TooMuchToRead} if it has more members than Governor builds, or takes too many steps.
  */
 export function members(json: Buffer, container: Span, work?: Work): Member[] {
-  const found: Member[] = []
+  const fields: Member[] = []
   let at = firstKey(json, container.start)
   while (json[at] === QUOTE) {
     const keyEnd = skipString(json, at)
     const start = valueAfter(json, keyEnd)
     const end = skipValue(json, start)
-    if (found.length === MAX_VALUES) throw new TooMuchToRead()
+    if (fields.length === MAX_VALUES) throw new TooMuchToRead()
     work?.spend(STEPS_PER_VALUE)
-    found.push({ key: decodeKey(json, at, keyEnd), start: at, end, value: { start, end } })
+    fields.push({ key: decodeKey(json, at, keyEnd), start: at, end, value: { start, end } })
     at = nextKey(json, end)
   }
-  return found
+  return fields
 }
 
-/** Is the key between these offsets, quotes included, `name`? Decodes it only where it is written with escapes. */
+/** True if the key between these offsets, quotes included, is `name`. It decodes the key only if that has escapes. */
 export function isKey(json: Buffer, start: number, end: number, name: string): boolean {
-  // Up to the first byte that differs; an escape can be that byte only.
+  // Up to the first byte that differs; if the key has an escape, it is that byte.
   for (let at = start + 1; at < end - 1; at++) {
     if (json[at] === name.charCodeAt(at - start - 1)) continue
     return json[at] === BACKSLASH && decodeKey(json, start, end) === name
@@ -215,7 +216,7 @@ export function isKey(json: Buffer, start: number, end: number, name: string): b
   return end - start - 2 === name.length
 }
 
-/** Is what stands between these offsets, quotes included, `text`, without any escape? */
+/** True if the string between these offsets, quotes included, is `text` without any escape. */
 export function isPlainly(json: Buffer, start: number, end: number, text: string): boolean {
   if (end - start - 2 !== text.length) return false
   for (let at = 0; at < text.length; at++) {
@@ -224,7 +225,7 @@ export function isPlainly(json: Buffer, start: number, end: number, text: string
   return true
 }
 
-/** The key between two offsets, quotes included. @throws {JsonScanError} */
+/** Decodes the key between two offsets, quotes included. @throws {JsonScanError} */
 export function decodeKey(json: Buffer, start: number, end: number): string {
   const plain = json.toString('latin1', start + 1, end - 1)
   if (/^[ !#-[\]-~]*$/.test(plain)) return plain
@@ -236,25 +237,25 @@ export function decodeKey(json: Buffer, start: number, end: number): string {
 }
 
 /**
- * The spans of the elements of the array at `container`.
- * @throws {JsonScanError} when the value there is not an array.
- * @throws {TooMuchToRead}
+ * Returns the spans of the elements of the array at `container`.
+ * @throws {JsonScanError} if the value is not an array.
+ * @throws {TooMuchToRead} if it has more elements than Governor builds.
  */
 export function elements(json: Buffer, container: Span): Span[] {
-  const found: Span[] = []
+  const spans: Span[] = []
   let at = firstElement(json, container.start)
   while (json[at] !== CLOSE_BRACKET) {
     const end = skipValue(json, at)
-    if (found.length === MAX_VALUES) throw new TooMuchToRead()
-    found.push({ start: at, end })
+    if (spans.length === MAX_VALUES) throw new TooMuchToRead()
+    spans.push({ start: at, end })
     at = nextElement(json, end)
   }
-  return found
+  return spans
 }
 
-/** The last member named `key`: where a key stands twice, JSON readers take the last. */
-export function member(found: readonly Member[], key: string): Member | undefined {
-  for (let at = found.length - 1; at >= 0; at--) if (found[at]?.key === key) return found[at]
+/** Returns the last member named `key`, as `JSON.parse` takes the last of duplicate keys; `undefined` if there is none. */
+export function member(fields: readonly Member[], key: string): Member | undefined {
+  for (let at = fields.length - 1; at >= 0; at--) if (fields[at]?.key === key) return fields[at]
   return undefined
 }
 
@@ -264,7 +265,7 @@ export function memberText(json: Buffer, key: string): string | undefined {
   return value && json.toString('utf8', value.start, value.end)
 }
 
-/** What a span starts as; `scalar` is a number, true, false or null. */
+/** Returns the kind of a value by its first byte; `scalar` is a number, true, false or null. */
 export function kindAt(json: Buffer, span: Span): 'object' | 'array' | 'string' | 'scalar' {
   switch (json[span.start]) {
     case OPEN_BRACE:
@@ -278,17 +279,17 @@ export function kindAt(json: Buffer, span: Span): 'object' | 'array' | 'string' 
   }
 }
 
-/** Decodes one span, however long. @throws {SyntaxError} when it is not valid JSON, or holds more or deeper values than are built. */
+/** Decodes the value at `span`. @throws {SyntaxError} if it is not valid JSON, or contains more or deeper values than Governor builds. */
 export function decode(json: Buffer, span: Span): unknown {
   return parseForeign(json.toString('utf8', span.start, span.end), span.end - span.start)
 }
 
-/** Decodes the string that starts `at`. @throws {SyntaxError} when it is not valid JSON. */
+/** Decodes the string that starts `at`. @throws {JsonScanError} if it has no end. @throws {SyntaxError} if it is not valid JSON. */
 export function decodeString(json: Buffer, at: number): string {
   return decodeStringIn(json, { start: at, end: skipString(json, at) })
 }
 
-/** The same where its end is known. */
+/** Decodes the string at `span`. @throws {SyntaxError} if it is not valid JSON. */
 export function decodeStringIn(json: Buffer, { start, end }: Span): string {
   const quoted = json.toString('utf8', start, end)
   return quoted.includes('\\') ? String(JSON.parse(quoted)) : quoted.slice(1, -1)

@@ -1,9 +1,9 @@
-;; What src/json/window.ts does to a window of a body. The bytes lie at 0 and end at $end; what lies behind them is
-;; read and means nothing. Compiled by "npx -p wabt wat2wasm src/json/window.wat", its binary stands in window.ts.
+;; The compiled code of src/json/window.ts. The bytes of a window are at 0 to $end; the code also reads bytes behind
+;; them, and ignores them. Compiled by "npx -p wabt wat2wasm src/json/window.wat", its binary is in window.ts.
 (module
   (memory (export "memory") 3)
 
-  ;; The offset after the closing quote of the string whose text goes on at $at; -1 where that is not before $end.
+  ;; Returns the offset after the closing quote of a string, from any offset $at in its text; -1 if that is not before $end.
   (func $string (export "string") (param $at i32) (param $end i32) (result i32)
     (local $low v128) (local $high v128) (local $quotes i32) (local $slashes i32) (local $before i32)
     (local $next i32) (local $back i32)
@@ -18,7 +18,7 @@
         (local.set $slashes (i32.or
           (i8x16.bitmask (i8x16.eq (local.get $low) (v128.const i32x4 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c)))
           (i32.shl (i8x16.bitmask (i8x16.eq (local.get $high) (v128.const i32x4 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c 0x5c5c5c5c))) (i32.const 16))))
-        ;; Quotes after no backslash, or after two: all others are escaped.
+        ;; Quotes after no backslash, or after two backslashes: all others are escaped.
         (local.set $quotes (i32.and (local.get $quotes) (i32.or
           (i32.xor (i32.const -1) (i32.or (i32.shl (local.get $slashes) (i32.const 1)) (i32.shr_u (local.get $before) (i32.const 31))))
           (i32.or (i32.shl (local.get $slashes) (i32.const 2)) (i32.shr_u (local.get $before) (i32.const 30))))))
@@ -44,12 +44,12 @@
         (br $block)))
     (i32.const -1))
 
-  ;; Where "container" broke off: in so many objects and arrays, and before the byte that was not gone through.
+  ;; Where "container" stopped: how many objects and arrays were open, and the first byte that it did not process.
   (global $depth (export "depth") (mut i32) (i32.const 0))
   (global $rest (export "rest") (mut i32) (i32.const 0))
 
-  ;; The offset after the bracket that closes the outermost of the $open objects and arrays that $at stands in, of which the first
-  ;; may begin there; -1 where that is not before $end.
+  ;; Returns the offset after the bracket that closes the outermost of the $open objects and arrays around $at; a container
+  ;; may begin at $at itself. -1 if that is not before $end.
   (func (export "container") (param $at i32) (param $end i32) (param $open i32) (result i32)
     (local $byte i32) (local $depth i32)
     (local.set $depth (local.get $open))
@@ -64,7 +64,7 @@
             (local.set $at (call $string (local.get $at) (local.get $end)))
             (br_if $none (i32.eq (local.get $at) (i32.const -1)))
             (br $next)))
-        ;; One bit is all that curly and square brackets differ in.
+        ;; Curly and square brackets differ in only one bit.
         (local.set $byte (i32.or (local.get $byte) (i32.const 0x20)))
         (if (i32.eq (local.get $byte) (i32.const 0x7b))
           (then (local.set $depth (i32.add (local.get $depth) (i32.const 1))) (br $next)))

@@ -1,17 +1,18 @@
 /**
- * Server-sent events: bytes → frames that remember their exact bytes. Knows nothing of what they carry.
+ * Server-sent events: splits bytes into frames that keep their exact bytes. It does not know what the data means.
  * Source: WHATWG HTML, section 9.2 (lines end in LF, CR LF or CR; an empty line ends an event).
  */
 
-/** One event as it came, blank line included; joined in order, the `raw` of all frames are the input. */
+/** One event with its exact bytes, including the blank line. The `raw` bytes of all frames, in order, are the whole input. */
 export interface Frame {
   readonly raw: Buffer
 }
 
+/** Splits a stream into frames. */
 export interface FrameReader {
-  /** Takes a chunk cut anywhere; returns the frames that it completed. */
+  /** Takes a chunk, which may begin and end anywhere, and returns the frames that it completed. */
   push(chunk: Buffer): Frame[]
-  /** What is left when the stream ends: an unfinished frame, or nothing. */
+  /** Returns what is left when the stream ends: one unfinished frame, or nothing. */
   end(): Frame[]
 }
 
@@ -19,12 +20,12 @@ const LF = 0x0a
 const CR = 0x0d
 const BYTE_ORDER_MARK = 0xfeff
 
-/** A frame longer than this many bytes is handed on in pieces, unread: memory stays bounded. */
+/** A frame longer than this many bytes is returned in pieces, so that memory stays bounded. */
 const MAX_FRAME = 16 * 1024 * 1024
 
 /**
- * The offset after the first blank line that begins at or after `from`, or -1. A CR that ends the buffer may be
- * half of a CR LF, so it decides nothing yet.
+ * Returns the offset after the first blank line that begins at or after `from`, or -1. A CR at the end of the buffer may
+ * be half of a CR LF, so it does not count yet.
  */
 function afterBlankLine(bytes: Buffer, from: number): number {
   let lineIsEmpty = false
@@ -44,10 +45,10 @@ function afterBlankLine(bytes: Buffer, from: number): number {
   return -1
 }
 
-/** Bytes in a buffer that has room for more, so that a frame which comes in many chunks is not copied with each of them. */
+/** Bytes in a buffer with room for more, so that a frame of many chunks is not copied with each of them. */
 interface Pending {
   readonly storage: Buffer
-  /** How many bytes of the storage are in use, from its start. */
+  /** The number of used bytes, from the start of the storage. */
   readonly length: number
 }
 
@@ -70,7 +71,7 @@ export function createFrameReader(): FrameReader {
   let pending = NOTHING
   return {
     push(chunk) {
-      // The longest blank line, CR LF CR LF, may have begun in what was already looked at.
+      // The longest blank line, CR LF CR LF, may have begun in bytes that were searched before.
       let from = Math.max(0, pending.length - 4)
       pending = append(pending, chunk)
       let bytes = pending.storage.subarray(0, pending.length)
@@ -82,7 +83,7 @@ export function createFrameReader(): FrameReader {
         bytes = bytes.subarray(end)
         from = 0
       }
-      // Without a frame the storage keeps its room; what follows a frame is small.
+      // Without a frame the storage keeps its room. The bytes after a frame are few, so they may be copied again.
       if (frames.length > 0) pending = append(NOTHING, bytes)
       if (bytes.length > MAX_FRAME) {
         frames.push({ raw: bytes })
@@ -100,20 +101,20 @@ export function createFrameReader(): FrameReader {
 
 const LINE_END = /\r\n|\n|\r/
 
-/** The lines of an event, without the byte order mark that the first event of a stream may begin with. */
+/** Returns the lines of an event, without the byte order mark with which the first event of a stream may begin. */
 function linesOf({ raw }: Frame): string[] {
   const text = raw.toString('utf8')
-  const own = text.charCodeAt(0) === BYTE_ORDER_MARK ? text.slice(1) : text
-  // A text is split by a text in a fraction of the time that an expression takes.
-  return own.includes('\r') ? own.split(LINE_END) : own.split('\n')
+  const unmarked = text.charCodeAt(0) === BYTE_ORDER_MARK ? text.slice(1) : text
+  // Splitting by a string takes a fraction of the time of a regular expression.
+  return unmarked.includes('\r') ? unmarked.split(LINE_END) : unmarked.split('\n')
 }
 
-/** The event's bytes with the blank line after it, which the last one of a stream may lack: something can follow. */
+/** Returns the event's bytes, with a blank line added if they lack one, so that another event can follow. */
 export function terminated({ raw }: Frame): Buffer {
   return afterBlankLine(raw, 0) === -1 ? Buffer.concat([raw, Buffer.from('\n\n')]) : raw
 }
 
-/** Does the event end with a blank line, as all do but the last of a stream that broke off? */
+/** True if the event ends with a blank line, which only the last event of an incomplete stream lacks. */
 export function isWhole({ raw }: Frame): boolean {
   const end = raw.length - 1
   const last = raw[end]
@@ -121,35 +122,35 @@ export function isWhole({ raw }: Frame): boolean {
   return (last === LF || last === CR) && (before === LF || before === CR)
 }
 
-/** The value of a line that is a data field; `undefined` where it is none. */
+/** Returns the value of a line that is a data field; `undefined` for any other line. */
 function dataIn(line: string): string | undefined {
   if (line === 'data') return ''
   if (!line.startsWith('data:')) return undefined
   return line.charAt(5) === ' ' ? line.slice(6) : line.slice(5)
 }
 
-/** The event's data, its lines joined by LF; `undefined` where it has none (a comment, a keep-alive). */
+/** Returns the event's data, with its lines joined by LF; `undefined` if it has none (a comment, a keep-alive). */
 export function dataOf(frame: Frame): string | undefined {
-  let found: string | undefined
+  let joined: string | undefined
   for (const line of linesOf(frame)) {
     const data = dataIn(line)
-    if (data !== undefined) found = found === undefined ? data : `${found}\n${data}`
+    if (data !== undefined) joined = joined === undefined ? data : `${joined}\n${data}`
   }
-  return found
+  return joined
 }
 
-/** The same event with other data (one line); its other fields stay. */
+/** Returns the event with other data (one line) and the same other fields. */
 export function withData(frame: Frame, data: string): Buffer {
   const others = linesOf(frame).filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
   return Buffer.from([...others, `data: ${data}`, '', ''].join('\n'))
 }
 
-/** A new event that has only data (one line). */
+/** Writes an event with only data (one line). */
 export function dataFrame(data: string): Buffer {
   return Buffer.from(`data: ${data}\n\n`)
 }
 
-/** A new event with a name and data (one line each). */
+/** Writes an event with a name and data (one line each). */
 export function dataEvent(name: string, data: string): Buffer {
   return Buffer.from(`event: ${name}\ndata: ${data}\n\n`)
 }
