@@ -1,4 +1,4 @@
-/** Upgraded connections: WebSockets refused where they would hide a session from the guard, passed through elsewhere. */
+/** Upgraded connections. WebSockets are refused on guarded paths, where they would hide a session, and pass through on others. */
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
@@ -45,9 +45,9 @@ function refuseWith(socket: Duplex, status: string, extra: RawHeaders, body: str
 }
 
 /**
- * Hands a request that asks for an upgrade nobody here makes (h2c, as some HTTP clients do with every first request)
- * back to the server without that wish: a server may ignore it (RFC 9110, section 7.8). The head is written anew and
- * read again, as Node has already taken its parser off the connection.
+ * Ignores an upgrade that Governor does not support (h2c, which some HTTP clients ask for in every first request), as a
+ * server may (RFC 9110, section 7.8). Node has already removed its parser from the connection, so the head is written
+ * back without the Upgrade fields and the server reads it again.
  */
 function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
   const dropped = new Set(['upgrade', 'connection', 'http2-settings'])
@@ -57,7 +57,7 @@ function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Du
   server.emit('connection', socket)
 }
 
-/** Joins two connections until either ends; what breaks one ends the other. */
+/** Joins two connections until either ends; an error on one ends the other. */
 function join(client: Duplex, upstream: Duplex): void {
   client.on('error', () => upstream.destroy())
   upstream.on('error', () => client.destroy())
@@ -67,40 +67,59 @@ function join(client: Duplex, upstream: Duplex): void {
   upstream.pipe(client)
 }
 
-/** Pieces of at most 64 KB that a client may send before its upgrade is answered; what is more has to wait. */
+/** A client may send this many chunks, of at most 64 KB each, before the upstream answers; then it is paused. */
 const MAX_EARLY = 16
 
-function open(
+/** Returns the request to the upstream, not yet sent. @throws {TypeError} on headers that Node does not send. */
+function upgradeRequest(
+  { access, connectTimeout }: TunnelSettings,
+  route: Route,
+  { method = 'GET', rawHeaders }: IncomingMessage,
+): http.ClientRequest {
+  const url = new URL(route.upstream.origin)
+  const isKey = (key: string) => isAccessKey(access, key)
+  const sent = upstreamHeaders(route, rawHeaders, access.credentialHeaders, isKey)
+  const call = (url.protocol === 'https:' ? https : http).request(url, {
+    method,
+    path: route.path,
+    headers: [
+      ...['Host', url.host],
+      ...['Connection', 'Upgrade', 'Upgrade', headerOf(rawHeaders, 'upgrade') ?? 'websocket'],
+      // Node throws on Trailer, as an upgrade has no body that trailers could follow.
+      ...withoutFields(sent, (lower) => lower === 'trailer'),
+    ],
+    agent: false,
+    setHost: false,
+    ...(connectTimeout > 0 ? { timeout: connectTimeout } : {}),
+  })
+  return call.on('timeout', () =>
+    call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })),
+  )
+}
+
+/** Gives the client an upstream's answer that is not an upgrade, unchanged, and ends the connection with it. */
+function passAnswer(client: Duplex, answer: IncomingMessage): void {
+  // Node removes the chunked coding from the body, which then ends with the connection.
+  const headers = withoutFields(
+    withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
+    (lower) => lower === 'transfer-encoding',
+  )
+  client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
+  // If the answer breaks off, the client's connection must break too: a clean end would look like a complete answer.
+  pipeline(answer, client, () => client.destroy())
+}
+
+/** Sends the upgrade to the upstream and joins the two connections once it accepts. @throws {TypeError} as `upgradeRequest`. */
+function openTunnel(
   settings: TunnelSettings,
   route: Route,
   request: IncomingMessage,
   client: Duplex,
   first: Buffer,
 ): void {
-  const { upstream, path } = route
-  const url = new URL(upstream.origin)
-  const isKey = (key: string) => isAccessKey(settings.access, key)
-  // There is no body that trailers could follow; Node throws on the field.
-  const { credentialHeaders } = settings.access
-  const plain = withoutFields(
-    upstreamHeaders(route, request.rawHeaders, credentialHeaders, isKey),
-    (lower) => lower === 'trailer',
-  )
-  const headers = [
-    ...['Host', url.host],
-    ...['Connection', 'Upgrade', 'Upgrade', headerOf(request.rawHeaders, 'upgrade') ?? 'websocket'],
-    ...plain,
-  ]
-  const call = (url.protocol === 'https:' ? https : http).request(url, {
-    method: request.method ?? 'GET',
-    path,
-    headers,
-    agent: false,
-    setHost: false,
-    ...(settings.connectTimeout > 0 ? { timeout: settings.connectTimeout } : {}),
-  })
-  call.on('timeout', () => call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })))
-  // Read while there is no answer yet: a connection that nobody reads does not tell that its client has left.
+  const { upstream } = route
+  const call = upgradeRequest(settings, route, request)
+  // Read before there is an answer: Node reports that a client left only on a connection that is read.
   const early: Buffer[] = [first]
   const keep = (chunk: Buffer) => {
     early.push(chunk)
@@ -111,45 +130,26 @@ function open(
   call.on('upgrade', (answer, socket, rest) => {
     client.off('data', keep).off('end', leave)
     socket.setTimeout(0)
-    client.write(
-      headText(
-        `HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`,
-        withoutGovernorHeaders(answer.rawHeaders),
-      ),
-    )
+    const headers = withoutGovernorHeaders(answer.rawHeaders)
+    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
     if (rest.length > 0) client.write(rest)
     for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
     join(client, socket)
   })
-  call.on('response', (answer) => {
-    // The upstream says no, in its own words.
-    // Node hands the body over without its chunks; it then ends with the connection.
-    const kept = withoutFields(
-      withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
-      (lower) => lower === 'transfer-encoding',
-    )
-    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, kept))
-    // Where it breaks off, the client's connection does too: a clean end would pass for the whole.
-    pipeline(answer, client, () => client.destroy())
-  })
+  call.on('response', (answer) => passAnswer(client, answer))
   call.on('error', (error) => {
     if (client.destroyed) return
-    const failure = failureOf(error, upstream)
-    settings.emit({
-      kind: 'tunnel_failed',
-      upstream: upstream.name,
-      failure: failure.code,
-      detail: failure.detail,
-    })
-    const status = failure.status === 504 ? '504 Gateway Timeout' : '502 Bad Gateway'
-    refuse(client, status, ['Connection', 'close'], failure.message, failure.code)
+    const { status, code, message, detail } = failureOf(error, upstream)
+    settings.emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
+    const line = status === 504 ? '504 Gateway Timeout' : '502 Bad Gateway'
+    refuse(client, line, ['Connection', 'close'], message, code)
   })
   client.on('close', () => call.destroy())
   call.end()
 }
 
-/** Whoever has taken Governor for a proxy to anywhere is told what to set instead; Node would hang up on them. */
-function refuseTunnels(server: http.Server): void {
+/** Answers CONNECT, which a client sends that uses Governor as a forward proxy, with what to set instead. */
+function refuseConnect(server: http.Server): void {
   server.on('connect', (_: IncomingMessage, socket: Duplex) => {
     socket.on('error', () => socket.destroy())
     const message =
@@ -158,9 +158,9 @@ function refuseTunnels(server: http.Server): void {
   })
 }
 
-/** Answers every request for an upgrade on a server, and for a tunnel. */
+/** Handles every request for an upgrade or a CONNECT tunnel on a server. */
 export function handleUpgrades(server: http.Server, settings: TunnelSettings): void {
-  refuseTunnels(server)
+  refuseConnect(server)
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
     if (!asksForWebSocket(request)) return ignoreUpgrade(server, request, socket, rest)
     socket.on('error', () => socket.destroy())
@@ -187,9 +187,9 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
       return refuseWith(socket, status, ['Connection', 'close'], refusalBody(refusal, route))
     }
     try {
-      open(settings, route, request, socket, rest)
+      openTunnel(settings, route, request, socket, rest)
     } catch {
-      // Node throws on headers that it will not send; nothing above this would catch it.
+      // Node throws on headers that it does not send, and no caller above this one catches.
       const message = 'Governor could not pass this upgrade on: its headers are not valid.'
       refuse(socket, '502 Bad Gateway', ['Connection', 'close'], message, 'upstream_broken')
     }
