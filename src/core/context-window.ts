@@ -61,7 +61,7 @@ export function declare(known: KnownWindow, window: number): KnownWindow {
 }
 
 /** Returns the limit that an overflow states, if it can be a window. */
-export function statedLimit(overflow: Overflow): number | undefined {
+function statedLimit(overflow: Overflow): number | undefined {
   const limit = 'limit' in overflow ? overflow.limit : undefined
   return limit !== undefined && isWindow(limit) ? limit : undefined
 }

@@ -9,7 +9,7 @@ import { STEPS_PER_VALUE, TooMuchToRead, type Work } from './work.ts'
 export const MAX_LENGTH = 65_536
 
 /** The deepest nesting of objects and lists. */
-export const MAX_DEPTH = 64
+const MAX_DEPTH = 64
 
 /** The most values in one text, however long it is: a long text is mostly one string. */
 export const MAX_VALUES = 65_536

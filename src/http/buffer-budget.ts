@@ -1,20 +1,21 @@
 /**
- * Bounds what all bodies together take that are in hand: being read, being unpacked, or held back until it is known what becomes of
- * them. Where there is no room one waits for some, in order, and not for long.
+ * Bounds the memory of all bodies that are buffered at a time: while they are read, decompressed, or held back for a
+ * decision. A body for which there is no room waits in a queue, for a short time.
  */
-/** Milliseconds that are waited for room, for one body in all. */
+/** Milliseconds that one body may wait for room, in all. */
 export const MAX_WAIT = 2_000
 
-/** What one body takes. */
+/** The bytes that one body takes from the budget. */
 export interface Lease {
-  /** Takes so many bytes more; false where there is no room for them in time, or the lease was released. */
+  /** Takes so many more bytes; returns false if there is no room for them in time or the lease was released. */
   grow(bytes: number): boolean | Promise<boolean>
-  /** Gives all of it back, and ends any wait. May be called again. */
+  /** Gives all bytes back and ends a wait. May be called again. */
   release(): void
 }
 
+/** A budget that all bodies share. */
 export interface BufferBudget {
-  /** Bytes in hand. */
+  /** Bytes that all leases hold. */
   readonly held: number
   lease(): Lease
 }
@@ -22,11 +23,11 @@ export interface BufferBudget {
 /** Times in milliseconds. */
 export interface Clock {
   now(): number
-  /** Calls back once, later; returns the way to call that off. */
+  /** Calls back once after a delay; returns a function that cancels the call. */
   after(delay: number, call: () => void): () => void
 }
 
-export const SYSTEM_CLOCK: Clock = {
+const SYSTEM_CLOCK: Clock = {
   now: () => performance.now(),
   after(delay, call) {
     const timer = setTimeout(call, delay)
@@ -34,116 +35,108 @@ export const SYSTEM_CLOCK: Clock = {
   },
 }
 
+interface LeaseState {
+  held: number
+  /** Milliseconds that it has waited so far. */
+  waited: number
+  isReleased: boolean
+}
+
 interface Waiting {
-  readonly lease: BudgetLease
+  readonly lease: LeaseState
   readonly bytes: number
   readonly settle: (hasRoom: boolean) => void
 }
 
-class Budget implements BufferBudget {
+interface BudgetState {
   readonly max: number
   readonly clock: Clock
-  held = 0
-  /** Those that hold something already come first, as they give it back the sooner. */
-  #waiting: Waiting[] = []
+  held: number
+  /** Leases that hold bytes already come first, as they are released the sooner. */
+  waiting: Waiting[]
+}
 
-  constructor(max: number, clock: Clock) {
-    this.max = max
-    this.clock = clock
-  }
+/** Returns true if there is room for so many bytes and no other lease comes first. */
+function hasRoom({ waiting, held, max }: BudgetState, lease: LeaseState, bytes: number): boolean {
+  const [first] = waiting
+  const isFirst = !first || (lease.held > 0 && first.lease.held === 0)
+  return isFirst && held + bytes <= max
+}
 
-  lease(): Lease {
-    return new BudgetLease(this)
-  }
+function take(budget: BudgetState, lease: LeaseState, bytes: number): void {
+  lease.held += bytes
+  budget.held += bytes
+}
 
-  /** Is there room for so many bytes, and nobody waits who comes first? */
-  hasRoom(bytes: number, holdsSome: boolean): boolean {
-    const first = this.#waiting[0]
-    const isFirst = !first || (holdsSome && first.lease.held === 0)
-    return isFirst && this.held + bytes <= this.max
-  }
+function enqueue({ waiting }: BudgetState, entry: Waiting): void {
+  const firstEmpty = waiting.findIndex(({ lease }) => lease.held === 0)
+  const isLast = entry.lease.held === 0 || firstEmpty === -1
+  waiting.splice(isLast ? waiting.length : firstEmpty, 0, entry)
+}
 
-  wait(waiting: Waiting): void {
-    const next = this.#waiting.findIndex(({ lease }) => lease.held === 0)
-    const isLast = waiting.lease.held === 0 || next === -1
-    this.#waiting.splice(isLast ? this.#waiting.length : next, 0, waiting)
-  }
-
-  leave(lease: BudgetLease): void {
-    const left = this.#waiting.filter((waiting) => waiting.lease === lease)
-    this.#waiting = this.#waiting.filter((waiting) => waiting.lease !== lease)
-    for (const { settle } of left) settle(false)
-    this.serve()
-  }
-
-  /** Gives room to those who wait, for as long as there is enough for the first of them. */
-  serve(): void {
-    for (let first = this.#waiting[0]; first; first = this.#waiting[0]) {
-      if (this.held + first.bytes > this.max) return
-      this.#waiting.shift()
-      first.settle(true)
-    }
+/** Gives room to waiting leases for as long as there is enough for the first of them. */
+function serve(budget: BudgetState): void {
+  for (let [first] = budget.waiting; first; [first] = budget.waiting) {
+    if (budget.held + first.bytes > budget.max) return
+    budget.waiting.shift()
+    first.settle(true)
   }
 }
 
-class BudgetLease implements Lease {
-  readonly #budget: Budget
-  held = 0
-  #waited = 0
-  #isReleased = false
+/** Ends the wait of a lease, without room. */
+function endWait(budget: BudgetState, lease: LeaseState): void {
+  const ended = budget.waiting.filter((entry) => entry.lease === lease)
+  budget.waiting = budget.waiting.filter((entry) => entry.lease !== lease)
+  for (const { settle } of ended) settle(false)
+  serve(budget)
+}
 
-  constructor(budget: Budget) {
-    this.#budget = budget
-  }
+function waitForRoom(budget: BudgetState, lease: LeaseState, bytes: number): Promise<boolean> {
+  const { clock } = budget
+  const since = clock.now()
+  return new Promise((resolve) => {
+    const cancel = clock.after(Math.max(0, MAX_WAIT - lease.waited), () => endWait(budget, lease))
+    const settle = (isGranted: boolean) => {
+      cancel()
+      lease.waited += clock.now() - since
+      if (isGranted) take(budget, lease, bytes)
+      resolve(isGranted)
+    }
+    enqueue(budget, { lease, bytes, settle })
+  })
+}
 
-  grow(bytes: number): boolean | Promise<boolean> {
-    const budget = this.#budget
-    if (this.#isReleased || this.held + bytes > budget.max) return false
-    if (budget.hasRoom(bytes, this.held > 0)) {
-      this.#take(bytes)
+function openLease(budget: BudgetState): Lease {
+  const lease: LeaseState = { held: 0, waited: 0, isReleased: false }
+  return {
+    grow(bytes) {
+      if (lease.isReleased || lease.held + bytes > budget.max) return false
+      if (!hasRoom(budget, lease, bytes)) return waitForRoom(budget, lease, bytes)
+      take(budget, lease, bytes)
       return true
-    }
-    return this.#wait(bytes)
-  }
-
-  #take(bytes: number): void {
-    this.held += bytes
-    this.#budget.held += bytes
-  }
-
-  #wait(bytes: number): Promise<boolean> {
-    const { clock } = this.#budget
-    const since = clock.now()
-    return new Promise((resolve) => {
-      const callOff = clock.after(Math.max(0, MAX_WAIT - this.#waited), () => this.#budget.leave(this))
-      this.#budget.wait({
-        lease: this,
-        bytes,
-        settle: (hasRoom) => {
-          callOff()
-          this.#waited += clock.now() - since
-          if (hasRoom) this.#take(bytes)
-          resolve(hasRoom)
-        },
-      })
-    })
-  }
-
-  release(): void {
-    if (this.#isReleased) return
-    this.#isReleased = true
-    this.#budget.held -= this.held
-    this.held = 0
-    this.#budget.leave(this)
+    },
+    release() {
+      if (lease.isReleased) return
+      lease.isReleased = true
+      budget.held -= lease.held
+      lease.held = 0
+      endWait(budget, lease)
+    },
   }
 }
 
-/** `max`: bytes. */
+/** Creates a budget of `max` bytes. */
 export function createBufferBudget(max: number, clock: Clock = SYSTEM_CLOCK): BufferBudget {
-  return new Budget(max, clock)
+  const budget: BudgetState = { max, clock, held: 0, waiting: [] }
+  return {
+    get held() {
+      return budget.held
+    },
+    lease: () => openLease(budget),
+  }
 }
 
-/** A lease for what is held for a response: it is released when that is over, at the latest. */
+/** Returns a lease that is released when the response closes, at the latest. */
 export function leaseFor(
   budget: BufferBudget,
   response: { once(event: 'close', call: () => void): unknown },

@@ -1,54 +1,55 @@
-/** The connections to all upstreams: kept alive, as many as there are requests at once. */
+/** The connections to all upstreams. They are kept alive; there are as many as concurrent requests. */
 import { Agent, buildConnector, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
 import { readingOverContinue } from './continue.ts'
 
-/** Proxies that upstreams are reached through, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY name them. */
+/** Forward proxies to the upstreams, from HTTP_PROXY, HTTPS_PROXY and NO_PROXY. */
 export interface Proxies {
-  /** URLs, by the scheme of the upstream. */
+  /** URL of the proxy, by the scheme of the upstream. */
   readonly http: string | undefined
   readonly https: string | undefined
   readonly noProxy: string | undefined
 }
 
+/** Time limits in milliseconds; 0 is no limit. */
 export interface TransportSettings {
-  /** Milliseconds; 0 is no limit. */
   readonly connect: number
   readonly firstByte: number
   readonly idle: number
   readonly proxies: Proxies | undefined
 }
 
+/** Sends requests to upstreams. */
 export interface Transport {
   dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean
   destroy(): Promise<void>
 }
 
-/** How long connections are kept that nothing is sent on, in milliseconds, where an upstream does not say it. */
+/** Milliseconds for which an idle connection is kept if the upstream does not state it. */
 export interface Patience {
   readonly long: number
-  /** At upstreams that close them themselves. */
+  /** At upstreams that close idle connections themselves. */
   readonly short: number
 }
 
 /**
- * An agent's tools run for longer than a few seconds, and each new connection to a provider costs it two or three times
- * the way there and back. So they are kept, though not for as long as load balancers do, mostly a minute; some servers
- * close them after five seconds (uvicorn, and with it vLLM). A request that crosses the end of its connection is lost.
+ * An agent's tools often run for longer than a few seconds, and each new connection to a provider costs two or three
+ * round trips. So connections are kept, for less time than load balancers keep them (mostly a minute). Some servers close
+ * them after five seconds (uvicorn, and so vLLM). A request is lost if the server closes its connection while it is sent.
  */
 const PATIENCE: Patience = { long: 50_000, short: 4_000 }
 
-/** For so long an upstream is taken to do what it was seen to do: an hour. */
+/** Milliseconds for which an upstream counts as one that closes idle connections early: an hour. */
 const REMEMBERED_MS = 3_600_000
 
 const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
 
-/** A laptop's proxy never reaches a model server on the same laptop. A star stands for all, beside others as well. */
-function reachedWithout(noProxy: string | undefined): string {
+/** Returns the hosts to reach without the proxy. A proxy never reaches a model server on this machine; `*` means all hosts. */
+function noProxyHosts(noProxy: string | undefined): string {
   if (!noProxy) return LOOPBACK
   return noProxy.split(/[,\s]/).includes('*') ? '*' : `${noProxy},${LOOPBACK}`
 }
 
-/** undici's proxies keep the last of several fields of one name: they become one field (RFC 9110, section 5.3). */
+/** Joins header fields of one name (RFC 9110, section 5.3), of which undici's proxy agent would send only the last. */
 function withoutRepeats(headers: readonly string[]): string[] {
   const values = new Map<string, string>()
   for (let at = 0; at + 1 < headers.length; at += 2) {
@@ -60,6 +61,7 @@ function withoutRepeats(headers: readonly string[]): string[] {
   return [...values].flat()
 }
 
+/** Creates the connections; none is opened before the first request. */
 export function createTransport(settings: TransportSettings, patience: Patience = PATIENCE): Transport {
   const { proxies } = settings
   const options: Agent.Options = {
@@ -69,31 +71,31 @@ export function createTransport(settings: TransportSettings, patience: Patience 
     maxHeaderSize: 131_072,
     pipelining: 1,
   }
-  const agentWith = (own: Agent.Options): Dispatcher => {
-    if (!proxies) return new Agent({ ...options, ...own })
+  const agentWith = (specific: Agent.Options): Dispatcher => {
+    if (!proxies) return new Agent({ ...options, ...specific })
     return new EnvHttpProxyAgent({
       ...options,
-      ...own,
+      ...specific,
       httpProxy: proxies.http ?? '',
       httpsProxy: proxies.https ?? '',
-      noProxy: reachedWithout(proxies.noProxy),
+      noProxy: noProxyHosts(proxies.noProxy),
     })
   }
-  const connections = new Connections(agentWith, patience)
+  const connections = createConnections(agentWith, patience)
   if (!proxies) return connections
   return {
-    dispatch: (sent, handler) =>
-      connections.dispatch({ ...sent, headers: withoutRepeats(sent.headers as string[]) }, handler),
+    dispatch: (request, handler) =>
+      connections.dispatch({ ...request, headers: withoutRepeats(request.headers as string[]) }, handler),
     destroy: () => connections.destroy(),
   }
 }
 
-/** Was a connection closed by the other side? */
+/** Returns true if the other side closed the connection. */
 function isClosedThere(error: Error): boolean {
   return error instanceof errors.SocketError || Reflect.get(error, 'code') === 'ECONNRESET'
 }
 
-/** Connections to one origin. `connect` is a function by now: the one given, or what goes through a proxy. */
+/** Creates the connections to one origin. undici has made `connect` a function by now, also for a proxy. */
 function poolOf(origin: string | URL, options: Pool.Options): Pool {
   const { connect } = options
   return new Pool(
@@ -102,35 +104,33 @@ function poolOf(origin: string | URL, options: Pool.Options): Pool {
   )
 }
 
-class Connections implements Transport {
-  readonly #patient: Dispatcher
-  readonly #brief: Dispatcher
-  /** Upstreams that close connections, by origin, and until when they are taken to. */
-  readonly #hasty = new Map<string, number>()
-
-  constructor(agentWith: (own: Agent.Options) => Dispatcher, { long, short }: Patience) {
-    const factory = (origin: string | URL, options: object): Dispatcher =>
-      poolOf(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
-        if (isClosedThere(error)) this.#hasty.set(from, performance.now() + REMEMBERED_MS)
-      })
-    this.#patient = agentWith({ keepAliveTimeout: long, factory })
-    this.#brief = agentWith({ keepAliveTimeout: short, factory: poolOf })
-  }
-
-  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
-    const isHasty = this.#hasty.size > 0 && this.#isHasty(String(options.origin))
-    return (isHasty ? this.#brief : this.#patient).dispatch(options, handler)
-  }
-
-  #isHasty(origin: string): boolean {
-    const until = this.#hasty.get(origin)
-    if (until === undefined) return false
-    if (performance.now() < until) return true
-    this.#hasty.delete(origin)
+/** Two agents; origins that close idle connections early are served by the second, which closes them first. */
+function createConnections(
+  agentWith: (options: Agent.Options) => Dispatcher,
+  { long, short }: Patience,
+): Transport {
+  // When an origin last closed a connection, on `performance.now()`.
+  const closedAt = new Map<string, number>()
+  const watchedPool = (origin: string | URL, options: object): Dispatcher =>
+    poolOf(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
+      if (isClosedThere(error)) closedAt.set(from, performance.now())
+    })
+  const patient = agentWith({ keepAliveTimeout: long, factory: watchedPool })
+  const brief = agentWith({ keepAliveTimeout: short, factory: poolOf })
+  const closesEarly = (origin: string): boolean => {
+    const at = closedAt.get(origin)
+    if (at === undefined) return false
+    if (performance.now() < at + REMEMBERED_MS) return true
+    closedAt.delete(origin)
     return false
   }
-
-  async destroy(): Promise<void> {
-    await Promise.all([this.#patient.destroy(), this.#brief.destroy()])
+  return {
+    dispatch(options, handler) {
+      const isBrief = closedAt.size > 0 && closesEarly(String(options.origin))
+      return (isBrief ? brief : patient).dispatch(options, handler)
+    },
+    async destroy() {
+      await Promise.all([patient.destroy(), brief.destroy()])
+    },
   }
 }

@@ -49,7 +49,7 @@ export interface RedisConnection {
 }
 
 /** The store can't be used. */
-export class StoreDownError extends Error {
+class StoreDownError extends Error {
   override readonly name = 'StoreDownError'
 }
 

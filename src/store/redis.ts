@@ -26,7 +26,7 @@ const SCHEMA = 1
 const MAX_VALUE = 4_194_304
 
 /** A value that a newer version of Governor wrote, or that is too large. */
-export class ValueError extends Error {
+class ValueError extends Error {
   override readonly name = 'ValueError'
 }
 

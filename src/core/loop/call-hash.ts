@@ -154,7 +154,7 @@ export function canonicalArguments(text: string, work?: Work): string {
 }
 
 /** Returns a call of `tool` as one text, the same for equal calls and no others. Throws `TooMuchToRead`. */
-export function canonicalCall(tool: string, argumentsText: string, work?: Work): string {
+function canonicalCall(tool: string, argumentsText: string, work?: Work): string {
   return `${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`
 }
 
