@@ -48,7 +48,7 @@ const PLAN =
 const SAMPLING =
   '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
 
-/** The built-in rows, in the order in which they are matched. A new provider error is a row here. */
+/** The built-in rows, in the order in which they are matched. An error that the general reader misreads or misses is a row here. */
 export const ROWS: readonly Row[] = [
   // Plan limits, which look like rate limits.
   {

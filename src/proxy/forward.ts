@@ -40,7 +40,7 @@ function spokenRequest(x: EvaluatedRequest, speech: Speech): SpokenRequest {
     : { edits: [...textEdits, ...dropping], features, textEdits, notice: place }
 }
 
-/** Law 2: what goes wrong in saying something to the model leaves the request as it was. */
+/** Returns the edited request; a fault of Governor's own in editing it leaves it as it was. */
 function spokenSafely(x: EvaluatedRequest): SpokenRequest {
   const { speech } = x.evaluation.decision
   try {

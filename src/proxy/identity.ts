@@ -1,4 +1,4 @@
-/** Who a request belongs to: tenant, session, thread. */
+/** The tenant, and the ids of session and thread that a client sends. For a client without a session id see `derivedSessionId`. */
 import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'

@@ -123,7 +123,7 @@ function statusOf({ failure }: UpstreamFailed): number {
   return failure.code === 'aborted' ? 499 : failure.status
 }
 
-/** Law 2: a fault in mending a request leaves the refusal as it is. */
+/** A fault of Governor's own in mending a request leaves the provider's error as it is. */
 function mendedCall(
   { call, dialect, policy, fault }: WatchedRequest,
   overflow: Overflow,
@@ -182,7 +182,7 @@ function withoutBoundThinking(
     const headers = withHeaders(changed.headers, { [name]: asked ? `${asked},${value}` : value })
     return { ...changed, headers }
   } catch (error) {
-    // Law 2: what goes wrong in mending a request leaves it as it was.
+    // A fault of Governor's own in mending a request leaves it as it was.
     services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
     return undefined
   }

@@ -104,7 +104,7 @@ function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style,
   return isLast ? texts.warning : texts.caution
 }
 
-/** Returns the notice for a tier; `undefined` for the tier `none`. */
+/** Returns the notice for a tier; `undefined` for the tier `none`. Style `tracker` has its own texts: see `trackerNotice` in decide.ts. */
 export function noticeFor(
   tier: Tier,
   meter: Meter,
