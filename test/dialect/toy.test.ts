@@ -47,8 +47,8 @@ async function runToyAgent(url: string): Promise<Step[]> {
   }
 }
 
-describe('a dialect that the shell does not know, with its model in the path', () => {
-  it('has a caution spliced into the end of its input', async () => {
+describe('a dialect outside of src, with its model in the path', () => {
+  it('a request of a new dialect gets a caution at the end of its input', async () => {
     const { url, provider } = await startBoth(searching, CONFIG, OPTIONS)
     const steps = await runToyAgent(url)
     expect(steps.map(({ headers }) => headers.get('x-governor-tier'))).toContain('caution')
@@ -61,7 +61,7 @@ describe('a dialect that the shell does not know, with its model in the path', (
     }
   })
 
-  it('is stopped with a final answer without tools, which carries the terminal state', async () => {
+  it('a run of a new dialect is stopped with a final answer without tools, which has the terminal state', async () => {
     const { url, provider, events, until } = await startBoth(searching, CONFIG, OPTIONS)
     const last = (await runToyAgent(url)).at(-1)
     expect(last?.status).toBe(200)
@@ -75,7 +75,7 @@ describe('a dialect that the shell does not know, with its model in the path', (
     expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
   })
 
-  it('gets the errors of its own API', async () => {
+  it('a request of a new dialect gets errors in the form of its own API', async () => {
     const { url, provider } = await startBoth(searching, {}, OPTIONS)
     await provider.close()
     const reply = await fetch(`${url}${PATH}`, { method: 'POST', body: '{"contents":[]}' })

@@ -20,7 +20,7 @@ function edited(text: string, make: (json: Buffer) => readonly Edit[]): string {
 }
 
 describe('edits', () => {
-  it('leave every byte outside their places as it was', () => {
+  it('edits change no byte outside of their places', () => {
     const places = fc
       .tuple(
         fc.uint8Array({ minLength: 1, maxLength: 60 }),
@@ -57,7 +57,7 @@ describe('edits', () => {
     )
   })
 
-  it('at one place apply in the order given, insertions before what is replaced there', () => {
+  it('edits at one place apply in the order of the list, insertions before a replacement', () => {
     const edits = [
       { start: 1, end: 3, text: 'X' },
       { start: 1, end: 1, text: '1' },
@@ -66,7 +66,7 @@ describe('edits', () => {
     expect(applyEdits(Buffer.from('abcd'), edits).toString()).toBe('a12Xd')
   })
 
-  it('that are none give the same bytes', () => {
+  it('an empty list of edits changes no byte', () => {
     fc.assert(
       fc.property(jsonText, (text) => {
         expect(edited(text, () => [])).toBe(text)
@@ -77,7 +77,7 @@ describe('edits', () => {
 })
 
 describe('setMember', () => {
-  it('sets a key of any object as an assignment does', () => {
+  it('setMember sets a key of any object as an assignment does', () => {
     fc.assert(
       fc.property(objectText, fc.constantFrom('a', 'b', '', 'new', '"\n'), jsonText, (text, key, value) => {
         const result = edited(text, (json) => {
@@ -90,7 +90,7 @@ describe('setMember', () => {
     )
   })
 
-  it('changes nothing but the value it sets', () => {
+  it('setMember changes only the value that it sets', () => {
     const text = '{ "n" : 9007199254740993 , "tool_choice":"auto", "z":1.0}'
     const result = edited(text, (json) => {
       const object = root(json)
@@ -101,7 +101,7 @@ describe('setMember', () => {
 })
 
 describe('removeMembers', () => {
-  it('removes any set of keys from any object and leaves the others byte-identical', () => {
+  it('removeMembers removes any keys from any object and keeps the bytes of the others', () => {
     const wanted = fc.tuple(objectText, fc.array(fc.nat({ max: 5 })), fc.boolean())
     fc.assert(
       fc.property(wanted, ([text, picks, all]) => {
@@ -121,7 +121,7 @@ describe('removeMembers', () => {
     )
   })
 
-  it('removes every subset of the keys of one object', () => {
+  it('removeMembers removes every subset of the keys of one object', () => {
     const text = '{\n "a": 1,\n "b": [2],\n "c": "3",\n "a": 4\n}'
     for (let subset = 0; subset < 8; subset++) {
       const gone = new Set(['a', 'b', 'c'].filter((_, at) => subset & (1 << at)))
@@ -133,7 +133,7 @@ describe('removeMembers', () => {
 })
 
 describe('appendElement and prependElement', () => {
-  it('put a value at either end of any array', () => {
+  it('appendElement and prependElement put a value at either end of any array', () => {
     fc.assert(
       fc.property(arrayText, jsonText, fc.boolean(), (text, value, isLast) => {
         const put = isLast ? appendElement : prependElement
@@ -146,7 +146,7 @@ describe('appendElement and prependElement', () => {
     )
   })
 
-  it('work together on an array that is not empty', () => {
+  it('appendElement and prependElement work together on an array that is not empty', () => {
     const both = (json: Buffer) => [
       appendElement(json, root(json), '9'),
       prependElement(json, root(json), '0'),
@@ -156,7 +156,7 @@ describe('appendElement and prependElement', () => {
 })
 
 describe('edits', () => {
-  it('inside of what is replaced as a whole are gone with it', () => {
+  it('edits inside a larger replacement have no effect', () => {
     const both = (json: Buffer) => [
       appendElement(json, root(json), '9'),
       { ...root(json), text: '{}' },
@@ -167,7 +167,7 @@ describe('edits', () => {
 })
 
 describe('appendParagraph', () => {
-  it('puts any text after any string, a blank line between them where there was something', () => {
+  it('appendParagraph puts any text after any string, with a blank line after text that was there', () => {
     fc.assert(
       fc.property(stringText, fc.string({ unit: 'binary' }), (text, added) => {
         const result = edited(text, (json) => [appendParagraph(root(json), added)])

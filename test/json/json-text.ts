@@ -1,4 +1,4 @@
-/** JSON texts as the world writes them: any white space, any escapes, keys that stand twice. */
+/** JSON texts with any white space, any escapes, and duplicate keys. */
 import fc from 'fast-check'
 
 const space = fc.array(fc.constantFrom(' ', '\n', '\r', '\t'), { maxLength: 2 }).map((all) => all.join(''))
@@ -15,7 +15,7 @@ function unicodeEscape(text: string): string {
     .join('')
 }
 
-/** A string as JSON text, each character either as JSON.stringify has it or as an escape. */
+/** A string as JSON text, each character either as JSON.stringify writes it or as an escape. */
 export const stringText = fc
   .array(fc.tuple(character, fc.nat({ max: 4 })), { maxLength: 6 })
   .map((all) =>
@@ -54,7 +54,7 @@ const { value, array, object } = fc.letrec<{ value: string; array: string; objec
             space,
             tie('value'),
           )
-          .map(([key, before, after, one]) => `${key}${before}:${after}${one}`),
+          .map(([key, before, after, value]) => `${key}${before}:${after}${value}`),
         5,
       ),
       space,

@@ -21,7 +21,7 @@ import { jsonText, objectText } from './json-text.ts'
 
 const readItem = (json: Buffer, at: number): Span => ({ start: at, end: skipValue(json, at) })
 
-/** Goes through an object; returns the offset after it. */
+/** Walks over an object and returns the offset after it. */
 function walkObject(
   json: Buffer,
   at: number,
@@ -39,7 +39,7 @@ function walkObject(
 
 const space = fc.constantFrom('', ' ', '\n\t')
 
-/** Objects with a list under `a`, or something else, or twice. */
+/** Objects with a list or another value under `a`, once or twice. */
 const withList = fc
   .tuple(
     space,
@@ -60,7 +60,7 @@ const withList = fc
   )
 
 describe('the index of a list', () => {
-  it('finds in any JSON text the fields and the items that JSON.parse finds', () => {
+  it('the index finds in any JSON text the fields and the items that JSON.parse finds', () => {
     fc.assert(
       fc.property(fc.oneof(withList, jsonText), (text) => {
         const json = Buffer.from(text)
@@ -81,35 +81,35 @@ describe('the index of a list', () => {
     )
   })
 
-  it('jumps over a hundred thousand nested brackets without running out of stack', () => {
+  it('the index skips a hundred thousand nested brackets without running out of stack', () => {
     const deep = '['.repeat(100_000) + ']'.repeat(100_000)
     expect(indexList(Buffer.from(`{"x":${deep},"a":[{"y":${deep}}]}`), 'a', readItem)?.items).toHaveLength(1)
   })
 })
 
 describe('a walk over an object', () => {
-  it('visits the members of any object, in order, as JSON.parse has them', () => {
+  it('a walk visits the members of any object in order, as JSON.parse reads them', () => {
     fc.assert(
       fc.property(objectText, (text) => {
         const json = Buffer.from(text.trim())
-        const found: [string, number][] = []
+        const visited: [string, number][] = []
         const end = walkObject(json, 0, (start, keyEnd, value) => {
-          found.push([String(JSON.parse(json.toString('utf8', start, keyEnd))), value])
+          visited.push([String(JSON.parse(json.toString('utf8', start, keyEnd))), value])
         })
         expect(end).toBe(json.length)
-        expect(found).toEqual(members(json, root(json)).map(({ key, value }) => [key, value.start]))
+        expect(visited).toEqual(members(json, root(json)).map(({ key, value }) => [key, value.start]))
       }),
       { numRuns: 200 },
     )
   })
 
-  it('knows a key however it is written', () => {
+  it('a walk knows a key however it is escaped', () => {
     fc.assert(
       fc.property(objectText, fc.constantFrom('a', 'b', '', 'ab', 'ä', '"'), (text, name) => {
         const json = Buffer.from(text.trim())
         walkObject(json, 0, (start, end) => {
           const key: unknown = JSON.parse(json.toString('utf8', start, end))
-          // Names that the reader looks for are ASCII.
+          // The names that the reader compares are ASCII.
           if (/^[\x20-\x7e]*$/.test(name)) expect(isKey(json, start, end, name)).toBe(key === name)
           expect(decodeKey(json, start, end)).toBe(key)
           expect(decodeString(json, start)).toBe(key)
@@ -129,7 +129,7 @@ describe('a walk over an object', () => {
     ['{"a":1', 'a comma', 6],
     ['{"a":1 "b"', 'a comma', 7],
     ['{"a":1,}', 'a key', 7],
-  ])('%j lacks %s at byte %i', (text, expected, offset) => {
+  ])('the object %j lacks %s at byte %i', (text, expected, offset) => {
     expect(() => walkObject(Buffer.from(text), 0, () => undefined)).toThrow(
       `expected ${expected} at byte ${offset}`,
     )

@@ -12,7 +12,7 @@ import {
 } from '../../src/json/scan.ts'
 import { jsonText } from './json-text.ts'
 
-/** Builds the value from spans alone; only what is no container is left to JSON.parse. */
+/** Builds the value from spans; JSON.parse decodes only strings and scalars. */
 function rebuilt(json: Buffer, span: Span): unknown {
   switch (kindAt(json, span)) {
     case 'object':
@@ -28,7 +28,7 @@ function rebuilt(json: Buffer, span: Span): unknown {
 const bytes = (text: string) => Buffer.from(text)
 
 describe('the scanner', () => {
-  it('finds in any JSON text what JSON.parse finds, white space, escapes and repeated keys included', () => {
+  it('the scanner finds in any JSON text what JSON.parse finds, with white space, escapes and repeated keys', () => {
     fc.assert(
       fc.property(jsonText, (text) => {
         const json = bytes(text)
@@ -38,7 +38,7 @@ describe('the scanner', () => {
     )
   })
 
-  it('finds the members of an object in order and the last of those that share a key', () => {
+  it('the scanner finds the members of an object in order, and the last of duplicate keys', () => {
     const json = bytes(' {"a" : 1, "b":[ ],"\\u0061": {"a":2} }\n')
     const found = members(json, root(json))
     expect(found.map(({ key }) => key)).toEqual(['a', 'b', 'a'])
@@ -52,25 +52,28 @@ describe('the scanner', () => {
     expect(member(found, 'c')).toBeUndefined()
   })
 
-  it('passes a byte order mark and counts it in offsets', () => {
+  it('the scanner skips a byte order mark and counts it in offsets', () => {
     const json = bytes('\ufeff {"a":"ä"}')
     const [only] = members(json, root(json))
     expect(root(json)).toEqual({ start: 4, end: json.length })
     expect(only?.value && json.toString('utf8', only.value.start, only.value.end)).toBe('"ä"')
   })
 
-  it('keeps __proto__ a key like any other', () => {
+  it('the scanner reads __proto__ as a key like any other', () => {
     const json = bytes('{"__proto__":{"x":1},"constructor":2}')
     expect(members(json, root(json)).map(({ key }) => key)).toEqual(['__proto__', 'constructor'])
   })
 
-  it.each(['"\\\\"', '"\\""', '"\\\\\\""', '"a\\\\\\\\"'])('finds the end of the string %s', (text) => {
-    const json = bytes(`[${text},1]`)
-    const [first] = elements(json, root(json))
-    expect(first).toEqual({ start: 1, end: 1 + text.length })
-  })
+  it.each(['"\\\\"', '"\\""', '"\\\\\\""', '"a\\\\\\\\"'])(
+    'the scanner finds the end of the string %s',
+    (text) => {
+      const json = bytes(`[${text},1]`)
+      const [first] = elements(json, root(json))
+      expect(first).toEqual({ start: 1, end: 1 + text.length })
+    },
+  )
 
-  it('reads a hundred thousand nested arrays without running out of stack', () => {
+  it('the scanner reads a hundred thousand nested arrays without running out of stack', () => {
     const json = bytes('['.repeat(100_000) + ']'.repeat(100_000))
     expect(root(json)).toEqual({ start: 0, end: 200_000 })
     expect(elements(json, root(json))).toEqual([{ start: 1, end: 199_999 }])
@@ -90,7 +93,7 @@ describe('a text that is not JSON', () => {
       return text.slice(0, place) + put + text.slice(place + cut)
     })
 
-  it('is a scan error or a span that JSON.parse refuses, and nothing valid is refused', () => {
+  it('a text that is not JSON gives a scan error, or a span that JSON.parse refuses; valid JSON never does', () => {
     fc.assert(
       fc.property(broken, (text) => {
         const json = bytes(text)
@@ -109,7 +112,7 @@ describe('a text that is not JSON', () => {
             return undefined
           }
         }
-        // What JSON.parse makes of lone surrogates, bytes can't say.
+        // UTF-8 has no bytes for the lone surrogates that JSON.parse accepts.
         fc.pre(json.toString('utf8') === text)
         expect(scan()).toEqual(parse())
       }),
@@ -117,7 +120,7 @@ describe('a text that is not JSON', () => {
     )
   })
 
-  it('never makes the scanner hang or throw anything but its own errors', () => {
+  it('a text that is not JSON never makes the scanner hang or throw anything but its own errors', () => {
     fc.assert(
       fc.property(broken, (text) => {
         const json = bytes(text)
@@ -139,7 +142,7 @@ describe('a text that is not JSON', () => {
     ['"abc\\"', 'a closing quote', 0],
     ['{} {}', 'the end of the text', 3],
     ['}', 'a value', 0],
-  ])('%j lacks %s at byte %i', (text, expected, offset) => {
+  ])('the text %j lacks %s at byte %i', (text, expected, offset) => {
     const error = new JsonScanError(expected, offset)
     expect(() => root(bytes(text))).toThrow(error)
     expect(error.message).toBe(`expected ${expected} at byte ${offset}`)
@@ -153,7 +156,7 @@ describe('a text that is not JSON', () => {
     ['{"a":}', 'a value', 5],
     ['{"\\x":1}', 'a key', 1],
     ['[1]', 'an object', 0],
-  ])('%j is no object with members: %s is missing at byte %i', (text, expected, offset) => {
+  ])('the object %j lacks %s at byte %i', (text, expected, offset) => {
     const json = bytes(text)
     expect(() => members(json, root(json))).toThrow(new JsonScanError(expected, offset))
   })
@@ -163,7 +166,7 @@ describe('a text that is not JSON', () => {
     ['[1,]', 'a value', 3],
     ['[,1]', 'a value', 1],
     ['{}', 'an array', 0],
-  ])('%j is no array with elements: %s is missing at byte %i', (text, expected, offset) => {
+  ])('the array %j lacks %s at byte %i', (text, expected, offset) => {
     const json = bytes(text)
     expect(() => elements(json, root(json))).toThrow(new JsonScanError(expected, offset))
   })

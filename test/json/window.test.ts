@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { type Span, skipValue } from '../../src/json/scan.ts'
 import { hasWindow, throughWindows } from '../../src/json/window.ts'
 
-/** Longer than the first windows, so that anything may stand where one ends and the next begins. */
+/** Longer than the first windows, so that any byte may be at the border of two windows. */
 const long = fc.integer({ min: 1, max: 9_000 })
 
 /** Pieces of a string as JSON, some of them long. */
@@ -26,7 +26,7 @@ const json = fc.letrec<{ value: string }>((tie) => ({
   ),
 })).value
 
-/** Where every value of a list ends, or what is wrong with it. */
+/** Returns where every value of a list ends, or the error. */
 function endsIn(body: Buffer, starts: readonly number[]): unknown[] {
   return starts.map((start) => {
     try {
@@ -49,7 +49,7 @@ function laidOut(values: readonly string[]): { readonly body: Buffer; readonly s
 }
 
 describe('a body that is read through windows', () => {
-  it('has its values end where they end', () => {
+  it('values of a body end at the same offsets with windows as without', () => {
     fc.assert(
       fc.property(fc.array(json, { minLength: 1, maxLength: 6 }), (values) => {
         const { body, spans } = laidOut(values)
@@ -61,7 +61,7 @@ describe('a body that is read through windows', () => {
     )
   })
 
-  it('is read as without them wherever it breaks off, and in any order', () => {
+  it('an incomplete body is read the same with windows as without, in any order', () => {
     fc.assert(
       fc.property(fc.array(json, { minLength: 1, maxLength: 4 }), fc.nat(), (values, at) => {
         const { body, spans } = laidOut(values)
@@ -75,7 +75,7 @@ describe('a body that is read through windows', () => {
     )
   })
 
-  it('has none once it was read, also where that failed', () => {
+  it('a body has no window once its reading has ended, even with an error', () => {
     const body = Buffer.from('"a')
     throughWindows(body, () => expect(hasWindow(body)).toBe(true))
     expect(hasWindow(body)).toBe(false)
@@ -84,8 +84,8 @@ describe('a body that is read through windows', () => {
   })
 })
 
-describe('a processor that lacks the instructions', () => {
-  it('has bodies read all the same', async () => {
+describe('a processor without the instructions', () => {
+  it('bodies are read the same on a processor without the instructions', async () => {
     vi.stubGlobal('WebAssembly', undefined)
     vi.resetModules()
     const window = await import('../../src/json/window.ts')

@@ -52,7 +52,7 @@ function countCopied(): () => number {
 }
 
 describe('a long frame', () => {
-  it('is copied a bounded number of times, however many chunks it comes in', () => {
+  it('a long frame is copied a bounded number of times, however many chunks it has', () => {
     const chunk = Buffer.alloc(1_024, 'x')
     const pieces = Array<Buffer>(1_024).fill(chunk)
     const copied = countCopied()
@@ -64,14 +64,14 @@ describe('a long frame', () => {
 })
 
 describe('frames of a stream', () => {
-  it.each(Object.entries(STREAMS))('with %s are the same for every pair of cuts', (_, text) => {
+  it.each(Object.entries(STREAMS))('frames with %s are the same for every pair of cuts', (_, text) => {
     const bytes = Buffer.from(text)
     const whole = raws(read([bytes]))
     expect(whole.length).toBeGreaterThan(4)
     for (let first = 0; first <= bytes.length; first++) {
       for (let second = first; second <= bytes.length; second++) {
         const cut = read([bytes.subarray(0, first), bytes.subarray(first, second), bytes.subarray(second)])
-        // Compared as text: a matcher called for each of many thousands would be all this test does.
+        // Compared as text: calling a matcher many thousand times would take most of the time of this test.
         if (raws(cut).join('|') !== whole.join('|')) {
           expect({ first, second, frames: raws(cut) }).toEqual({ first, second, frames: whole })
         }
@@ -80,7 +80,7 @@ describe('frames of a stream', () => {
     expect(whole.join('')).toBe(bytes.toString('latin1'))
   })
 
-  it('join back to the input and do not depend on the cuts, whatever the input', () => {
+  it('frames join to the input and do not depend on the cuts, whatever the input', () => {
     const text = fc
       .array(fc.constantFrom('\n', '\r', 'data: x', ':', 'é', '\ufeff', 'event: y'), { maxLength: 30 })
       .map((pieces) => pieces.join(''))
@@ -96,7 +96,7 @@ describe('frames of a stream', () => {
     )
   })
 
-  it('are handed on as soon as their blank line is there', () => {
+  it('frames are returned as soon as their blank line has arrived', () => {
     const reader = createFrameReader()
     expect(raws(reader.push(Buffer.from('data: a\n')))).toEqual([])
     expect(raws(reader.push(Buffer.from('\ndata: b\r\n\r')))).toEqual(['data: a\n\n'])
@@ -104,7 +104,7 @@ describe('frames of a stream', () => {
     expect(reader.end()).toEqual([])
   })
 
-  it('that never end are handed on in pieces, so that memory stays bounded', () => {
+  it('frames that never end are returned in pieces, so that memory stays bounded', () => {
     const reader = createFrameReader()
     const piece = Buffer.alloc(1024 * 1024, 'x')
     let given = 0
@@ -134,7 +134,7 @@ describe('the data of an event', () => {
     ['event: ping\nid: 3\n\n', undefined],
     ['database: a\n\n', undefined],
     ['\n', undefined],
-  ])('of %j is %j', (raw, data) => {
+  ])('the data of %j is %j', (raw, data) => {
     expect(dataOf(frame(raw))).toBe(data)
   })
 
@@ -144,11 +144,11 @@ describe('the data of an event', () => {
     ['\ufeffdata: a\n\n', 'data: new\n\n'],
     [': note\ndata: a', ': note\ndata: new\n\n'],
     ['event: x\n\n', 'event: x\ndata: new\n\n'],
-  ])('is replaced in %j and its other fields stay', (raw, expected) => {
+  ])('data is replaced in %j, and the other fields stay', (raw, expected) => {
     expect(withData(frame(raw), 'new').toString()).toBe(expected)
   })
 
-  it('is what was put in', () => {
+  it('the data of a written event is what was put in', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme' }), (text) => {
         const line = JSON.stringify(text)
@@ -160,7 +160,7 @@ describe('the data of an event', () => {
     )
   })
 
-  it('can be followed by another event once the event is terminated', () => {
+  it('another event can follow once an event is terminated', () => {
     for (const raw of [
       'data: a',
       'data: a\n',

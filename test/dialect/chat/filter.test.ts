@@ -12,7 +12,7 @@ const CALLS = [
   { id: 'c', name: 'read', arguments: '{"file":"b"}' },
 ]
 
-/** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
+/** Feeds a stream in pieces cut at `cuts`; returns the bytes that it returned at once. */
 function feed(filter: ToolCallFilter, bytes: Buffer, cuts: readonly number[] = []): Buffer {
   const reader = createFrameReader()
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
@@ -36,8 +36,8 @@ const json = (bytes: Buffer) =>
         JSON.parse(event) as { id: string; choices: { delta: Record<string, unknown> }[]; usage?: unknown },
     )
 
-describe('a stream whose calls are held', () => {
-  it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
+describe('a Chat Completions stream whose calls are held', () => {
+  it('a stream without a blocked call keeps the provider’s bytes, however it is cut and wherever it ends', () => {
     const all = Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join(''))
     fc.assert(
       fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
@@ -51,7 +51,7 @@ describe('a stream whose calls are held', () => {
     )
   })
 
-  it('shows all of the text and none of the calls before it ends', () => {
+  it('a held stream shows all of its text and none of its calls before it ends', () => {
     const filter = chat.openFilter()
     const out = feed(filter, Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join('')))
     expect(json(out).map(({ choices }) => choices[0]?.delta)).toEqual([
@@ -62,12 +62,12 @@ describe('a stream whose calls are held', () => {
     ])
   })
 
-  it('shows nothing before it says anything', () => {
+  it('a held stream shows nothing before it has content', () => {
     const filter = chat.openFilter()
     expect(feed(filter, Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))).length).toBe(0)
   })
 
-  it('tells the calls and the message as the whole response has them', () => {
+  it('the calls and the message of a stream equal those of the whole response', () => {
     const answer = { text: 'Let me see. ', calls: CALLS }
     const filter = chat.openFilter()
     feed(filter, Buffer.from(chunks(REQUEST, answer, 1).join('')))
@@ -79,7 +79,7 @@ describe('a stream whose calls are held', () => {
     expect(buffered?.message).toEqual(message)
   })
 
-  it('keeps what providers add to a message and to its calls', () => {
+  it('an assembled message keeps the fields that providers add to it and to its calls', () => {
     const delta = (value: object) =>
       `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta: value, finish_reason: null }] })}\n\n`
     const filter = chat.openFilter()
@@ -115,7 +115,7 @@ describe('a stream whose calls are held', () => {
     })
   })
 
-  it('has the calls that are left numbered from nought, whichever are refused', () => {
+  it('the calls that are left are numbered from 0, whichever calls are blocked', () => {
     const bytes = Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (blocked) => {
@@ -133,7 +133,7 @@ describe('a stream whose calls are held', () => {
     )
   })
 
-  it('goes on with a second response under the first one’s name, with the usage of both', () => {
+  it('a second response continues the stream under the name of the first, with the usage of both', () => {
     const filter = chat.openFilter()
     const first = feed(filter, Buffer.from(chunks(REQUEST, { text: 'One.', calls: CALLS }, 1).join('')))
     filter.endResponse()
@@ -150,7 +150,7 @@ describe('a stream whose calls are held', () => {
     expect(json(all).at(-1)?.usage).toEqual({ prompt_tokens: 200, completion_tokens: 20, total_tokens: 220 })
   })
 
-  it('passes on a failure that comes after a refused call', () => {
+  it('an error after a blocked call reaches the client', () => {
     const filter = chat.openFilter()
     const error = 'data: {"error":{"message":"overloaded","n":1.0}}\n\n'
     const called = { choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: 'a', function: {} }] } }] }
@@ -159,7 +159,7 @@ describe('a stream whose calls are held', () => {
     expect(Buffer.concat(filter.release(new Set([0]))).toString()).toBe(error)
   })
 
-  it('passes several choices side by side untouched', () => {
+  it('a stream of several choices keeps every byte', () => {
     const bytes = Buffer.from(
       [0, 1]
         .map(
@@ -174,14 +174,14 @@ describe('a stream whose calls are held', () => {
   })
 })
 
-describe('a whole response', () => {
-  it('of several choices, or of no dialect, has no calls to be told apart', () => {
+describe('a whole Chat Completions response', () => {
+  it('a body of several choices, or of another API, has no calls to filter', () => {
     expect(chat.readCalls(Buffer.from('{"choices":[{"message":{}},{"message":{}}]}'))).toBeUndefined()
     expect(chat.readCalls(Buffer.from('{"error":{}}'))).toBeUndefined()
     expect(chat.readCalls(Buffer.from('no JSON'))).toBeUndefined()
   })
 
-  it('goes on after a call of the old kind with a function’s result', () => {
+  it('a blocked call in the deprecated form is answered with the result of a function', () => {
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}]}')
     const buffered = chat.readCalls(
       Buffer.from(

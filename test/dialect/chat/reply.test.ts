@@ -15,7 +15,7 @@ const choice = (message: object, finish: string | null = 'stop', index = 0) => (
 })
 const answer = (choices: readonly object[], extra: object = {}) =>
   JSON.stringify({ id: 'x', object: 'chat.completion', choices, ...extra })
-const said = (content: unknown) => ({ role: 'assistant', content })
+const assistant = (content: unknown) => ({ role: 'assistant', content })
 const calling = { role: 'assistant', content: null, tool_calls: CALLS }
 
 function written(body: string, change: Partial<AnswerChange> = {}) {
@@ -28,14 +28,14 @@ function written(body: string, change: Partial<AnswerChange> = {}) {
   return result.toString('utf8')
 }
 
-describe('a whole response', () => {
+describe('a whole Chat Completions response', () => {
   it.each([
-    ['text', answer([choice(said('Hi'))]), { text: 'Hi', calls: 0, end: 'complete' }],
+    ['text', answer([choice(assistant('Hi'))]), { text: 'Hi', calls: 0, end: 'complete' }],
     [
       'parts',
       answer([
         choice(
-          said([
+          assistant([
             { type: 'text', text: 'H' },
             { type: 'text', text: 'i' },
           ]),
@@ -45,27 +45,27 @@ describe('a whole response', () => {
     ],
     ['tool calls', answer([choice(calling, 'tool_calls')]), { text: '', calls: 1, end: 'complete' }],
     [
-      'an old function call',
-      answer([choice({ ...said('a'), function_call: { name: 'f' } })]),
+      'a function call in the deprecated form',
+      answer([choice({ ...assistant('a'), function_call: { name: 'f' } })]),
       { text: 'a', calls: 1, end: 'complete' },
     ],
     [
       'no tool call in an empty list',
-      answer([choice({ ...said('a'), tool_calls: [] })]),
+      answer([choice({ ...assistant('a'), tool_calls: [] })]),
       { text: 'a', calls: 0, end: 'complete' },
     ],
     ['an error', '{"error":{"message":"no"}}', undefined],
     ['no choice', answer([]), undefined],
     ['a list', '[]', undefined],
     ['no JSON', '<html>', undefined],
-  ])('is read as %s', (_, body, read) => {
-    const found = chat.readAnswer(Buffer.from(body))
-    expect(found && { ...found, calls: found.calls.length }).toEqual(read)
+  ])('a whole response is read as %s', (_, body, read) => {
+    const result = chat.readAnswer(Buffer.from(body))
+    expect(result && { ...result, calls: result.calls.length }).toEqual(read)
   })
 })
 
-describe('a whole response as the last of a run', () => {
-  it('that needs nothing taken out keeps every byte and gains the terminal state', () => {
+describe('a whole Chat Completions response that ends a run', () => {
+  it('a response without calls keeps every byte and gets the terminal state', () => {
     const body =
       '{ "seed":9007199254740993,"choices" : [{"message":{"content":"Hi"},"finish_reason":"stop"}], "t":1.0}\n'
     const result = written(body)
@@ -73,35 +73,35 @@ describe('a whole response as the last of a run', () => {
     expect(JSON.parse(result).governor).toEqual(TERMINAL)
   })
 
-  it('loses its tool calls, and its finish reason says what is left', () => {
+  it('a response with calls loses them, and its finish reason is true of what is left', () => {
     const body = answer([
-      choice({ ...said('Looking.'), tool_calls: CALLS, reasoning: 'hm' }, 'tool_calls'),
-      choice({ ...said('b'), function_call: { name: 'f', arguments: '{}' } }, 'function_call', 1),
-      choice(said('c'), 'length', 2),
+      choice({ ...assistant('Looking.'), tool_calls: CALLS, reasoning: 'hm' }, 'tool_calls'),
+      choice({ ...assistant('b'), function_call: { name: 'f', arguments: '{}' } }, 'function_call', 1),
+      choice(assistant('c'), 'length', 2),
     ])
     const { choices, governor, id } = JSON.parse(written(body))
     expect(choices).toEqual([
-      choice({ ...said('Looking.'), reasoning: 'hm' }),
-      choice(said('b'), 'stop', 1),
-      choice(said('c'), 'length', 2),
+      choice({ ...assistant('Looking.'), reasoning: 'hm' }),
+      choice(assistant('b'), 'stop', 1),
+      choice(assistant('c'), 'length', 2),
     ])
     expect([governor, id]).toEqual([TERMINAL, 'x'])
   })
 
-  it('may end with a finish reason that speaks of calls where there are none', () => {
-    expect(JSON.parse(written(answer([choice(said('a'), 'tool_calls')]))).choices).toEqual([
-      choice(said('a')),
+  it('a finish reason of calls becomes stop in a response that has no calls', () => {
+    expect(JSON.parse(written(answer([choice(assistant('a'), 'tool_calls')]))).choices).toEqual([
+      choice(assistant('a')),
     ])
   })
 
-  it('gets the fallback text where the model gave none', () => {
+  it('a response without text gets the fallback text', () => {
     const { choices } = JSON.parse(
       written(answer([choice(calling, 'tool_calls')]), { text: '(Reached max)' }),
     )
-    expect(choices).toEqual([choice(said('(Reached max)'))])
+    expect(choices).toEqual([choice(assistant('(Reached max)'))])
   })
 
-  it('keeps its calls where the agent ends itself', () => {
+  it('a response keeps its calls if the agent ends its run itself', () => {
     const body = answer([choice(calling, 'tool_calls')])
     expect(JSON.parse(written(body, { dropCalls: false }))).toEqual({
       ...JSON.parse(body),
@@ -109,7 +109,7 @@ describe('a whole response as the last of a run', () => {
     })
   })
 
-  it('says what all tries together have used', () => {
+  it('a response states the usage of all attempts together', () => {
     const usage = (tokens: number) => ({
       prompt_tokens: tokens,
       total_tokens: tokens + 1,
@@ -117,7 +117,7 @@ describe('a whole response as the last of a run', () => {
       cost: null,
     })
     const first = answer([choice(calling, 'tool_calls')], { usage: usage(10) })
-    const second = answer([choice(said('Done.'))], { usage: { ...usage(5), service: 'flex' } })
+    const second = answer([choice(assistant('Done.'))], { usage: { ...usage(5), service: 'flex' } })
     const earlier = [Buffer.from(first), Buffer.from('<html>'), Buffer.from('{"usage":null}')]
     expect(JSON.parse(written(second, { earlier })).usage).toEqual({
       prompt_tokens: 15,
@@ -127,23 +127,23 @@ describe('a whole response as the last of a run', () => {
       service: 'flex',
     })
     expect(
-      'usage' in JSON.parse(written(answer([choice(said('a'))]), { earlier: [Buffer.from('{}')] })),
+      'usage' in JSON.parse(written(answer([choice(assistant('a'))]), { earlier: [Buffer.from('{}')] })),
     ).toBe(false)
   })
 
-  it('never holds a tool call or a finish reason that promises one, whatever the provider sent', () => {
+  it('a response that ends a run never contains a tool call or a finish reason of one, whatever the provider sent', () => {
     const message = fc.constantFrom(
-      said('a'),
+      assistant('a'),
       calling,
       { ...calling, content: 'b' },
-      { ...said(''), function_call: {} },
+      { ...assistant(''), function_call: {} },
       {},
     )
     const reason = fc.constantFrom('stop', 'length', 'tool_calls', 'function_call', 'content_filter', null)
     const choices = fc.array(fc.tuple(message, reason), { minLength: 1, maxLength: 3 })
     fc.assert(
       fc.property(choices, (all) => {
-        const result = written(answer(all.map(([one, finish], at) => choice(one, finish, at))))
+        const result = written(answer(all.map(([message, finish], at) => choice(message, finish, at))))
         const read = JSON.parse(result)
         expect(result).not.toMatch(/tool_calls|function_call/)
         expect(read.governor).toEqual(TERMINAL)
@@ -154,10 +154,10 @@ describe('a whole response as the last of a run', () => {
   })
 })
 
-describe("a reply of Governor's own", () => {
+describe('a Chat Completions reply of Governor itself', () => {
   const recorded = { text: 'So "far".', model: 'gpt-4o', terminal: TERMINAL }
 
-  it('is a whole response that reads as any other', () => {
+  it('a whole reply of Governor reads as any other response', () => {
     const { contentType, body } = chat.reply(recorded, false, 'id1', 1_700_000_000_999)
     expect(contentType).toBe('application/json')
     expect(chat.readAnswer(body)).toEqual({ text: 'So "far".', calls: [], end: 'complete' })
@@ -172,7 +172,7 @@ describe("a reply of Governor's own", () => {
     })
   })
 
-  it('is a stream that ends as any other', () => {
+  it('a streamed reply of Governor ends as any other stream', () => {
     const { contentType, body } = chat.reply(recorded, true, 'id1', 0)
     const data = createFrameReader()
       .push(body)
@@ -187,7 +187,7 @@ describe("a reply of Governor's own", () => {
     expect(chunks.map(({ governor }) => governor)).toEqual([undefined, TERMINAL])
   })
 
-  it('states the usage of a stream where the client asks for it, in a chunk of its own', () => {
+  it('a streamed reply states usage in a separate chunk if the client asks for it', () => {
     const asked = { model: 'm', stream: true, messages: [{ role: 'user', content: 'Go.' }] }
     const asks = (more: object) =>
       chat.read({ path: '', body: Buffer.from(JSON.stringify({ ...asked, ...more })) })?.asksForUsage?.()

@@ -27,13 +27,13 @@ const parsed = (text: string): Body => JSON.parse(text)
 const body = (...messages: readonly unknown[]) => JSON.stringify({ model: 'm', messages })
 const call = { role: 'assistant', content: null, tool_calls: [] }
 
-/** The parts that a content consists of, whichever form it has. */
+/** Returns the parts of a content in any form. */
 function partsOf(content: unknown): unknown[] {
   if (Array.isArray(content)) return content
   return typeof content === 'string' && content !== '' ? [{ type: 'text', text: content }] : []
 }
 
-/** True when `after` is `before` with something added at its end. */
+/** True if `after` is `before` with something added at its end. */
 function isExtended(before: unknown, after: unknown): boolean {
   const [old, fresh] = [partsOf(before), partsOf(after)]
   const grown = old.every((part, at) => {
@@ -45,7 +45,7 @@ function isExtended(before: unknown, after: unknown): boolean {
   return grown && JSON.stringify(fresh).includes(JSON.stringify(NOTICE).slice(1, -1))
 }
 
-describe('a notice', () => {
+describe('a notice in a Chat Completions request', () => {
   const image = { type: 'image_url', image_url: { url: 'data:,' } }
   const cached = { type: 'text', text: 'Hi', cache_control: { type: 'ephemeral' } }
   it.each([
@@ -65,7 +65,7 @@ describe('a notice', () => {
       [{ type: 'text', text: 'Hi' }, image, { type: 'text', text: NOTICE }],
     ],
     ['a part to be cached', [cached], [cached, { type: 'text', text: NOTICE }]],
-  ])('is put at the end of a message that holds %s', (_, content, expected) => {
+  ])('a notice is put at the end of a message that contains %s', (_, content, expected) => {
     for (const role of ['user', 'tool', 'function']) {
       const { messages } = parsed(withNotice(body({ role, content })))
       expect(messages).toEqual([{ role, content: expected }])
@@ -130,7 +130,7 @@ describe('a notice', () => {
       ],
       2,
     ],
-  ])('goes to %s', (_, messages, at) => {
+  ])('a notice goes to %s', (_, messages, at) => {
     for (const channel of ['auto', 'tool_result'] as const) {
       const changed = parsed(withNotice(body(...messages), channel)).messages
       expect(changed.map(({ content }) => String(content).endsWith(NOTICE)).indexOf(true)).toBe(at)
@@ -139,7 +139,7 @@ describe('a notice', () => {
   })
 
   it.each(['system', 'user'] as const)(
-    'goes into a last message of role %s where that is the channel',
+    'a notice is a last message of role %s if that is the channel',
     (channel) => {
       const messages = [{ role: 'user', content: 'a' }, call, { role: 'tool', content: 'b' }]
       const changed = parsed(withNotice(body(...messages), channel)).messages
@@ -158,20 +158,20 @@ describe('a notice', () => {
     ],
     ['a content of no known form', [{ role: 'user', content: { text: 'a' } }]],
     ['a number for content', [{ role: 'user', content: 5 }]],
-  ])('has no place in a request with %s', (_, messages) => {
+  ])('a notice has no place in a request with %s', (_, messages) => {
     const request = chat.read({ path: '', body: Buffer.from(body(...messages)) })
     expect(request?.notice(NOTICE, 'auto')).toBeUndefined()
   })
 
-  it('leaves every other byte as it was: big integers, 1.0, order, white space, a byte order mark', () => {
+  it('a notice changes no other byte: big integers, 1.0, order, white space, a byte order mark', () => {
     const text =
       '\ufeff{ "z":1.0,\n"messages" : [ {"content":"a\\u00e4\\/", "role":"user","n":9007199254740993} ] ,"a":1E2, "tools":[]}'
     expect(withNotice(text)).toBe(text.replace('\\/"', '\\/\\n\\n[BUDGET: \\"14/20\\".]"'))
   })
 })
 
-describe('any request that is altered', () => {
-  it('is valid JSON, begins with the same messages, and has nothing new but the notice at its end', () => {
+describe('an edited Chat Completions request', () => {
+  it('any request with a notice is valid JSON with the same messages and nothing new but the notice at its end', () => {
     fc.assert(
       fc.property(bodyText, fc.constantFrom(...CHANNELS), (text, channel) => {
         const request = chat.read({ path: '', body: Buffer.from(text) })
@@ -187,7 +187,7 @@ describe('any request that is altered', () => {
         const at = after.messages.findIndex(isChanged)
         expect(after.messages.length - before.messages.length).toBe(at === before.messages.length ? 1 : 0)
         expect(isExtended(before.messages[at]?.['content'], changed[0]?.['content'])).toBe(true)
-        // One insertion, or null replaced: what remains around it is the client's.
+        // One insertion, or null replaced: the bytes around it are the client's.
         const [edit] = edits
         const bytes = Buffer.from(text)
         expect(bytes.toString('utf8', edit?.start, edit?.end)).toMatch(/^(null)?$/)
@@ -198,7 +198,7 @@ describe('any request that is altered', () => {
     )
   })
 
-  it('may carry an announcement, a notice and a ban of tools at once', () => {
+  it('a request can take an announcement, a notice and a ban of tools together', () => {
     const all = fc.tuple(bodyText, fc.constantFrom(...CHANNELS), fc.constantFrom('choice_none', 'no_tools'))
     fc.assert(
       fc.property(all, ([text, channel, ban]) => {
@@ -225,30 +225,33 @@ describe('any request that is altered', () => {
   })
 })
 
-describe('an announcement', () => {
+describe('an announcement in a Chat Completions request', () => {
   const announced = (...messages: readonly unknown[]) =>
     parsed(altered(body(...messages), (request) => request.announce('Pace yourself.'))).messages
   const user = { role: 'user', content: 'Hi' }
 
-  it.each(['system', 'developer'])('ends the %s message that begins the conversation', (role) => {
-    expect(announced({ role, content: 'Be good.' }, user)).toEqual([
-      { role, content: 'Be good.\n\nPace yourself.' },
-      user,
-    ])
-    expect(announced({ role, content: null }, user)).toEqual([{ role, content: 'Pace yourself.' }, user])
-  })
+  it.each(['system', 'developer'])(
+    'an announcement ends the %s message that begins the conversation',
+    (role) => {
+      expect(announced({ role, content: 'Be good.' }, user)).toEqual([
+        { role, content: 'Be good.\n\nPace yourself.' },
+        user,
+      ])
+      expect(announced({ role, content: null }, user)).toEqual([{ role, content: 'Pace yourself.' }, user])
+    },
+  )
 
   it.each([
     ['there is none', [user]],
     ['there is none at the beginning', [user, { role: 'system', content: 'Be good.' }]],
     ['there is no message at all', []],
     ['its content has no known form', [{ role: 'system', content: 7 }, user]],
-  ])('is a system message of its own where %s', (_, messages) => {
+  ])('an announcement is a separate system message if %s', (_, messages) => {
     expect(announced(...messages)).toEqual([{ role: 'system', content: 'Pace yourself.' }, ...messages])
   })
 })
 
-describe('a ban of tools', () => {
+describe('a ban of tools in a Chat Completions request', () => {
   const tools = '"tools": [{"n": 1.0}]'
   const functions = '"functions":[{}]'
   it.each([
@@ -274,21 +277,21 @@ describe('a ban of tools', () => {
     ['no_tools', `{"n": 3 ,${tools},"messages":[]}`, '{"n": 1,"messages":[]}'],
     ['choice_none', `{"messages":[],${tools},"n":2}`, `{"messages":[],${tools},"n":1,"tool_choice":"none"}`],
     ['choice_none', '{"messages":[],"n":null}', '{"messages":[],"n":null}'],
-  ] as const)('%s turns %s into %s', (ban, before, after) => {
+  ] as const)('the ban %s turns %s into %s', (ban, before, after) => {
     expect(altered(before, (request) => request.banTools(ban))).toBe(after)
   })
 })
 
-describe('what is read', () => {
+describe('a Chat Completions request that is read', () => {
   it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
-    'holds no message yet: %s',
+    'a request without a list of messages has no message: %s',
     (text) => {
       expect(chat.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
     },
   )
 
   it.each(['', '[]', '"a"', '{"messages":{}}', '{"messages":[{}],"messages":"a"}'])(
-    'is no chat request: %s',
+    'a body of another form is no chat request: %s',
     (text) => {
       expect(chat.read({ path: '', body: Buffer.from(text) })).toBeUndefined()
     },
@@ -299,7 +302,7 @@ describe('what is read', () => {
     ['{"messages":[{}', 'a comma at byte 15'],
     ['{"messages":[{}],', 'a key at byte 17'],
     ['{"messages":[{}]} x', 'the end of the text at byte 18'],
-  ])('is no JSON that could be a chat request: %s', (text, expected) => {
+  ])('a text that is not JSON throws: %s', (text, expected) => {
     expect(() => chat.read({ path: '', body: Buffer.from(text) })).toThrow(`expected ${expected}`)
   })
 
@@ -309,11 +312,11 @@ describe('what is read', () => {
     [['v1', 'completions'], false],
     [['v1', 'chat', 'completions', 'abc'], false],
     [[], false],
-  ])('the path %j: %s', (segments, claims) => {
+  ])('Chat Completions claims the path %j: %s', (segments, claims) => {
     expect(chat.claims(segments)).toBe(claims)
   })
 
-  it('is a conversation, whatever types the fields have', () => {
+  it('a request is read as a conversation, whatever types its fields have', () => {
     const custom = { id: 'd', type: 'custom', custom: { name: 'g', input: 'free text' } }
     const modern = { id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }
     const messages = [

@@ -26,23 +26,23 @@ const DONE = '[DONE]'
 
 const frameOf = (text: string): Frame => ({ raw: dataFrame(text) })
 
-/** What a client reads: the data of each event, parsed where it is JSON. */
+/** What a client reads: the data of each event, parsed if it is JSON. */
 function received(bytes: readonly Buffer[]) {
   const reader = createFrameReader()
   const frames = [...bytes.flatMap((piece) => reader.push(piece)), ...reader.end()]
   const data = frames.flatMap((frame) => dataOf(frame) ?? [])
   const chunks = data.filter((text) => text !== DONE).map((text) => JSON.parse(text))
-  const choices = chunks.flatMap((one) => one.choices ?? [])
+  const choices = chunks.flatMap((chunk) => chunk.choices ?? [])
   return {
     data,
     chunks,
     text: choices.map(({ delta, index }) => (index === 0 ? (delta?.content ?? '') : '')).join(''),
     finishes: choices.flatMap(({ finish_reason: reason }) => reason ?? []),
-    governor: chunks.flatMap((one) => one.governor ?? []),
+    governor: chunks.flatMap((chunk) => chunk.governor ?? []),
   }
 }
 
-/** Feeds one list of events per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
+/** Feeds one list of events per attempt, as the proxy does: none after an answer or an error, and the fallback after the last. */
 function run(tries: readonly (readonly string[])[], dropCalls = true) {
   const stream: AnswerStream = chat.openStream(dropCalls, false)
   let end: ReturnType<AnswerStream['endResponse']> = 'silent'
@@ -57,8 +57,8 @@ function run(tries: readonly (readonly string[])[], dropCalls = true) {
   return { end, ...received(bytes), raw: Buffer.concat(bytes).toString('utf8'), kept: stream.text }
 }
 
-describe('a streamed response as the last of a run', () => {
-  it('passes as it came but for the chunk that finishes it', () => {
+describe('a Chat Completions stream that ends a run', () => {
+  it('a stream changes only in the chunk with its finish reason', () => {
     const events = [
       chunk({ role: 'assistant', content: '' }),
       say('It '),
@@ -76,7 +76,7 @@ describe('a streamed response as the last of a run', () => {
     expect(kept).toBe('It is 42.')
   })
 
-  it('shows text at once, byte for byte, and holds what ends it', () => {
+  it('a stream shows text at once, byte for byte, and holds its end', () => {
     const stream = chat.openStream(true, false)
     const frame = frameOf(`{"choices":[{"delta":{"content":"Hi"}}], "n":1.0}`)
     expect(stream.push(frame)).toEqual([frame.raw])
@@ -86,7 +86,7 @@ describe('a streamed response as the last of a run', () => {
     expect(stream.push(comment)).toEqual([comment.raw])
   })
 
-  it('loses tool calls and finishes for a reason that is still true', () => {
+  it('a stream loses its tool calls and gets a finish reason that is true without them', () => {
     const both = chunk({ content: 'Now.', tool_calls: [{ index: 0 }] })
     const { raw, text, finishes, governor } = run([[say('Wait. '), both, callChunk(), CALLED, DONE]])
     expect(raw).not.toMatch(/tool_calls/)
@@ -98,13 +98,16 @@ describe('a streamed response as the last of a run', () => {
     ['length', true],
     ['content_filter', true],
     ['model_length', true],
-  ] as const)('keeps the finish reason %s, and says whether it was cut off', (reason, truncated) => {
-    const { finishes, governor } = run([[say('a'), chunk({}, reason), DONE]])
-    expect(finishes).toEqual([reason])
-    expect(governor[0].truncated).toBe(truncated)
-  })
+  ] as const)(
+    'a stream keeps the finish reason %s, and its terminal state says if that cut it off',
+    (reason, truncated) => {
+      const { finishes, governor } = run([[say('a'), chunk({}, reason), DONE]])
+      expect(finishes).toEqual([reason])
+      expect(governor[0].truncated).toBe(truncated)
+    },
+  )
 
-  it('holds text while it may be reasoning or a call, and shows it once it is an answer', () => {
+  it('a stream holds text that may be reasoning or a call, and shows it once it is an answer', () => {
     const stream = chat.openStream(true, false)
     for (const text of ['<th', 'ink>Let me see', '.</think>', '\n\n'])
       expect(stream.push(frameOf(say(text)))).toEqual([])
@@ -114,12 +117,12 @@ describe('a streamed response as the last of a run', () => {
     expect(received(stream.push(frameOf(say('<tool_call>')))).text).toBe('<tool_call>')
   })
 
-  it('takes text in the chunk that finishes for an answer', () => {
+  it('text in the chunk with the finish reason is an answer', () => {
     const { text, finishes, governor, kept } = run([[chunk({ content: 'It is 42.' }, 'stop'), DONE]])
     expect([text, finishes, governor, kept]).toEqual(['It is 42.', ['stop'], [terminal(true)], 'It is 42.'])
   })
 
-  it('puts the terminal state on the last of several finish reasons', () => {
+  it('the terminal state is beside the last of several finish reasons', () => {
     const events = [
       say('a'),
       chunk({ content: 'b' }, null, 1),
@@ -129,11 +132,11 @@ describe('a streamed response as the last of a run', () => {
       DONE,
     ]
     const { chunks, text, finishes } = run([events])
-    expect(chunks.map((one) => one.governor !== undefined)).toEqual([false, false, false, false, true])
+    expect(chunks.map((chunk) => chunk.governor !== undefined)).toEqual([false, false, false, false, true])
     expect([text, finishes]).toEqual(['ac', ['stop', 'stop']])
   })
 
-  it('ends with the failure that its provider tells, byte for byte, and with no end of its own', () => {
+  it('a stream with an error of its provider ends with those bytes, and gets no end from Governor', () => {
     const error = '{"error":{"message":"overloaded","n":1.0}}'
     const besideText = { ...JSON.parse(chunk({ content: '' }, 'error')), error: { message: 'lost' } }
     for (const broken of [
@@ -147,7 +150,7 @@ describe('a streamed response as the last of a run', () => {
         expect([end, data, governor]).toEqual(['broken', [say('a'), say('<'), broken, DONE], []])
       }
       expect(run([[broken]]).data).toEqual([broken])
-      // Text that is held as it may be no answer goes before it.
+      // Held text that may be no answer comes before it.
       expect(run([[say('<think>'), broken]]).data).toEqual([say('<think>'), broken])
       expect(run([[callChunk(), CALLED, DONE], [broken]]).data.at(-1)).toBe(broken)
     }
@@ -159,7 +162,7 @@ describe('a streamed response as the last of a run', () => {
     ['a call', [callChunk()]],
     ['usage', [usageChunk(10)]],
     ['nothing', []],
-  ])('stays broken where it ends after %s', (_, events) => {
+  ])('a stream that ends after %s stays incomplete', (_, events) => {
     const { end, data, governor } = run([events])
     expect([end, governor]).toEqual(['broken', []])
     expect(data).toEqual(events.filter((event) => event !== callChunk()))
@@ -168,14 +171,14 @@ describe('a streamed response as the last of a run', () => {
   it.each([
     ['a finish reason and no end', [say('a'), STOP]],
     ['an end and no finish reason', [say('a'), DONE]],
-  ])('is complete where the provider sends %s', (_, events) => {
+  ])('a stream is complete if the provider sends %s', (_, events) => {
     const { data, finishes, governor } = run([events])
     expect(data.filter((text) => text === DONE)).toHaveLength(1)
     expect(data.at(-1)).toBe(DONE)
     expect([finishes, governor]).toEqual([['stop'], [terminal(true)]])
   })
 
-  it('is complete where its last event has no blank line', () => {
+  it('a stream is complete if its last event lacks a blank line', () => {
     for (const last of [say('b'), STOP, DONE]) {
       const stream = chat.openStream(true, false)
       const bytes = [say('a'), ...(last === DONE ? [STOP] : [])].flatMap((text) => stream.push(frameOf(text)))
@@ -188,7 +191,7 @@ describe('a streamed response as the last of a run', () => {
   })
 })
 
-describe('a streamed response without an answer', () => {
+describe('a Chat Completions stream without an answer', () => {
   const SILENT: readonly string[][] = [
     [callChunk(), CALLED, usageChunk(10), DONE],
     [say('<think>hm'), say('</think>'), STOP, usageChunk(10), DONE],
@@ -197,31 +200,34 @@ describe('a streamed response without an answer', () => {
     [usageChunk(10), DONE],
   ]
 
-  it.each(SILENT)('is followed by a second one under the same name, usage summed: %s', (...first) => {
-    const second = [
-      chunk({ role: 'assistant' }, null, 0, 'two'),
-      say('It is 42.', 'two'),
-      chunk({}, 'stop', 0, 'two'),
-      usageChunk(5, 'two'),
-      DONE,
-    ]
-    const { data, chunks, text, finishes, governor, kept } = run([first, second])
-    expect([text, kept, finishes, governor]).toEqual(['It is 42.', 'It is 42.', ['stop'], [terminal(true)]])
-    const names = new Set(chunks.filter((one) => one.choices.length > 0).map(({ id }) => id))
-    expect(names.size).toBe(1)
-    expect(chunks.findLast(({ usage }) => usage)?.usage).toEqual({ total_tokens: 15 })
-    expect(data.filter((one) => one === DONE)).toHaveLength(1)
-  })
+  it.each(SILENT)(
+    'a second response continues a stream without an answer, with the same name and the summed usage: %s',
+    (...first) => {
+      const second = [
+        chunk({ role: 'assistant' }, null, 0, 'two'),
+        say('It is 42.', 'two'),
+        chunk({}, 'stop', 0, 'two'),
+        usageChunk(5, 'two'),
+        DONE,
+      ]
+      const { data, chunks, text, finishes, governor, kept } = run([first, second])
+      expect([text, kept, finishes, governor]).toEqual(['It is 42.', 'It is 42.', ['stop'], [terminal(true)]])
+      const names = new Set(chunks.filter((chunk) => chunk.choices.length > 0).map(({ id }) => id))
+      expect(names.size).toBe(1)
+      expect(chunks.findLast(({ usage }) => usage)?.usage).toEqual({ total_tokens: 15 })
+      expect(data.filter((text) => text === DONE)).toHaveLength(1)
+    },
+  )
 
-  it.each(SILENT)('twice ends with the fallback: %s', (...silent) => {
+  it.each(SILENT)('two responses without an answer end with the fallback: %s', (...silent) => {
     const { data, chunks, text, finishes, governor, kept } = run([silent, silent])
     expect([text, kept, finishes, governor]).toEqual([FALLBACK, FALLBACK, ['stop'], [terminal(false)]])
     expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: 20 } })
-    expect(data.filter((one) => one === DONE)).toHaveLength(1)
+    expect(data.filter((text) => text === DONE)).toHaveLength(1)
     expect(data.at(-1)).toBe(DONE)
   })
 
-  it('takes its name from the first chunk that has a choice, as some begin with one that has none', () => {
+  it('a stream takes its name from the first chunk with a choice, as some begin with a chunk without one', () => {
     const azure = JSON.stringify({
       id: '',
       object: '',
@@ -236,8 +242,8 @@ describe('a streamed response without an answer', () => {
   })
 })
 
-describe('a stream of an agent that ends itself', () => {
-  it('changes in nothing but the chunk that finishes it', () => {
+describe('a Chat Completions stream of an agent that ends its run itself', () => {
+  it('a stream that the agent ends changes only in the chunk with its finish reason', () => {
     const events = [say('<think>'), callChunk(), say('a'), CALLED, usageChunk(3), DONE]
     const { data, governor } = run([events], false)
     expect(data.flatMap((text, at) => (text === events[at] ? [] : [at]))).toEqual([3])
@@ -245,13 +251,13 @@ describe('a stream of an agent that ends itself', () => {
     expect(governor).toEqual([terminal(false)])
   })
 
-  it('that has no finish reason and no end gets neither', () => {
+  it('a stream without a finish reason and an end mark gets neither', () => {
     expect(run([[say('a'), callChunk()]], false).data).toEqual([say('a'), callChunk()])
   })
 })
 
-describe('any streamed last answer', () => {
-  it('holds no call, one end, one terminal state on a legal finish, and all the text that it says it kept', () => {
+describe('any Chat Completions stream that ends a run', () => {
+  it('any final stream has no call, one end, one terminal state beside a valid finish reason, and all recorded text', () => {
     const event = fc.constantFrom(
       say('a'),
       say('<think>'),

@@ -1,4 +1,4 @@
-/** Chat request bodies of every shape that clients send, as JSON texts with numbers that JSON.parse would spoil. */
+/** Chat request bodies of every shape that clients send, as JSON texts with numbers that JSON.parse would change. */
 import fc from 'fast-check'
 
 const text = fc.constantFrom('', 'Hello', 'ä "quoted"\n\\ and 😀', '{"a":1}')

@@ -17,7 +17,7 @@ const CALLS = [
 const ANSWER = { blocks: [THINKING, SERVER], text: 'Let me see. ', calls: CALLS }
 const HELD = CALLS.map((call) => ({ ...call, arguments: JSON.stringify(call.arguments) }))
 
-/** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
+/** Feeds a stream in pieces cut at `cuts`; returns the bytes that it returned at once. */
 function feed(filter: ToolCallFilter, text: string, cuts: readonly number[] = []): string {
   const bytes = Buffer.from(text)
   const reader = createFrameReader()
@@ -32,7 +32,7 @@ const released = (filter: ToolCallFilter, blocked: readonly number[] = []) =>
   Buffer.concat(filter.release(new Set(blocked))).toString()
 
 describe('a Messages stream whose calls are held', () => {
-  it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
+  it('a stream without a blocked call keeps the provider’s bytes, however it is cut and wherever it ends', () => {
     const all = streamOf(ANSWER)
     fc.assert(
       fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
@@ -46,7 +46,7 @@ describe('a Messages stream whose calls are held', () => {
     )
   })
 
-  it('shows reasoning and text, and none of the calls, before it ends', () => {
+  it('a held stream shows reasoning and text, and none of its calls, before it ends', () => {
     const filter = messages.openFilter()
     const out = feed(filter, streamOf(ANSWER))
     expect(streamOf(ANSWER).startsWith(out)).toBe(true)
@@ -54,11 +54,11 @@ describe('a Messages stream whose calls are held', () => {
     expect(out).not.toMatch(/"tool_use","id"|message_delta/)
   })
 
-  it('shows nothing before it says anything', () => {
+  it('a held stream shows nothing before it has content', () => {
     expect(feed(messages.openFilter(), streamOf({ calls: CALLS }))).toBe('')
   })
 
-  it('tells the calls and the message as the whole response has them', () => {
+  it('the calls and the message of a stream equal those of the whole response', () => {
     const filter = messages.openFilter()
     feed(filter, streamOf(ANSWER))
     const buffered = filter.endResponse()
@@ -66,12 +66,12 @@ describe('a Messages stream whose calls are held', () => {
     expect(buffered?.calls).toEqual(HELD)
     expect(whole?.calls).toEqual(HELD)
     expect(buffered?.text).toBe('Let me see. ')
-    const contentOf = (said: unknown) => JSON.parse((said as { content: string }).content)
+    const contentOf = (message: unknown) => JSON.parse((message as { content: string }).content)
     expect(contentOf(buffered?.message)).toEqual(contentOf(whole?.message))
     expect(contentOf(buffered?.message)[0]).toEqual(THINKING)
   })
 
-  it('has what is left numbered without gaps, whichever calls are refused', () => {
+  it('the blocks that are left are numbered without gaps, whichever calls are blocked', () => {
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (blocked) => {
         const filter = messages.openFilter()
@@ -88,7 +88,7 @@ describe('a Messages stream whose calls are held', () => {
     )
   })
 
-  it('goes on with a second response in the first one’s name, with the usage of both', () => {
+  it('a second response continues the stream under the name of the first, with the usage of both', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
     filter.endResponse()
@@ -100,7 +100,7 @@ describe('a Messages stream whose calls are held', () => {
     expect(all.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
   })
 
-  it('is complete with its own calls where a second response breaks off in the middle of a text', () => {
+  it('a stream is complete with its own calls if a second response ends in the middle of a text', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
     filter.endResponse()
@@ -109,7 +109,7 @@ describe('a Messages stream whose calls are held', () => {
     expect(all.content.map(({ type }) => type)).toEqual(['text', 'text', 'tool_use', 'tool_use', 'tool_use'])
   })
 
-  it('ends as the run’s last answer, which goes on where it was', () => {
+  it('a held stream can become the final answer of the run, which continues it', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ blocks: [THINKING], ...{ calls: CALLS } }))
     filter.endResponse()
@@ -129,10 +129,10 @@ describe('a Messages stream whose calls are held', () => {
   it.each([
     ['begins with nothing', ''],
     [
-      'breaks off in the middle of a call',
+      'ends in the middle of a call',
       streamOf(ANSWER).slice(0, streamOf(ANSWER).lastIndexOf('event: content_block_delta')),
     ],
-  ])('has no calls that can be told where it %s', (_, text) => {
+  ])('a response has no readable calls if it %s', (_, text) => {
     const filter = messages.openFilter()
     const out = feed(filter, text)
     expect(filter.endResponse()).toBeUndefined()
@@ -140,7 +140,7 @@ describe('a Messages stream whose calls are held', () => {
   })
 })
 
-describe('any streamed responses whose calls are held', () => {
+describe('any Messages streams whose calls are held', () => {
   const block = fc.constantFrom<{
     readonly blocks?: object[]
     readonly text?: string
@@ -156,7 +156,7 @@ describe('any streamed responses whose calls are held', () => {
   )
   const response = fc.record({ answer: block, isWhole: fc.boolean(), cut: fc.nat() })
 
-  it('are one message that keeps to the grammar, whichever calls are refused in them', () => {
+  it('any responses become one valid message, whichever of their calls are blocked', () => {
     fc.assert(
       fc.property(
         fc.array(response, { minLength: 1, maxLength: 3 }),
@@ -168,10 +168,10 @@ describe('any streamed responses whose calls are held', () => {
           let calls = 0
           for (const [at, { answer, isWhole, cut }] of responses.entries()) {
             const all = events(REQUEST, answer, at + 1)
-            // A first response that breaks off is the provider's own to end.
+            // An incomplete first response keeps the provider's end.
             const isCut = at > 0 && !isWhole
             out += feed(filter, (isCut ? all.slice(0, 1 + (cut % all.length)) : all).join(''))
-            // A later one that breaks off leaves the client the one before.
+            // After an incomplete later response the client gets the one before.
             if (isCut) break
             calls = filter.endResponse()?.calls.length ?? 0
           }
@@ -198,7 +198,7 @@ describe('any streamed responses whose calls are held', () => {
 })
 
 describe('a whole Messages response', () => {
-  it('loses the calls that are refused, and keeps what was said before', () => {
+  it('a whole response loses its blocked calls and keeps the earlier content', () => {
     const [earlier, last] = [{ text: 'One.', calls: CALLS.slice(1) }, ANSWER].map((answer, at) =>
       Buffer.from(JSON.stringify(message(REQUEST, answer, at + 1))),
     )
@@ -216,20 +216,23 @@ describe('a whole Messages response', () => {
     expect(written([1], [earlier as Buffer]).content[0]).toEqual({ type: 'text', text: 'One.' })
   })
 
-  it('goes on after a refused round with every digit of what it said', () => {
-    const said =
+  it('a request after a blocked message repeats its content with every digit', () => {
+    const content =
       '[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"f","input":{"n":9007199254740993}}]'
-    const buffered = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${said} }`))
+    const buffered = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${content} }`))
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}],"n":1.0}')
     const edits =
       buffered && messages.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(applyEdits(body, edits ?? []).toString()).toBe(
-      `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":${said}},` +
+      `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":${content}},` +
         '{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"no"}]}],"n":1.0}',
     )
   })
 
-  it.each(['{"type":"error","error":{}}', 'no JSON', '[]'])('of another kind has no calls: %s', (text) => {
-    expect(messages.readCalls(Buffer.from(text))).toBeUndefined()
-  })
+  it.each(['{"type":"error","error":{}}', 'no JSON', '[]'])(
+    'a body of another form has no calls: %s',
+    (text) => {
+      expect(messages.readCalls(Buffer.from(text))).toBeUndefined()
+    },
+  )
 })

@@ -28,7 +28,7 @@ describe('a whole Messages response', () => {
     ['text', answer([text('H'), THINKING, text('i')]), { text: 'Hi', calls: 0, end: 'complete' }],
     ['calls', answer([text('a'), CALL]), { text: 'a', calls: 1, end: 'complete' }],
     [
-      'what the provider runs itself',
+      'calls of the provider itself',
       answer([{ ...CALL, type: 'server_tool_use' }, text('a')]),
       { text: 'a', calls: 0, end: 'complete' },
     ],
@@ -36,17 +36,17 @@ describe('a whole Messages response', () => {
     ['an error', '{"type":"error","error":{"message":"no"}}', undefined],
     ['a list', '[]', undefined],
     ['no JSON', '<html>', undefined],
-  ])('with %s is read', (_, body, expected) => {
+  ])('a whole response with %s is read', (_, body, expected) => {
     const read = messages.readAnswer(Buffer.from(body))
     expect(read && { text: read.text, calls: read.calls.length, end: read.end }).toEqual(expected)
   })
 
-  it('that is an answer gets its terminal state and keeps every byte', () => {
+  it('a response without calls keeps every byte and gets the terminal state', () => {
     const body = `{ "id":"x","content":[{"type":"text","text":"a","n":1.0}], "stop_reason" : "end_turn","usage":{"input_tokens":9007199254740993} }`
     expect(written(body)).toBe(body.replace('993} }', `993},"governor":${JSON.stringify(TERMINAL)} }`))
   })
 
-  it('loses its calls and stops for a reason that is still true', () => {
+  it('a response loses its calls and gets a stop reason that is true without them', () => {
     expect(JSON.parse(written(answer([THINKING, text('a'), CALL, CALL], 'tool_use')))).toMatchObject({
       content: [THINKING, text('a')],
       stop_reason: 'end_turn',
@@ -56,12 +56,12 @@ describe('a whole Messages response', () => {
     expect(JSON.parse(written(answer([text('a')], 'max_tokens'))).stop_reason).toBe('max_tokens')
   })
 
-  it('says another text in the place of its own, after its reasoning', () => {
+  it('another text replaces that of a response, after its reasoning', () => {
     const body = answer([THINKING, text('<think>'), CALL], 'tool_use')
     expect(JSON.parse(written(body, { text: 'Enough.' })).content).toEqual([THINKING, text('Enough.')])
   })
 
-  it('tells the usage of all tries', () => {
+  it('a response states the usage of all attempts', () => {
     const usage = {
       input_tokens: 10,
       output_tokens: 1,
@@ -78,7 +78,7 @@ describe('a whole Messages response', () => {
     })
   })
 
-  it('of an agent that ends itself keeps its calls', () => {
+  it('a response keeps its calls if the agent ends its run itself', () => {
     const body = answer([CALL], 'tool_use')
     expect(written(body, { dropCalls: false })).toBe(
       body.replace('"tool_use"}', `"tool_use","governor":${JSON.stringify(TERMINAL)}}`),
@@ -86,10 +86,10 @@ describe('a whole Messages response', () => {
   })
 })
 
-describe('a reply of Governor’s own in Messages', () => {
+describe('a Messages reply of Governor itself', () => {
   const recorded = (value: string): FinalAnswer => ({ text: value, model: 'm', terminal: TERMINAL })
 
-  it('is a message, whole or streamed', () => {
+  it('a reply of Governor is a message, whole or streamed', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (value) => {
         const whole = messages.reply(recorded(value), false, '1', 0)
@@ -104,7 +104,7 @@ describe('a reply of Governor’s own in Messages', () => {
           role: 'assistant',
           stop_reason: 'end_turn',
         })
-        // A client that sends an empty text back is refused.
+        // The API refuses an empty text in the input.
         expect(message.content).toEqual(value === '' ? [] : [text(value)])
         expect(message.governor).toEqual(TERMINAL)
       }),

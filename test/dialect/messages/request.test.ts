@@ -33,40 +33,40 @@ const user = (content: unknown) => ({ role: 'user', content })
 const calling = { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'f', input: {} }] }
 const result = { type: 'tool_result', tool_use_id: 'a', content: 'ok' }
 const image = { type: 'image', source: { type: 'base64', data: '' } }
-const told = { type: 'text', text: NOTICE }
+const notice = { type: 'text', text: NOTICE }
 
-describe('a notice', () => {
+describe('a notice in a Messages request', () => {
   it.each([
     ['a text', 'Hi', `Hi\n\n${NOTICE}`],
     ['an empty text', '', NOTICE],
     ['null', null, NOTICE],
     ['nothing', undefined, NOTICE],
-    ['no block', [], [told]],
+    ['no block', [], [notice]],
     ['a text block', [{ type: 'text', text: 'Hi' }], [{ type: 'text', text: `Hi\n\n${NOTICE}` }]],
-    ['a picture last', [{ type: 'text', text: 'Hi' }, image], [{ type: 'text', text: 'Hi' }, image, told]],
+    ['a picture last', [{ type: 'text', text: 'Hi' }, image], [{ type: 'text', text: 'Hi' }, image, notice]],
     [
       'a block to be cached',
       [{ type: 'text', text: 'Hi', ...CACHED }],
-      [{ type: 'text', text: 'Hi', ...CACHED }, told],
+      [{ type: 'text', text: 'Hi', ...CACHED }, notice],
     ],
-    ['a result', [result], [result, told]],
+    ['a result', [result], [result, notice]],
     [
       'several results',
       [result, { ...result, is_error: true }],
-      [result, { ...result, is_error: true }, told],
+      [result, { ...result, is_error: true }, notice],
     ],
-    ['a result to be cached', [{ ...result, ...CACHED }], [{ ...result, ...CACHED }, told]],
+    ['a result to be cached', [{ ...result, ...CACHED }], [{ ...result, ...CACHED }, notice]],
     [
       'a result that is a picture',
       [{ ...result, content: [image] }],
-      [{ ...result, content: [image] }, told],
+      [{ ...result, content: [image] }, notice],
     ],
     [
       'a text beside a result',
       [result, { type: 'text', text: 'Mind.' }],
-      [result, { type: 'text', text: 'Mind.' }, told],
+      [result, { type: 'text', text: 'Mind.' }, notice],
     ],
-  ])('is put at the end of a message that holds %s', (_, content, expected) => {
+  ])('a notice is put at the end of a message that contains %s', (_, content, expected) => {
     expect(parsed(withNotice(body(user('Go.'), calling, user(content)))).messages).toEqual([
       user('Go.'),
       calling,
@@ -74,7 +74,7 @@ describe('a notice', () => {
     ])
   })
 
-  it('goes to the last user message before a beginning of the answer, or of a pause', () => {
+  it('a notice goes to the last user message before the beginning of an answer or of a paused response', () => {
     const paused = {
       role: 'assistant',
       content: [{ type: 'server_tool_use', id: 's', name: 'web_search', input: {} }],
@@ -84,33 +84,33 @@ describe('a notice', () => {
     }
   })
 
-  it('is a user message of its own where that is the channel', () => {
+  it('a notice is a separate user message if that is the channel', () => {
     const all = [user('Go.'), calling, user([result])]
     expect(parsed(withNotice(body(...all), 'user')).messages).toEqual([...all, user(NOTICE)])
   })
 
   it.each([
-    ['of role system, which this API has not', [user('Go.')], 'system'],
+    ['in a message of role system, which this API lacks', [user('Go.')], 'system'],
     ['in a request without messages', [], 'auto'],
     ['in a request without a user message', [{ role: 'assistant', content: 'a' }], 'auto'],
     ['in a content of no known form', [user({ text: 'a' })], 'auto'],
     ['in a number', [user(5)], 'auto'],
-  ] as const)('has no place %s', (_, all, channel) => {
+  ] as const)('a notice has no place %s', (_, all, channel) => {
     expect(requestOf(body(...all)).notice(NOTICE, channel)).toBeUndefined()
   })
 
-  it('leaves every other byte as it was: big integers, 1.0, order, white space, a byte order mark', () => {
+  it('a notice changes no other byte: big integers, 1.0, order, white space, a byte order mark', () => {
     const text =
       '\ufeff{ "z":1.0,\n"messages" : [ {"content":[ {"type":"tool_result","n":9007199254740993} ], "role":"user"} ] ,"a":1E2}'
-    const expected = text.replace('993} ]', `993},${JSON.stringify(told)} ]`)
+    const expected = text.replace('993} ]', `993},${JSON.stringify(notice)} ]`)
     expect(withNotice(text)).toBe(expected)
   })
 })
 
 const marksOf = (text: string) => text.match(/cache_control/g)?.length ?? 0
 
-describe('any Messages request that is altered', () => {
-  it('is valid JSON, has nothing new but the notice at its end, and no more cache marks', () => {
+describe('an edited Messages request', () => {
+  it('any request with a notice is valid JSON with nothing new but the notice at its end, and no more cache marks', () => {
     fc.assert(
       fc.property(bodyText, fc.constantFrom(...CHANNELS), (text, channel) => {
         const edits = requestOf(text).notice(NOTICE, channel)
@@ -136,7 +136,7 @@ describe('any Messages request that is altered', () => {
     )
   })
 
-  it('may carry an announcement, a notice and a ban of tools at once', () => {
+  it('a request can take an announcement, a notice and a ban of tools together', () => {
     const all = fc.tuple(bodyText, fc.constantFrom(...CHANNELS), fc.constantFrom('choice_none', 'no_tools'))
     fc.assert(
       fc.property(all, ([text, channel, ban]) => {
@@ -159,7 +159,7 @@ describe('any Messages request that is altered', () => {
   })
 })
 
-describe('an announcement', () => {
+describe('an announcement in a Messages request', () => {
   it.each([
     [undefined, 'Pace.'],
     ['Be good.', 'Be good.\n\nPace.'],
@@ -174,13 +174,13 @@ describe('an announcement', () => {
         { type: 'text', text: 'Pace.' },
       ],
     ],
-  ])('ends the system text %j', (system, expected) => {
+  ])('an announcement ends the system text %j', (system, expected) => {
     const text = JSON.stringify({ model: 'm', system, messages: [user('Hi')] })
     expect(parsed(altered(text, (request) => request.announce('Pace.')))['system']).toEqual(expected)
   })
 })
 
-describe('a ban of tools', () => {
+describe('a ban of tools in a Messages request', () => {
   const tools = '"tools": [{"n": 1.0}]'
   it.each([
     ['choice_none', `{"messages":[],${tools}}`, `{"messages":[],${tools},"tool_choice":{"type":"none"}}`],
@@ -195,22 +195,25 @@ describe('a ban of tools', () => {
       `{${tools}, "tool_choice":{"type":"auto"},"messages":[],"mcp_servers":[],"n":1.0}`,
       '{"messages":[],"n":1.0}',
     ],
-  ] as const)('%s turns %s into %s', (ban, before, after) => {
+  ] as const)('the ban %s turns %s into %s', (ban, before, after) => {
     expect(altered(before, (request) => request.banTools(ban))).toBe(after)
   })
 })
 
-describe('what is read', () => {
+describe('a Messages request that is read', () => {
   it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
-    'holds no message yet: %s',
+    'a request without a list of messages has no message: %s',
     (text) => {
       expect(messages.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
     },
   )
 
-  it.each(['', '[]', '{"messages":{}}', '{"messages":"Hi"}'])('is no Messages request: %s', (text) => {
-    expect(messages.read({ path: '', body: Buffer.from(text) })).toBeUndefined()
-  })
+  it.each(['', '[]', '{"messages":{}}', '{"messages":"Hi"}'])(
+    'a body of another form is no Messages request: %s',
+    (text) => {
+      expect(messages.read({ path: '', body: Buffer.from(text) })).toBeUndefined()
+    },
+  )
 
   it.each([
     [['v1', 'messages'], true],
@@ -220,11 +223,11 @@ describe('what is read', () => {
     [['v1', 'threads', 'thread_1', 'messages'], false],
     [['messages'], false],
     [[], false],
-  ])('the path %j: %s', (segments, claims) => {
+  ])('Messages claims the path %j: %s', (segments, claims) => {
     expect(messages.claims(segments)).toBe(claims)
   })
 
-  it('are calls and results, several to a message, with what stands beside them', () => {
+  it('a message can contain several calls or results, beside texts', () => {
     const all = [
       user([{ type: 'text', text: 'One.' }, image, { type: 'text', text: 'Two.' }]),
       {
@@ -274,7 +277,7 @@ describe('what is read', () => {
     ])
   })
 
-  it('tells one picture from another, and not by how it is cached', () => {
+  it('different pictures have different hashes, and their cache marks do not matter', () => {
     const shot = (data: string, extra: object = {}) => ({
       type: 'tool_result',
       tool_use_id: 'a',
@@ -287,7 +290,7 @@ describe('what is read', () => {
     expect(third).toBe(first)
   })
 
-  it('is the system text, without the line that a client’s version stands in', () => {
+  it('the system text is read without the line that contains a client’s version', () => {
     const billing = { type: 'text', text: 'x-anthropic-billing-header: cc_version=2.1.329.b5f; cch=00a1b;' }
     const system = [
       billing,
@@ -298,7 +301,7 @@ describe('what is read', () => {
     expect(conversation.systemText()).toBe('Be good.\nBe brief.')
   })
 
-  it('agrees with JSON.parse on any body', () => {
+  it('any body is read as JSON.parse reads it', () => {
     const blocksOf = (content: unknown, type: string) =>
       Array.isArray(content) ? content.filter((block) => block?.type === type) : []
     fc.assert(

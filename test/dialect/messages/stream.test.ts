@@ -59,7 +59,7 @@ const ERROR: Event = { type: 'error', error: { type: 'overloaded_error', message
 
 const frameOf = (event: Event): Frame => ({ raw: dataEvent(event.type, JSON.stringify(event)) })
 
-/** Feeds one list of frames per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
+/** Feeds one list of frames per attempt, as the proxy does: none after an answer or an error, and the fallback after the last. */
 function runFrames(tries: readonly (readonly Frame[])[], dropCalls = true) {
   const stream = messages.openStream(dropCalls, false)
   let end: ReturnType<typeof stream.endResponse> = 'silent'
@@ -87,8 +87,8 @@ function run(tries: readonly (readonly Event[])[], dropCalls = true) {
 const rawOf = (events: readonly Event[]) =>
   Buffer.concat(events.map((event) => frameOf(event).raw)).toString()
 
-describe('a streamed Messages response as the last of a run', () => {
-  it('passes as it came but for the `message_delta`', () => {
+describe('a Messages stream that ends a run', () => {
+  it('a stream changes only in its `message_delta`', () => {
     const events = [start(), PING, ...thinkingAt(0), ...textAt(1, 'It ', 'is 42.')]
     const { raw, message, kept } = run([[...events, ...end()]])
     expect(raw.startsWith(rawOf(events))).toBe(true)
@@ -98,7 +98,7 @@ describe('a streamed Messages response as the last of a run', () => {
     expect(kept).toBe('It is 42.')
   })
 
-  it('shows text at once and holds what ends it', () => {
+  it('a stream shows text at once and holds its end', () => {
     const stream = messages.openStream(true, false)
     const frames = [start(), ...textAt(0, 'Hi')].map(frameOf)
     expect(frames.flatMap((frame) => stream.push(frame))).toEqual(frames.map(({ raw }) => raw))
@@ -107,7 +107,7 @@ describe('a streamed Messages response as the last of a run', () => {
     expect(stream.push(comment)).toEqual([comment.raw])
   })
 
-  it('loses tool calls, numbers what is left without gaps, and stops for a reason that is still true', () => {
+  it('a stream loses its tool calls, numbers its blocks without gaps, and gets a stop reason that is true without them', () => {
     const events = [
       start(),
       ...textAt(0, 'Wait. '),
@@ -129,16 +129,16 @@ describe('a streamed Messages response as the last of a run', () => {
     ['model_context_window_exceeded', 'model_context_window_exceeded'],
     ['pause_turn', 'end_turn'],
     ['tool_use', 'end_turn'],
-  ])('that stopped for %s stops for %s', (reason, expected) => {
+  ])('a stream with the stop reason %s gets the stop reason %s', (reason, expected) => {
     const { message } = run([[start(), ...textAt(0, 'a'), ...end(reason)]])
     expect(message.stop_reason).toBe(expected)
     const isCutOff = reason === 'max_tokens' || reason === 'model_context_window_exceeded'
     expect(message.governor?.['truncated']).toBe(isCutOff || undefined)
   })
 
-  it('keeps what the provider ran itself, and everything else in its `message_delta`', () => {
+  it('a stream keeps the calls of the provider itself, and all other members of its `message_delta`', () => {
     const server = [open(0, { type: 'server_tool_use', id: 's', name: 'web_search', input: {} }), close(0)]
-    const found = [open(1, { type: 'web_search_tool_result', tool_use_id: 's', content: [] }), close(1)]
+    const searched = [open(1, { type: 'web_search_tool_result', tool_use_id: 's', content: [] }), close(1)]
     const last = {
       type: 'message_delta',
       delta: { stop_reason: 'tool_use', stop_sequence: null, container: { id: 'c' } },
@@ -146,7 +146,7 @@ describe('a streamed Messages response as the last of a run', () => {
       context_management: { applied_edits: [] },
     }
     const { raw, message } = run([
-      [start(), ...server, ...found, ...textAt(2, 'a'), last, { type: 'message_stop' }],
+      [start(), ...server, ...searched, ...textAt(2, 'a'), last, { type: 'message_stop' }],
     ])
     expect(message.content.map(({ type }) => type)).toEqual([
       'server_tool_use',
@@ -158,7 +158,7 @@ describe('a streamed Messages response as the last of a run', () => {
     expect(raw).toContain('"context_management":{"applied_edits":[]}')
   })
 
-  it('holds text while it may be reasoning or a call, and what follows it, and shows it once it is an answer', () => {
+  it('a stream holds text that may be reasoning or a call, and all after it, and shows it once it is an answer', () => {
     const stream = messages.openStream(true, false)
     stream.push(frameOf(start()))
     const buffered = [
@@ -181,19 +181,19 @@ describe('a streamed Messages response as the last of a run', () => {
     ['an error after text', [start(), ...textAt(0, 'a').slice(0, -1), ERROR]],
     ['an error after its reason', [start(), ...textAt(0, 'a'), ...end().slice(0, 1), ERROR]],
     ['an error alone', [ERROR]],
-  ])('stays as it came where the provider ends with %s', (_, events) => {
+  ])('a stream keeps every byte if the provider ends it with %s', (_, events) => {
     for (const dropCalls of [true, false]) {
       const { end: how, raw } = runFrames([events.map(frameOf)], dropCalls)
       expect([how, raw]).toEqual(['broken', rawOf(events)])
     }
   })
 
-  it('is broken without a `message_stop`', () => {
+  it('a stream without a `message_stop` is incomplete', () => {
     expect(runFrames([[start(), ...textAt(0, 'a'), ...end().slice(0, 1)].map(frameOf)]).end).toBe('broken')
   })
 })
 
-describe('a streamed Messages response without an answer', () => {
+describe('a Messages stream without an answer', () => {
   const SILENT: readonly Event[][] = [
     [start(), ...callAt(0), ...end('tool_use')],
     [start(), ...thinkingAt(0), ...callAt(1), ...end('tool_use')],
@@ -203,7 +203,7 @@ describe('a streamed Messages response without an answer', () => {
   ]
 
   it.each(SILENT.map((events) => [events] as const))(
-    'is followed by a second one in its name, usage summed',
+    'a second response continues a stream without an answer, with the same name and the summed usage',
     (first) => {
       const second = [
         start('msg_2', 50),
@@ -219,15 +219,18 @@ describe('a streamed Messages response without an answer', () => {
     },
   )
 
-  it.each(SILENT.map((events) => [events] as const))('twice ends with the fallback', (silent) => {
-    const { message, text, kept } = run([silent, silent])
-    expect([text, kept, message.stop_reason]).toEqual([FALLBACK, FALLBACK, 'end_turn'])
-    expect(message.governor).toEqual(terminal(false))
-  })
+  it.each(SILENT.map((events) => [events] as const))(
+    'two responses without an answer end with the fallback',
+    (silent) => {
+      const { message, text, kept } = run([silent, silent])
+      expect([text, kept, message.stop_reason]).toEqual([FALLBACK, FALLBACK, 'end_turn'])
+      expect(message.governor).toEqual(terminal(false))
+    },
+  )
 })
 
-describe('a Messages stream of an agent that ends itself', () => {
-  it('changes in nothing but its `message_delta`', () => {
+describe('a Messages stream of an agent that ends its run itself', () => {
+  it('a stream that the agent ends changes only in its `message_delta`', () => {
     const events = [start(), ...textAt(0, '<think>'), ...callAt(1)]
     const stream = messages.openStream(false, false)
     const before = [...events, ...end('tool_use')].map(frameOf)
@@ -240,13 +243,13 @@ describe('a Messages stream of an agent that ends itself', () => {
     expect(Buffer.concat(bytes).toString()).toContain('"stop_reason":"tool_use"')
   })
 
-  it('that has no end gets none', () => {
+  it('a stream without an end gets none', () => {
     const frames = [start(), ...textAt(0, 'a').slice(0, -1)].map(frameOf)
     expect(runFrames([frames], false).raw).toBe(Buffer.concat(frames.map(({ raw }) => raw)).toString())
   })
 })
 
-describe('any streamed last answer in Messages', () => {
+describe('any Messages stream that ends a run', () => {
   const block = fc.constantFrom<(index: number) => Event[]>(
     (index) => textAt(index, 'a'),
     (index) => textAt(index, '<think>', 'x'),
@@ -264,11 +267,11 @@ describe('any streamed last answer in Messages', () => {
     )
     .map(([all, reason, cut]) => {
       const events = [start(), ...all.flatMap((make, index) => make(index)), PING, ...end(reason)]
-      // Some responses break off.
+      // Some responses are incomplete.
       return cut % 3 === 0 ? events.slice(0, cut % events.length) : events
     })
 
-  it('keeps to the grammar, holds no call, one terminal state, and all the text that it says it kept', () => {
+  it('any final stream is a valid message with no call, one terminal state, and all recorded text', () => {
     fc.assert(
       fc.property(response, response, (first, second) => {
         const frames = [first, second].map((events) => events.map(frameOf))
@@ -283,7 +286,7 @@ describe('any streamed last answer in Messages', () => {
     )
   })
 
-  it('is the same whatever pieces it comes in', () => {
+  it('a stream is the same however its bytes are cut', () => {
     fc.assert(
       fc.property(response, fc.array(fc.nat({ max: 3000 }), { maxLength: 6 }), (events, cuts) => {
         const bytes = Buffer.from(rawOf(events))

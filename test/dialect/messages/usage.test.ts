@@ -14,15 +14,15 @@ function factsOf(text: string, streams: boolean, isWhole = true, withCalls = fal
   return messages.metadata({ head, tail, whole: isWhole ? body : undefined, streams, withCalls })
 }
 
-describe('what a Messages response took', () => {
-  it('is read from a whole response, and from the end of a long one', () => {
+describe('the usage of a Messages response', () => {
+  it('usage is read from a whole response, and from the end of a long one', () => {
     const text = JSON.stringify(message(REQUEST, ANSWER, 3))
     const expected = { usage: { input: 100, output: 10, cachedInput: 0, cacheWrite: 0 } }
     expect(factsOf(text, false)).toEqual(expected)
     expect(factsOf(text, false, false)).toEqual(expected)
   })
 
-  it('is read from the first and the last event of a stream', () => {
+  it('usage is read from the first and the last event of a stream', () => {
     const text = events(REQUEST, ANSWER, 3).join('')
     expect(text.length).toBeGreaterThan(100_000)
     expect(factsOf(text, true, false)).toEqual({
@@ -30,7 +30,7 @@ describe('what a Messages response took', () => {
     })
   })
 
-  it('counts what was read from a cache and written to one as input', () => {
+  it('tokens that were read from a cache or written to it count as input', () => {
     const usage = {
       input_tokens: 4,
       cache_read_input_tokens: 900,
@@ -47,7 +47,7 @@ describe('what a Messages response took', () => {
     })
   })
 
-  it('takes the later word of a stream for what is told twice', () => {
+  it('the later of two values in a stream counts', () => {
     const start = {
       type: 'message_start',
       message: { id: 'a', usage: { input_tokens: 1, output_tokens: 1 } },
@@ -63,15 +63,18 @@ describe('what a Messages response took', () => {
     expect(factsOf(text, true)).toEqual({ usage: { input: 12, output: 9 } })
   })
 
-  it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])('is not known of %j', (text) => {
-    expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
-  })
+  it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])(
+    'a body without usage has none: %j',
+    (text) => {
+      expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
+    },
+  )
 })
 
 describe('a response in a message thread', () => {
   const CALLS = [{ id: 'toolu_3_0', name: 'f', arguments: '{"usage":{"input_tokens":7}}' }]
 
-  it('tells its id and what it called', () => {
+  it('a response in a thread has an id and calls', () => {
     const whole = JSON.stringify(message(REQUEST, ANSWER, 3))
     const stream = events(REQUEST, ANSWER, 3).join('')
     for (const facts of [factsOf(whole, false, true, true), factsOf(stream, true, true, true)]) {
@@ -79,7 +82,7 @@ describe('a response in a message thread', () => {
     }
   })
 
-  it('tells its id alone where not all of it is there', () => {
+  it('a response in a thread has only an id if it is incomplete', () => {
     const stream = events(REQUEST, ANSWER, 3).join('')
     for (const facts of [
       factsOf(stream, true, false, true),

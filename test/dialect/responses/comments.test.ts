@@ -5,7 +5,7 @@ import { eventTexts, responseEvents, responseObject } from '../../support/respon
 
 const CALLS = [{ name: 'search', arguments: { query: 'q' } }]
 
-/** What a client gets of a response of which nothing is refused. */
+/** Returns what a client gets of a response without a blocked call. */
 function passed(text: string): string {
   const filter = responses.openFilter()
   const reader = createFrameReader()
@@ -15,12 +15,12 @@ function passed(text: string): string {
   return Buffer.concat([...out, ...filter.release(new Set())]).toString()
 }
 
-describe('a stream over Responses of which nothing is refused', () => {
+describe('a Responses stream without a blocked call', () => {
   it.each([
     ['text', { text: 'It is 42.' }],
     ['a call', { calls: CALLS }],
     ['both', { text: 'Wait.', reasoning: 'x', calls: CALLS }],
-  ])('is what it was, with comments wherever they stand: %s', (_, answer) => {
+  ])('a stream without a blocked call keeps every byte, wherever it has comments: %s', (_, answer) => {
     const events = eventTexts(responseEvents(responseObject({ model: 'm', messages: [] }, answer, 1)))
     for (let at = 0; at <= events.length; at++) {
       const text = events.toSpliced(at, 0, ': keep-alive\n\n').join('')

@@ -20,7 +20,7 @@ const terminal = (answered: boolean) =>
 const textOf = (answer: Answer, number = 1) =>
   eventTexts(responseEvents(responseObject(REQUEST, answer, number))).join('')
 
-/** Feeds a stream in pieces cut at `cuts`; returns what went out at once. */
+/** Feeds a stream in pieces cut at `cuts`; returns the bytes that it returned at once. */
 function feed(filter: Pick<ToolCallFilter, 'push'>, text: string, cuts: readonly number[] = []): Buffer {
   const bytes = Buffer.from(text)
   const reader = createFrameReader()
@@ -30,7 +30,7 @@ function feed(filter: Pick<ToolCallFilter, 'push'>, text: string, cuts: readonly
   return Buffer.concat(frames.flatMap((frame) => filter.push(frame)))
 }
 
-/** What a client reads, checked by the grammar. */
+/** Returns what a client reads, and checks the grammar of its events. */
 function received(...bytes: readonly Buffer[]) {
   const reader = createFrameReader()
   const frames = [...reader.push(Buffer.concat(bytes)), ...reader.end()]
@@ -45,10 +45,10 @@ function received(...bytes: readonly Buffer[]) {
   return { types: events.map(({ type }) => type), items, response, ids: items.map(({ id }) => id) }
 }
 
-describe('a stream of events whose calls are held', () => {
+describe('a Responses stream whose calls are held', () => {
   const answer = { reasoning: 'x', text: 'Let me see. ', calls: CALLS }
 
-  it('is the provider’s own bytes where none is refused, however it is cut and wherever it ends', () => {
+  it('a stream without a blocked call keeps the provider’s bytes, however it is cut and wherever it ends', () => {
     const all = textOf(answer)
     fc.assert(
       fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
@@ -62,7 +62,7 @@ describe('a stream of events whose calls are held', () => {
     )
   })
 
-  it('is those bytes wherever it ends, in the middle of the end of an event too', () => {
+  it('a stream without a blocked call keeps its bytes even if it ends within the blank line of an event', () => {
     const all = textOf(answer)
     const changed: number[] = []
     for (let end = 0; end <= all.length; end++) {
@@ -75,7 +75,7 @@ describe('a stream of events whose calls are held', () => {
     expect(changed).toEqual([])
   })
 
-  it('shows what was said at once, and neither calls nor its beginning before anything is said', () => {
+  it('a held stream shows text at once, and neither calls nor its beginning before it has content', () => {
     const filter = responses.openFilter()
     const events = eventTexts(responseEvents(responseObject(REQUEST, answer, 1)))
     const firstCall = events.findIndex((text) => text.includes('function_call'))
@@ -83,7 +83,7 @@ describe('a stream of events whose calls are held', () => {
     expect(feed(responses.openFilter(), textOf({ reasoning: 'x', calls: CALLS })).toString()).toBe('')
   })
 
-  it('tells what is called, and the response as a later request can show it', () => {
+  it('a held stream gives its calls, and the response in the form of the input', () => {
     const filter = responses.openFilter()
     feed(filter, textOf(answer))
     const whole = responseObject(REQUEST, answer, 1)
@@ -96,7 +96,7 @@ describe('a stream of events whose calls are held', () => {
     })
   })
 
-  it('loses the calls that are refused', () => {
+  it('a held stream loses its blocked calls', () => {
     for (const blocked of [[0], [1], [0, 2], [1, 2]]) {
       const filter = responses.openFilter()
       const out = feed(filter, textOf(answer))
@@ -110,7 +110,7 @@ describe('a stream of events whose calls are held', () => {
     }
   })
 
-  it('loses reasoning with the only call that it led to', () => {
+  it('a held stream loses reasoning together with the only call after it', () => {
     const both = [...responseEvents(responseObject(REQUEST, { reasoning: 'x', calls: CALLS.slice(0, 1) }, 1))]
     const more = responseEvents(responseObject(REQUEST, { reasoning: 'y', calls: CALLS.slice(1, 2) }, 2))
     const moved = more
@@ -122,7 +122,7 @@ describe('a stream of events whose calls are held', () => {
     expect(received(...filter.release(new Set([0]))).ids).toEqual(['rs_2', 'fc_2_0'])
   })
 
-  it('goes on with the answer to a second question, and says what both took', () => {
+  it('a second response continues the stream, with the usage of both', () => {
     for (const text of [undefined, 'Let me see. ']) {
       const filter = responses.openFilter()
       const first = feed(filter, textOf({ reasoning: 'x', calls: CALLS, ...(text ? { text } : {}) }))
@@ -136,7 +136,7 @@ describe('a stream of events whose calls are held', () => {
     }
   })
 
-  it('becomes the run’s last answer', () => {
+  it('a held stream can become the final answer of the run', () => {
     for (const text of [undefined, 'Let me see. ']) {
       const filter = responses.openFilter()
       const first = feed(filter, textOf({ calls: CALLS, ...(text ? { text } : {}) }))
@@ -157,7 +157,7 @@ describe('a stream of events whose calls are held', () => {
     }
   })
 
-  it('that fails is the provider’s, whole', () => {
+  it('a held stream with an error keeps every byte of the provider', () => {
     const failed = responseEvents(responseObject(REQUEST, { calls: CALLS, finish: 'failed' }, 1))
     const text = eventTexts(failed).join('')
     const filter = responses.openFilter()
@@ -167,7 +167,7 @@ describe('a stream of events whose calls are held', () => {
   })
 })
 
-describe('a conversation after refused calls', () => {
+describe('a Responses conversation after blocked calls', () => {
   const outputOf = (answer: Answer, number: number) => responseObject(REQUEST, answer, number)['output']
   const blockedMessage = (answer: Answer, number = 1): BlockedMessage => {
     const buffered = responses.readCalls(Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))))
@@ -175,7 +175,7 @@ describe('a conversation after refused calls', () => {
     return { buffered, results: buffered.calls.map(({ id }) => `no ${id}`) }
   }
   const answer = { reasoning: 'x', calls: CALLS.slice(0, 2) }
-  const goneOn = (body: object, ...blockedMessages: readonly BlockedMessage[]) => {
+  const continued = (body: object, ...blockedMessages: readonly BlockedMessage[]) => {
     const bytes = Buffer.from(JSON.stringify(body))
     const edits = responses.read({ path: '', body: bytes })?.continueAfterBlock(blockedMessages)
     return edits && JSON.parse(applyEdits(bytes, edits).toString('utf8'))
@@ -186,10 +186,11 @@ describe('a conversation after refused calls', () => {
     { type: 'function_call', call_id: 'x' },
   ]
 
-  it('shows them and their answers at the end of the history', () => {
+  it('blocked calls and their results are at the end of the history', () => {
     const body = { store: false, input: history, n: 1 }
     expect(
-      goneOn(body, blockedMessage(answer), blockedMessage({ text: 'Hm.', calls: CALLS.slice(2) }, 2)).input,
+      continued(body, blockedMessage(answer), blockedMessage({ text: 'Hm.', calls: CALLS.slice(2) }, 2))
+        .input,
     ).toEqual([
       ...history,
       ...(outputOf(answer, 1) as Item[]),
@@ -199,41 +200,43 @@ describe('a conversation after refused calls', () => {
     ])
   })
 
-  it('shows no reasoning that nobody can read, and no id that belongs to it', () => {
-    const { buffered, results: said } = blockedMessage(answer)
+  it('a request after blocked calls contains no unreadable reasoning, and no id that refers to it', () => {
+    const { buffered, results: texts } = blockedMessage(answer)
     const { output } = buffered.message as { output: Item[] }
     const unreadable = output.map(({ encrypted_content: _, ...item }) => item)
     const message = { id: 'resp_1', output: unreadable }
-    const { input } = goneOn(
+    const { input } = continued(
       { store: false, input: history },
-      { buffered: { ...buffered, message }, results: said },
+      { buffered: { ...buffered, message }, results: texts },
     )
     const calls = output.slice(1).map(({ id: _, ...call }) => call)
     expect(input).toEqual([...history, ...calls, ...results])
   })
 
-  it('goes on from the refused response where its provider has kept it', () => {
+  it('a request continues from the blocked response if its provider has stored it', () => {
     const input = [{ type: 'function_call_output', call_id: 'x', output: '' }]
     const blockedMessages = [blockedMessage(answer), blockedMessage(answer, 2)]
-    expect(goneOn({ previous_response_id: 'resp_0', input }, ...blockedMessages)).toEqual({
+    expect(continued({ previous_response_id: 'resp_0', input }, ...blockedMessages)).toEqual({
       previous_response_id: 'resp_2',
       input: results,
     })
-    expect(goneOn({ input: 'Hi' }, blockedMessages[0] as BlockedMessage)).toEqual({
+    expect(continued({ input: 'Hi' }, blockedMessages[0] as BlockedMessage)).toEqual({
       input: results,
       previous_response_id: 'resp_1',
     })
-    expect(goneOn({ conversation: 'c', input }, ...blockedMessages)).toEqual({
+    expect(continued({ conversation: 'c', input }, ...blockedMessages)).toEqual({
       conversation: 'c',
       input: results,
     })
   })
 
-  it('answers each kind of tool in its own form, and none that words can’t answer', () => {
+  it('each kind of call is answered in its own form, and none whose result can’t be a text', () => {
     const ask = (call: object) => {
       const body = { id: 'r', output: [call] }
       const buffered = responses.readCalls(Buffer.from(JSON.stringify(body)))
-      return buffered && goneOn({ store: false, input: history }, { buffered, results: ['no'] })?.input.at(-1)
+      return (
+        buffered && continued({ store: false, input: history }, { buffered, results: ['no'] })?.input.at(-1)
+      )
     }
     expect(ask({ type: 'custom_tool_call', call_id: '1', name: 'f', input: '' })).toEqual({
       type: 'custom_tool_call_output',
@@ -250,31 +253,31 @@ describe('a conversation after refused calls', () => {
     expect(ask({ type: 'computer_call', call_id: '1' })).toBeUndefined()
   })
 
-  it('sends along what is owed, before what the client says, and goes on from another response', () => {
+  it('pending results come before the client’s input, and the request continues from another response', () => {
     const owed = [JSON.stringify(results[0])]
-    const repaid = (body: object, as?: string) => {
+    const withPending = (body: object, as?: string) => {
       const bytes = Buffer.from(JSON.stringify(body))
       const edits = responses.read({ path: '', body: bytes })?.injectPendingResults?.(owed, as) ?? []
       return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
     }
     const previous_response_id = 'resp_1'
-    const said = { role: 'user', content: 'Go on.' }
-    expect(repaid({ previous_response_id, input: [said] })).toEqual({
+    const message = { role: 'user', content: 'Go on.' }
+    expect(withPending({ previous_response_id, input: [message] })).toEqual({
       previous_response_id,
-      input: [results[0], said],
+      input: [results[0], message],
     })
-    expect(repaid({ previous_response_id, input: 'Go on.' })).toEqual({
+    expect(withPending({ previous_response_id, input: 'Go on.' })).toEqual({
       previous_response_id,
-      input: [results[0], said],
+      input: [results[0], message],
     })
-    expect(repaid({ input: [], previous_response_id }, 'resp_2')).toEqual({
+    expect(withPending({ input: [], previous_response_id }, 'resp_2')).toEqual({
       previous_response_id: 'resp_2',
       input: [results[0]],
     })
-    expect(repaid({ previous_response_id })).toEqual({ previous_response_id, input: [results[0]] })
+    expect(withPending({ previous_response_id })).toEqual({ previous_response_id, input: [results[0]] })
   })
 
-  it('owes nothing where the client sends its own history', () => {
+  it('a request with its own history has no pending results', () => {
     const of = (body: object) => {
       const request = responses.read({ path: '', body: Buffer.from(JSON.stringify(body)) })
       return request?.pendingResults?.(blockedMessage(answer), new Set([1]))

@@ -13,7 +13,7 @@ const write = (body: unknown, more: object = {}) =>
     responses.writeAnswer(bytes(body), { terminal, dropCalls: true, earlier: [], ...more }).toString('utf8'),
   )
 
-describe('a whole response', () => {
+describe('a whole Responses response', () => {
   it.each([
     [responseObject(request, { text: 'It is 42.' }, 1), { text: 'It is 42.', calls: 0 }],
     [responseObject(request, { text: 'Hm.', calls: [search] }, 1), { text: 'Hm.', calls: 1 }],
@@ -22,12 +22,12 @@ describe('a whole response', () => {
     [{ output: [{ type: 'custom_tool_call', call_id: 'c' }] }, { text: '', calls: 1 }],
     [{ error: {} }, undefined],
     ['no JSON', undefined],
-  ])('%# is read', (body, expected) => {
+  ])('a whole response is read: case %#', (body, expected) => {
     const read = responses.readAnswer(bytes(body))
     expect(read && { text: read.text, calls: read.calls.length }).toEqual(expected)
   })
 
-  it('gets the terminal state, and no other byte changes, where it is the answer already', () => {
+  it('a response without calls keeps every byte and gets the terminal state', () => {
     const text = '{ "id":"r","status":"completed", "n":1.0,"output":[{"type":"message","content":[]}] }'
     const change = { terminal, dropCalls: true, earlier: [] }
     expect(responses.writeAnswer(bytes(text), change).toString('utf8')).toBe(
@@ -35,7 +35,7 @@ describe('a whole response', () => {
     )
   })
 
-  it('loses its calls, and the reasoning that led to them, and is complete', () => {
+  it('a response loses its calls with the reasoning before them, and is complete', () => {
     const body = responseObject(request, { text: 'Wait.', reasoning: 'x', calls: [search] }, 1)
     const output = [
       ...(body['output'] as object[]),
@@ -52,12 +52,12 @@ describe('a whole response', () => {
     })
   })
 
-  it('stays as it is for an agent that ends itself', () => {
+  it('a response keeps its calls if the agent ends its run itself', () => {
     const body = { ...responseObject(request, { calls: [search] }, 1), status: 'incomplete' }
     expect(write(body, { dropCalls: false })).toEqual({ ...body, governor: terminal })
   })
 
-  it('says a given text instead, and what earlier tries took', () => {
+  it('another text replaces that of a response, with the usage of earlier attempts', () => {
     const body = responseObject(request, { calls: [search] }, 1)
     const after = write({ ...body, output_text: '' }, { text: '(Reached.)', earlier: [bytes(body)] })
     expect(after.output).toMatchObject([
@@ -68,10 +68,10 @@ describe('a whole response', () => {
   })
 })
 
-describe('a reply of Governor’s own', () => {
+describe('a Responses reply of Governor itself', () => {
   const answer = { text: 'It was 42. 🎉', model: 'm', terminal }
 
-  it('is a response of the API', () => {
+  it('a whole reply of Governor is a response of the API', () => {
     const { contentType, body } = responses.reply(answer, false, 'id', 1_760_000_000_999)
     expect(contentType).toBe('application/json')
     expect(JSON.parse(body.toString())).toMatchObject({
@@ -85,7 +85,7 @@ describe('a reply of Governor’s own', () => {
     })
   })
 
-  it('is the events of one, numbered, in the order of the API', () => {
+  it('a streamed reply of Governor has numbered events in the order of the API', () => {
     const { contentType, body } = responses.reply(answer, true, 'id', 0)
     expect(contentType).toMatch(/^text\/event-stream/)
     const events = createFrameReader()
@@ -108,13 +108,13 @@ describe('a reply of Governor’s own', () => {
   })
 })
 
-describe('what a response says of itself', () => {
+describe('the metadata of a Responses response', () => {
   const response = (text: string, streams = false) => {
     const all = Buffer.from(text)
     return { head: all, tail: all, whole: all, streams, withCalls: true }
   }
 
-  it('is its id and what it took', () => {
+  it('a response has an id and usage', () => {
     const whole = responseObject(request, { text: 'Hi' }, 7)
     expect(responses.metadata(response(JSON.stringify(whole)))).toMatchObject({
       id: 'resp_7',
@@ -122,7 +122,7 @@ describe('what a response says of itself', () => {
     })
   })
 
-  it('is no id where nothing was kept', () => {
+  it('a response that the provider has not stored has no id', () => {
     const whole = responseObject({ ...request, store: false }, { text: 'Hi' }, 7)
     expect(responses.metadata(response(JSON.stringify(whole))).id).toBeUndefined()
   })

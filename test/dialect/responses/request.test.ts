@@ -49,24 +49,24 @@ const result = (id: string, output: unknown = 'done') => ({
   output,
 })
 const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'xyz' }
-const said = (text: string) => ({
+const answer = (text: string) => ({
   type: 'message',
   role: 'assistant',
   content: [{ type: 'output_text', text, annotations: [] }],
 })
 
-describe('a conversation', () => {
-  it('has one message for all items of one response', () => {
+describe('a Responses conversation', () => {
+  it('all items of one response are one message', () => {
     const input = [
       { role: 'developer', content: 'Be good.' },
       user('Hi'),
       reasoning,
-      said('Two at once.'),
+      answer('Two at once.'),
       call('a'),
       call('b'),
       result('a'),
       result('b', [{ type: 'input_text', text: 'x' }, { type: 'input_image' }]),
-      said('Done.'),
+      answer('Done.'),
       user('More.'),
     ]
     const conversation = conversationOf(input, { instructions: 'You are an agent.' })
@@ -83,7 +83,7 @@ describe('a conversation', () => {
     ])
   })
 
-  it('knows the calls of every kind of tool that a client runs, and their results', () => {
+  it('calls of every kind of client tool are read, and their results', () => {
     const input = [
       { type: 'custom_tool_call', call_id: '1', name: 'patch', input: 'free text' },
       { type: 'local_shell_call', call_id: '2', action: { type: 'exec', command: ['ls'] } },
@@ -116,7 +116,7 @@ describe('a conversation', () => {
     ])
   })
 
-  it('takes what the provider ran itself for part of its response', () => {
+  it('calls that the provider made itself are part of its response', () => {
     const hosted = ['web_search_call', 'file_search_call', 'code_interpreter_call', 'mcp_call']
     const input = [
       user('Hi'),
@@ -124,7 +124,7 @@ describe('a conversation', () => {
       { type: 'tool_search_call', call_id: 'y', execution: 'server' },
       { type: 'tool_search_output', call_id: 'y', execution: 'server' },
       { type: 'compaction', encrypted_content: 'x' },
-      said('Done.'),
+      answer('Done.'),
     ]
     const conversation = conversationOf(input)
     const roles = input.map((_, at) => conversation.role(at))
@@ -133,13 +133,13 @@ describe('a conversation', () => {
     expect([conversation.callCount(1), conversation.texts(1)]).toEqual([0, ['Done.']])
   })
 
-  it('counts calls that are only referred to', () => {
+  it('calls that are only referred to are counted', () => {
     const references = ['rs_1', 'msg_1', 'fc_1'].map((id) => ({ type: 'item_reference', id }))
     const conversation = conversationOf([user('Hi'), ...references, result('a')])
     expect([conversation.callCount(1), conversation.texts(1)]).toEqual([1, ['msg_1']])
   })
 
-  it('is nobody’s word in an item of an unknown kind', () => {
+  it('an item of an unknown kind is neither of the user nor of the model', () => {
     const conversation = conversationOf([
       { type: 'memo', text: 'x' },
       { role: 'critic', content: 'y' },
@@ -148,7 +148,7 @@ describe('a conversation', () => {
     expect([0, 1, 2].map((at) => conversation.role(at))).toEqual(['system', 'system', 'user'])
   })
 
-  it('is one message where the input is a text', () => {
+  it('an input that is a text is one message', () => {
     const conversation = conversationOf('Hi "there"')
     expect([conversation.length, conversation.role(0), conversation.texts(0)]).toEqual([
       1,
@@ -162,7 +162,7 @@ describe('a conversation', () => {
     [{ tools: [] }, false],
     [{}, false],
     [{ prompt: { id: 'pmpt_1' } }, true],
-  ])('offers tools by %j: %s', (more, offers) => {
+  ])('a request with %j offers tools: %s', (more, offers) => {
     expect(conversationOf('Hi', more).offersTools).toBe(offers)
   })
 
@@ -171,23 +171,29 @@ describe('a conversation', () => {
     [{ conversation: 'conv_1' }, 'conv_1'],
     [{ conversation: { id: 'conv_1' } }, 'conv_1'],
     [{ previous_response_id: null }, undefined],
-  ])('goes on from what %j names', (more, previous) => {
+  ])('a request continues from the response or conversation in %j', (more, previous) => {
     expect(
       responses.read({ path: '', body: Buffer.from(JSON.stringify({ input: [], ...more })) })?.previous,
     ).toBe(previous)
   })
 })
 
-describe('what is read', () => {
-  it.each(['{}', '{"input":null}', '{"input":[{}],"input":null}'])('holds no message yet: %s', (text) => {
-    expect(responses.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
-  })
+describe('a Responses request that is read', () => {
+  it.each(['{}', '{"input":null}', '{"input":[{}],"input":null}'])(
+    'a request without an input has no message: %s',
+    (text) => {
+      expect(responses.read({ path: '', body: Buffer.from(text) })?.conversation.length).toBe(0)
+    },
+  )
 
-  it.each(['', '[]', '{"input":{}}', '{"input":5}'])('is no Responses request: %s', (text) => {
-    const read = () => responses.read({ path: '', body: Buffer.from(text) })
-    if (text === '') expect(read).toThrow('a value')
-    else expect(read()).toBeUndefined()
-  })
+  it.each(['', '[]', '{"input":{}}', '{"input":5}'])(
+    'a body of another form is no Responses request: %s',
+    (text) => {
+      const read = () => responses.read({ path: '', body: Buffer.from(text) })
+      if (text === '') expect(read).toThrow('a value')
+      else expect(read()).toBeUndefined()
+    },
+  )
 
   it.each([
     [['v1', 'responses'], true],
@@ -195,12 +201,12 @@ describe('what is read', () => {
     [['v1', 'responses', 'resp_1', 'cancel'], false],
     [['v1', 'responses', 'compact'], false],
     [['v1', 'responses', 'input_tokens'], false],
-  ])('the path %j: %s', (segments, claims) => {
+  ])('Responses claims the path %j: %s', (segments, claims) => {
     expect(responses.claims(segments)).toBe(claims)
   })
 })
 
-describe('a notice where the client keeps the history', () => {
+describe('a notice in a request whose client keeps the history', () => {
   it.each([
     ['a text', 'b', `b\n\n${NOTICE}`],
     ['an empty text', '', NOTICE],
@@ -214,7 +220,7 @@ describe('a notice where the client keeps the history', () => {
         { type: 'input_text', text: NOTICE },
       ],
     ],
-  ])('is put at the end of a newest result or user message that is %s', (_, value, expected) => {
+  ])('a notice is put at the end of a newest result or user message that is %s', (_, value, expected) => {
     const calls = [user('a'), call('1'), call('2'), result('1')]
     for (const channel of ['auto', 'tool_result'] as const) {
       const results = parsed(withNotice(stateless(...calls, result('2', value)), channel)).input
@@ -223,7 +229,7 @@ describe('a notice where the client keeps the history', () => {
     }
   })
 
-  it.each(['system', 'user'] as const)('is a last message where the channel is %s', (channel) => {
+  it.each(['system', 'user'] as const)('a notice is a last message if the channel is %s', (channel) => {
     const items = [user('a'), call('1'), result('1')]
     expect(parsed(withNotice(stateless(...items), channel)).input).toEqual([
       ...items,
@@ -233,7 +239,7 @@ describe('a notice where the client keeps the history', () => {
     expect(parsed(withNotice(text, channel)).input).toEqual([user('aä'), { role: channel, content: NOTICE }])
   })
 
-  it('ends an input that is a text', () => {
+  it('a notice ends an input that is a text', () => {
     expect(withNotice('{"input":"Hi", "store":false,"n":1.0}')).toBe(
       '{"input":"Hi\\n\\n[BUDGET: \\"14/20\\".]", "store":false,"n":1.0}',
     )
@@ -242,7 +248,7 @@ describe('a notice where the client keeps the history', () => {
   it.each([
     ['a developer message', { role: 'developer', content: 'c' }],
     ['a beginning of the answer', { role: 'assistant', content: 'c' }],
-  ])('goes to the newest result before %s', (_, last) => {
+  ])('a notice goes to the newest result before %s', (_, last) => {
     const items = [user('a'), call('1')]
     expect(parsed(withNotice(stateless(...items, result('1'), last))).input).toEqual([
       ...items,
@@ -251,21 +257,21 @@ describe('a notice where the client keeps the history', () => {
     ])
   })
 
-  it('has no place in a result that a program of the provider’s reads', () => {
+  it('a notice has no place in a result that a program of the provider reads', () => {
     const items = [user('a'), { type: 'shell_call', call_id: '1' }, { type: 'shell_call_output', output: [] }]
     const request = responses.read({ path: '', body: Buffer.from(stateless(...items)) })
     expect(request?.notice(NOTICE, 'auto')).toBeUndefined()
     expect(request?.notice(NOTICE, 'user')).toBeDefined()
   })
 
-  it('stands in the input also where responses are stored, as the client sends its own history again', () => {
+  it('a notice is in the input even if responses are stored, when the client sends its own history', () => {
     const input = [user('a'), call('1'), result('1')]
     const after = parsed(withNotice(JSON.stringify({ input })))
     expect(after).toEqual({ input: [user('a'), call('1'), result('1', `done\n\n${NOTICE}`)] })
   })
 })
 
-describe('a notice where the provider keeps the history', () => {
+describe('a notice in a request whose history the provider stores', () => {
   const more = [
     { previous_response_id: 'resp_1', input: [result('1')] },
     { previous_response_id: 'resp_1', store: false, input: [result('1')] },
@@ -276,7 +282,7 @@ describe('a notice where the provider keeps the history', () => {
     { previous_response_id: 'resp_1' },
   ]
 
-  it.each(more)('is an instruction, which is not kept: %j', (fields) => {
+  it.each(more)('a notice is an instruction, which the provider does not store: %j', (fields) => {
     for (const channel of ['auto', 'tool_result', 'system'] as const) {
       const put = (instructions: unknown) =>
         parsed(withNotice(JSON.stringify({ ...fields, instructions }), channel))
@@ -288,7 +294,7 @@ describe('a notice where the provider keeps the history', () => {
     ).toBeUndefined()
   })
 
-  it('is the second paragraph of instructions that are new with an announcement', () => {
+  it('a notice is the second paragraph of instructions that an announcement begins', () => {
     for (const instructions of [undefined, null, '', 'Be good.']) {
       const text = JSON.stringify({ input: 'a', tools: [], instructions })
       const both = altered(text, (request) => [
@@ -306,7 +312,7 @@ describe('a notice where the provider keeps the history', () => {
   })
 })
 
-describe('a ban of tools', () => {
+describe('a ban of tools in a Responses request', () => {
   it.each([
     ['choice_none', '{"input":"a","tools":[{}]}', '{"input":"a","tools":[{}],"tool_choice":"none"}'],
     [
@@ -319,13 +325,13 @@ describe('a ban of tools', () => {
       '{"tools":[{}], "tool_choice":"auto","n":1.0,"input":"a","parallel_tool_calls":true}',
       '{"n":1.0,"input":"a"}',
     ],
-  ] as const)('%s turns %s into %s', (ban, before, after) => {
+  ] as const)('the ban %s turns %s into %s', (ban, before, after) => {
     expect(altered(before, (request) => request.banTools(ban))).toBe(after)
   })
 })
 
-describe('any request', () => {
-  it('is read by its bytes as JSON.parse reads it', () => {
+describe('any Responses request', () => {
+  it('any request is read as JSON.parse reads it', () => {
     fc.assert(
       fc.property(bodyText, (text) => {
         const request = responses.read({ path: '', body: Buffer.from(text) })
@@ -350,7 +356,7 @@ describe('any request', () => {
     )
   })
 
-  it('stays valid JSON, and loses nothing, with an announcement, a notice and a ban of tools', () => {
+  it('any request stays valid JSON, and loses nothing, with an announcement, a notice and a ban of tools', () => {
     const all = fc.tuple(bodyText, fc.constantFrom(...CHANNELS), fc.constantFrom('choice_none', 'no_tools'))
     fc.assert(
       fc.property(all, ([text, channel, ban]) => {
@@ -376,9 +382,9 @@ describe('any request', () => {
   })
 })
 
-describe('results that the provider waits for', () => {
+describe('results that the provider waits for in Responses', () => {
   it.each(['', ',"input":null', ',"input":[]'])(
-    'go with a request that has no input of its own: %s',
+    'pending results are sent with a request that has no input: %s',
     (input) => {
       const body = Buffer.from(`{"previous_response_id":"resp_1"${input}}`)
       const edits =

@@ -25,7 +25,7 @@ interface Event {
   readonly response?: Item
 }
 
-/** What a client reads, checked by the grammar: numbers go up by one, items begin in order and end as they began. */
+/** Returns what a client reads, and checks that numbers go up by one and that items begin in order and end. */
 function received(bytes: Buffer) {
   const reader = createFrameReader()
   const frames = [...reader.push(bytes), ...reader.end()]
@@ -49,7 +49,7 @@ function received(bytes: Buffer) {
   }
 }
 
-/** Feeds one stream per try, as the proxy does: nothing after an answer or a failure, the fallback after the last. */
+/** Feeds one stream per attempt, as the proxy does: none after an answer or an error, and the fallback after the last. */
 function run(tries: readonly string[], { dropCalls = true, cut = 1e9 } = {}) {
   const stream = responses.openStream(dropCalls, false)
   let end: ReturnType<typeof stream.endResponse> = 'silent'
@@ -73,8 +73,8 @@ const read = (...tries: readonly string[]) => {
   return { ...received(Buffer.from(raw)), raw, kept }
 }
 
-describe('a streamed response as the last of a run', () => {
-  it('passes as it came but for the object in its last event', () => {
+describe('a Responses stream that ends a run', () => {
+  it('a stream changes only in the object of its last event', () => {
     const events = eventTexts(eventsOf({ reasoning: 'x', text: 'It is 42. 🎉' }))
     const { raw, kept } = run([events.join('')])
     const after = raw.split(/(?<=\n\n)/)
@@ -84,11 +84,11 @@ describe('a streamed response as the last of a run', () => {
     expect(kept).toBe('It is 42. 🎉')
   })
 
-  it('shows text at once and holds what ends it', () => {
+  it('a stream shows text at once and holds its end', () => {
     const stream = responses.openStream(true, false)
     const frames = eventTexts(eventsOf({ text: 'Hi there' })).map((text) => ({ raw: Buffer.from(text) }))
     const shown = frames.map((frame) => Buffer.concat(stream.push(frame)).toString())
-    // The message begins to show with its first words, and with all that came before them.
+    // The first text shows the message, with all events before it.
     expect(shown[4]).toBe(
       frames
         .slice(2, 5)
@@ -104,7 +104,7 @@ describe('a streamed response as the last of a run', () => {
     )
   })
 
-  it('loses its calls; places and numbers follow', () => {
+  it('a stream loses its calls, and its indexes and sequence numbers have no gaps', () => {
     const events = eventsOf({ reasoning: 'x', calls: [search, search], text: undefined as never })
     const message = eventsOf({ text: 'It is 42.' }).slice(2, -1)
     const moved = message.map((event) => ({ ...event, output_index: 3 }))
@@ -117,7 +117,7 @@ describe('a streamed response as the last of a run', () => {
     expect(text).toBe('It is 42.')
   })
 
-  it('stays incomplete where its provider cut it off, and says so', () => {
+  it('a stream that its provider cut off stays incomplete, and its terminal state says so', () => {
     for (const calls of [[], [search]]) {
       const { types, response, raw } = read(textOf(eventsOf({ text: 'It is', calls, finish: 'incomplete' })))
       expect(types.at(-1)).toBe('response.incomplete')
@@ -130,18 +130,18 @@ describe('a streamed response as the last of a run', () => {
     }
   })
 
-  it('goes on with a second response in the first one’s stream, and says what both took', () => {
+  it('a second response continues the stream of the first, with the usage of both', () => {
     const first = textOf(eventsOf({ reasoning: 'x', calls: [search] }, 1))
     const second = textOf(eventsOf({ text: 'It is 42.' }, 2))
     const { types, items, response, text } = read(first, second)
     expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
     expect(items.map((item) => item?.['id'])).toEqual(['rs_1', 'msg_2'])
-    // What the client goes on from must be what it was answered with.
+    // The client must continue from the response that it received.
     expect(response).toMatchObject({ id: 'resp_2', output: items, usage: { total_tokens: 220 } })
     expect([text, response['governor']]).toEqual(['It is 42.', terminal(true)])
   })
 
-  it('holds text that is no answer, and gives the fallback in its place', () => {
+  it('a stream holds text that is no answer, and gives the fallback instead', () => {
     const markup = textOf(eventsOf({ text: '<tool_call> {"name": "f"} </tool_call>' }))
     const { raw, text, items, response, kept } = read(markup, markup)
     expect(raw).not.toContain('tool_call>')
@@ -149,12 +149,12 @@ describe('a streamed response as the last of a run', () => {
     expect(response).toMatchObject({ output: items, status: 'completed', governor: terminal(false) })
   })
 
-  it('shows reasoning that is written as text together with the answer after it', () => {
-    const said = '<think> Let me see. </think> It is 42.'
-    expect(read(textOf(eventsOf({ text: said }))).text).toBe(said)
+  it('reasoning that is written as text is shown together with the answer after it', () => {
+    const text = '<think> Let me see. </think> It is 42.'
+    expect(read(textOf(eventsOf({ text }))).text).toBe(text)
   })
 
-  it('ends as it came where the provider fails or just ends', () => {
+  it('a stream keeps its end if the provider fails or only closes it', () => {
     const failed = {
       type: 'response.failed',
       response: { id: 'resp_1', status: 'failed', error: { code: 'x' } },
@@ -172,7 +172,7 @@ describe('a streamed response as the last of a run', () => {
     expect(run([''])).toMatchObject({ raw: '', end: 'broken' })
   })
 
-  it('says what a provider tells only at the end', () => {
+  it('text that a provider sends only at the end is shown', () => {
     const whole = responseObject(request, { text: 'It is 42.' }, 1)
     const atEnd = read(textOf([{ type: 'response.completed', response: whole }]))
     expect([atEnd.text, atEnd.response['governor']]).toEqual(['It is 42.', terminal(true)])
@@ -181,13 +181,13 @@ describe('a streamed response as the last of a run', () => {
     expect(read(textOf(undelayed)).response).toMatchObject({ governor: terminal(true) })
   })
 
-  it('keeps the end mark of providers that send one, and comments', () => {
+  it('a stream keeps comments, and the end mark of providers that send one', () => {
     const { raw } = run([`: ping\n\n${textOf(eventsOf({ text: 'Hi.' }))}data: [DONE]\n\n`])
     expect(raw).toMatch(/^: ping\n\n/)
     expect(raw).toMatch(/data: \[DONE\]\n\n$/)
   })
 
-  it('of an agent that ends itself stays as it was, calls and end included', () => {
+  it('a stream keeps its calls and its end if the agent ends its run itself', () => {
     for (const finish of [undefined, 'incomplete', 'failed']) {
       const events = eventTexts(eventsOf({ text: 'Hm.', calls: [search], ...(finish ? { finish } : {}) }))
       const { raw } = run([events.join('')], { dropCalls: false })
@@ -197,7 +197,7 @@ describe('a streamed response as the last of a run', () => {
     }
   })
 
-  it('is the same however its bytes are cut', () => {
+  it('a stream is the same however its bytes are cut', () => {
     const answers = fc.record(
       {
         text: fc.constantFrom('It is 42. ä🎉', '<think> x </think>', '', '<tool_call>'),

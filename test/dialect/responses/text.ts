@@ -1,4 +1,4 @@
-/** Responses request bodies of every shape that clients send, as JSON texts with numbers that JSON.parse would spoil. */
+/** Responses request bodies of every shape that clients send, as JSON texts with numbers that JSON.parse would change. */
 import fc from 'fast-check'
 
 const text = fc.constantFrom('', 'Hello', 'ä "quoted"\n\\ and 😀', '{"a":1}')
@@ -18,8 +18,8 @@ const id = fc.constantFrom('a', 'b', 'c')
 
 /** One item of the input. */
 export const itemText = fc.oneof(
-  fc.tuple(role, content).map(([name, said]) => `{"role": "${name}","content":${said}, "n":1.0}`),
-  fc.tuple(role, content).map(([name, said]) => `{"content":${said},"role":"${name}","type":"message"}`),
+  fc.tuple(role, content).map(([name, text]) => `{"role": "${name}","content":${text}, "n":1.0}`),
+  fc.tuple(role, content).map(([name, text]) => `{"content":${text},"role":"${name}","type":"message"}`),
   fc
     .tuple(id, text)
     .map(
@@ -64,7 +64,7 @@ export const field = fc.constantFrom(
 /** A body with its input, a list or a text, and other fields in any order. */
 export const bodyText = fc
   .tuple(
-    fc.uniqueArray(field, { maxLength: 6, selector: (one) => one.split(':')[0] }),
+    fc.uniqueArray(field, { maxLength: 6, selector: (member) => member.split(':')[0] }),
     fc.oneof(
       { weight: 5, arbitrary: fc.array(itemText, { minLength: 1, maxLength: 7 }) },
       { weight: 1, arbitrary: text.map(asJson) },

@@ -21,25 +21,25 @@ function factsOf(text: string, streams: boolean, tailBytes = 1_048_576) {
   return responses.metadata({ head, tail, whole, streams, withCalls: true })
 }
 
-describe('what a Responses response called', () => {
+describe('the calls of a Responses response', () => {
   const whole = responseObject(REQUEST, { reasoning: 'x', text: 'Hi "call_id"', calls: CALLS }, 1)
   const stream = eventTexts(responseEvents(whole)).join('')
 
-  it('is read from a whole response and from its events', () => {
+  it('calls are read from a whole response and from its events', () => {
     const expected = { id: 'resp_1', usage: USAGE, calls: CALLED, item: 'rs_1' }
     expect(factsOf(JSON.stringify(whole), false)).toEqual(expected)
     expect(factsOf(stream, true)).toEqual(expected)
     expect(factsOf(stream.replaceAll('\n', '\r\n'), true)).toEqual(expected)
   })
 
-  it('is read from the end of a stream that says much else before', () => {
-    const said = responseObject(REQUEST, { text: 'word '.repeat(60_000), calls: CALLS }, 1)
-    const events = eventTexts(responseEvents(said)).join('')
+  it('calls are read from the end of a long stream', () => {
+    const response = responseObject(REQUEST, { text: 'word '.repeat(60_000), calls: CALLS }, 1)
+    const events = eventTexts(responseEvents(response)).join('')
     expect(events.length).toBeGreaterThan(2_000_000)
     expect(factsOf(events, true)).toMatchObject({ id: 'resp_1', usage: USAGE, calls: CALLED })
   })
 
-  it('is nothing of what is only quoted, and nothing where it was not asked for', () => {
+  it('calls that are only quoted are not read, nor any that nobody asked for', () => {
     const quoted = responseObject(REQUEST, { text: stream.slice(0, 2_000) }, 1)
     expect(factsOf(eventTexts(responseEvents(quoted)).join(''), true).calls).toEqual([])
     const body = Buffer.from(stream)
@@ -47,7 +47,7 @@ describe('what a Responses response called', () => {
     expect(responses.metadata(asked).calls).toBeUndefined()
   })
 
-  it('is read without a fault wherever the bytes begin and end', () => {
+  it('reading calls never throws, wherever the bytes begin and end', () => {
     fc.assert(
       fc.property(fc.nat(stream.length), fc.nat(stream.length), fc.boolean(), (from, to, streams) => {
         const { calls = [] } = factsOf(stream.slice(Math.min(from, to), Math.max(from, to)), streams, 200)
@@ -58,8 +58,8 @@ describe('what a Responses response called', () => {
   })
 })
 
-describe('the conversation of a response', () => {
-  it('is the one that it says it was added to', () => {
+describe('the conversation of a Responses response', () => {
+  it('the conversation of a response is the one that it names', () => {
     const body = { ...responseObject(REQUEST, { text: 'Hi' }, 1), conversation: { id: 'conv_1' } }
     expect(factsOf(JSON.stringify(body), false).conversation).toBe('conv_1')
   })
