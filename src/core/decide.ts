@@ -25,6 +25,8 @@ export interface BudgetPolicy {
   readonly enabled: boolean
   /** Limits of a run; 0 is no limit. */
   readonly run: Amounts
+  /** What is stated of them, where an operator has changed them since: the same in every request of a run. */
+  readonly stated?: Amounts | undefined
   /** Limits of a session; 0 is no limit. */
   readonly session: Amounts
   readonly thresholds: Thresholds
@@ -111,7 +113,13 @@ const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, 
 const NO_TOOLS: readonly string[] = []
 
 /** Returns the budget in words: the same in every request of a run, whatever the decision. */
-function announcementOf({ announce, run, texts, thresholds }: BudgetPolicy): string | undefined {
+function announcementOf({
+  announce,
+  run: now,
+  stated: run = now,
+  texts,
+  thresholds,
+}: BudgetPolicy): string | undefined {
   if (announce.length === 0) return undefined
   const stated = announce.filter((name) => run[name] > 0)
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
@@ -207,7 +215,8 @@ export function decide(input: DecisionInput): Decision {
   const { finalAnswer: ended } = runState
   // What frameworks ask once more for, to have the answer in their form; the recorded text would be of no use to them.
   if (ended && runState.isLate) return goOn(input, undefined)
-  if (ended?.terminal.terminal_reason === 'loop_guard') return replay(ended)
+  if (ended && !isLimitReason(ended)) return replay(ended)
+  if (runState.isStopAsked) return stopForOperator(input)
   if (!policy.enabled) return goOn(input, loopSpeech(input, undefined))
   const meters: Meter[] = []
   addMeters(meters, runState.run, policy.run)
@@ -237,6 +246,11 @@ export function decideWithoutBudget(input: DecisionInput): Decision {
     : decide({ ...input, policy: { ...policy, enabled: false } })
 }
 
+/** Was it a limit that ended the run, so that it goes on where that is raised? */
+function isLimitReason({ terminal: { terminal_reason: reason } }: FinalAnswer): boolean {
+  return reason !== 'loop_guard' && reason !== 'operator'
+}
+
 function replay(answer: FinalAnswer): Decision {
   return { kind: 'replay', verdict: 'stop', speech: undefined, answer }
 }
@@ -257,6 +271,25 @@ function stop(
   if (storm) return { kind: 'wait', verdict: 'stop', speech, storm }
   const fallback = fill(texts.fallback, spent)
   return { kind: 'stop', verdict: 'stop', speech, limit: { meter: spent }, fallback }
+}
+
+const STOPPED_BY_OPERATOR =
+  'An operator has stopped this run. Please provide a final response summarizing what you have found and accomplished so far, without calling any more tools.'
+const OPERATOR_FALLBACK = '(Stopped by an operator)'
+
+function stopForOperator({ runState, policy, asksForSummary }: DecisionInput): Decision {
+  const used = Math.max(0, runState.iteration - 1)
+  const speech: Speech = {
+    notice: asksForSummary ? undefined : STOPPED_BY_OPERATOR,
+    tier: undefined,
+    meter: undefined,
+    channel: policy.channel,
+    dropTools: NO_TOOLS,
+    announcement: policy.enabled ? announcementOf(policy) : undefined,
+  }
+  const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
+  const limit = { meter, reason: 'operator' } as const
+  return { kind: 'stop', verdict: 'stop', speech, limit, fallback: OPERATOR_FALLBACK }
 }
 
 /** Decides on a request that no limit stops. */

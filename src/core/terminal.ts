@@ -1,8 +1,10 @@
 /** How a run ended. */
 import { type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './budget/meters.ts'
 
-export type TerminalState = LimitState | 'loop_detected'
-export type TerminalReason = LimitReason | 'loop_guard'
+export type TerminalState = LimitState | 'loop_detected' | 'stopped'
+export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
+/** How a run ended, where Governor did not end it as well. */
+export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
 /** The `governor` object of a final response; its keys are part of the public contract. */
 export interface Terminal {
@@ -32,9 +34,11 @@ export interface FinalAnswer {
 /** The limit that stopped a run. */
 export interface Limit {
   readonly meter: Meter<LimitName>
-  /** Set where the loop guard ended the run, and not the meter. */
-  readonly reason?: 'loop_guard'
+  /** Set where the loop guard or an operator ended the run, and not the meter. */
+  readonly reason?: 'loop_guard' | 'operator'
 }
+
+const STATES = { loop_guard: 'loop_detected', operator: 'stopped' } as const
 
 /** Returns the terminal reason of a run whose meter is used up. */
 export function reasonOf(meter: LimitName): TerminalReason {
@@ -52,7 +56,7 @@ export function terminalOf(
   const { state, reason, rounded } = METERS[meter.name].limit
   const used = rounded(meter.used)
   return {
-    terminal_state: limit.reason === 'loop_guard' ? 'loop_detected' : state,
+    terminal_state: limit.reason ? STATES[limit.reason] : state,
     terminal_reason: limit.reason ?? reason,
     has_final_answer: hasFinalAnswer,
     ...(isTruncated ? { truncated: true } : {}),

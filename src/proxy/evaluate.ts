@@ -1,5 +1,6 @@
 /** Reads a request, counts it in its session, and decides what becomes of it. */
 
+import { NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { lastMessage } from '../core/conversation.ts'
 import {
@@ -11,9 +12,11 @@ import {
   observeOnly,
 } from '../core/decide.ts'
 import { hashOf, hashOfBytes } from '../core/hash.ts'
-import { type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
+import { type LoopMode, type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
 import { observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
 import type { StormPolicy } from '../core/session/error-streak.ts'
+import type { LimitPair } from '../core/session/operator-settings.ts'
+import type { Asked } from '../core/session/record-request.ts'
 import {
   derivedSessionId,
   factsOf,
@@ -27,6 +30,7 @@ import type { Dialect, DialectRequest, RequestInput } from '../dialect/dialect.t
 import { headerOf, type RawHeaders } from '../http/headers.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { applyEdits } from '../json/edit.ts'
+import { keptName } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
 import { isolated } from './fault.ts'
 import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
@@ -58,6 +62,8 @@ interface AgentRequest {
   readonly facts: RequestFacts
   readonly loop: LoopPolicy
   readonly budget: BudgetPolicy
+  /** What the budget limits; it is kept with the session. */
+  readonly limits: LimitPair
   readonly storm: StormPolicy
   /** When it was read, in milliseconds since the epoch. */
   readonly now: number
@@ -87,7 +93,7 @@ export async function evaluate(
   const facts = factsFor(request, transcript, input.body, services)
   const linked = await linkedSession(services, tenant, facts.previous ?? firstItemOf(request))
   const sent = withPendingResults(dialect, request, input, linked)
-  const { loop, budget, storm } = policiesFor(services, upstream, conversation.model, headers)
+  const policies = policiesFor(services, upstream, conversation.model, headers)
   const agentRequest: AgentRequest = {
     upstream,
     headers,
@@ -95,9 +101,10 @@ export async function evaluate(
     request,
     transcript,
     facts,
-    loop,
-    budget,
-    storm,
+    loop: policies.loop,
+    budget: policies.budget,
+    limits: policies.limits,
+    storm: policies.storm,
     now: services.now(),
   }
   await windows.refresh({ upstream, model: conversation.model })
@@ -142,15 +149,19 @@ function policiesFor(
   upstream: Upstream,
   model: string,
   headers: RawHeaders,
-): Pick<AgentRequest, 'loop' | 'budget' | 'storm'> {
+): Pick<AgentRequest, 'loop' | 'budget' | 'limits' | 'storm'> {
   const policies = services.policies()
   const asked = { model, upstream: upstream.name, header: (name: string) => headerOf(headers, name) }
+  const budget = policyFor(settingsFor(policies.budget, asked), declaredIn(headers))
   return {
     loop: settingsFor(policies.loop, asked),
-    budget: policyFor(settingsFor(policies.budget, asked), declaredIn(headers)),
+    budget,
+    limits: budget.enabled ? { run: budget.run, session: budget.session } : UNLIMITED,
     storm: policies.storm,
   }
 }
+
+const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
 const NOTHING_DECLARED: Declared = {}
 
@@ -189,11 +200,29 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
     loop,
     demands: request.demands(),
     storm,
+    asked: askedOf(agentRequest, explicit),
     target: { upstream: upstream.name, model: request.conversation.model },
     follow,
     note,
   }
 }
+
+/** Says what is kept of a request for people to read and operators to change. `name`: the client's, for its session. */
+function askedOf(
+  { limits, upstream, request: { conversation }, transcript }: AgentRequest,
+  name: string | undefined,
+): Asked {
+  const newest = transcript.assistantMessages.at(-1)
+  return {
+    limits,
+    upstream: upstream.name,
+    model: keptName(conversation.model),
+    name,
+    tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
+  }
+}
+
+const NO_TOOLS: readonly string[] = []
 
 /** How the calls of a request and of its response are observed: for the loop guard, or to see whether the run stagnates. */
 function callObservers(
@@ -210,8 +239,8 @@ function callObservers(
     previousStep: facts.previousStep,
   }
   return {
-    follow: (loopState, emit) =>
-      isolated(emit, 'loop_guard', () => observeTranscript(loopState, observed, policy, now)) ??
+    follow: (loopState, emit, mode) =>
+      isolated(emit, 'loop_guard', () => observeTranscript(loopState, observed, inMode(policy, mode), now)) ??
       skipTranscript(loopState, observed),
     note: (loopState, calls, emit) =>
       isolated(emit, 'loop_guard', () => recordCalls(loopState, calls, policy)) ?? loopState,
@@ -240,12 +269,14 @@ function evaluationOf(
   handle: SessionHandle,
   { request, bytes }: Pick<Evaluation, 'request' | 'bytes'>,
 ): Evaluation {
-  const { loop, budget, facts, now } = agentRequest
+  const { facts, now } = agentRequest
   const { sessionId } = handle
   // Calls that are observed for the budget alone are none of the loop guard's business.
-  const hidesLoop = !loop.enabled && handle.runState.loop !== undefined
+  const hidesLoop = !agentRequest.loop.enabled && handle.runState.loop !== undefined
   const runState = hidesLoop ? { ...handle.runState, loop: undefined } : handle.runState
   const { loopState } = runState
+  const loop = inMode(agentRequest.loop, runState.loopMode)
+  const budget = inForce(agentRequest, runState)
   const decision = decisionOn(services, agentRequest, request, {
     runState,
     policy: budget,
@@ -257,6 +288,17 @@ function evaluationOf(
       isolated(services.emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
   })
   return { handle, runState, request, bytes, sessionId, policy: budget, decision }
+}
+
+/** Returns the loop guard's policy in the mode that an operator has set; unset: in its own. */
+function inMode(policy: LoopPolicy, mode: LoopMode | undefined): LoopPolicy {
+  return mode === undefined || mode === policy.mode ? policy : { ...policy, mode }
+}
+
+/** Returns the budget with the limits that an operator has left, which hold also where the budget is off. */
+function inForce({ budget, limits: asked }: AgentRequest, { limits, stated }: RunState): BudgetPolicy {
+  if (!limits || limits === asked) return budget
+  return { ...budget, enabled: true, run: limits.run, session: limits.session, stated }
 }
 
 /** A fault in the budget leaves the decision about loops, and a run that is over stays so. */

@@ -19,9 +19,12 @@ export interface EvaluatedRequest {
   readonly thinking: { isDropped: boolean }
 }
 
-/** Gives an iteration back without keeping the client waiting; a store that fails forgets it. */
-export function releaseIteration(evaluation: Evaluation): void {
-  evaluation.handle.releaseIteration().catch(() => undefined)
+/**
+ * Gives an iteration back without keeping the client waiting; a store that fails forgets it. `status`: of the provider's
+ * answer; unset where there was none.
+ */
+export function releaseIteration(evaluation: Evaluation, status?: number): void {
+  evaluation.handle.releaseIteration(status).catch(() => undefined)
 }
 
 /** Tells the client that the upstream did not answer, and gives the iteration back; nothing for a client that left. */

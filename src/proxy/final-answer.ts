@@ -253,7 +253,7 @@ async function passFailure(
     response.abort()
     return giveFallback(answer, isSpent(ending))
   }
-  releaseIteration(evaluation)
+  releaseIteration(evaluation, status)
   const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
   if (!answer.isShown) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()

@@ -62,7 +62,8 @@ export async function openSpoken(x: EvaluatedRequest): Promise<Attempt<SpokenReq
   })
   const { speech } = x.evaluation.decision
   const { notice } = made.variant
-  if (made.response.head.status >= 400) releaseIteration(x.evaluation)
+  const { status } = made.response.head
+  if (status >= 400) releaseIteration(x.evaluation, status)
   else if (speech && notice) noteInjected(x, speech, notice)
   return made
 }

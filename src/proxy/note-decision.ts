@@ -43,6 +43,7 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
   const tier = verdict === 'warn' ? speech?.tier : undefined
   const observed = 'observed' in decision ? decision.observed : undefined
+  evaluation.handle.noteDecision({ verdict, tier, loop: loop?.pattern })
   exchange.decided({
     model: evaluation.request.conversation.model,
     observed,

@@ -43,6 +43,7 @@ function noteOverflow(
   const model = named ?? ''
   const at = { upstream, model }
   windows.learn(at, overflow)
+  evaluation?.handle.noteOverflow(overflow.recovery)
   const refusal = {
     upstream: upstream.name,
     model: keptName(model),

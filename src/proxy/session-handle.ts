@@ -2,8 +2,9 @@
 import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
-import type { LoopPolicy } from '../core/loop/escalation.ts'
+import type { LoopMode, LoopPolicy } from '../core/loop/escalation.ts'
 import { type BlockDecision, decideBlocks, type LoopState } from '../core/loop/observe.ts'
+import type { Recovery } from '../core/overflow.ts'
 import { countRequest } from '../core/session/count-request.ts'
 import {
   type ErrorReply,
@@ -14,6 +15,8 @@ import {
   withoutErrors,
   withoutProbe,
 } from '../core/session/error-streak.ts'
+import type { IterationFacts } from '../core/session/record.ts'
+import type { Asked } from '../core/session/record-request.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from '../core/session/stop-attempts.ts'
@@ -64,8 +67,12 @@ export interface SessionLookup {
   readonly storm: StormPolicy
   /** Errors in a row are counted for each upstream and model. */
   readonly target: { readonly upstream: string; readonly model: string }
-  /** Observes the request's calls for the loop guard; faults in that go to `emit`. */
-  readonly follow: ((loopState: LoopState, emit: Emit) => LoopState) | undefined
+  /** What is kept of it for people to read and operators to change. */
+  readonly asked: Asked
+  /**
+   * Observes the request's calls for the loop guard; faults in that go to `emit`. `mode`: as an operator has set it.
+   */
+  readonly follow: ((loopState: LoopState, emit: Emit, mode: LoopMode | undefined) => LoopState) | undefined
   /** What it wants besides plain text. */
   readonly demands: readonly Hash[]
   /** Observes the calls of the response for the loop guard. */
@@ -92,7 +99,15 @@ interface Counted {
   linked: readonly string[]
   /** Settles when the newest answer is recorded. */
   recorded: Promise<void> | undefined
+  /** What was decided on it, for people to read. */
+  decided: Decided
+  /** The provider said that it is too large. */
+  overflow: Recovery | undefined
 }
+
+type Decided = Pick<IterationFacts, 'verdict' | 'tier' | 'loop'>
+
+const ALLOWED: Decided = { verdict: 'allow', tier: undefined, loop: undefined }
 
 type Change = (session: Session, request: CountedRequest, emit: Emit) => Session
 
@@ -112,6 +127,14 @@ function handleOf(counted: Counted) {
     hasName: () => counted.key !== undefined && !lookup.isDerived,
     /** The model was warned in this request. */
     wasWarned: () => counted.isWarned,
+    /** Keeps what was decided, until the answer is recorded. */
+    noteDecision(decided: Decided): void {
+      counted.decided = decided
+    },
+    /** The provider said that the request is too large. */
+    noteOverflow(recovery: Recovery): void {
+      counted.overflow = recovery
+    },
     /** Records what an answer used and by which ids it can be continued. An answer is lost where the store fails. */
     noteAnswer(usage: CallUsage, metadata: AnswerMetadata = {}): void {
       counted.recorded = unlessLost(counted, recordAnswer(counted, usage, metadata), undefined)
@@ -133,7 +156,12 @@ function handleOf(counted: Counted) {
       return change(noteWarning)
     },
     noteAcknowledged: () => change(noteAcknowledged),
-    releaseIteration: () => change(releaseIteration),
+    /** `status`: of the provider's answer; 0 where there was none. */
+    releaseIteration: (status = 0) => {
+      const facts = iterationFacts(counted, status)
+      const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
+      return change((session, request) => releaseIteration(session, request, facts, failedAs))
+    },
     /** The response is over. A first sending counts as whole until it is known not to be. */
     noteDelivery: async (isWhole: boolean) =>
       isWhole === runState.isRetry
@@ -173,6 +201,8 @@ export async function openSession(services: Services, lookup: SessionLookup): Pr
     wereCallsJudged: false,
     linked: [],
     recorded: undefined,
+    decided: ALLOWED,
+    overflow: undefined,
   })
 }
 
@@ -203,15 +233,16 @@ function countOnce(
   askedAt: number,
   emit: Emit,
 ): Changed<RunState> {
-  const { facts, thread, isDerived, begun, follow, storm, demands } = lookup
+  const { facts, thread, isDerived, begun, follow, storm, demands, asked } = lookup
   return countRequest(session ?? begun ?? NEW_SESSION, {
     facts,
     thread,
     now: askedAt,
     isDerived,
-    follow: follow && ((loopState) => follow(loopState, emit)),
+    follow: follow && ((loopState, mode) => follow(loopState, emit, mode)),
     checkErrors: (errors) => enterStorm(errors, targetOf(lookup), storm, askedAt),
     demands,
+    asked,
   })
 }
 
@@ -237,7 +268,7 @@ async function withFirstAnswer(
   const first = await takeUnclaimed(services.store, firstAnswerKey(lookup))
   if (!first) return runState
   return services.store.update(key, (session = NEW_SESSION) =>
-    adoptFirst(session, request, runState, first, services.now()),
+    adoptFirst(session, request, runState, first, services.now(), lookup.asked.tools),
   )
 }
 
@@ -307,8 +338,10 @@ async function stopAttempt(
 }
 
 async function blocksIn(counted: Counted, calls: readonly ToolCall[]): Promise<BlockDecision> {
-  const { services, key, request, lookup } = counted
+  const { services, key, request, lookup, runState } = counted
   if (!key) return NOTHING_BLOCKED
+  const mode = runState.loopMode ?? lookup.loop.mode
+  const loop = mode === lookup.loop.mode ? lookup.loop : { ...lookup.loop, mode }
   const isAgain = counted.wereCallsJudged
   counted.wereCallsJudged = true
   const now = services.now()
@@ -318,10 +351,12 @@ async function blocksIn(counted: Counted, calls: readonly ToolCall[]): Promise<B
       request,
       (loopState) =>
         isolated(emit, 'loop_guard', () =>
-          decideBlocks(loopState, calls, lookup.loop, request.fingerprint, isAgain, now),
+          decideBlocks(loopState, calls, loop, request.fingerprint, isAgain, now),
         ) ?? { loopState, decision: NOTHING_BLOCKED },
     )
-  return unlessLost(counted, updateSession(services, key, change), NOTHING_BLOCKED)
+  const decision = await unlessLost(counted, updateSession(services, key, change), NOTHING_BLOCKED)
+  if (decision.blocked.some(Boolean)) counted.decided = { ...counted.decided, verdict: 'block' }
+  return decision
 }
 
 function linkResponse(counted: Counted, response: string): void {
@@ -398,7 +433,7 @@ async function recordFirstAnswer(
   // What an answer cost may come after the answer itself, which is kept already.
   if (response === undefined && usage.input + usage.output === 0) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
-  await keepUnclaimed(services.store, firstAnswerKey(lookup), { askedAt, usage })
+  await keepUnclaimed(services.store, firstAnswerKey(lookup), { askedAt, usage, endedAt: services.now() })
   const ids = idsIn(counted, metadata)
   const session = beginSession(counted)
   const after = noteAnswer(session, request, answerFacts(counted, usage, metadata, ids, services.emit))
@@ -414,14 +449,22 @@ function idsIn(
   return [response, conversation].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
 }
 
+/** Returns how a request went, now that its answer is over. */
+function iterationFacts({ askedAt, services, decided, overflow }: Counted, status: number): IterationFacts {
+  const { verdict, tier, loop } = decided
+  return { askedAt, endedAt: services.now(), status, verdict, tier, loop, overflow }
+}
+
 function answerFacts(
-  { lookup: { note, facts } }: Counted,
+  counted: Counted,
   usage: CallUsage,
   { calls, callsNothing }: AnswerMetadata,
   ids: readonly string[],
   emit: Emit,
 ): AnswerFacts {
+  const { note, facts } = counted.lookup
   return {
+    iteration: iterationFacts(counted, 200),
     usage,
     ids,
     requestBytes: facts.bytes ?? 0,

@@ -31,10 +31,14 @@ function sizeOfThread({
   return size
 }
 
+/** Bytes of an iteration, or of a run that is over, that is kept for people to read. */
+const BYTES_PER_RECORD = 256
+
 /** Returns the bytes that a session takes in memory, roughly. */
-export function sizeOfSession({ threads, forgotten, contexts }: Session): number {
+export function sizeOfSession({ threads, forgotten, contexts, record }: Session): number {
   let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
   size += (forgotten?.length ?? 0) * BYTES_PER_HASH
+  if (record) size += (record.iterations.length + record.runs.length) * BYTES_PER_RECORD
   for (const thread of threads) size += sizeOfThread(thread)
   return size
 }

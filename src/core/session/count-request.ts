@@ -1,11 +1,16 @@
 /** How one more request changes what is remembered of its session. */
 
 import type { Hash } from '../hash.ts'
+import type { LoopMode } from '../loop/escalation.ts'
 import { INITIAL_LOOP_STATE, type LoopState } from '../loop/observe.ts'
 import { isStagnating } from '../loop/stagnation.ts'
 import { merged, withNewest } from '../newest.ts'
 import { isLate, withDemands } from './demands.ts'
 import { addContinuation, isFork } from './fork.ts'
+import { limitsInForce, loopModeInForce } from './operator.ts'
+import type { LimitPair } from './operator-settings.ts'
+import type { SessionRecord } from './record.ts'
+import { type Asked, recordRequest, threadNumber } from './record-request.ts'
 import type { RequestFacts } from './request-facts.ts'
 import {
   type Changed,
@@ -44,11 +49,16 @@ export interface RequestToCount {
   readonly now: number
   /** The session has no name of the client's: it is known by what it was asked and first answered. */
   readonly isDerived?: boolean
-  /** Observes the calls of the transcript for the loop guard; unset where they are not observed. */
-  readonly follow?: ((loopState: LoopState) => LoopState) | undefined
+  /**
+   * Observes the calls of the transcript for the loop guard, in the mode that an operator has set; unset where they are
+   * not observed.
+   */
+  readonly follow?: ((loopState: LoopState, mode: LoopMode | undefined) => LoopState) | undefined
   readonly checkErrors?: CheckErrors | undefined
   /** What it wants besides plain text. */
   readonly demands?: readonly Hash[]
+  /** What is kept of it for people to read and operators to change. */
+  readonly asked?: Asked | undefined
 }
 
 /** Returns how many tokens fill the context window before a request; a history that got shorter fills it in proportion. */
@@ -87,6 +97,12 @@ function newRun(now: number): Run {
     finalAnswer: undefined,
     stopTries: undefined,
     demands: undefined,
+    limits: undefined,
+    stated: undefined,
+    upstream: undefined,
+    model: undefined,
+    failedAs: undefined,
+    operator: undefined,
   }
 }
 
@@ -125,13 +141,15 @@ interface Step {
   /** The same request as it was counted before; unset where it is not sent again. */
   readonly before: RecentRequest | undefined
   readonly reaction: WarningReaction | undefined
+  /** The limits that hold. */
+  readonly limits: LimitPair | undefined
 }
 
 function runAfter(
   run: Run,
-  { facts, now, demands = NO_HASHES }: RequestToCount,
+  { facts, now, demands = NO_HASHES, asked }: RequestToCount,
   known: Thread | undefined,
-  { iteration, before, reaction }: Step,
+  { iteration, before, reaction, limits }: Step,
 ): Run {
   const { fingerprint, newestAssistant: newest } = facts
   // A request that was changed and sent again shows the same calls again.
@@ -151,6 +169,12 @@ function runAfter(
     finalAnswer: run.finalAnswer,
     stopTries: run.stopTries,
     demands: withDemands(run.demands, demands, fingerprint, run.finalAnswer !== undefined),
+    limits,
+    stated: run.stated ?? limits?.run,
+    upstream: asked?.upstream,
+    model: asked?.model,
+    failedAs: undefined,
+    operator: run.operator,
   }
 }
 
@@ -196,10 +220,17 @@ function threadAfter(
   { facts, thread: name }: RequestToCount,
   { known, from }: Place,
   run: Run,
-  { loopState, errors, isRetry }: Pick<Thread, 'loopState' | 'errors'> & { readonly isRetry: boolean },
+  {
+    number,
+    loopState,
+    errors,
+    isRetry,
+  }: Pick<Thread, 'number' | 'loopState' | 'errors'> & { readonly isRetry: boolean },
 ): Thread {
   return {
     name,
+    number,
+    operator: known?.operator,
     // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
     system: from ? from.system : facts.system,
     userMessageHashes: merged(
@@ -231,8 +262,9 @@ function sessionAfter(
   { known, from }: Place,
   thread: Thread,
   totals: Totals,
+  record: SessionRecord,
 ): Session {
-  const { threads, usage, forgotten, contexts } = session
+  const { threads, usage, forgotten, contexts, operator } = session
   // The new thread shows the answer to a prompt that was sent in another thread too: one start less is unanswered there.
   const other = known ? undefined : startOf(threads, facts)
   const others = other
@@ -248,7 +280,14 @@ function sessionAfter(
     totals,
     forgotten: lost ? withForgotten(forgotten, lost) : forgotten,
     contexts,
+    record,
+    operator,
   }
+}
+
+/** Returns the number of an iteration as clients are told it: from 1 after a reset. */
+function sinceReset(iteration: number, { operator }: Run): number {
+  return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
 /**
@@ -257,20 +296,23 @@ function sessionAfter(
  * Objects that are made for every request are written out in full: one of a fixed shape costs a tenth of one that is spread.
  */
 export function countRequest(session: Session, request: RequestToCount): Changed<RunState> {
-  const { facts, now, follow, checkErrors } = request
+  const { facts, now, follow, checkErrors, asked } = request
   const place = placeOf(session, request)
   const { known, from } = place
   const run = known && !place.startsRun ? known.run : newRun(now)
   const before = retryOf(run, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(run, facts, before)
-  const loopState = follow?.(from?.loopState ?? INITIAL_LOOP_STATE)
+  const limits = asked && limitsInForce(asked.limits, session, known, place.startsRun ? undefined : run)
+  const loopMode = loopModeInForce(session, known)
+  const loopState = follow?.(from?.loopState ?? INITIAL_LOOP_STATE, loopMode)
   const checked = known?.errors && checkErrors?.(known.errors)
   const reaction = reactionOf(known, facts, isRetry)
-  const step: Step = { iteration, before, reaction: place.startsRun ? undefined : reaction }
+  const step: Step = { iteration, before, reaction: place.startsRun ? undefined : reaction, limits }
   const next = runAfter(run, request, known, step)
   const errors = checked ? checked.streaks : known?.errors
-  const thread = threadAfter(request, place, next, { loopState, errors, isRetry })
+  const number = threadNumber(session, known)
+  const thread = threadAfter(request, place, next, { number, loopState, errors, isRetry })
   const late = isLate(next.demands, facts.fingerprint)
   const totals = totalsAfter(session, request, {
     before: run,
@@ -278,11 +320,12 @@ export function countRequest(session: Session, request: RequestToCount): Changed
     reaction,
     isRelayedAfterEnd: late && !isRetry,
   })
-  const after = sessionAfter(session, facts, place, thread, totals)
+  const record = recordRequest(session, facts, number, place.startsRun ? known?.run : undefined, asked, now)
+  const after = sessionAfter(session, facts, place, thread, totals, record)
   return {
     session: after,
     result: {
-      iteration,
+      iteration: sinceReset(iteration, next),
       toolCalls: next.toolCalls,
       isRetry,
       resendCount,
@@ -299,6 +342,10 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       loopState,
       reductions: session.contexts?.reductions,
       finalAnswer: run.finalAnswer,
+      limits,
+      stated: next.stated,
+      loopMode,
+      isStopAsked: next.operator?.isStopAsked === true,
       hasErrors: known?.errors !== undefined,
       storm: checked?.reply,
       stopTries: run.stopTries,

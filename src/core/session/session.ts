@@ -6,15 +6,17 @@
  * can hold a session and a replica that loses a race can run the same change again.
  */
 
-import type { Amounts } from '../budget/meters.ts'
+import { type Amounts, amountsBy } from '../budget/meters.ts'
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
-import type { LoopFinding } from '../loop/escalation.ts'
+import type { LoopFinding, LoopMode } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/observe.ts'
 import type { FinalAnswer } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 import type { Demand } from './demands.ts'
 import type { ErrorStreak, StormReply } from './error-streak.ts'
+import type { LimitPair, RunSettings, SessionSettings, ThreadSettings } from './operator-settings.ts'
+import type { SessionRecord } from './record.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
 
@@ -51,12 +53,26 @@ export interface Run {
   readonly stopTries?: StopAttempts | undefined
   /** Unset where its requests ask for plain text alone. */
   readonly demands?: readonly Demand[] | undefined
+  /** What its newest request may use, was sent to, and asked for. */
+  readonly limits?: LimitPair | undefined
+  /** The limits of its first request: what was stated of them stays the same in every request. */
+  readonly stated?: Amounts | undefined
+  readonly upstream?: string | undefined
+  readonly model?: string | undefined
+  /** Its newest request got no answer, or was too large; unset after an answer. */
+  readonly failedAs?: 'no_response' | 'context_overflow' | undefined
+  /** Unset where no operator has changed anything. */
+  readonly operator?: RunSettings | undefined
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
 export interface Thread extends ThinkingState {
   /** The client's name for it; empty where the client sends none. */
   readonly name: string
+  /** Counts the threads of a session from 1. */
+  readonly number?: number | undefined
+  /** Unset where no operator has changed anything. */
+  readonly operator?: ThreadSettings | undefined
   readonly system: Hash
   /** User messages that requests have shown, oldest first. */
   readonly userMessageHashes: readonly Hash[]
@@ -106,6 +122,10 @@ export interface Session {
   readonly forgotten?: readonly Hash[] | undefined
   /** What is known of the context windows of its models; unset where no request overflowed. */
   readonly contexts?: SessionContexts | undefined
+  /** What it keeps for people to read; unset before the first request. */
+  readonly record?: SessionRecord | undefined
+  /** Unset where no operator has changed anything. */
+  readonly operator?: SessionSettings | undefined
 }
 
 /** The first answer of a conversation that has no id yet. */
@@ -113,6 +133,8 @@ export interface FirstAnswer {
   /** When its request came, in milliseconds since the epoch. */
   readonly askedAt: number
   readonly usage: CallUsage
+  /** When it was over; unset in older ones. */
+  readonly endedAt?: number | undefined
 }
 
 /** How a model reacted to a warning: it said something or called no tool, or it called tools as before. */
@@ -147,6 +169,14 @@ export interface RunState extends ThinkingState {
   /** Context windows that count as smaller for this session, for a while. */
   readonly reductions?: readonly Reduction[] | undefined
   readonly finalAnswer?: FinalAnswer | undefined
+  /** The limits that hold, as an operator has left them; unset where nobody asked. */
+  readonly limits?: LimitPair | undefined
+  /** The limits that are stated in the system text. */
+  readonly stated?: Amounts | undefined
+  /** What the loop guard does, where an operator has set it. */
+  readonly loopMode?: LoopMode | undefined
+  /** An operator has asked for the end of the run. */
+  readonly isStopAsked?: boolean
   /** The thread had errors before this request. */
   readonly hasErrors: boolean
   /** The error that the request gets at once, in a storm of errors. */
@@ -168,27 +198,36 @@ export const NEW_SESSION: Session = {
   totals: undefined,
   forgotten: undefined,
   contexts: undefined,
+  record: undefined,
+  operator: undefined,
+}
+
+/** Returns what was used since a reset; all of it where there was none. */
+function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
+  return base ? amountsBy((name) => Math.max(0, used[name] - base[name])) : used
 }
 
 /** Returns what a run has used by `now`, in milliseconds since the epoch. */
 export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
-  const { usage } = run
-  return {
+  const { usage, operator } = run
+  const used = {
     iterations: iteration,
     tool_calls: run.toolCalls,
     tokens: usage ? usage.input + usage.output : 0,
     cost: usage ? usage.cost : 0,
     seconds: (now - run.startedAt) / 1_000,
   }
+  return operator ? sinceReset(used, operator.base) : used
 }
 
 /** Returns what a session has used by `now`. `asked`: iterations that were asked for and are not counted. */
-export function usedIn({ totals, usage }: Session, now: number, asked = 0): Amounts {
-  return {
+export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
+  const used = {
     iterations: (totals ? totals.iterations : 0) + asked,
     tool_calls: totals ? totals.toolCalls : 0,
     tokens: usage ? usage.input + usage.output : 0,
     cost: usage ? usage.cost : 0,
     seconds: totals ? (now - totals.startedAt) / 1_000 : 0,
   }
+  return operator ? sinceReset(used, operator.base) : used
 }

@@ -5,6 +5,8 @@ import type { FinalAnswer } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
 import type { ErrorStreak } from './error-streak.ts'
+import type { IterationFacts } from './record.ts'
+import { recordAnswer, recordFirst } from './record-request.ts'
 import {
   type Changed,
   type FirstAnswer,
@@ -64,6 +66,8 @@ export interface AnswerFacts {
   readonly requestBytes: number
   /** The answer calls no tool; unset where that is not known. */
   readonly callsNothing?: boolean | undefined
+  /** How it went; unset where nobody keeps that. */
+  readonly iteration?: IterationFacts | undefined
   /** Observes the answer's calls for the loop guard. */
   readonly follow?: ((loopState: LoopState) => LoopState) | undefined
 }
@@ -89,6 +93,8 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
   const { usage, ids, requestBytes, follow, callsNothing } = facts
   return {
     name: thread.name,
+    number: thread.number,
+    operator: thread.operator,
     system: thread.system,
     userMessageHashes: thread.userMessageHashes,
     userMessageCount: thread.userMessageCount,
@@ -107,6 +113,12 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       finalAnswer: run.finalAnswer,
       stopTries: run.stopTries,
       demands: run.demands,
+      limits: run.limits,
+      stated: run.stated,
+      upstream: run.upstream,
+      model: run.model,
+      failedAs: undefined,
+      operator: run.operator,
     },
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
@@ -124,7 +136,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
 
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { threads, usage, totals, forgotten, contexts } = session
+  const { threads, usage, totals, forgotten, contexts, record, operator } = session
   const at = placeOf(session, request)
   const before = threads[at]
   const thread = before && withAnswer(before, request, facts)
@@ -136,6 +148,14 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
     totals,
     forgotten,
     contexts,
+    record: recordAnswer(
+      record,
+      before,
+      before && retryOf(before.run, request)?.iteration,
+      facts.iteration,
+      facts.usage,
+    ),
+    operator,
   }
 }
 
@@ -201,7 +221,12 @@ export function blockIn(
 }
 
 /** Takes back the iteration of a request that the provider did not answer: the agent's next request gets its number. */
-export function releaseIteration(session: Session, request: CountedRequest): Session {
+export function releaseIteration(
+  session: Session,
+  request: CountedRequest,
+  facts?: IterationFacts,
+  failedAs?: Run['failedAs'],
+): Session {
   let isGiven = false
   const after = changeThread(session, request, (thread) => {
     const { run, unansweredStarts = 0 } = thread
@@ -211,10 +236,13 @@ export function releaseIteration(session: Session, request: CountedRequest): Ses
     return {
       ...thread,
       unansweredStarts: isStart ? unansweredStarts - 1 : unansweredStarts,
-      run: given === run.iteration ? { ...run, iteration: run.iteration - 1 } : run,
+      run: given === run.iteration ? { ...run, failedAs, iteration: run.iteration - 1 } : run,
     }
   })
-  return isGiven ? uncounted(after) : after
+  const thread = session.threads[placeOf(session, request)]
+  const given = thread && retryOf(thread.run, request)?.iteration
+  const recorded = { ...after, record: recordAnswer(session.record, thread, given, facts, undefined) }
+  return isGiven ? uncounted(recorded) : recorded
 }
 
 /** Takes one iteration out of the session's totals. */
@@ -270,8 +298,9 @@ export function adoptFirst(
   session: Session,
   request: CountedRequest,
   runState: RunState,
-  { askedAt, usage }: FirstAnswer,
+  { askedAt, usage, endedAt }: FirstAnswer,
   now: number,
+  tools: readonly string[] = [],
 ): Changed<RunState> {
   let { run } = runState
   const changed = changeRun(session, request, (before) => {
@@ -279,9 +308,11 @@ export function adoptFirst(
     run = usedBy(after, now, run.iterations)
     return after
   })
-  const { totals } = changed
+  const { totals, threads, record } = changed
+  const { number = 1 } = threads[placeOf(changed, request)] ?? {}
   const after: Session = {
     ...changed,
+    record: recordFirst(record, number, { askedAt, endedAt }, usage, tools),
     usage: addCall(session.usage, usage),
     ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
   }

@@ -1,0 +1,110 @@
+/** How one more request, and its answer, change what a session keeps for people to read. */
+import type { EndState } from '../terminal.ts'
+import type { CallUsage } from '../usage.ts'
+import type { LimitPair } from './operator-settings.ts'
+import {
+  EMPTY_RECORD,
+  type IterationFacts,
+  type SessionRecord,
+  withIteration,
+  withRun,
+  withTools,
+} from './record.ts'
+import type { RequestFacts } from './request-facts.ts'
+import { type Run, type Session, type Thread, usedBy } from './session.ts'
+
+/** What a request may use and asks for. */
+export interface Asked {
+  /** As the configuration and the client have them. */
+  readonly limits: LimitPair
+  readonly upstream: string
+  readonly model: string
+  /** The client's own name for the session. */
+  readonly name: string | undefined
+  /** Names of the tools that the newest answer called. */
+  readonly tools: readonly string[]
+}
+
+/** Returns the number of the thread that a request is counted in. `known`: unset where it begins one. */
+export function threadNumber({ record, threads }: Session, known: Thread | undefined): number {
+  return known?.number ?? (record?.threads ?? threads.length) + 1
+}
+
+/** Returns how a run ended that the user's next message ends; `undefined` where it had come to no end. */
+function endOf(run: Run, facts: RequestFacts): EndState | undefined {
+  if (run.failedAs) return run.failedAs
+  const hasAnswered = run.isAnswered ?? facts.callCounts.at(-1) === 0
+  return hasAnswered ? 'completed' : undefined
+}
+
+function withThread(record: SessionRecord, number: number, name: string | undefined): SessionRecord {
+  if (record.threads >= number && (record.name !== undefined || name === undefined)) return record
+  const { iterations, runs } = record
+  return { name: record.name ?? name, threads: Math.max(record.threads, number), iterations, runs }
+}
+
+/** Returns the record after one more request. `ended`: the run that it ends by beginning another one. */
+export function recordRequest(
+  session: Session,
+  facts: RequestFacts,
+  number: number,
+  ended: Run | undefined,
+  asked: Asked | undefined,
+  now: number,
+): SessionRecord {
+  const begun = withThread(session.record ?? EMPTY_RECORD, number, asked?.name)
+  const record = asked ? withTools(begun, number, asked.tools) : begun
+  if (!ended || ended.iteration === 0) return record
+  const used = usedBy(ended, now)
+  const terminal = ended.finalAnswer?.terminal
+  // The request that was stopped is no iteration.
+  const most = terminal && terminal.budget_max > 0 ? terminal.budget_max : used.iterations
+  return withRun(record, {
+    thread: number,
+    startedAt: ended.startedAt,
+    endedAt: now,
+    iterations:
+      terminal?.terminal_reason === 'max_iterations' ? Math.min(used.iterations, most) : used.iterations,
+    toolCalls: used.tool_calls,
+    tokens: used.tokens,
+    cost: used.cost,
+    state: terminal?.terminal_state ?? endOf(ended, facts),
+    terminal,
+  })
+}
+
+/** Returns the record with how a request of a thread went. `given`: its number in its run. */
+export function recordAnswer(
+  record: SessionRecord | undefined,
+  thread: Thread | undefined,
+  given: number | undefined,
+  facts: IterationFacts | undefined,
+  usage: CallUsage | undefined,
+): SessionRecord | undefined {
+  if (!record || !facts || thread?.number === undefined) return record
+  const { run } = thread
+  const iteration = Math.max(1, (given ?? run.iteration) - (run.operator?.base?.iterations ?? 0))
+  return withIteration(record, thread.number, iteration, facts, usage)
+}
+
+/** Returns the record with the first iteration of a conversation, which has had no name before its second request. */
+export function recordFirst(
+  record: SessionRecord | undefined,
+  number: number,
+  times: { readonly askedAt: number; readonly endedAt?: number | undefined },
+  usage: CallUsage,
+  tools: readonly string[],
+): SessionRecord | undefined {
+  if (!record) return record
+  const { askedAt, endedAt = askedAt } = times
+  const went = {
+    askedAt,
+    endedAt,
+    status: 200,
+    verdict: 'allow',
+    tier: undefined,
+    loop: undefined,
+    overflow: undefined,
+  } as const
+  return withTools(withIteration(record, number, 1, went, usage), number, tools)
+}

@@ -1,0 +1,145 @@
+/**
+ * What a session keeps for people to read: its newest iterations and the runs that are over. Plain data, bounded, and
+ * never an argument, a prompt or a result.
+ */
+import type { Tier } from '../budget/tiers.ts'
+import type { Pattern } from '../loop/patterns.ts'
+import type { Recovery } from '../overflow.ts'
+import type { EndState, Terminal } from '../terminal.ts'
+import type { CallUsage } from '../usage.ts'
+
+/** How many iterations of all its threads together a session keeps. */
+export const MAX_ITERATIONS_KEPT = 48
+/** How many runs that are over a session keeps. */
+export const MAX_RUNS_KEPT = 16
+/** How many tool names one iteration keeps, and how many characters of each. */
+const MAX_TOOLS = 8
+const MAX_TOOL_NAME = 64
+
+/** One model call of a run, as it went. */
+export interface IterationRecord {
+  /** Number of the thread in its session, from 1. */
+  readonly thread: number
+  readonly iteration: number
+  /** When it was asked for, in milliseconds since the epoch. */
+  readonly at: number
+  /** From then to the end of the answer, in milliseconds. */
+  readonly durationMs: number
+  /** HTTP status of the answer; 0 where there was none. */
+  readonly status: number
+  readonly verdict: 'allow' | 'warn' | 'block' | 'stop'
+  readonly tier: Exclude<Tier, 'none'> | undefined
+  readonly loop: Pattern | undefined
+  /** What was to be done about it, where it was too large for the model. */
+  readonly overflow: Recovery | undefined
+  /** Names of the tools that it called; known once a request shows them. */
+  readonly tools: readonly string[]
+  readonly input: number
+  readonly output: number
+  /** US dollars; 0 where the price is not known. */
+  readonly cost: number
+}
+
+/** A run that is over. */
+export interface RunRecord {
+  readonly thread: number
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number
+  readonly endedAt: number
+  readonly iterations: number
+  readonly toolCalls: number
+  readonly tokens: number
+  readonly cost: number
+  /** Unset where a human spoke before it had come to an end. */
+  readonly state: EndState | undefined
+  /** What clients were told at its end; unset where Governor did not end it. */
+  readonly terminal: Terminal | undefined
+}
+
+/** What a session keeps for people to read. */
+export interface SessionRecord {
+  /** The client's own name for it, which may be a secret. */
+  readonly name: string | undefined
+  /** How many threads it has had. */
+  readonly threads: number
+  /** Oldest first. */
+  readonly iterations: readonly IterationRecord[]
+  /** Runs that are over, oldest first. */
+  readonly runs: readonly RunRecord[]
+}
+
+export const EMPTY_RECORD: SessionRecord = { name: undefined, threads: 0, iterations: [], runs: [] }
+
+/** What is known of a request when its answer is over. */
+export interface IterationFacts {
+  readonly askedAt: number
+  readonly endedAt: number
+  readonly status: number
+  readonly verdict: IterationRecord['verdict']
+  readonly tier: IterationRecord['tier']
+  readonly loop: Pattern | undefined
+  readonly overflow: Recovery | undefined
+}
+
+/** Returns the newest entries of a list with one more; at most `max`. */
+function withOne<Entry>(list: readonly Entry[], entry: Entry, max: number): readonly Entry[] {
+  return list.length < max ? [...list, entry] : [...list.slice(list.length - max + 1), entry]
+}
+
+const NO_TOOLS: readonly string[] = []
+
+/**
+ * Adds an iteration, or what a further answer to the same one took: a model that was asked again, a price that came late.
+ */
+export function withIteration(
+  record: SessionRecord,
+  thread: number,
+  iteration: number,
+  facts: IterationFacts,
+  usage: CallUsage | undefined,
+): SessionRecord {
+  const { iterations } = record
+  const at = iterations.findLastIndex((one) => one.thread === thread)
+  const before = iterations[at]
+  const isSame = before?.iteration === iteration && before.at === facts.askedAt
+  const entry: IterationRecord = {
+    thread,
+    iteration,
+    at: facts.askedAt,
+    durationMs: Math.max(0, facts.endedAt - facts.askedAt),
+    status: facts.status,
+    verdict: facts.verdict,
+    tier: facts.tier,
+    loop: facts.loop,
+    overflow: facts.overflow,
+    tools: isSame ? before.tools : NO_TOOLS,
+    input: (isSame ? before.input : 0) + (usage ? usage.input : 0),
+    output: (isSame ? before.output : 0) + (usage ? usage.output : 0),
+    cost: (isSame ? before.cost : 0) + (usage?.cost ?? 0),
+  }
+  return {
+    name: record.name,
+    threads: record.threads,
+    iterations: isSame ? iterations.with(at, entry) : withOne(iterations, entry, MAX_ITERATIONS_KEPT),
+    runs: record.runs,
+  }
+}
+
+/** Cuts names of tools to what is kept of them. */
+function keptTools(tools: readonly string[]): readonly string[] {
+  return tools.slice(0, MAX_TOOLS).map((tool) => tool.slice(0, MAX_TOOL_NAME))
+}
+
+/** Adds the names of the tools that the newest iteration of a thread called, where they are not known yet. */
+export function withTools(record: SessionRecord, thread: number, tools: readonly string[]): SessionRecord {
+  const { iterations } = record
+  const at = iterations.findLastIndex((one) => one.thread === thread)
+  const entry = iterations[at]
+  if (!entry || tools.length === 0 || entry.tools.length > 0 || entry.status !== 200) return record
+  return { ...record, iterations: iterations.with(at, { ...entry, tools: keptTools(tools) }) }
+}
+
+/** Adds a run that is over. */
+export function withRun(record: SessionRecord, run: RunRecord): SessionRecord {
+  return { ...record, runs: withOne(record.runs, run, MAX_RUNS_KEPT) }
+}

@@ -1,0 +1,534 @@
+/**
+ * A session as operators see it. Pure: what is stored, and the time. The keys are part of the public contract. Nothing
+ * here is an argument, a prompt or a result; names of tools, models and threads are whatever clients and models chose.
+ */
+import { LIMITS, type LimitName } from '../budget/meters.ts'
+import type { BaseContext, EffectiveContext } from '../context-window.ts'
+import type { LoopMemory } from '../loop/escalation.ts'
+import type { Pattern } from '../loop/patterns.ts'
+import type { EndState, FinalAnswer, Terminal } from '../terminal.ts'
+import { limitsInForce } from './operator.ts'
+import type { IterationRecord, RunRecord } from './record.ts'
+import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
+
+/** What an agent is doing. `answered`: its last answer called nothing; `idle`: it left in the middle. */
+export const ACTIVITIES = ['working', 'going_round', 'near_limit', 'answered', 'idle'] as const
+export type Activity = (typeof ACTIVITIES)[number]
+
+export type SessionState = Activity | 'stopped' | 'completed' | 'no_response' | 'context_overflow'
+
+/** An answer that called nothing is the last one once nothing came for so long, in milliseconds. */
+export const COMPLETE_AFTER = 300_000
+/** An agent that asked for nothing for so long is not at work, in milliseconds. */
+const IDLE_AFTER = 600_000
+/** Share of a limit from which a run is near it. */
+const NEAR = 0.8
+/** Spend per minute and pace are those of so many milliseconds. */
+const PACE_WINDOW = 300_000
+const MINUTE = 60_000
+/** Fewer minutes than this have no median worth the name. */
+const LEAST_MINUTES = 3
+const SPARK = 30
+
+interface MeterView {
+  readonly name: LimitName
+  readonly used: number
+  /** 0: no limit. */
+  readonly max: number
+}
+
+export interface LoopView {
+  readonly pattern: string
+  readonly tools: readonly string[]
+  /** How often each of its calls was made. */
+  readonly count: number
+  /** How often the model was told. */
+  readonly warnings: number
+  /** Its calls are being blocked. */
+  readonly blocked: boolean
+  /** Iteration since which nothing new came. */
+  readonly since: number
+}
+
+export type RiskReason = LimitName | 'loop' | 'spend'
+
+/** One session in a list. Times are ISO texts. */
+export interface SessionRow {
+  readonly name: string | null
+  readonly state: SessionState
+  /** 0 to 1; 0 where the session has ended. */
+  readonly risk: number
+  readonly risk_by: RiskReason | null
+  /** The next request gets the last answer of its run. */
+  readonly stopping: boolean
+  readonly terminal_state: EndState | null
+  readonly terminal_reason: string | null
+  readonly model: string | null
+  readonly upstream: string | null
+  readonly started_at: string
+  readonly last_at: string
+  readonly iteration: number
+  /** 0: no limit. */
+  readonly max_iterations: number
+  /** Of all its runs together, as the three below. */
+  readonly total_iterations: number
+  readonly tool_calls: number
+  readonly tokens: number
+  readonly cost_usd: number
+  readonly cost_usd_per_minute: number
+  readonly seconds_to_limit: number | null
+  readonly tokens_per_iteration: readonly number[]
+  readonly agents: { readonly alive: number; readonly total: number }
+  readonly last_tool: string | null
+  readonly loop: LoopView | null
+  /** Of the iterations that are kept. */
+  readonly overflows: number
+}
+
+export interface ThreadView {
+  readonly thread: number
+  readonly parent: number | null
+  readonly name: string | null
+  readonly state: SessionState
+  readonly stopping: boolean
+  readonly model: string | null
+  readonly upstream: string | null
+  readonly started_at: string
+  readonly last_at: string
+  readonly iteration: number
+  readonly max_iterations: number
+  readonly meters: readonly MeterView[]
+  readonly loop: LoopView | null
+  readonly terminal: Terminal | null
+  readonly loop_guard_mode: string | null
+}
+
+export interface IterationView {
+  readonly thread: number
+  readonly iteration: number
+  readonly at: string
+  readonly duration_ms: number
+  readonly status: number
+  readonly verdict: string
+  readonly tier: string | null
+  readonly loop: string | null
+  readonly overflow: string | null
+  readonly tools: readonly string[]
+  readonly usage: { readonly input: number; readonly output: number; readonly cost_usd: number }
+}
+
+export interface RunView {
+  readonly thread: number
+  readonly started_at: string
+  /** `null`: it is the thread's current run. */
+  readonly ended_at: string | null
+  readonly iterations: number
+  readonly tool_calls: number
+  readonly tokens: number
+  readonly cost_usd: number
+  readonly state: SessionState | EndState | null
+  readonly terminal: Terminal | null
+}
+
+export interface ContextView {
+  readonly upstream: string
+  readonly model: string
+  readonly base: number | null
+  readonly source: string
+  readonly effective: number | null
+  readonly reason: string | null
+  readonly until: string | null
+}
+
+/** One session in full. */
+export interface SessionDetail extends SessionRow {
+  readonly threads: readonly ThreadView[]
+  readonly runs: readonly RunView[]
+  /** The newest ones, oldest first. */
+  readonly iterations: readonly IterationView[]
+  /** Of all runs together. */
+  readonly meters: readonly MeterView[]
+  readonly contexts: readonly ContextView[]
+  readonly terminal: Terminal | null
+  readonly final_answer: { readonly text: string; readonly truncated: boolean } | null
+  readonly warnings: { readonly acknowledged: number; readonly ignored: number }
+}
+
+const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
+
+/** The loop that the model was told of and still is in, between two findings; `undefined` where it did something new. */
+function toldLoop({
+  levels,
+  history,
+}: LoopMemory): { readonly pattern: Pattern; readonly count: number } | undefined {
+  const [worst] = Object.entries(levels)
+    .filter(([, { warnings }]) => warnings > 0)
+    .sort(([, a], [, b]) => b.count - a.count)
+  if (!worst) return undefined
+  const [pattern, { count }] = worst
+  return { pattern: pattern as Pattern, count: count + (history.repeats?.same ?? 0) }
+}
+
+/** The tools of the newest calls, as many as the pattern has. */
+function newestTools({ history: { window } }: LoopMemory, pattern: Pattern): readonly string[] {
+  const newest = window.slice(pattern === 'ping_pong' ? -2 : -1)
+  return [...new Set(newest.map(({ tool }) => tool))]
+}
+
+/** What keeps a thread going round; `null` where nothing does. */
+function loopOf({ loopState, run }: Thread): LoopView | null {
+  if (!loopState || run.finalAnswer) return null
+  const { finding, memory } = loopState
+  const told = toldLoop(memory)
+  const loop = finding ?? told ?? memory.blockedLoop
+  if (!loop) return null
+  const { pattern } = loop
+  const count = Math.max(loop.count, told?.pattern === pattern ? told.count : 0)
+  const span = pattern === 'ping_pong' ? 2 * count : count
+  return {
+    pattern,
+    tools: finding?.tools ?? newestTools(memory, pattern),
+    count,
+    warnings: finding?.warnings ?? memory.levels[pattern]?.warnings ?? 0,
+    blocked: memory.blockedLoop !== undefined,
+    since: Math.max(1, usedBy(run, 0).iterations - span),
+  }
+}
+
+/** Limits as they are now: an operator may have changed them since the newest request. */
+function runMeters(session: Session, thread: Thread, now: number): readonly MeterView[] {
+  const { run } = thread
+  const used = usedBy(run, now)
+  const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
+  return LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
+}
+
+/** Limits of the session as a whole are those that its newest request had. */
+function sessionMeters(session: Session, now: number): readonly MeterView[] {
+  const used = usedIn(session, now)
+  const configured = session.threads.at(-1)?.run.limits?.session
+  const limits = configured && { ...configured, ...session.operator?.extended }
+  return LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
+}
+
+const shareOf = ({ used, max }: MeterView) => (max > 0 ? used / max : 0)
+
+function nearest(meters: readonly MeterView[]): MeterView | undefined {
+  let first: MeterView | undefined
+  for (const meter of meters) if (shareOf(meter) > (first ? shareOf(first) : 0)) first = meter
+  return first
+}
+
+/** A thread with what is worked out of it once. */
+interface Seen {
+  readonly thread: Thread
+  readonly state: SessionState
+  readonly loop: LoopView | null
+  readonly meters: readonly MeterView[]
+  /** The meter that is nearest to its limit, the session's own included; unset where there is no limit. */
+  readonly nearest: MeterView | undefined
+}
+
+function stateOf(run: Run, loop: LoopView | null, share: number, now: number): SessionState {
+  if (run.finalAnswer) return 'stopped'
+  const quiet = now - run.askedAt
+  if (run.failedAs !== undefined && quiet >= COMPLETE_AFTER) return run.failedAs
+  if (run.isAnswered) return quiet >= COMPLETE_AFTER ? 'completed' : 'answered'
+  if (quiet >= IDLE_AFTER) return 'idle'
+  if (loop) return 'going_round'
+  return share >= NEAR ? 'near_limit' : 'working'
+}
+
+function lookAt(session: Session, thread: Thread, together: readonly MeterView[], now: number): Seen {
+  const loop = loopOf(thread)
+  const meters = runMeters(session, thread, now)
+  const first = nearest([...meters, ...together])
+  const state = stateOf(thread.run, loop, first ? shareOf(first) : 0, now)
+  return { thread, state, loop, meters, nearest: first }
+}
+
+/** States of agents that are at work, the one that needs attention first. */
+const AT_WORK: readonly SessionState[] = ['going_round', 'near_limit', 'working', 'answered']
+
+/** The agent that stands for its session: the one at work that needs attention most, else the one that was used last. */
+function leaderOf(seen: readonly Seen[]): Seen | undefined {
+  for (const state of AT_WORK) {
+    const found = seen.filter((one) => one.state === state)
+    const worst = found.reduce<Seen | undefined>(
+      (a, b) => (a && shareOfSeen(a) > shareOfSeen(b) ? a : b),
+      undefined,
+    )
+    if (worst) return worst
+  }
+  return seen.at(-1)
+}
+
+const shareOfSeen = (seen: Seen) => (seen.nearest ? shareOf(seen.nearest) : 0)
+
+/** What iterations cost, or their tokens where no price is known. */
+function amountOf(iterations: readonly IterationRecord[]): (one: IterationRecord) => number {
+  const hasPrices = iterations.some(({ cost }) => cost > 0)
+  return hasPrices ? ({ cost }) => cost : ({ input, output }) => input + output
+}
+
+/** Spend of the last minute against the median minute before it: 0 where it is no more, towards 1 as it grows. */
+export function spendRisk(iterations: readonly IterationRecord[], now: number): number {
+  const amount = amountOf(iterations)
+  const minutes = new Map<number, number>()
+  for (const one of iterations) {
+    const minute = Math.floor((now - one.at) / MINUTE)
+    minutes.set(minute, (minutes.get(minute) ?? 0) + amount(one))
+  }
+  const newest = minutes.get(0) ?? 0
+  minutes.delete(0)
+  const before = [...minutes.values()].sort((a, b) => a - b)
+  const median = before[Math.floor(before.length / 2)] ?? 0
+  if (before.length < LEAST_MINUTES || median === 0 || newest <= median) return 0
+  return 1 - median / newest
+}
+
+/** How grave a loop is: found, told about again and again, blocked. */
+function loopRisk(loop: LoopView | null): number {
+  if (!loop) return 0
+  return loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)
+}
+
+/** The largest of: share of any limit, how grave its loop is, and how fast it spends for its own measure. */
+function riskOf(seen: readonly Seen[], spend: number): Pick<SessionRow, 'risk' | 'risk_by'> {
+  let risk = 0
+  let risk_by: RiskReason | null = null
+  const consider = (by: RiskReason, much: number) => {
+    if (much <= risk) return
+    risk = Math.min(1, much)
+    risk_by = by
+  }
+  for (const one of seen) {
+    if (!AT_WORK.includes(one.state) && one.state !== 'idle') continue
+    if (one.nearest) consider(one.nearest.name, shareOf(one.nearest))
+    consider('loop', loopRisk(one.loop))
+    consider('spend', spend)
+  }
+  return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
+}
+
+/** Seconds until an agent reaches a limit at the pace of the last five minutes; `null` where that is not in sight. */
+function secondsToLimit(
+  leader: Seen | undefined,
+  iterations: readonly IterationRecord[],
+  now: number,
+): number | null {
+  if (!leader || !AT_WORK.includes(leader.state)) return null
+  const { number, run } = leader.thread
+  const newest = iterations.filter((one) => one.thread === number && now - one.at < PACE_WINDOW)
+  const since = Math.max(run.startedAt, now - PACE_WINDOW)
+  const seconds = Math.max(1, (now - since) / 1_000)
+  const sum = (amount: (one: IterationRecord) => number) =>
+    newest.reduce((total, one) => total + amount(one), 0) / seconds
+  const pace: Readonly<Record<LimitName, number>> = {
+    iterations: newest.length / seconds,
+    tool_calls: sum(({ tools }) => tools.length),
+    tokens: sum(({ input, output }) => input + output),
+    cost: sum(({ cost }) => cost),
+    seconds: 1,
+  }
+  const times = leader.meters
+    .filter(({ name, max }) => max > 0 && pace[name] > 0)
+    .map(({ name, used, max }) => Math.max(0, max - used) / pace[name])
+  return times.length === 0 ? null : Math.round(Math.min(...times))
+}
+
+function spendPerMinute(iterations: readonly IterationRecord[], startedAt: number, now: number): number {
+  const cost = iterations.reduce((sum, one) => (now - one.at < PACE_WINDOW ? sum + one.cost : sum), 0)
+  const minutes = Math.max(1, Math.min(PACE_WINDOW, now - startedAt) / MINUTE)
+  return money(cost / minutes)
+}
+
+const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
+
+const isAlive = ({ state }: Seen) => state === 'working' || state === 'going_round' || state === 'near_limit'
+
+function seenIn(session: Session, now: number): readonly Seen[] {
+  const together = sessionMeters(session, now)
+  return session.threads.map((thread) => lookAt(session, thread, together, now))
+}
+
+function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionRow {
+  const { totals, record } = session
+  const leader = leaderOf(seen)
+  const run = leader?.thread.run
+  const terminal = run?.finalAnswer?.terminal
+  const iterations = record?.iterations ?? []
+  const used = usedIn(session, now)
+  const startedAt = totals?.startedAt ?? now
+  const lastAt = session.threads.reduce((last, thread) => Math.max(last, thread.run.askedAt), startedAt)
+  const steps = leader?.meters.find(({ name }) => name === 'iterations')
+  const state = leader?.state ?? 'idle'
+  const isEnd = state === 'completed' || state === 'no_response' || state === 'context_overflow'
+  return {
+    name: record?.name ?? null,
+    state,
+    ...riskOf(seen, spendRisk(iterations, now)),
+    stopping: seen.some(({ thread }) => thread.run.operator?.isStopAsked === true && !thread.run.finalAnswer),
+    terminal_state: terminal?.terminal_state ?? (isEnd ? state : null),
+    terminal_reason: terminal?.terminal_reason ?? null,
+    model: run?.model ?? null,
+    upstream: run?.upstream ?? null,
+    started_at: iso(startedAt),
+    last_at: iso(lastAt),
+    iteration: shownIteration(steps, run),
+    max_iterations: steps?.max ?? 0,
+    total_iterations: used.iterations,
+    tool_calls: used.tool_calls,
+    tokens: used.tokens,
+    cost_usd: money(used.cost),
+    cost_usd_per_minute: spendPerMinute(iterations, startedAt, now),
+    seconds_to_limit: secondsToLimit(leader, iterations, now),
+    tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
+    agents: { alive: seen.filter(isAlive).length, total: Math.max(seen.length, record?.threads ?? 0) },
+    last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
+    loop: leader?.loop ?? null,
+    overflows: iterations.filter(({ overflow }) => overflow !== undefined).length,
+  }
+}
+
+/** A run that was stopped asked for one iteration more than it had. */
+function shownIteration(steps: MeterView | undefined, run: Run | undefined): number {
+  if (!steps) return 0
+  return run?.finalAnswer && steps.max > 0 ? Math.min(steps.used, steps.max) : steps.used
+}
+
+/** What is shown of a session in a list. */
+export function rowOf(session: Session, now: number): SessionRow {
+  return rowFrom(session, seenIn(session, now), now)
+}
+
+/** A named agent works for the conversation without a name, where its session has one. */
+function parentOf({ name }: Thread, threads: readonly Thread[]): number | null {
+  if (name === '') return null
+  return threads.find((other) => other.name === '')?.number ?? null
+}
+
+function threadView({ thread, state, loop, meters }: Seen, { threads, operator }: Session): ThreadView {
+  const { run, name, number = 0 } = thread
+  const steps = meters.find((meter) => meter.name === 'iterations')
+  return {
+    thread: number,
+    parent: parentOf(thread, threads),
+    name: name === '' ? null : name,
+    state,
+    stopping: run.operator?.isStopAsked === true && !run.finalAnswer,
+    model: run.model ?? null,
+    upstream: run.upstream ?? null,
+    started_at: iso(run.startedAt),
+    last_at: iso(run.askedAt),
+    iteration: shownIteration(steps, run),
+    max_iterations: steps?.max ?? 0,
+    meters,
+    loop,
+    terminal: run.finalAnswer?.terminal ?? null,
+    loop_guard_mode: thread.operator?.loopMode ?? operator?.loopMode ?? null,
+  }
+}
+
+function iterationView(one: IterationRecord): IterationView {
+  return {
+    thread: one.thread,
+    iteration: one.iteration,
+    at: iso(one.at),
+    duration_ms: one.durationMs,
+    status: one.status,
+    verdict: one.verdict,
+    tier: one.tier ?? null,
+    loop: one.loop ?? null,
+    overflow: one.overflow ?? null,
+    tools: one.tools,
+    usage: { input: one.input, output: one.output, cost_usd: money(one.cost) },
+  }
+}
+
+function pastRunView(run: RunRecord): RunView {
+  return {
+    thread: run.thread,
+    started_at: iso(run.startedAt),
+    ended_at: iso(run.endedAt),
+    iterations: run.iterations,
+    tool_calls: run.toolCalls,
+    tokens: run.tokens,
+    cost_usd: money(run.cost),
+    state: run.state ?? null,
+    terminal: run.terminal ?? null,
+  }
+}
+
+function currentRunView({ thread, state, meters }: Seen): RunView {
+  const { run, number = 0 } = thread
+  const used = (name: LimitName) => meters.find((meter) => meter.name === name)?.used ?? 0
+  const terminal = run.finalAnswer?.terminal
+  return {
+    thread: number,
+    started_at: iso(run.startedAt),
+    ended_at: null,
+    iterations: shownIteration(
+      meters.find((meter) => meter.name === 'iterations'),
+      run,
+    ),
+    tool_calls: used('tool_calls'),
+    tokens: used('tokens'),
+    cost_usd: money(used('cost')),
+    state: terminal?.terminal_state ?? state,
+    terminal: terminal ?? null,
+  }
+}
+
+/** How much of a final answer is shown, in bytes. */
+const MAX_ANSWER = 65_536
+
+function answerView(answer: FinalAnswer | undefined): SessionDetail['final_answer'] {
+  if (!answer) return null
+  const { text } = answer
+  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_ANSWER))
+  return { text: text.slice(0, read), truncated: read < text.length }
+}
+
+/** What is known of the window of each model that a session talks to. */
+export type ContextOf = (
+  upstream: string,
+  model: string,
+) => { readonly base: BaseContext; readonly effective: EffectiveContext } | undefined
+
+function contextViews({ threads }: Session, contextOf: ContextOf): readonly ContextView[] {
+  const views = new Map<string, ContextView>()
+  for (const { run } of threads) {
+    const { upstream, model } = run
+    if (upstream === undefined || model === undefined) continue
+    const known = contextOf(upstream, model)
+    if (!known) continue
+    views.set(`${upstream} ${model}`, {
+      upstream,
+      model,
+      base: known.base.tokens ?? null,
+      source: known.base.source,
+      effective: known.effective.tokens ?? null,
+      reason: known.effective.reason ?? null,
+      until: known.effective.until === undefined ? null : iso(known.effective.until),
+    })
+  }
+  return [...views.values()]
+}
+
+/** All that is shown of one session. */
+export function detailOf(session: Session, now: number, contextOf: ContextOf): SessionDetail {
+  const seen = seenIn(session, now)
+  const answer = session.threads.findLast(({ run }) => run.finalAnswer)?.run.finalAnswer
+  return {
+    ...rowFrom(session, seen, now),
+    threads: seen.map((one) => threadView(one, session)),
+    runs: [...(session.record?.runs ?? []).map(pastRunView), ...seen.map(currentRunView)],
+    iterations: (session.record?.iterations ?? []).map(iterationView),
+    meters: sessionMeters(session, now),
+    contexts: contextViews(session, contextOf),
+    terminal: answer?.terminal ?? null,
+    final_answer: answerView(answer),
+    warnings: { acknowledged: session.totals?.acknowledged ?? 0, ignored: session.totals?.ignored ?? 0 },
+  }
+}
