@@ -17,7 +17,10 @@ import { watchUpload } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
 import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
+import type { AdminSettings } from './ops/access.ts'
 import { ops } from './ops/ops.ts'
+import { watchStore } from './ops/sessions/changes.ts'
+import { type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
 import { pathOf, routeOf, upstreamOf } from './proxy/route.ts'
@@ -334,6 +337,31 @@ function metricsRenderer({ store }: Services, metrics: Metrics, state: State): M
   }
 }
 
+/** Says what the API of sessions is made of. */
+function sessionSources(config: Config, services: Services): SessionSources {
+  const { store, now, newId, emit, windows, upstreams } = services
+  return {
+    version: VERSION,
+    store,
+    access: accessOf(config),
+    now,
+    newId,
+    emit,
+    contextOf:
+      ({ contexts }) =>
+      (name, model) => {
+        const upstream = upstreams.get(name)
+        if (!upstream) return undefined
+        const of = { upstream, model }
+        return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
+      },
+  }
+}
+
+function accessOf({ ops: { admin_token: token, trust_loopback: trustsLoopback } }: Config): AdminSettings {
+  return { token, trustsLoopback }
+}
+
 /** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
 async function loadPrices({ policies, catalogue }: Services): Promise<void> {
   if (limitsCost(policies().budget)) await catalogue.load()
@@ -356,7 +384,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const state = initialState(config)
   const { metrics, emit, webhook } = createTelemetry(config, options, state)
   const opened = openStore(config, emit)
-  const services = createServices(config, options, state, emit, options.store ?? opened.store)
+  const watched = watchStore(options.store ?? opened.store, () =>
+    emit({ kind: 'failed_open', reason: 'store' }),
+  )
+  const services = createServices(config, options, state, emit, watched.store)
   const open: OpenResponses = new WeakMap()
   const server = createServer(config, services, state, open)
   const destroyConnections = trackConnections(server)
@@ -368,14 +399,18 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   })
   app.register(ops, {
     version: VERSION,
+    access: accessOf(config),
+    isMetricsPublic: config.ops.metrics_public,
     isReady: () => !state.isDraining,
     store: opened.status,
     metrics: metricsRenderer(services, metrics, state),
   })
+  app.register(sessionRoutes, sessionSources(config, services))
   const close = async (): Promise<void> => {
     state.isDraining = true
     state.isCut = true
     // Ends each request before the upstream connections end, so that the end does not look like a fault of the upstream.
+    watched.close()
     await destroyConnections()
     await app.close()
     webhook?.close()

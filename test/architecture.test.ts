@@ -76,7 +76,17 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'lru-cache',
     'node:',
   ],
-  ops: ['telemetry/', 'store/store.ts', 'ops/', 'fastify'],
+  ops: [
+    'core/',
+    'telemetry/',
+    'store/store.ts',
+    'http/loopback.ts',
+    'ops/',
+    'fastify',
+    'zod',
+    'node:crypto',
+    'node:http',
+  ],
   config: [
     'config/',
     'core/',

@@ -22,6 +22,7 @@ export interface Overrides {
   readonly port?: string | undefined
   readonly logLevel?: string | undefined
   readonly redisUrl?: string | undefined
+  readonly adminToken?: string | undefined
   /** Upstream URLs by name. */
   readonly upstreams?: Readonly<Record<string, string>>
 }
@@ -156,9 +157,12 @@ const VARIABLES: Names = {
   upstream: (name) => `${name.toUpperCase()}_UPSTREAM_URL`,
 }
 
+/** Not a flag: other users of the machine read flags in the list of processes. */
+const ADMIN_TOKEN = 'GOVERNOR_ADMIN_TOKEN'
+
 /** Sets the values of flags or variables in the tree, and notes their origins. */
 function override(tree: Tree, overrides: Overrides, names: Names, origins: Map<string, string>): void {
-  const { host, port, logLevel, redisUrl, upstreams = {} } = overrides
+  const { host, port, logLevel, redisUrl, adminToken, upstreams = {} } = overrides
   if (host !== undefined) {
     branch(tree, 'server')['host'] = host
     origins.set('server.host', names.host)
@@ -175,6 +179,10 @@ function override(tree: Tree, overrides: Overrides, names: Names, origins: Map<s
     branch(tree, 'redis')['url'] = redisUrl
     origins.set('redis.url', names.redisUrl)
     tree['store'] = 'redis'
+  }
+  if (adminToken !== undefined) {
+    branch(tree, 'ops')['admin_token'] = adminToken
+    origins.set('ops.admin_token', ADMIN_TOKEN)
   }
   for (const [name, url] of Object.entries(upstreams)) {
     branch(branch(tree, 'upstreams'), name)['url'] = url
@@ -193,6 +201,7 @@ function fromEnvironment(env: Environment): Overrides {
     port: env['PORT'] || undefined,
     logLevel: env['LOG_LEVEL'] || undefined,
     redisUrl: env['REDIS_URL'] || undefined,
+    adminToken: env[ADMIN_TOKEN] || undefined,
     upstreams: Object.fromEntries(urls.filter((entry): entry is [string, string] => Boolean(entry[1]))),
   }
 }

@@ -181,6 +181,28 @@ const storm = z.strictObject({
     .describe('Errors in a row, over at least 60 seconds, that make a storm.'),
 })
 
+const ops = z.strictObject({
+  admin_token: z
+    .string()
+    .min(1)
+    .optional()
+    .meta({
+      description:
+        'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. The environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from this machine may do that.',
+      examples: ['$' + '{GOVERNOR_ADMIN_TOKEN}'],
+    }),
+  trust_loopback: z
+    .boolean()
+    .default(true)
+    .describe(
+      'Let requests from loopback read and steer sessions without the token. Set false behind a reverse proxy on this machine: every request then comes from loopback.',
+    ),
+  metrics_public: z
+    .boolean()
+    .default(false)
+    .describe('Serve /metrics to everyone though there is a token. Without a token /metrics is always open.'),
+})
+
 /** Headers that hold keys: session ids appear in logs and replies, and tenants are told apart by a hash of the key anyway. */
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
 
@@ -317,6 +339,11 @@ const file = z.strictObject({
       'What happens to requests that are too large for the model. An error that says so keeps its status and its body, and gains error.governor and the header x-governor-overflow; every other error stays as it is.',
     reloaded: true,
   }),
+  ops: ops
+    .prefault({})
+    .describe(
+      'Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.',
+    ),
   sessions: sessions.prefault({}).describe('How Governor tells conversations apart and remembers them.'),
   store: z
     .enum(['memory', 'redis'])

@@ -1,5 +1,6 @@
 /** The routes for operators: `/health`, `/ready` and `/metrics`. */
 import type { FastifyPluginCallback } from 'fastify'
+import { type AdminSettings, adminAccess, unauthorized } from './access.ts'
 
 /** The facts that the ops routes return. */
 export interface OpsSources {
@@ -8,6 +9,9 @@ export interface OpsSources {
   readonly isReady: () => boolean
   /** Returns where sessions are kept, and whether that can be reached. Governor takes requests either way. */
   readonly store: () => { readonly kind: string; readonly status: 'ok' | 'degraded' }
+  readonly access: AdminSettings
+  /** Everyone may read the metrics, also where there is a token. */
+  readonly isMetricsPublic: boolean
   /** Renders the metrics. */
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
@@ -21,7 +25,10 @@ export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
       .code(isReady ? 200 : 503)
       .send({ status: isReady ? 'ready' : 'draining', store: sources.store() })
   })
-  app.get('/metrics', async (_request, reply) => {
+  app.get('/metrics', async (request, reply) => {
+    const { access, isMetricsPublic } = sources
+    const isOpen = isMetricsPublic || access.token === undefined
+    if (!isOpen && !adminAccess(request.raw, access)) return unauthorized(reply, access)
     const { contentType, text } = await sources.metrics()
     return reply.header('content-type', contentType).send(text)
   })

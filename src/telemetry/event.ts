@@ -139,7 +139,21 @@ export type ProxyEvent =
   | { readonly kind: 'store_changed'; readonly isUp: boolean; readonly problem: string | undefined }
   /** It answered a command after so many milliseconds. */
   | { readonly kind: 'store_answered'; readonly ms: number }
+  /** An operator changed a session, known by its id in the API; `details` are numbers and words of closed sets. */
+  | {
+      readonly kind: 'operator_acted'
+      readonly action: OperatorAction
+      readonly session: string
+      readonly thread: number | undefined
+      readonly by: 'token' | 'loopback'
+      readonly details: object
+    }
+  /** A request to the API of sessions failed for a reason of Governor's own. */
+  | { readonly kind: 'ops_failed'; readonly fault: string }
   | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
+
+/** What an operator can do to a session. */
+export type OperatorAction = 'stop' | 'reset' | 'extend' | 'budget' | 'loop_guard'
 
 /** The topics of webhook messages; the names of `events.webhook.on`. */
 export const WEBHOOK_TOPICS = [

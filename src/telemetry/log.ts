@@ -58,6 +58,12 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'webhook_sent':
       if (event.outcome === 'delivered') return
       return log.warn({ topic: event.topic, outcome: event.outcome }, 'webhook message lost')
+    case 'operator_acted': {
+      const { kind: _kind, details, ...facts } = event
+      return log.info({ ...facts, ...details }, 'operator acted')
+    }
+    case 'ops_failed':
+      return log.error({ fault: event.fault }, 'request to the API of sessions failed')
     case 'tunnel_failed': {
       const { kind: _kind, ...facts } = event
       return log.warn(facts, 'upgrade failed')

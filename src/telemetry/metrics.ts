@@ -133,6 +133,9 @@ function trafficCounters(registry: Registry) {
       'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
       ['reason', 'guard'],
     ),
+    operatorActions: counter('governor_operator_actions_total', 'What operators did to sessions.', [
+      'action',
+    ]),
     webhooks: counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', [
       'topic',
       'outcome',
@@ -272,6 +275,10 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
         return traffic.storms.inc({ upstream: event.upstream, status: String(event.status) })
       case 'failed_open':
         return traffic.failedOpen.inc({ reason: event.reason, guard: event.guard ?? 'none' })
+      case 'operator_acted':
+        return traffic.operatorActions.inc({ action: event.action })
+      case 'ops_failed':
+        return
       case 'webhook_sent':
         return traffic.webhooks.inc({ topic: event.topic, outcome: event.outcome })
       case 'alteration_refused':

@@ -73,6 +73,7 @@ describe('docker-compose.yml', () => {
     expect(named.map(([, name]) => name)).toEqual([
       'OPENAI_API_KEY',
       'ANTHROPIC_API_KEY',
+      'GOVERNOR_ADMIN_TOKEN',
       'GOVERNOR_WEBHOOK_SECRET',
     ])
     // A name alone takes the value of the shell, and stays unset where that has none.

@@ -5,6 +5,7 @@
 import type { Hash } from '../hash.ts'
 import { merged } from '../newest.ts'
 import { NO_USAGE, type Usage } from '../usage.ts'
+import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
 import type { Run, Session, Thread, Totals } from './session.ts'
 
 /** Bounds of a joined session, those of one that was counted in one place. */
@@ -63,6 +64,51 @@ function newerOf(local: Thread, remote: Thread): Thread {
   return remote
 }
 
+/** What operators have set at both places; where both set the same, `newer` counts. */
+function joinSettings<Settings extends object>(
+  older: Settings | undefined,
+  newer: Settings | undefined,
+): Settings | undefined {
+  return older && newer ? { ...older, ...newer } : (newer ?? older)
+}
+
+/** Entries of both lists, each once by `nameOf`, the one of `local` where both have it; the newest last. */
+function joinEntries<Entry>(
+  remote: readonly Entry[],
+  local: readonly Entry[],
+  nameOf: (entry: Entry) => string,
+  timeOf: (entry: Entry) => number,
+  bound: number,
+): readonly Entry[] {
+  const entries = new Map([...remote, ...local].map((entry) => [nameOf(entry), entry]))
+  return [...entries.values()].sort((a, b) => timeOf(a) - timeOf(b)).slice(-bound)
+}
+
+function joinRecords(
+  local: SessionRecord | undefined,
+  remote: SessionRecord | undefined,
+): SessionRecord | undefined {
+  if (!local || !remote) return local ?? remote
+  return {
+    name: remote.name ?? local.name,
+    threads: Math.max(remote.threads, local.threads),
+    iterations: joinEntries(
+      remote.iterations,
+      local.iterations,
+      ({ thread, iteration, at }) => `${thread} ${iteration} ${at}`,
+      ({ at }) => at,
+      MAX_ITERATIONS_KEPT,
+    ),
+    runs: joinEntries(
+      remote.runs,
+      local.runs,
+      ({ thread, startedAt }) => `${thread} ${startedAt}`,
+      ({ endedAt }) => endedAt,
+      MAX_RUNS_KEPT,
+    ),
+  }
+}
+
 function joinRuns({ base, local, remote }: Versions<Run>): Run {
   const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
   const isShown = new Set(newer.recentRequests.map(({ fingerprint }) => fingerprint))
@@ -77,6 +123,7 @@ function joinRuns({ base, local, remote }: Versions<Run>): Run {
     finalAnswer: newer.finalAnswer ?? older.finalAnswer,
     stopTries: newer.stopTries ?? older.stopTries,
     demands: newer.demands ?? older.demands,
+    operator: joinSettings(older.operator, newer.operator),
   }
 }
 
@@ -106,6 +153,7 @@ function joinThreads({ base, local, remote }: Versions<Thread>): Thread {
     loopState: newer.loopState ?? older.loopState,
     noticeSent: newer.noticeSent ?? older.noticeSent,
     dropsThinking: newer.dropsThinking ?? older.dropsThinking,
+    operator: joinSettings(older.operator, newer.operator),
   }
 }
 
@@ -143,5 +191,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
       ours && theirs ? joinTotals({ base: base?.totals, local: ours, remote: theirs }) : (theirs ?? ours),
     forgotten: joinNames(remote.forgotten, local.forgotten, MAX_FORGOTTEN) as readonly Hash[] | undefined,
     contexts: local.contexts === base?.contexts ? remote.contexts : (local.contexts ?? remote.contexts),
+    record: joinRecords(local.record, remote.record),
+    operator: joinSettings(remote.operator, local.operator),
   }
 }

@@ -1,0 +1,57 @@
+/** Which sessions change, told to all processes that share a store: a few times a second, however many requests there are. */
+import type { SessionKey, Store } from '../../store/store.ts'
+
+const CHANNEL = 'session-changes'
+/** Milliseconds for which changes are gathered. */
+const GATHER_MS = 250
+/** Keys in one message. */
+const MAX_KEYS = 500
+
+/** A store that notes which of its sessions change. */
+export interface WatchedStore {
+  readonly store: Store
+  /** Tells of what has changed and was not told of yet, and of nothing after that. */
+  close(): void
+}
+
+/** `lost` is called where the store can't tell others. */
+export function watchStore(inner: Store, lost: () => void): WatchedStore {
+  let changed = new Set<SessionKey>()
+  let timer: NodeJS.Timeout | undefined
+  const tell = () => {
+    timer = undefined
+    const keys = [...changed]
+    changed = new Set()
+    for (let at = 0; at < keys.length; at += MAX_KEYS)
+      inner.publish(CHANNEL, JSON.stringify(keys.slice(at, at + MAX_KEYS))).catch(lost)
+  }
+  const note = (key: SessionKey) => {
+    changed.add(key)
+    timer ??= setTimeout(tell, GATHER_MS).unref()
+  }
+  return {
+    store: {
+      ...inner,
+      update(key, change) {
+        const result = inner.update(key, change)
+        result.then(
+          () => note(key),
+          () => undefined,
+        )
+        return result
+      },
+    },
+    close: () => clearTimeout(timer),
+  }
+}
+
+/** Calls back with the keys of sessions that changed, in whichever process; returns the way to end that. */
+export function subscribeToChanges(
+  store: Store,
+  listener: (keys: readonly SessionKey[]) => void,
+): Promise<() => Promise<void>> {
+  return store.subscribe(CHANNEL, (message) => {
+    const keys: unknown = JSON.parse(message)
+    if (Array.isArray(keys)) listener(keys.filter((key): key is SessionKey => typeof key === 'string'))
+  })
+}

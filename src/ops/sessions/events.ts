@@ -1,0 +1,136 @@
+/** Changes of sessions as server-sent events, for pages that are open. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { SessionKey, Store } from '../../store/store.ts'
+import { subscribeToChanges } from './changes.ts'
+
+/** Pages that may be open at once. */
+export const MAX_STREAMS = 64
+/** Bytes that wait for a page that does not read; more end its stream, and it comes again. */
+const MAX_WAITING = 4_194_304
+/** A page that comes again within so many changes is told what it missed. */
+const MAX_MISSED = 2_000
+/** Milliseconds between two signs of life. */
+const PING_MS = 5_000
+
+interface Change {
+  readonly number: number
+  readonly key: SessionKey
+}
+
+/** What one page gets. */
+export interface EventStream {
+  readonly response: ServerResponse
+  /** The text of a `session` event's data; `undefined` where the session is gone. */
+  readonly show: (key: SessionKey) => Promise<string | undefined>
+}
+
+export interface SessionEvents {
+  /** Sends changes until the client leaves; false where too many pages are open. */
+  open(request: IncomingMessage, stream: EventStream): Promise<boolean>
+  close(): void
+}
+
+interface State {
+  readonly streams: Set<EventStream>
+  /** Names this process's numbers: those of another say nothing here. */
+  readonly origin: string
+  last: number
+  missed: Change[]
+  end: Promise<() => Promise<void>> | undefined
+  timer: NodeJS.Timeout | undefined
+}
+
+function write({ response }: EventStream, text: string): void {
+  if (response.writableLength > MAX_WAITING) response.destroy()
+  else response.write(text)
+}
+
+const idLine = ({ origin }: State, number: number) => `id: ${origin}-${number}\n`
+
+async function sendSession(state: State, stream: EventStream, { number, key }: Change): Promise<void> {
+  const data = await stream.show(key)
+  if (data !== undefined) write(stream, `${idLine(state, number)}event: session\ndata: ${data}\n\n`)
+}
+
+async function sendAll(
+  state: State,
+  keys: readonly SessionKey[],
+  failed: (error: unknown) => void,
+): Promise<void> {
+  const changes = keys.map((key) => ({ number: ++state.last, key }))
+  state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
+  for (const change of changes) {
+    for (const stream of state.streams) await sendSession(state, stream, change).catch(failed)
+  }
+}
+
+/** Changes after the event that a page had last; `undefined` where that is not known any more. */
+function missedSince({ origin, missed, last }: State, id: string | undefined): readonly Change[] | undefined {
+  const [, from, number] = /^([\w-]+)-(\d+)$/.exec(id ?? '') ?? []
+  if (from !== origin) return undefined
+  const since = Number(number)
+  const first = missed[0]?.number ?? last + 1
+  return since > last || since < first - 1 ? undefined : missed.filter((change) => change.number > since)
+}
+
+function ping(state: State): void {
+  for (const stream of state.streams) write(stream, `${idLine(state, state.last)}event: ping\ndata: {}\n\n`)
+}
+
+async function begin(state: State, request: IncomingMessage, stream: EventStream): Promise<void> {
+  stream.response.writeHead(200, {
+    'content-type': 'text/event-stream',
+    'cache-control': 'no-store',
+    'x-accel-buffering': 'no',
+  })
+  const given = request.headers['last-event-id']
+  const missed = missedSince(state, typeof given === 'string' ? given : undefined)
+  // A page that is told to reload asks for the whole list, as one does that begins.
+  const word = missed ? 'ready' : 'reload'
+  write(
+    stream,
+    `retry: 1000\n${idLine(state, missed?.[0] ? missed[0].number - 1 : state.last)}event: ${word}\ndata: {}\n\n`,
+  )
+  for (const change of new Map((missed ?? []).map((one) => [one.key, one])).values())
+    await sendSession(state, stream, change)
+}
+
+/** `failed` is called where the store can't be read. */
+export function createSessionEvents(
+  store: Store,
+  origin: string,
+  failed: (error: unknown) => void,
+): SessionEvents {
+  const state: State = {
+    streams: new Set(),
+    origin,
+    last: 0,
+    missed: [],
+    end: undefined,
+    timer: undefined,
+  }
+  const listen = () => {
+    state.timer ??= setInterval(() => ping(state), PING_MS).unref()
+    // Goes on when the last page has left, so that one that comes again is told what it missed.
+    state.end ??= subscribeToChanges(store, (keys) => void sendAll(state, keys, failed))
+    return state.end
+  }
+  return {
+    async open(request, stream) {
+      if (state.streams.size >= MAX_STREAMS) return false
+      await listen().catch((error: unknown) => {
+        state.end = undefined
+        throw error
+      })
+      state.streams.add(stream)
+      stream.response.once('close', () => state.streams.delete(stream))
+      await begin(state, request, stream)
+      return true
+    },
+    close() {
+      clearInterval(state.timer)
+      for (const { response } of state.streams) response.destroy()
+      state.end?.then((end) => end()).catch(() => undefined)
+    },
+  }
+}

@@ -1,0 +1,120 @@
+/** The description of the API, made of the shapes that it takes and gives. */
+import * as z from 'zod'
+import {
+  apiError,
+  budgetBody,
+  extendBody,
+  listQuery,
+  loopGuardBody,
+  sessionDetail,
+  sessionPage,
+  threadBody,
+} from './schema.ts'
+
+type Json = Readonly<Record<string, unknown>>
+
+const REPLIES = { SessionPage: sessionPage, SessionDetail: sessionDetail, Error: apiError } as const
+type ReplyName = keyof typeof REPLIES
+
+/** Schemas that others name stand in `components`. */
+function componentsOf(): Json {
+  const registry = z.registry<{ id: string }>()
+  const schemas: Record<string, unknown> = {}
+  for (const [id, schema] of Object.entries(REPLIES)) registry.add(schema, { id })
+  for (const schema of Object.values(REPLIES)) {
+    const { $schema: _dialect, $defs = {}, ...rest } = z.toJSONSchema(schema) as Record<string, unknown>
+    const id = Object.entries(REPLIES).find(([, one]) => one === schema)?.[0] ?? ''
+    for (const [name, inner] of Object.entries($defs as Json)) schemas[name] = inner
+    schemas[id] = rest
+  }
+  const text = JSON.stringify(schemas).replaceAll('"#/$defs/', '"#/components/schemas/')
+  return JSON.parse(text) as Json
+}
+
+function inputOf(schema: z.ZodType): Json {
+  const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io: 'input' }) as Record<string, unknown>
+  return rest
+}
+
+const reply = (description: string, name: ReplyName): Json => ({
+  description,
+  content: { 'application/json': { schema: { $ref: `#/components/schemas/${name}` } } },
+})
+
+const REFUSALS: Json = {
+  400: reply('Something in the request is wrong; the message says what.', 'Error'),
+  401: reply('Neither from loopback nor with the token.', 'Error'),
+}
+const UNKNOWN: Json = { 404: reply('No such session or agent.', 'Error') }
+
+const ID = { name: 'id', in: 'path', required: true, schema: { type: 'string' } }
+const IDEMPOTENCY = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  description: 'The same key for the same session changes nothing a second time.',
+  schema: { type: 'string', maxLength: 200 },
+}
+
+function action(summary: string, body: z.ZodType, isRequired: boolean, headers: readonly Json[] = []): Json {
+  return {
+    summary,
+    parameters: [ID, ...headers],
+    requestBody: { required: isRequired, content: { 'application/json': { schema: inputOf(body) } } },
+    responses: { 200: reply('The session after it.', 'SessionDetail'), ...REFUSALS, ...UNKNOWN },
+  }
+}
+
+function queryParameters(): readonly Json[] {
+  const { properties = {} } = inputOf(listQuery) as { properties?: Readonly<Record<string, Json>> }
+  return Object.entries(properties).map(([name, schema]) => ({ name, in: 'query', required: false, schema }))
+}
+
+const EVENTS = {
+  summary: 'Changes of sessions as they happen',
+  description:
+    'Server-sent events. `session`: the row of a session that changed; `ready`: what came since Last-Event-ID follows; `reload`: read the list, then go on; `ping`: a sign of life every five seconds.',
+  parameters: [{ name: 'Last-Event-ID', in: 'header', required: false, schema: { type: 'string' } }],
+  responses: {
+    200: { description: 'Events, until the client leaves.', content: { 'text/event-stream': {} } },
+    401: REFUSALS['401'],
+  },
+}
+
+/** Returns the API as an OpenAPI 3.1 document. */
+export function openApi(version: string): Json {
+  const session = '/governor/sessions/{id}'
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Governor', version, description: 'Sessions of agents: see them, steer them.' },
+    security: [{}, { token: [] }],
+    paths: {
+      '/governor/sessions': {
+        get: {
+          summary: 'Sessions, the one with the highest risk first',
+          parameters: queryParameters(),
+          responses: { 200: reply('A page of sessions.', 'SessionPage'), ...REFUSALS },
+        },
+      },
+      [session]: {
+        get: {
+          summary: 'One session in full',
+          parameters: [ID],
+          responses: { 200: reply('The session.', 'SessionDetail'), ...REFUSALS, ...UNKNOWN },
+        },
+      },
+      [`${session}/stop`]: { post: action('End current runs with an answer', threadBody, false) },
+      [`${session}/reset`]: { post: action('Begin current runs anew', threadBody, false) },
+      [`${session}/extend`]: {
+        post: action('Raise the limits of current runs', extendBody, true, [IDEMPOTENCY]),
+      },
+      [`${session}/budget`]: { patch: action('Set limits of runs', budgetBody, true) },
+      [`${session}/loop-guard`]: { patch: action('Set what happens in a loop', loopGuardBody, true) },
+      '/governor/events': { get: EVENTS },
+    },
+    components: {
+      schemas: componentsOf(),
+      securitySchemes: { token: { type: 'http', scheme: 'bearer', description: 'GOVERNOR_ADMIN_TOKEN' } },
+    },
+  }
+}

@@ -1,0 +1,276 @@
+/** The API of sessions: read them, steer them. */
+import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
+import type * as z from 'zod'
+import { type LimitName, METERS } from '../../core/budget/meters.ts'
+import { hashOf } from '../../core/hash.ts'
+import {
+  type BudgetChange,
+  type Extension,
+  extendRuns,
+  resetRuns,
+  setBudget,
+  setLoopMode,
+  stopRuns,
+} from '../../core/session/operator.ts'
+import type { Session } from '../../core/session/session.ts'
+import { type ContextOf, detailOf, rowOf } from '../../core/session/view.ts'
+import type { SessionKey, Store } from '../../store/store.ts'
+import type { Emit, OperatorAction } from '../../telemetry/event.ts'
+import { type AdminAccess, type AdminSettings, adminAccess, problemBody, unauthorized } from '../access.ts'
+import { createSessionEvents } from './events.ts'
+import { openApi } from './openapi.ts'
+import {
+  budgetBody,
+  extendBody,
+  type ListedRow,
+  listQuery,
+  loopGuardBody,
+  type ShownSession,
+  threadBody,
+} from './schema.ts'
+import { idOf, keyOf } from './session-id.ts'
+import { createSessionList } from './session-list.ts'
+
+export interface SessionSources {
+  readonly version: string
+  readonly store: Store
+  readonly access: AdminSettings
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+  readonly newId: () => string
+  readonly contextOf: (session: Session) => ContextOf
+  readonly emit: Emit
+}
+
+/** What a request may not have, or what is wrong with it. */
+class RequestProblem extends Error {
+  override readonly name = 'RequestProblem'
+  readonly statusCode: number
+  readonly code: string
+
+  constructor(statusCode: number, code: string, message: string) {
+    super(message)
+    this.statusCode = statusCode
+    this.code = code
+  }
+}
+
+const unknown = () =>
+  new RequestProblem(
+    404,
+    'unknown_session',
+    'No session has this id. GET /governor/sessions lists those there are.',
+  )
+const unknownThread = () =>
+  new RequestProblem(404, 'unknown_thread', 'The session has no agent of this number.')
+
+function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: string): z.output<Shape> {
+  const { success, data, error } = shape.safeParse(given)
+  if (success) return data
+  const [issue] = error.issues
+  const where = issue && issue.path.length > 0 ? `${issue.path.join('.')}: ` : ''
+  throw new RequestProblem(400, 'invalid_request', `${what}: ${where}${issue?.message ?? 'not valid'}`)
+}
+
+/** The names that clients chose are shown with the token alone. */
+function withoutNames(session: ShownSession): ShownSession {
+  const { id } = session
+  const hide = <Ended extends { readonly terminal: ShownSession['terminal'] }>(ended: Ended): Ended =>
+    ended.terminal ? { ...ended, terminal: { ...ended.terminal, session: id } } : ended
+  return {
+    ...hide(session),
+    name: null,
+    threads: session.threads.map((thread) => ({ ...hide(thread), name: null })),
+    runs: session.runs.map(hide),
+  }
+}
+
+function keyIn(request: FastifyRequest): SessionKey {
+  const { id } = request.params as { readonly id: string }
+  const key = keyOf(id)
+  if (!key) throw unknown()
+  return key
+}
+
+function showDetail(
+  sources: SessionSources,
+  key: SessionKey,
+  session: Session,
+  by: AdminAccess,
+): ShownSession {
+  const shown = { id: idOf(key), ...detailOf(session, sources.now(), sources.contextOf(session)) }
+  return by === 'token' ? shown : withoutNames(shown)
+}
+
+const showRow = (row: ListedRow, by: AdminAccess): ListedRow =>
+  by === 'token' ? row : { ...row, name: null }
+
+/** What an operator asks for. */
+interface Action {
+  readonly name: OperatorAction
+  readonly thread: number | undefined
+  /** What it is asked with, for the log. */
+  readonly details: object
+  readonly change: (session: Session) => Session
+}
+
+async function act(sources: SessionSources, request: FastifyRequest, action: Action): Promise<ShownSession> {
+  const key = keyIn(request)
+  const by = adminAccess(request.raw, sources.access)
+  const { thread, change } = action
+  const session = await sources.store.update(key, (before) => {
+    if (!before) throw unknown()
+    if (thread !== undefined && !before.threads.some(({ number }) => number === thread)) throw unknownThread()
+    const after = change(before)
+    return { session: after, result: after }
+  })
+  sources.emit({
+    kind: 'operator_acted',
+    action: action.name,
+    session: idOf(key),
+    thread,
+    by: by ?? 'loopback',
+    details: action.details,
+  })
+  return showDetail(sources, key, session, by)
+}
+
+function extensionOf(body: z.output<typeof extendBody>): Extension {
+  if ('to' in body) return { to: body.to }
+  return typeof body.by === 'string' ? { share: Number.parseFloat(body.by) / 100 } : { iterations: body.by }
+}
+
+function budgetChange(body: z.output<typeof budgetBody>): BudgetChange {
+  const given: Readonly<Record<string, unknown>> = body
+  const change: Partial<Record<LimitName, number | null>> = {}
+  for (const name of Object.keys(METERS) as (keyof typeof METERS)[]) {
+    if (name === 'context') continue
+    const value = given[METERS[name].limit.setting]
+    if (typeof value === 'number' || value === null) change[name] = value
+  }
+  return change
+}
+
+function readRoutes(app: FastifyInstance, sources: SessionSources): void {
+  const { store, access, now, newId, version } = sources
+  const list = createSessionList(store, now, newId)
+  app.get('/governor/sessions', async (request) => {
+    const by = adminAccess(request.raw, access)
+    const page = await list.page(parse(listQuery, request.query, 'query'))
+    if (!page)
+      throw new RequestProblem(400, 'invalid_cursor', 'query: cursor: not one that a page gave as next')
+    return { sessions: page.sessions.map((row) => showRow(row, by)), next: page.next }
+  })
+  app.get('/governor/sessions/:id', async (request) => {
+    const key = keyIn(request)
+    const session = await store.get(key)
+    if (!session) throw unknown()
+    return showDetail(sources, key, session, adminAccess(request.raw, access))
+  })
+  app.get('/governor/openapi.json', () => openApi(version))
+}
+
+function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
+  const session = '/governor/sessions/:id'
+  app.post(`${session}/stop`, (request) => {
+    const { thread } = parse(threadBody, request.body ?? {}, 'body')
+    return act(sources, request, {
+      name: 'stop',
+      thread,
+      details: {},
+      change: (before) => stopRuns(before, thread),
+    })
+  })
+  app.post(`${session}/reset`, (request) => {
+    const { thread } = parse(threadBody, request.body ?? {}, 'body')
+    const change = (before: Session) => resetRuns(before, thread, sources.now())
+    return act(sources, request, { name: 'reset', thread, details: {}, change })
+  })
+  app.post(`${session}/extend`, (request) => {
+    const body = parse(extendBody, request.body, 'body')
+    const { thread, ...details } = body
+    const given = request.headers['idempotency-key']
+    const key = typeof given === 'string' ? hashOf(given) : undefined
+    const by = extensionOf(body)
+    const change = (before: Session) => extendRuns(before, thread, by, key)
+    return act(sources, request, { name: 'extend', thread, details, change })
+  })
+  app.patch(`${session}/budget`, (request) => {
+    const body = parse(budgetBody, request.body, 'body')
+    const { thread, ...details } = body
+    const change = (before: Session) => setBudget(before, thread, budgetChange(body))
+    return act(sources, request, { name: 'budget', thread, details, change })
+  })
+  app.patch(`${session}/loop-guard`, (request) => {
+    const { thread, mode } = parse(loopGuardBody, request.body, 'body')
+    const change = (before: Session) => setLoopMode(before, thread, mode)
+    return act(sources, request, { name: 'loop_guard', thread, details: { mode }, change })
+  })
+}
+
+function eventRoute(app: FastifyInstance, sources: SessionSources): void {
+  const { store, access, now, newId, emit } = sources
+  const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
+  const events = createSessionEvents(store, newId(), failed)
+  // `preClose`: a stream that stays open would keep the server from closing.
+  app.addHook('preClose', async () => events.close())
+  app.get('/governor/events', { exposeHeadRoute: false }, async (request, reply) => {
+    const by = adminAccess(request.raw, access)
+    const show = async (key: SessionKey) => {
+      const session = await store.get(key)
+      return session && JSON.stringify(showRow({ id: idOf(key), ...rowOf(session, now()) }, by))
+    }
+    reply.hijack()
+    const isOpen = await events.open(request.raw, { response: reply.raw, show })
+    if (isOpen) return
+    reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
+    reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
+  })
+}
+
+function replyToProblem(
+  error: Error & { statusCode?: number; code?: string },
+  reply: FastifyReply,
+): FastifyReply {
+  const status = error.statusCode ?? 500
+  const code =
+    error instanceof RequestProblem ? error.code : status < 500 ? 'invalid_request' : 'internal_error'
+  const message = status < 500 ? error.message : 'Governor could not do this. Its log names the fault.'
+  return reply.code(status).send(problemBody(status, code, message))
+}
+
+/** Serves the API to those who may use it; everybody else gets 401, whether there is anything or not. */
+export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, sources, done) => {
+  app.removeContentTypeParser(['text/plain', 'application/json'])
+  app.addContentTypeParser(
+    'application/json',
+    { parseAs: 'string', bodyLimit: 16_384 },
+    (_, text, parsed) => {
+      try {
+        parsed(null, text === '' ? undefined : JSON.parse(String(text)))
+      } catch {
+        parsed(new RequestProblem(400, 'invalid_json', 'body: not valid JSON'), undefined)
+      }
+    },
+  )
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('cache-control', 'no-store')
+    if (!adminAccess(request.raw, sources.access)) return unauthorized(reply, sources.access)
+  })
+  app.setErrorHandler<Error & { statusCode?: number }>((error, _request, reply) => {
+    if ((error.statusCode ?? 500) >= 500)
+      sources.emit({ kind: 'ops_failed', fault: error.message.slice(0, 200) })
+    return replyToProblem(error, reply)
+  })
+  readRoutes(app, sources)
+  actionRoutes(app, sources)
+  eventRoute(app, sources)
+  app.all('/governor/*', () => {
+    throw new RequestProblem(
+      404,
+      'not_found',
+      'There is nothing here: GET /governor/openapi.json says what there is.',
+    )
+  })
+  done()
+}

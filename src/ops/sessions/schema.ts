@@ -1,0 +1,234 @@
+/**
+ * What the API of sessions takes and gives. The OpenAPI description is made from these shapes, and the tests hold real
+ * replies against them.
+ */
+import * as z from 'zod'
+import type { SessionDetail, SessionRow } from '../../core/session/view.ts'
+
+const time = z.iso.datetime()
+const count = z.number().min(0)
+const nullable = <Inner extends z.ZodType>(inner: Inner) => inner.nullable()
+
+export const STATES = [
+  'working',
+  'going_round',
+  'near_limit',
+  'answered',
+  'idle',
+  'stopped',
+  'completed',
+  'no_response',
+  'context_overflow',
+] as const satisfies readonly SessionRow['state'][]
+
+const state = z
+  .enum(STATES)
+  .describe(
+    'working; going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, terminal_reason says why; completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got no answer, or was too large, and nothing came for five minutes.',
+  )
+
+const loop = z
+  .strictObject({
+    pattern: z.string(),
+    tools: z.array(z.string()),
+    count: count.describe('How often each of its calls was made.'),
+    warnings: count.describe('How often the model was told.'),
+    blocked: z.boolean().describe('Governor blocks its calls.'),
+    since: count.describe('Iteration since which nothing new came.'),
+  })
+  .meta({ id: 'Loop' })
+
+const meter = z
+  .strictObject({
+    name: z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds']),
+    used: count,
+    max: count.describe('0: no limit.'),
+  })
+  .meta({ id: 'Meter' })
+
+const terminal = z
+  .strictObject({
+    terminal_state: z.string(),
+    terminal_reason: z.string(),
+    has_final_answer: z.boolean(),
+    truncated: z.literal(true).optional(),
+    budget_used: count,
+    budget_max: count,
+    session: z.string(),
+  })
+  .meta({ id: 'Terminal', description: 'What the client was told at the end of the run, letter by letter.' })
+
+const row = {
+  id: z.string().describe('Opaque; good for as long as the session is remembered, in every replica.'),
+  name: nullable(z.string()).describe(
+    "The client's own id. It may be a secret: null unless the request has the token.",
+  ),
+  state,
+  risk: z
+    .number()
+    .min(0)
+    .max(1)
+    .describe(
+      'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median minute. 0 where the session has ended.',
+    ),
+  risk_by: nullable(z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds', 'loop', 'spend'])),
+  stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
+  terminal_state: nullable(z.string()),
+  terminal_reason: nullable(z.string()),
+  model: nullable(z.string()),
+  upstream: nullable(z.string()),
+  started_at: time,
+  last_at: time.describe('When it asked for something last.'),
+  iteration: count.describe('Of the agent that needs attention most.'),
+  max_iterations: count.describe('0: no limit.'),
+  total_iterations: count.describe('Of all runs and agents together, as the three below.'),
+  tool_calls: count,
+  tokens: count,
+  cost_usd: count,
+  cost_usd_per_minute: count.describe('Over the last five minutes.'),
+  seconds_to_limit: nullable(count).describe('At the pace of the last five minutes.'),
+  tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
+  agents: z.strictObject({ alive: count, total: count }),
+  last_tool: nullable(z.string()),
+  loop: nullable(loop),
+  overflows: count.describe('Of the iterations that are kept.'),
+}
+
+export const sessionRow = z.strictObject(row).meta({ id: 'SessionRow' })
+
+const thread = z
+  .strictObject({
+    thread: count.describe('Counts the agents of a session from 1.'),
+    parent: nullable(count),
+    name: nullable(z.string()),
+    state,
+    stopping: z.boolean(),
+    model: nullable(z.string()),
+    upstream: nullable(z.string()),
+    started_at: time,
+    last_at: time,
+    iteration: count,
+    max_iterations: count,
+    meters: z.array(meter),
+    loop: nullable(loop),
+    terminal: nullable(terminal),
+    loop_guard_mode: nullable(z.string()).describe('As an operator has set it.'),
+  })
+  .meta({ id: 'Thread' })
+
+const run = z
+  .strictObject({
+    thread: count,
+    started_at: time,
+    ended_at: nullable(time).describe('null: the current run of its thread.'),
+    iterations: count,
+    tool_calls: count,
+    tokens: count,
+    cost_usd: count,
+    state: nullable(z.string()).describe('null: a human spoke before it had come to an end.'),
+    terminal: nullable(terminal),
+  })
+  .meta({ id: 'Run' })
+
+const iteration = z
+  .strictObject({
+    thread: count,
+    iteration: count,
+    at: time,
+    duration_ms: count,
+    status: count.describe('HTTP status of the answer; 0: there was none.'),
+    verdict: z.enum(['allow', 'warn', 'block', 'stop']),
+    tier: nullable(z.enum(['caution', 'warning'])),
+    loop: nullable(z.string()),
+    overflow: nullable(z.string()).describe('The recovery, where the request was too large for the model.'),
+    tools: z.array(z.string()).describe('Names alone; known once the next request shows them.'),
+    usage: z.strictObject({ input: count, output: count, cost_usd: count }),
+  })
+  .meta({ id: 'Iteration' })
+
+const context = z
+  .strictObject({
+    upstream: z.string(),
+    model: z.string(),
+    base: nullable(count).describe('Tokens that the model can take.'),
+    source: z.enum(['config', 'provider', 'catalogue', 'unknown']),
+    effective: nullable(count).describe('Tokens that this session may count on now.'),
+    reason: nullable(z.string()),
+    until: nullable(time),
+  })
+  .meta({ id: 'Context' })
+
+export const sessionDetail = z
+  .strictObject({
+    ...row,
+    threads: z.array(thread),
+    runs: z.array(run).describe('Oldest first; the current run of each thread last.'),
+    iterations: z.array(iteration).describe('The newest 48 of all threads, oldest first.'),
+    meters: z.array(meter).describe('Of all runs together.'),
+    contexts: z.array(context),
+    terminal: nullable(terminal),
+    final_answer: nullable(z.strictObject({ text: z.string(), truncated: z.boolean() })).describe(
+      'What the model said when Governor ended the run: the first 64 KiB.',
+    ),
+    warnings: z.strictObject({ acknowledged: count, ignored: count }),
+  })
+  .meta({ id: 'SessionDetail' })
+
+export const sessionPage = z
+  .strictObject({
+    sessions: z.array(sessionRow),
+    next: nullable(z.string()).describe('Give it as `cursor` for the next page.'),
+  })
+  .meta({ id: 'SessionPage' })
+
+export const apiError = z
+  .strictObject({ error: z.strictObject({ type: z.string(), code: z.string(), message: z.string() }) })
+  .meta({ id: 'Error' })
+
+export const listQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(200).default(50),
+  cursor: z.string().max(500).optional(),
+  state: z.enum(STATES).optional(),
+  model: z.string().max(200).optional().describe('A glob.'),
+  upstream: z.string().max(200).optional(),
+  id: z.string().max(200).optional().describe('How the id begins.'),
+  name: z.string().max(4_096).optional().describe("The client's own id; newest first."),
+})
+export type ListQuery = z.output<typeof listQuery>
+
+const only = z.int().min(1).optional().describe('One agent alone; else all current runs of the session.')
+const iterations = z.int().min(1).max(1_000_000)
+const percent = z
+  .string()
+  .regex(/^\d{1,4}(?:\.\d{1,2})?%$/, { error: 'expected a share such as "25%", or a number of iterations' })
+
+export const threadBody = z.strictObject({ thread: only })
+export const extendBody = z.union([
+  z.strictObject({
+    by: z.union([percent, iterations]).describe('"25%": of each limit, rounded up. A number: iterations.'),
+    thread: only,
+  }),
+  z.strictObject({ to: iterations.describe('Up to so many iterations.'), thread: only }),
+])
+
+const limit = z.number().min(0).max(1e12).nullable().optional()
+const wholeLimit = z.int().min(0).max(1_000_000_000).nullable().optional()
+export const budgetBody = z
+  .strictObject({
+    max_iterations: wholeLimit,
+    max_tool_calls: wholeLimit,
+    max_tokens: limit,
+    max_cost_usd: limit,
+    max_seconds: limit,
+    thread: only,
+  })
+  .describe('Limits of each run. 0: no limit; null: as the configuration and the client say.')
+export const loopGuardBody = z.strictObject({
+  mode: z.enum(['observe', 'warn', 'enforce']).nullable().describe('null: as the configuration says.'),
+  thread: only,
+})
+
+// Held by the compiler: what is shown is what is described.
+type Described<Shape> = Shape & { readonly id: string }
+export type ListedRow = Described<SessionRow>
+export type ShownSession = Described<SessionDetail>

@@ -1,0 +1,21 @@
+/** Sessions by ids that say nothing of their names: a name is the client's, and may be a secret. */
+import { hashOf } from '../../core/hash.ts'
+import { type SessionKey, sessionKey, tenantOfKey } from '../../store/store.ts'
+
+/** Returns the id of a session in the API: letters, digits, `-`, `_` and one dot. */
+export function idOf(key: SessionKey): string {
+  const tenant = tenantOfKey(key)
+  return `s${key.slice(tenant.length + 1)}.${tenant}`
+}
+
+/** Returns the key of the session with an id of the API; `undefined` where it can't be one. */
+export function keyOf(id: string): SessionKey | undefined {
+  const [, session, tenant] = /^s([\w-]{1,64})\.([0-9a-f]{16})$/.exec(id) ?? []
+  return session === undefined || tenant === undefined ? undefined : sessionKey(tenant, session)
+}
+
+/** Is this the key of a session that its client calls so? Some are known by no other name than their key. */
+export function isNamed(key: SessionKey, name: string): boolean {
+  const session = key.slice(tenantOfKey(key).length + 1)
+  return session === name || session === hashOf(name)
+}

@@ -1,0 +1,125 @@
+/** Sessions by risk, page by page. */
+import { globMatches } from '../../core/glob.ts'
+import { rowOf } from '../../core/session/view.ts'
+import type { ListedSession, Store } from '../../store/store.ts'
+import type { ListedRow, ListQuery } from './schema.ts'
+import { idOf, isNamed } from './session-id.ts'
+
+/** Sessions that are asked of the store at a time; other requests have their turn in between. */
+const CHUNK = 250
+/** The pages of a list come from one look at all sessions, for so long, in milliseconds. */
+const SNAPSHOT_MS = 30_000
+const MAX_SNAPSHOTS = 4
+
+interface Snapshot {
+  readonly id: string
+  readonly takenAt: number
+  readonly rows: readonly ListedRow[]
+}
+
+export interface SessionList {
+  /** A page of sessions, the one with the highest risk first; `undefined` where the cursor is none. */
+  page(
+    query: ListQuery,
+  ): Promise<{ readonly sessions: readonly ListedRow[]; readonly next: string | null } | undefined>
+}
+
+type Filter = Omit<ListQuery, 'limit' | 'cursor'>
+
+function passes(row: ListedRow, { state, model, upstream, id }: Filter): boolean {
+  if (state !== undefined && row.state !== state) return false
+  if (model !== undefined && !globMatches(model, row.model ?? '')) return false
+  if (upstream !== undefined && row.upstream !== upstream) return false
+  return id === undefined || row.id.startsWith(id)
+}
+
+function byRisk(a: ListedRow, b: ListedRow): number {
+  return b.risk - a.risk || byTime(a, b)
+}
+
+function byTime(a: ListedRow, b: ListedRow): number {
+  if (a.last_at !== b.last_at) return a.last_at < b.last_at ? 1 : -1
+  return a.id < b.id ? -1 : 1
+}
+
+/** Looks at all sessions. */
+async function collect(store: Store, filter: Filter, now: number): Promise<readonly ListedRow[]> {
+  const rows: ListedRow[] = []
+  const { name } = filter
+  const add = ({ key, session }: ListedSession) => {
+    if (name !== undefined && !isNamed(key, name)) return
+    const row = { id: idOf(key), ...rowOf(session, now) }
+    if (passes(row, filter)) rows.push(row)
+  }
+  let cursor: string | undefined
+  do {
+    const page = await store.list(CHUNK, cursor)
+    page?.sessions.forEach(add)
+    cursor = page?.cursor
+    if (cursor !== undefined) await new Promise((resolve) => setImmediate(resolve))
+  } while (cursor !== undefined)
+  return rows.sort(name === undefined ? byRisk : byTime)
+}
+
+/** Where a page begins: in a snapshot, or, where that is gone, after a session. */
+interface Cursor {
+  readonly snapshot: string
+  readonly start: number
+  readonly after: Pick<ListedRow, 'risk' | 'last_at' | 'id'>
+}
+
+function textOf(cursor: Cursor): string {
+  const { risk, last_at, id } = cursor.after
+  return Buffer.from(JSON.stringify([cursor.snapshot, cursor.start, risk, last_at, id])).toString('base64url')
+}
+
+function cursorOf(text: string): Cursor | undefined {
+  try {
+    const parts: unknown = JSON.parse(Buffer.from(text, 'base64url').toString())
+    if (!Array.isArray(parts)) return undefined
+    const [snapshot, start, risk, last_at, id]: unknown[] = parts
+    if (typeof snapshot !== 'string' || typeof start !== 'number' || typeof risk !== 'number')
+      return undefined
+    if (typeof last_at !== 'string' || typeof id !== 'string') return undefined
+    return { snapshot, start, after: { risk, last_at, id } }
+  } catch {
+    return undefined
+  }
+}
+
+/** Makes a list over a store. `newId` names its snapshots. */
+export function createSessionList(store: Store, now: () => number, newId: () => string): SessionList {
+  let snapshots: readonly Snapshot[] = []
+
+  const take = async (filter: Filter): Promise<Snapshot> => {
+    const takenAt = now()
+    return { id: newId(), takenAt, rows: await collect(store, filter, takenAt) }
+  }
+
+  /** The rows that a page is cut from, and where it begins in them. */
+  const placeOf = async (filter: Filter, cursor: Cursor | undefined): Promise<[Snapshot, number]> => {
+    if (!cursor) return [await take(filter), 0]
+    const known = snapshots.find((one) => one.id === cursor.snapshot)
+    if (known) return [known, cursor.start]
+    // Another replica's, or too old: goes on after the session that the page before ended with.
+    const fresh = await take(filter)
+    const order = filter.name === undefined ? byRisk : byTime
+    const after = cursor.after as ListedRow
+    const start = fresh.rows.findIndex((row) => order(after, row) < 0 && row.id !== after.id)
+    return [fresh, start === -1 ? fresh.rows.length : start]
+  }
+
+  return {
+    async page({ limit, cursor: text, ...filter }) {
+      const cursor = text === undefined ? undefined : cursorOf(text)
+      if (text !== undefined && !cursor) return undefined
+      snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
+      const [snapshot, start] = await placeOf(filter, cursor)
+      const sessions = snapshot.rows.slice(start, start + limit)
+      const last = sessions.at(-1)
+      if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null }
+      if (!snapshots.includes(snapshot)) snapshots = [snapshot, ...snapshots].slice(0, MAX_SNAPSHOTS)
+      return { sessions, next: textOf({ snapshot: snapshot.id, start: start + limit, after: last }) }
+    },
+  }
+}

@@ -1,0 +1,127 @@
+import { networkInterfaces } from 'node:os'
+import { describe, expect, it } from 'vitest'
+import { ask } from '../support/admin.ts'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { runaway } from '../support/provider.ts'
+
+const TOKEN = 'an-operators-token'
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` })
+
+const ROUTES = [
+  ['GET', '/governor/sessions'],
+  ['GET', '/governor/sessions/sabc.0123456789abcdef'],
+  ['POST', '/governor/sessions/sabc.0123456789abcdef/stop'],
+  ['GET', '/governor/openapi.json'],
+  ['GET', '/governor/nothing'],
+] as const
+
+async function started(ops: object, server: object = {}) {
+  const both = await startBoth(runaway(), { ops, server })
+  await runAgent(both.url, START, { max: 3, headers: { 'x-governor-session': 'a secret name' } })
+  return both
+}
+
+describe('the API of sessions', () => {
+  it('answers requests from loopback while there is no token', async () => {
+    const { url } = await started({})
+    expect((await ask(url, '/governor/sessions')).status).toBe(200)
+  })
+
+  it('answers requests with the token, whatever their host and origin are', async () => {
+    const { url } = await started({ admin_token: TOKEN, trust_loopback: false })
+    const headers = { ...bearer(TOKEN), host: 'governor.example', origin: 'https://evil.example' }
+    expect((await ask(url, '/governor/sessions', { headers })).status).toBe(200)
+  })
+
+  it.each([
+    ['a wrong token', bearer('an-operators-tokem')],
+    ['an empty token', { authorization: 'Bearer ' }],
+    ['another scheme', { authorization: `Basic ${TOKEN}` }],
+    ['no token', {}],
+  ])('gives 401 and no data for %s where loopback is not trusted', async (_, headers) => {
+    const { url } = await started({ admin_token: TOKEN, trust_loopback: false })
+    const replies = await Promise.all(ROUTES.map(([method, path]) => ask(url, path, { method, headers })))
+    expect(replies.map(({ status }) => status)).toEqual(ROUTES.map(() => 401))
+    // The same words whether there is anything or not.
+    expect(new Set(replies.map(({ text }) => text)).size).toBe(1)
+    expect(replies[0]?.headers['www-authenticate']).toBe('Bearer realm="governor"')
+  })
+
+  it('refuses a wrong token from loopback as well', async () => {
+    const { url } = await started({ admin_token: TOKEN })
+    expect((await ask(url, '/governor/sessions', { headers: bearer('wrong') })).status).toBe(401)
+    expect((await ask(url, '/governor/sessions')).status).toBe(200)
+  })
+
+  it.each([
+    ['a foreign host, as DNS rebinding has it', { host: 'evil.example' }],
+    ['a host that only begins like loopback', { host: '127.0.0.1.evil.example' }],
+    ['a foreign origin', { origin: 'https://evil.example' }],
+    ['an opaque origin', { origin: 'null' }],
+    ['a page on another port of this machine', { origin: 'http://127.0.0.1:1' }],
+    ['a cross-site request without an origin', { 'sec-fetch-site': 'cross-site' }],
+    ['a page of another port without an origin', { 'sec-fetch-site': 'same-site' }],
+    ['a request that a reverse proxy passed on', { 'x-forwarded-for': '203.0.113.9' }],
+  ])('refuses %s without the token', async (_, headers) => {
+    const { url } = await started({})
+    for (const [method, path] of ROUTES)
+      expect((await ask(url, path, { method, headers })).status, path).toBe(401)
+  })
+
+  it('answers its own page and names of loopback', async () => {
+    const { url } = await started({})
+    const { port } = new URL(url)
+    for (const host of [`localhost:${port}`, `[::1]:${port}`, `127.0.0.1:${port}`]) {
+      const headers = { host, origin: `http://${host}`, 'sec-fetch-site': 'same-origin' }
+      expect((await ask(url, '/governor/sessions', { headers })).status, host).toBe(200)
+    }
+  })
+
+  it('refuses other machines without the token', async () => {
+    const address = Object.values(networkInterfaces())
+      .flat()
+      .find((one) => one && !one.internal && one.family === 'IPv4')?.address
+    const { url } = await started({ admin_token: TOKEN }, { host: '0.0.0.0' })
+    const there = url.replace('0.0.0.0', address ?? '127.0.0.1')
+    const isHere = address === undefined
+    expect((await ask(there, '/governor/sessions')).status).toBe(isHere ? 200 : 401)
+    expect((await ask(there, '/governor/sessions', { headers: bearer(TOKEN) })).status).toBe(200)
+  })
+
+  it('never lets a form of another page act: bodies are JSON', async () => {
+    const { url } = await started({})
+    const headers = { 'content-type': 'text/plain' }
+    const reply = await ask(url, ROUTES[2][1], { method: 'POST', headers, body: {} })
+    expect(reply.status).toBe(415)
+  })
+
+  it("shows a client's own name for a session with the token alone", async () => {
+    const { url } = await started({ admin_token: TOKEN })
+    const open = await ask(url, '/governor/sessions')
+    expect(open.text).not.toContain('a secret name')
+    const withToken = await ask(url, '/governor/sessions', { headers: bearer(TOKEN) })
+    expect(withToken.json).toMatchObject({ sessions: [{ name: 'a secret name' }] })
+  })
+})
+
+describe('/metrics', () => {
+  it('is open while there is no token', async () => {
+    const { url } = await started({})
+    expect((await ask(url, '/metrics', { headers: { host: 'governor.example' } })).status).toBe(200)
+  })
+
+  it('asks for the token, or loopback, once there is one', async () => {
+    const { url } = await started({ admin_token: TOKEN })
+    const foreign = { host: 'governor.example' }
+    expect((await ask(url, '/metrics', { headers: foreign })).status).toBe(401)
+    expect((await ask(url, '/metrics', { headers: { ...foreign, ...bearer(TOKEN) } })).status).toBe(200)
+    expect((await ask(url, '/metrics')).status).toBe(200)
+  })
+
+  it('is open where ops.metrics_public says so', async () => {
+    const { url } = await started({ admin_token: TOKEN, metrics_public: true, trust_loopback: false })
+    expect((await ask(url, '/metrics')).status).toBe(200)
+    expect((await ask(url, '/governor/sessions')).status).toBe(401)
+  })
+})

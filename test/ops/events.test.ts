@@ -1,0 +1,106 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { act, firstSession } from '../support/admin.ts'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { runaway } from '../support/provider.ts'
+
+const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+
+interface Received {
+  readonly id: string
+  readonly event: string
+  readonly data: { readonly id?: string; readonly stopping?: boolean; readonly name?: string | null }
+}
+
+/** Opens the events and gives them one by one. */
+async function open(url: string, headers: Record<string, string> = {}) {
+  const leave = new AbortController()
+  onTestFinished(() => leave.abort())
+  const response = await fetch(`${url}/governor/events`, { headers, signal: leave.signal })
+  async function* read(): AsyncGenerator<Received> {
+    let text = ''
+    for await (const chunk of response.body ?? []) {
+      text += Buffer.from(chunk).toString()
+      for (let end = text.indexOf('\n\n'); end !== -1; end = text.indexOf('\n\n')) {
+        const lines = text.slice(0, end).split('\n')
+        text = text.slice(end + 2)
+        const field = (name: string) =>
+          lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? ''
+        yield { id: field('id'), event: field('event'), data: JSON.parse(field('data')) }
+      }
+    }
+  }
+  const events = read()
+  const next = async (isIt: (event: Received) => boolean): Promise<Received> => {
+    for (;;) {
+      const { value, done } = await events.next()
+      if (done) throw new Error('the events ended')
+      if (isIt(value)) return value
+    }
+  }
+  return { response, next, leave: () => leave.abort() }
+}
+
+describe('the events of sessions', () => {
+  it('show a session as its requests come, and what an operator does to it', async () => {
+    const { url } = await startBoth(runaway())
+    const { response, next } = await open(url)
+    expect(response.headers.get('content-type')).toBe('text/event-stream')
+    expect((await next(() => true)).event).toBe('reload')
+    await runAgent(url, START, { ...named('one'), max: 2 })
+    const seen = await next(({ event }) => event === 'session')
+    expect(seen.data).toMatchObject({ state: 'working', iteration: 2, name: null })
+    await act(url, seen.data.id ?? '', 'stop')
+    expect(await next(({ data }) => data.stopping === true)).toMatchObject({ event: 'session' })
+  })
+
+  it('tell a page that comes again what it missed', async () => {
+    const { url } = await startBoth(runaway())
+    const first = await open(url)
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { id } = await first.next(({ event }) => event === 'session')
+    first.leave()
+    const other = await open(url)
+    await runAgent(url, START, { ...named('two'), max: 3 })
+    await other.next(({ event }) => event === 'session')
+    const again = await open(url, { 'last-event-id': id })
+    expect((await again.next(() => true)).event).toBe('ready')
+    expect(await again.next(({ event }) => event === 'session')).toMatchObject({ data: { iteration: 3 } })
+  })
+
+  it.each(['', 'another-7', 'nonsense', `x${'9'.repeat(400)}`])(
+    'tell a page to load the list where its last event %j says nothing here',
+    async (id) => {
+      const { url } = await startBoth(runaway())
+      const { next } = await open(url, { 'last-event-id': id })
+      expect((await next(() => true)).event).toBe('reload')
+    },
+  )
+
+  it('show names with the token alone', async () => {
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret' } })
+    const [without, having] = [await open(url), await open(url, { authorization: 'Bearer secret' })]
+    await runAgent(url, START, { ...named('my name'), max: 1 })
+    const isSession = ({ event }: Received) => event === 'session'
+    expect((await without.next(isSession)).data.name).toBeNull()
+    expect((await having.next(isSession)).data.name).toBe('my name')
+  })
+
+  it('refuse more pages than there may be, and take one once another has left', async () => {
+    const { url } = await startBoth(runaway())
+    const pages = await Promise.all(Array.from({ length: 64 }, () => open(url)))
+    expect((await open(url)).response.status).toBe(503)
+    for (const { leave } of pages) leave()
+    await expect.poll(async () => (await open(url)).response.status).toBe(200)
+  })
+
+  it('end with Governor', async () => {
+    const { url, governor } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { next } = await open(url)
+    await next(() => true)
+    expect(await governor.drain()).toBe(true)
+    await expect(next(() => false)).rejects.toThrow()
+    await expect(firstSession(url)).rejects.toThrow()
+  })
+})

@@ -1,0 +1,523 @@
+import { describe, expect, it } from 'vitest'
+import { openApi } from '../../src/ops/sessions/openapi.ts'
+import { apiError, sessionDetail, sessionPage } from '../../src/ops/sessions/schema.ts'
+import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
+import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { runaway, type Script } from '../support/provider.ts'
+import { racing } from '../support/stores.ts'
+
+const TOKEN = 'an-operators-token'
+const token = { authorization: `Bearer ${TOKEN}` }
+const budget = { max_iterations: 10 }
+const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+
+function clock() {
+  const time = { now: 1_800_000_000_000 }
+  return { time, now: () => time.now }
+}
+
+/** Answers after so many calls. */
+const answering =
+  (calls: number): Script =>
+  ({ json }) =>
+    json.messages.filter(({ role }) => role === 'tool').length < calls
+      ? { calls: [{ name: 'search', arguments: { query: 'the secret of arguments' } }] }
+      : { text: 'All done.' }
+
+describe('a session', () => {
+  it('tells its iterations with tool names, verdicts, tiers and usage, and neither arguments nor results', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { ...named('one'), max: 9 })
+    const { id } = await firstSession(url)
+    const { json, text } = await ask(url, `/governor/sessions/${id}`)
+    const shown = json as Shown
+    expect(shown.iterations).toHaveLength(9)
+    expect(shown.iterations[0]).toMatchObject({
+      thread: 1,
+      iteration: 1,
+      tools: ['search'],
+      verdict: 'allow',
+      tier: null,
+      status: 200,
+    })
+    expect(shown.iterations[7]).toMatchObject({ iteration: 8, verdict: 'warn', tier: 'warning' })
+    expect(shown.iterations[0]?.usage.input).toBeGreaterThan(0)
+    expect(shown).toMatchObject({
+      state: 'near_limit',
+      iteration: 9,
+      max_iterations: 10,
+      risk: 0.9,
+      risk_by: 'iterations',
+    })
+    expect(text).not.toMatch(/result of search|Find out|"q\d/)
+  })
+
+  it('tells the end of a run as the client was told, with the final answer', async () => {
+    const { url } = await startBoth(runaway('search', 'What I have found.'), {
+      budget: { max_iterations: 3 },
+      ops: { admin_token: TOKEN },
+    })
+    const { steps } = await runAgent(url, START, named('one'))
+    const shown = await firstSession(url, token)
+    expect(shown).toMatchObject({
+      state: 'stopped',
+      terminal_state: 'tool_limit_reached',
+      terminal_reason: 'max_iterations',
+      risk: 0,
+    })
+    expect(shown.terminal).toEqual(steps.at(-1)?.governor)
+    expect(shown.final_answer).toEqual({ text: 'What I have found.', truncated: false })
+    expect(shown.runs).toMatchObject([
+      { thread: 1, ended_at: null, iterations: 3, state: 'tool_limit_reached' },
+    ])
+    expect(shown.meters).toContainEqual({ name: 'iterations', used: 3, max: 0 })
+  })
+
+  it('shows the first 64 KiB of a final answer, and says that there was more', async () => {
+    const { url } = await startBoth(runaway('search', 'é'.repeat(40_000)), { budget: { max_iterations: 2 } })
+    await runAgent(url, START, named('one'))
+    const { final_answer: answer } = await firstSession(url)
+    expect(answer?.truncated).toBe(true)
+    expect(Buffer.byteLength(answer?.text ?? '')).toBe(65_536)
+  })
+
+  it('keeps the runs before a human spoke, each with how it ended', async () => {
+    const { url } = await startBoth(runaway('search', 'Enough.'), { budget: { max_iterations: 2 } })
+    const { messages } = await runAgent(url, START, named('one'))
+    await runAgent(url, [...messages, { role: 'user', content: 'And then?' }], { ...named('one'), max: 1 })
+    const { runs } = await firstSession(url)
+    expect(runs).toMatchObject([
+      { thread: 1, iterations: 2, state: 'tool_limit_reached', terminal: { has_final_answer: true } },
+      { thread: 1, iterations: 1, ended_at: null, state: 'working' },
+    ])
+  })
+
+  it('is completed once its last answer called nothing and nothing came for five minutes', async () => {
+    const { time, now } = clock()
+    const { url } = await startBoth(answering(1), { budget }, { now })
+    await runAgent(url, START, named('one'))
+    expect(await firstSession(url)).toMatchObject({ state: 'answered', terminal_state: null })
+    time.now += 300_000
+    expect(await firstSession(url)).toMatchObject({
+      state: 'completed',
+      terminal_state: 'completed',
+      risk: 0,
+    })
+  })
+
+  it('has a run that is completed as soon as a human speaks again', async () => {
+    const { url } = await startBoth(answering(1), { budget })
+    const { messages } = await runAgent(url, START, named('one'))
+    await runAgent(url, [...messages, { role: 'user', content: 'Thanks. And?' }], { ...named('one'), max: 1 })
+    expect((await firstSession(url)).runs[0]).toMatchObject({ state: 'completed', terminal: null })
+  })
+
+  it('is never completed because there is text: an agent that called a tool and left is idle', async () => {
+    const { time, now } = clock()
+    const { url } = await startBoth(
+      () => ({ text: 'I am nearly done.', calls: [{ name: 'search', arguments: {} }] }),
+      { budget },
+      { now },
+    )
+    await runAgent(url, START, { ...named('one'), max: 2 })
+    time.now += 600_000
+    expect(await firstSession(url)).toMatchObject({ state: 'idle', terminal_state: null })
+  })
+
+  it('ends in no_response where the last request got none, and in context_overflow where it was too large', async () => {
+    const { time, now } = clock()
+    const script: Script = ({ json }) =>
+      json.model === 'small'
+        ? {
+            status: 400,
+            body: {
+              error: {
+                message:
+                  "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens.",
+                code: 'context_length_exceeded',
+              },
+            },
+          }
+        : { status: 500, body: { error: { message: 'down' } } }
+    const { url } = await startBoth(script, { budget }, { now })
+    await callModel(url, START, named('one'))
+    await callModel(url, START, { ...named('two'), body: { model: 'small' } })
+    time.now += 300_000
+    const states = (await listed(url)).map(({ terminal_state }) => terminal_state)
+    expect(states.sort()).toEqual(['context_overflow', 'no_response'])
+    const [small] = await listed(url, '?model=small')
+    const shown = (await ask(url, `/governor/sessions/${small?.id}`)).json as Shown
+    expect(shown.iterations).toMatchObject([{ status: 400, overflow: 'shrink_context' }])
+    expect(shown.contexts).toMatchObject([
+      { model: 'small', base: 4096, source: 'provider', effective: 4096 },
+    ])
+  })
+
+  it('tells agents apart, and whose they are', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { ...named('one'), max: 2 })
+    const headers = { 'x-governor-session': 'one', 'x-claude-code-agent-id': 'explorer' }
+    await runAgent(url, [{ role: 'user', content: 'Explore.' }], { headers, max: 3 })
+    const shown = await firstSession(url)
+    expect(shown.threads).toMatchObject([
+      { thread: 1, parent: null, iteration: 2 },
+      { thread: 2, parent: 1, iteration: 3 },
+    ])
+    expect(shown).toMatchObject({ agents: { alive: 2, total: 2 }, total_iterations: 5 })
+  })
+
+  it('counts the first iteration of a conversation that had no name yet', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { max: 3 })
+    const { iterations } = await firstSession(url)
+    expect(iterations.map(({ iteration, tools }) => [iteration, tools])).toEqual([
+      [1, ['search']],
+      [2, ['search']],
+      [3, []],
+    ])
+  })
+
+  it('shows a loop with its tool, how often, and since when', async () => {
+    const { url } = await startBoth(() => ({ calls: [{ name: 'read_file', arguments: { path: 'a' } }] }), {
+      budget: { max_iterations: 100 },
+    })
+    await runAgent(url, START, { ...named('one'), max: 6 })
+    const shown = await firstSession(url)
+    expect(shown).toMatchObject({
+      state: 'going_round',
+      last_tool: 'read_file',
+      loop: { pattern: 'repetition', tools: ['read_file'], count: 5, since: 1 },
+      risk_by: 'loop',
+    })
+  })
+
+  it('is the same when every change of the store loses a race first', async () => {
+    const { url } = await startBoth(
+      runaway('search', 'Enough.'),
+      { budget: { max_iterations: 3 } },
+      { store: racing() },
+    )
+    await runAgent(url, START, named('one'))
+    const { id } = await firstSession(url)
+    await act(url, id, 'extend', { by: 2 })
+    const shown = await firstSession(url)
+    expect(shown.iterations.map(({ iteration }) => iteration)).toEqual([1, 2, 3, 4])
+    expect(shown.max_iterations).toBe(5)
+  })
+})
+
+describe('a list of sessions', () => {
+  const names = Array.from({ length: 25 }, (_, at) => `session ${at}`)
+
+  it('is sorted by risk, and its pages hold each session once', async () => {
+    const { url } = await startBoth(runaway(), { budget, ops: { admin_token: TOKEN } })
+    for (const [at, name] of names.entries())
+      await runAgent(url, START, { ...named(name), max: 1 + (at % 5) })
+    const seen: { name: string | null; risk: number }[] = []
+    let next: string | null = ''
+    do {
+      const cursor: string = next ? `&cursor=${next}` : ''
+      const { json } = await ask(url, `/governor/sessions?limit=10${cursor}`, { headers: token })
+      const page = json as { sessions: typeof seen; next: string | null }
+      seen.push(...page.sessions)
+      next = page.next
+    } while (next)
+    expect(seen.map(({ name }) => name).sort()).toEqual([...names].sort())
+    const risks = seen.map(({ risk }) => risk)
+    expect(risks).toEqual([...risks].sort((a, b) => b - a))
+    expect(risks[0]).toBe(0.5)
+  })
+
+  it('goes on after the last session where its snapshot is gone', async () => {
+    const { time, now } = clock()
+    const { url } = await startBoth(runaway(), { budget }, { now })
+    for (const name of names.slice(0, 6)) {
+      time.now += 1_000
+      await runAgent(url, START, { ...named(name), max: 1 })
+    }
+    const first = (await ask(url, '/governor/sessions?limit=4')).json as {
+      sessions: { id: string }[]
+      next: string
+    }
+    time.now += 60_000
+    const rest = (await ask(url, `/governor/sessions?limit=4&cursor=${first.next}`)).json as typeof first
+    expect(new Set([...first.sessions, ...rest.sessions].map(({ id }) => id)).size).toBe(6)
+    expect(rest.next).toBeNull()
+  })
+
+  it('filters by state, model, upstream and the beginning of ids', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 2 } })
+    await runAgent(url, START, { ...named('over'), body: { model: 'big-one' } })
+    await runAgent(url, START, { ...named('on'), max: 1, body: { model: 'small-one' } })
+    const [over] = await listed(url, '?state=stopped')
+    expect((await listed(url, '?model=big-*')).map(({ id }) => id)).toEqual([over?.id])
+    expect(await listed(url, '?upstream=anthropic')).toEqual([])
+    expect(await listed(url, '?upstream=openai')).toHaveLength(2)
+    expect((await listed(url, `?id=${over?.id.slice(0, 9)}`)).map(({ id }) => id)).toEqual([over?.id])
+  })
+
+  it("finds sessions by the client's own id, newest first, without showing it", async () => {
+    const { time, now } = clock()
+    const { url } = await startBoth(runaway(), { budget }, { now })
+    for (const key of ['sk-one', 'sk-two']) {
+      time.now += 1_000
+      const headers = { 'x-governor-session': 'mine', authorization: `Bearer ${key}` }
+      await runAgent(url, START, { headers, max: 1 })
+    }
+    await runAgent(url, START, { ...named('other'), max: 1 })
+    const found = await listed(url, '?name=mine')
+    expect(found).toMatchObject([{ name: null }, { name: null }])
+    expect(Date.parse(found[0]?.last_at ?? '')).toBeGreaterThan(Date.parse(found[1]?.last_at ?? ''))
+    expect(found.map(({ id }) => id).join()).not.toContain('mine')
+  })
+
+  it.each(['limit=0', 'limit=x', 'state=mad', 'cursor=nothing', 'colour=red'])(
+    'refuses ?%s with a reason',
+    async (query) => {
+      const { url } = await startBoth(runaway())
+      const reply = await ask(url, `/governor/sessions?${query}`)
+      expect(reply.status).toBe(400)
+      expect(apiError.parse(reply.json).error.message).toMatch(/^query: /)
+    },
+  )
+
+  it('is read without a use of the sessions in it', async () => {
+    const { url } = await startBoth(runaway(), { sessions: { max: 3 } })
+    for (const name of ['a', 'b', 'c']) await runAgent(url, START, { ...named(name), max: 1 })
+    await listed(url)
+    await runAgent(url, START, { ...named('d'), max: 1 })
+    expect(await listed(url, '?name=a')).toEqual([])
+  })
+})
+
+describe('an operator', () => {
+  it('stops a run: its next request gets the honest end, and that end stays', async () => {
+    const { url, provider, logs } = await startBoth(runaway('search', 'What I have.'), { budget })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    const { id } = await firstSession(url)
+    expect((await act(url, id, 'stop')).json).toMatchObject({ stopping: true, state: 'working' })
+    const step = await callModel(url, messages, named('one'))
+    expect(step.status).toBe(200)
+    expect(step.message.content).toBe('What I have.')
+    expect(step.governor).toMatchObject({
+      terminal_state: 'stopped',
+      terminal_reason: 'operator',
+      has_final_answer: true,
+      budget_used: 2,
+      budget_max: 10,
+    })
+    expect(step.headers.get('x-governor-terminal-state')).toBe('stopped')
+    const asked = provider.requests.length
+    const again = await callModel(url, afterStep(messages, step).slice(0, -1), named('one'))
+    expect(again.governor).toEqual(step.governor)
+    expect(provider.requests).toHaveLength(asked)
+    expect(await firstSession(url)).toMatchObject({
+      state: 'stopped',
+      terminal_reason: 'operator',
+      stopping: false,
+      final_answer: { text: 'What I have.' },
+    })
+    expect(
+      logs.some(
+        (line) => line.includes('"operator acted"') && line.includes('"action":"stop"') && line.includes(id),
+      ),
+    ).toBe(true)
+    const human = [...messages, step.message, { role: 'user', content: 'Go on.' }]
+    expect((await callModel(url, human, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
+  })
+
+  it('stops a run where the budget is off', async () => {
+    const { url } = await startBoth(runaway(), { budget: { enabled: false } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    await act(url, (await firstSession(url)).id, 'stop')
+    expect((await callModel(url, messages, named('one'))).governor).toMatchObject({
+      terminal_reason: 'operator',
+    })
+  })
+
+  it('extends a run, rounded up, and wins over the client', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 100 } })
+    const headers = { 'x-governor-session': 'one', 'x-governor-max-iterations': '10' }
+    const { messages } = await runAgent(url, START, { headers, max: 9 })
+    const { id } = await firstSession(url)
+    expect((await act(url, id, 'extend', { by: '50%' })).json).toMatchObject({ max_iterations: 15 })
+    const step = await callModel(url, messages, { headers })
+    expect(step.headers.get('x-governor-iteration')).toBe('10/15')
+    expect(step.headers.get('x-governor-tier')).toBeNull()
+  })
+
+  it('extends a run that a limit has stopped, so that it goes on', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+    const { messages } = await runAgent(url, START, named('one'))
+    const { id } = await firstSession(url)
+    await act(url, id, 'extend', { by: 2 })
+    const before = messages.slice(0, -1)
+    const step = await callModel(
+      url,
+      [...before, { role: 'assistant', content: 'Hm.' }, { role: 'tool', tool_call_id: 'x', content: 'y' }],
+      named('one'),
+    )
+    expect(step.headers.get('x-governor-verdict')).not.toBe('stop')
+    expect(await firstSession(url)).toMatchObject({ max_iterations: 5, terminal_state: null })
+  })
+
+  it('extends once for one Idempotency-Key, and up to a number as often as asked', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { ...named('one'), max: 2 })
+    const { id } = await firstSession(url)
+    const once = { 'idempotency-key': 'click 1' }
+    await act(url, id, 'extend', { by: '50%' }, once)
+    await act(url, id, 'extend', { by: '50%' }, once)
+    const limit = async () => {
+      const headers = named('one').headers
+      const step = await callModel(url, START, { headers })
+      return step.headers.get('x-governor-iteration')?.split('/')[1]
+    }
+    expect(await limit()).toBe('15')
+    await act(url, id, 'extend', { to: 40 })
+    await act(url, id, 'extend', { to: 40 })
+    await act(url, id, 'extend', { to: 20 })
+    expect(await limit()).toBe('40')
+  })
+
+  it('leaves what is stated of the budget as it was at the beginning of the run', async () => {
+    const { url, provider } = await startBoth(runaway(), {
+      budget: { max_iterations: 10, announce: 'always' },
+    })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    await act(url, (await firstSession(url)).id, 'extend', { to: 90 })
+    await callModel(url, messages, named('one'))
+    const [first, last] = [provider.requests[0], provider.requests.at(-1)].map((one) => one?.json.messages[0])
+    expect(JSON.stringify(first)).toContain('10 iterations total')
+    expect(last).toEqual(first)
+  })
+
+  it('sets limits of this run and those after it, and gives them back', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    const { id } = await firstSession(url)
+    await act(url, id, 'budget', { max_iterations: 90, max_tool_calls: 50 })
+    const step = await callModel(url, messages, named('one'))
+    expect(step.headers.get('x-governor-iteration')).toBe('3/90')
+    const human = [...messages, step.message, { role: 'user', content: 'Next.' }]
+    expect((await callModel(url, human, named('one'))).headers.get('x-governor-iteration')).toBe('1/90')
+    await act(url, id, 'budget', { max_iterations: null })
+    const next = [...human, { role: 'user', content: 'And next.' }]
+    expect((await callModel(url, next, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
+  })
+
+  it('sets the limit of one agent alone', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const headers = { 'x-governor-session': 'one', 'thread-id': 'other' }
+    const { messages } = await runAgent(url, START, { headers, max: 1 })
+    await act(url, (await firstSession(url)).id, 'budget', { max_iterations: 4, thread: 2 })
+    expect((await callModel(url, messages, { headers })).headers.get('x-governor-iteration')).toBe('2/4')
+    expect((await callModel(url, START, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
+  })
+
+  it('quiets the loop guard', async () => {
+    const script: Script = () => ({ calls: [{ name: 'read_file', arguments: { path: 'a' } }] })
+    const { url, provider } = await startBoth(script, { budget: { max_iterations: 100 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    await act(url, (await firstSession(url)).id, 'loop-guard', { mode: 'observe' })
+    await runAgent(url, messages, { ...named('one'), max: 15 })
+    expect(provider.requests.some(({ body }) => body.includes('repeating'))).toBe(false)
+    expect(await firstSession(url)).toMatchObject({
+      state: 'going_round',
+      threads: [{ loop_guard_mode: 'observe' }],
+    })
+  })
+
+  it('resets a run that was stopped: it counts from one again', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+    const { messages } = await runAgent(url, START, named('one'))
+    await act(url, (await firstSession(url)).id, 'reset')
+    const more = [
+      ...messages,
+      { role: 'assistant', content: 'Again.' },
+      { role: 'tool', tool_call_id: 'x', content: 'y' },
+    ]
+    const step = await callModel(url, more, named('one'))
+    expect(step.headers.get('x-governor-iteration')).toMatch(/^[12]\/3$/)
+    expect(step.headers.get('x-governor-verdict')).not.toBe('stop')
+  })
+
+  it.each([
+    ['extend', {}],
+    ['extend', { by: '-5%' }],
+    ['extend', { by: 'much' }],
+    ['extend', { by: 0 }],
+    ['budget', { max_iterations: -1 }],
+    ['budget', { max_iterations: 1.5 }],
+    ['budget', { colour: 1 }],
+    ['loop-guard', { mode: 'mad' }],
+    ['stop', { thread: 'all' }],
+  ])('is told what is wrong with %s %j', async (action, body) => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const reply = await act(url, (await firstSession(url)).id, action, body)
+    expect(reply.status).toBe(400)
+    expect(apiError.parse(reply.json).error.message).toMatch(/^body: /)
+  })
+
+  it('gets 404 for a session or an agent that is not there, and makes none', async () => {
+    const { url } = await startBoth(runaway(), { budget })
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { id } = await firstSession(url)
+    for (const unknown of [
+      'x',
+      '__proto__',
+      `${id.slice(0, -1)}z`,
+      `s${'a'.repeat(43)}.0123456789abcdef`,
+      encodeURIComponent('../x'),
+    ])
+      for (const action of ['stop', 'reset'])
+        expect((await act(url, unknown, action)).status, unknown).toBe(404)
+    expect((await ask(url, '/governor/sessions/nothing')).status).toBe(404)
+    expect((await act(url, id, 'stop', { thread: 7 })).status).toBe(404)
+    expect(await listed(url)).toHaveLength(1)
+  })
+})
+
+describe('the description of the API', () => {
+  it('is OpenAPI 3.1, and each reference in it leads somewhere', async () => {
+    const { url } = await startBoth(runaway())
+    const { json, text } = await ask(url, '/governor/openapi.json')
+    const { schemas } = (json as { components: { schemas: object } }).components
+    expect(json).toMatchObject({ openapi: '3.1.0', info: { title: 'Governor' } })
+    const named = [...text.matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
+    for (const name of named) expect(Object.keys(schemas)).toContain(name)
+    expect(json).toEqual(
+      JSON.parse(JSON.stringify(openApi((json as { info: { version: string } }).info.version))),
+    )
+  })
+
+  it('describes what real replies are, key by key', async () => {
+    const { url } = await startBoth(runaway('search', 'Enough.'), { budget: { max_iterations: 3 } })
+    await runAgent(url, START, named('one'))
+    await runAgent(url, START, { max: 2 })
+    const list = await ask(url, '/governor/sessions')
+    const page = sessionPage.parse(list.json)
+    for (const { id } of page.sessions) {
+      sessionDetail.parse((await ask(url, `/governor/sessions/${id}`)).json)
+      sessionDetail.parse((await act(url, id, 'stop')).json)
+    }
+    apiError.parse((await ask(url, '/governor/nothing')).json)
+  })
+
+  it('names every route that there is', async () => {
+    const { url } = await startBoth(runaway())
+    const { paths } = (await ask(url, '/governor/openapi.json')).json as { paths: Record<string, object> }
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { id } = await firstSession(url)
+    for (const [path, methods] of Object.entries(paths)) {
+      for (const method of Object.keys(methods)) {
+        if (path === '/governor/events') continue
+        const reply = await ask(url, path.replace('{id}', id), { method: method.toUpperCase() })
+        expect([200, 400], `${method} ${path}`).toContain(reply.status)
+      }
+    }
+  })
+})
