@@ -7,6 +7,18 @@ import { tuneEngine } from './cli/engine.ts'
 tuneEngine()
 const [{ run }, { totalmem }] = await Promise.all([import('./cli/cli.ts'), import('node:os')])
 
+function onKey(handle: (key: string) => void): () => void {
+  const { stdin } = process
+  const take = (bytes: Buffer) => handle(bytes.toString())
+  stdin.setRawMode(true)
+  stdin.on('data', take)
+  return () => {
+    stdin.off('data', take)
+    stdin.setRawMode(false)
+    stdin.pause()
+  }
+}
+
 const terminal: Terminal = {
   env: process.env,
   out: (text) => process.stdout.write(text),
@@ -15,6 +27,12 @@ const terminal: Terminal = {
   onSignal: (name, handle) => process.on(name, handle),
   onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
+  columns: () => process.stdout.columns || 80,
+  rows: () => process.stdout.rows || 24,
+  // Only who asks for keys opens standard input.
+  get onKey() {
+    return process.stdin.isTTY === true ? onKey : undefined
+  },
   // A container may have less memory than its machine; `constrainedMemory` is 0 if that is not known.
   memory: Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,

@@ -16,18 +16,25 @@ Commands
   replay FILE…   say what the loop guard would have done to recorded conversations: a JSON object with messages a
                  line, as in a request body, or a message a line; - is standard input
   demo           watch an agent run away and be stopped; needs no key and no network
+  top            the sessions of a running Governor, live, those at risk first; piped: once, as a table
+  sessions       all of them as a table
+  session ID     one of them in full; ID: how its id begins, or its client's own name for it
+  stop ID        its next request gets an honest last answer
+  extend ID [BY] raise its limits by a share (25% unless given) or a number of iterations
 
 Flags
   --config FILE      configuration file (default: config/governor.yaml, where there is one)
   --host ADDRESS     address to listen on (default: 127.0.0.1)
   --port NUMBER      port to listen on (default: 8787; 0: any free one)
   --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated
-  --json             findings of replay as JSON lines
+  --json             findings of replay, or sessions, as JSON lines
+  --url URL          the running Governor (default: http://127.0.0.1:8787, or the port of PORT)
   --log-level LEVEL  trace, debug, info, warn, error, fatal or silent (default: info)
   --help             this text
   --version          the version
 
 Environment: GOVERNOR_CONFIG HOST PORT LOG_LEVEL OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL REDIS_URL
+  GOVERNOR_ADMIN_TOKEN: reads and steers sessions, on both sides
 A flag wins over the environment, the environment over the file, the file over the defaults.
 Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 `
@@ -51,10 +58,36 @@ function upstreamsOf(flags: readonly string[]): Record<string, string> {
 
 interface Parsed {
   readonly command: string
+  /** Where a running Governor is. */
+  readonly url: string | undefined
   readonly files: readonly string[]
   readonly json: boolean
   readonly flags: Flags
   readonly wants: 'help' | 'version' | undefined
+}
+
+/** How many arguments each command takes after its name, at least and at most; those not named here take none. */
+const ARGUMENTS: Readonly<Record<string, readonly [least: number, most: number, missing: string]>> = {
+  replay: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
+  session: [1, 1, 'the id of a session: governor sessions lists them'],
+  stop: [1, 1, 'the id of a session: governor sessions lists them'],
+  extend: [1, 2, 'the id of a session: governor sessions lists them'],
+}
+const WITH_JSON: readonly string[] = ['replay', 'sessions', 'session', 'stop', 'extend']
+const WITH_URL: readonly string[] = ['top', 'sessions', 'session', 'stop', 'extend']
+
+/** Throws `UsageError` for arguments and flags that a command does not take, and for those that it lacks. */
+function checkArguments(
+  command: string,
+  rest: readonly string[],
+  { json, url }: { readonly json?: boolean; readonly url?: string },
+): void {
+  const [least, most, missing] = ARGUMENTS[command] ?? [0, 0, '']
+  if (rest.length > most) throw new UsageError(`unexpected argument ${rest[most]}`)
+  if (rest.length < least) throw new UsageError(`${command} needs ${missing}`)
+  if (json && !WITH_JSON.includes(command)) throw new UsageError(`--json is for ${WITH_JSON.join(', ')}`)
+  if (url !== undefined && !WITH_URL.includes(command))
+    throw new UsageError(`--url is for ${WITH_URL.join(', ')}`)
 }
 
 /** Joins a flag with a negative number after it, which Node would parse as another flag. */
@@ -79,17 +112,17 @@ function parse(args: readonly string[]): Parsed {
         upstream: { type: 'string', multiple: true },
         'log-level': { type: 'string' },
         json: { type: 'boolean' },
+        url: { type: 'string' },
         help: { type: 'boolean', short: 'h' },
         version: { type: 'boolean', short: 'v' },
       },
     })
     const [command = 'start', ...rest] = positionals
-    const isReplay = command === 'replay'
     const wantsHelp = values.help || command === 'help'
-    if (rest.length > 0 && !isReplay && !wantsHelp) throw new UsageError(`unexpected argument ${rest[0]}`)
-    if (values.json && !isReplay && !wantsHelp) throw new UsageError('--json is for replay')
+    if (!wantsHelp) checkArguments(command, rest, values)
     return {
       command,
+      url: values.url,
       files: rest,
       json: values.json ?? false,
       flags: {
@@ -108,7 +141,10 @@ function parse(args: readonly string[]): Parsed {
   }
 }
 
-async function runCommand({ command, files, json, flags }: Parsed, terminal: Terminal): Promise<ExitCode> {
+async function runCommand(
+  { command, files, json, url, flags }: Parsed,
+  terminal: Terminal,
+): Promise<ExitCode> {
   switch (command) {
     case 'start': {
       const { start } = await import('./start.ts')
@@ -121,13 +157,23 @@ async function runCommand({ command, files, json, flags }: Parsed, terminal: Ter
       return 0
     }
     case 'replay': {
-      if (files.length === 0) throw new UsageError('replay needs a file, or - for standard input')
       const { replay } = await import('./replay.ts')
       return replay({ files, json }, flags, terminal)
     }
     case 'demo': {
       const { demo } = await import('../demo/demo.ts')
       return demo(terminal)
+    }
+    case 'top': {
+      const { top } = await import('./top.ts')
+      return top(url, terminal)
+    }
+    case 'sessions':
+    case 'session':
+    case 'stop':
+    case 'extend': {
+      const { sessions } = await import('./sessions.ts')
+      return sessions({ command, args: files, json, url }, terminal)
     }
     default:
       throw new UsageError(`there is no command ${command}`)

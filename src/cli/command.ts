@@ -16,6 +16,11 @@ export interface Terminal {
   onExit(handle: () => void): void
   /** Ends the process at once. */
   exit(code: number): void
+  /** Width and height of the screen, in characters; unset where nothing is known of one. */
+  readonly columns?: () => number
+  readonly rows?: () => number
+  /** Calls `handle` with each key that is pressed; returns the way to end that. Unset where there are no keys. */
+  readonly onKey?: ((handle: (key: string) => void) => () => void) | undefined
   /** Bytes of memory that the process may use. */
   readonly memory: number
   /** True if a human watches: then commands use colours and plain sentences. */

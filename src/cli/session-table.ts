@@ -1,0 +1,161 @@
+/** Sessions as text: a table of 80 columns, and one session in full. */
+import type { Detail, Row } from './sessions-client.ts'
+
+/** Characters that a terminal acts on, that turn text around, or that nobody sees. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu
+/** Takes two columns, roughly. */
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}/u
+
+/** Cuts a text to so many columns; what clients and models chose may hold anything. */
+export function fitted(text: string, columns: number): string {
+  const characters = [...text.slice(0, 4 * columns + 8).replace(UNSEEN, '·')]
+  const widths = characters.map((one) => (WIDE.test(one) ? 2 : /\p{M}/u.test(one) ? 0 : 1))
+  const widthOf = (count: number) => widths.slice(0, count).reduce((sum, width) => sum + width, 0)
+  let count = characters.length
+  if (widthOf(count) <= columns) return padded(characters, widthOf(count), columns)
+  while (widthOf(count) > columns - 1) count--
+  return padded([...characters.slice(0, count), '…'], widthOf(count) + 1, columns)
+}
+
+function padded(characters: readonly string[], width: number, columns: number): string {
+  return characters.join('') + ' '.repeat(columns - width)
+}
+
+export const WORDS: Readonly<Record<Row['state'], string>> = {
+  working: 'working',
+  going_round: 'going round',
+  near_limit: 'near limit',
+  answered: 'answered',
+  idle: 'idle',
+  stopped: 'stopped',
+  completed: 'completed',
+  no_response: 'no response',
+  context_overflow: 'overflow',
+}
+
+const dollars = (cost: number) => (cost < 100 ? `$${cost.toFixed(2)}` : `$${Math.round(cost)}`)
+
+/** 45s, 12m, 3h, 2d. */
+export function span(seconds: number): string {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))}s`
+  if (seconds < 5_400) return `${Math.round(seconds / 60)}m`
+  return seconds < 172_800 ? `${Math.round(seconds / 3_600)}h` : `${Math.round(seconds / 86_400)}d`
+}
+
+/** What is going on, in a few words. */
+function doing({ stopping, terminal_reason: reason, loop, last_tool: tool }: Row): string {
+  if (stopping) return 'stopping'
+  if (reason !== null) return reason
+  if (loop)
+    return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
+  return tool ?? ''
+}
+
+interface Column {
+  readonly title: string
+  readonly width: number
+  /** Numbers stand right. */
+  readonly isRight?: boolean
+  readonly text: (row: Row) => string
+}
+
+/** Together 63 columns, with a space after each; the rest of the line says what is going on. */
+const COLUMNS: readonly Column[] = [
+  // As much of an id as the other commands need.
+  { title: 'SESSION', width: 9, text: ({ id }) => id.slice(0, 9) },
+  { title: 'STATE', width: 11, text: ({ state }) => WORDS[state] },
+  { title: 'RISK', width: 4, isRight: true, text: ({ risk }) => `${Math.round(risk * 100)}%` },
+  {
+    title: 'ITERATION',
+    width: 9,
+    isRight: true,
+    text: ({ iteration, max_iterations: max }) => (max > 0 ? `${iteration}/${max}` : String(iteration)),
+  },
+  { title: 'COST', width: 7, isRight: true, text: ({ cost_usd: cost }) => dollars(cost) },
+  { title: '$/MIN', width: 6, isRight: true, text: (row) => dollars(row.cost_usd_per_minute) },
+  {
+    title: 'LIMIT',
+    width: 5,
+    isRight: true,
+    text: ({ seconds_to_limit: left }) => (left === null ? '-' : span(left)),
+  },
+  { title: 'AGENTS', width: 6, isRight: true, text: ({ agents }) => `${agents.alive}/${agents.total}` },
+]
+
+function cell(text: string, { width, isRight = false }: Column): string {
+  const shown = fitted(text, width)
+  return isRight ? shown.trimEnd().padStart(width) : shown
+}
+
+const restOf = (columns: number) =>
+  Math.max(4, columns - COLUMNS.reduce((sum, { width }) => sum + width + 1, 0))
+
+export function headLine(columns: number): string {
+  const titles = COLUMNS.map((column) => cell(column.title, column))
+  return `${titles.join(' ')} ${fitted('DOING', restOf(columns))}`.trimEnd()
+}
+
+export function rowLine(row: Row, columns: number): string {
+  const cells = COLUMNS.map((column) => cell(column.text(row), column))
+  return `${cells.join(' ')} ${fitted(doing(row), restOf(columns))}`.trimEnd()
+}
+
+/** A table of sessions; says so where there is none. */
+export function sessionTable(rows: readonly Row[], columns: number): string {
+  if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
+  return `${[headLine(columns), ...rows.map((row) => rowLine(row, columns))].join('\n')}\n`
+}
+
+function iterationLine(one: Detail['iterations'][number], columns: number): string {
+  const head = [
+    one.at.slice(11, 19),
+    fitted(`#${one.thread}`, 4),
+    String(one.iteration).padStart(5),
+    fitted(one.verdict + (one.tier ? ` ${one.tier}` : ''), 12),
+    String(one.status).padStart(3),
+    `${(one.duration_ms / 1_000).toFixed(1)}s`.padStart(7),
+    `${one.usage.input}+${one.usage.output}`.padStart(13),
+  ].join(' ')
+  return `${head} ${fitted(one.overflow ?? one.tools.join(' '), Math.max(4, columns - head.length - 1))}`.trimEnd()
+}
+
+const TAIL = 20
+
+/** One session in full, for people. */
+export function sessionText(session: Detail, columns: number): string {
+  const line = (name: string, text: string) => fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd()
+  const { terminal, final_answer: answer, loop } = session
+  const limits = session.threads.flatMap(({ thread, meters }) =>
+    meters
+      .filter(({ max }) => max > 0)
+      .map(({ name, used, max }) =>
+        line(`  agent ${thread}`, `${name} ${Math.round(used * 100) / 100} of ${max}`),
+      ),
+  )
+  const contexts = session.contexts.map(({ model, base, effective, source }) =>
+    line('context', `${model}: ${effective ?? 'unknown'} of ${base ?? 'unknown'} tokens (${source})`),
+  )
+  return `${[
+    line('session', session.id),
+    ...(session.name === null ? [] : [line('name', session.name)]),
+    line('state', WORDS[session.state] + (session.stopping ? ', stopping' : '')),
+    line('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`),
+    line('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`),
+    line(
+      'used',
+      `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session.cost_usd)}`,
+    ),
+    ...(limits.length > 0 ? ['limits:', ...limits] : []),
+    ...contexts,
+    ...(loop
+      ? [line('loop', `${loop.pattern} ${loop.tools.join('+')} ×${loop.count} since iteration ${loop.since}`)]
+      : []),
+    ...(terminal ? [line('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)] : []),
+    '',
+    ...session.iterations.slice(-TAIL).map((one) => iterationLine(one, columns)),
+    ...(answer
+      ? ['', answer.text.replace(/[^\S\n]/g, ' ').replace(UNSEEN, (one) => (one === '\n' ? one : '·'))]
+      : []),
+  ].join('\n')}\n`
+}

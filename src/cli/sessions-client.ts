@@ -1,0 +1,97 @@
+/** Speaks to a running Governor's API of sessions. */
+
+import type { Environment } from '../config/load.ts'
+import type { SessionDetail, SessionRow } from '../core/session/view.ts'
+
+export type Row = SessionRow & { readonly id: string }
+export type Detail = SessionDetail & { readonly id: string }
+
+/** A request that Governor refused, or could not be reached for; the message is one line for people. */
+export class ClientError extends Error {
+  override readonly name = 'ClientError'
+}
+
+export interface SessionsClient {
+  /** Returns at most `limit` sessions, the one with the highest risk first, and whether there are more. */
+  list(
+    query?: Readonly<Record<string, string>>,
+  ): Promise<{ readonly sessions: readonly Row[]; readonly next: string | null }>
+  session(id: string): Promise<Detail>
+  stop(id: string): Promise<Detail>
+  /** `by`: a share such as `25%`, or a number of iterations. */
+  extend(id: string, by: string | number): Promise<Detail>
+  /** Returns the id of the session that begins so, or that its client calls so. */
+  resolve(text: string): Promise<string>
+}
+
+const DEFAULT_PORT = '8787'
+
+/** Returns the address of Governor: that of the flag, else that of a Governor with this environment. */
+function baseOf(url: string | undefined, env: Environment): string {
+  const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
+  if (!/^https?:\/\//.test(base) || !URL.canParse(base))
+    throw new ClientError(`--url ${base}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
+  return base.replace(/\/+$/, '')
+}
+
+function messageIn(text: string): string | undefined {
+  try {
+    const { error } = JSON.parse(text) as { error?: { message?: unknown } }
+    return typeof error?.message === 'string' ? error.message : undefined
+  } catch {
+    return undefined
+  }
+}
+
+async function send<Reply>(
+  base: string,
+  env: Environment,
+  path: string,
+  init: RequestInit = {},
+): Promise<Reply> {
+  const token = env['GOVERNOR_ADMIN_TOKEN']
+  const headers = { ...init.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
+  const response = await fetch(`${base}/governor/${path}`, { ...init, headers }).catch((cause: unknown) => {
+    throw new ClientError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
+  })
+  const text = await response.text()
+  if (response.status === 401)
+    throw new ClientError(`${base} refuses: ${messageIn(text) ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
+  const problem = messageIn(text)
+  if (!response.ok)
+    throw new ClientError(problem ?? `${base} answered with ${response.status}: is it a Governor?`)
+  try {
+    return JSON.parse(text) as Reply
+  } catch (cause) {
+    throw new ClientError(`${base} is no Governor: its answer is no JSON`, { cause })
+  }
+}
+
+/** `url`: as given by `--url`. Throws `ClientError`, as each call of it does. */
+export function createSessionsClient(url: string | undefined, env: Environment): SessionsClient {
+  const base = baseOf(url, env)
+  const path = (id: string, action = '') => `sessions/${encodeURIComponent(id)}${action}`
+  const post = (body: object): RequestInit => ({
+    method: 'POST',
+    body: JSON.stringify(body),
+    headers: { 'content-type': 'application/json' },
+  })
+  const list: SessionsClient['list'] = (query = {}) =>
+    send(base, env, `sessions?${new URLSearchParams(query).toString()}`)
+  return {
+    list,
+    session: (id) => send(base, env, path(id)),
+    stop: (id) => send(base, env, path(id, '/stop'), post({})),
+    extend: (id, by) => send(base, env, path(id, '/extend'), post({ by })),
+    async resolve(text) {
+      const { sessions } = await list({ id: text, limit: '2' })
+      const [first, second] = sessions
+      if (first && second && first.id !== text)
+        throw new ClientError(`several sessions begin with ${text}: give more of the id`)
+      if (first) return first.id
+      const [named] = (await list({ name: text, limit: '1' })).sessions
+      if (!named) throw new ClientError(`no session begins with ${text}, and no client calls one so`)
+      return named.id
+    },
+  }
+}

@@ -1,0 +1,71 @@
+/** `governor sessions`, `session`, `stop` and `extend`: what agents do, and how to steer them, from the command line. */
+import type { ExitCode, Terminal } from './command.ts'
+import { sessionTable, sessionText } from './session-table.ts'
+import { ClientError, createSessionsClient, type Detail, type SessionsClient } from './sessions-client.ts'
+
+/** The options of the commands. */
+export interface SessionsOptions {
+  readonly command: 'sessions' | 'session' | 'stop' | 'extend'
+  /** What stands after the command: an id, and by how much to extend. */
+  readonly args: readonly string[]
+  readonly json: boolean
+  readonly url: string | undefined
+}
+
+/** Pages of all sessions are read up to so many rows. */
+const MOST = 10_000
+
+async function allSessions(
+  client: SessionsClient,
+): Promise<Awaited<ReturnType<SessionsClient['list']>>['sessions']> {
+  let page = await client.list({ limit: '200' })
+  const sessions = [...page.sessions]
+  while (page.next !== null && sessions.length < MOST) {
+    page = await client.list({ limit: '200', cursor: page.next })
+    sessions.push(...page.sessions)
+  }
+  return sessions
+}
+
+function outcome(
+  { id, command }: { readonly id: string; readonly command: 'stop' | 'extend' },
+  after: Detail,
+): string {
+  if (command === 'stop')
+    return after.stopping ? `${id}: its next request is the last\n` : `${id}: had ended already\n`
+  const max = after.max_iterations
+  return `${id}: ${max > 0 ? `iteration ${after.iteration} of ${max} now` : 'has no limit of iterations'}\n`
+}
+
+async function runOn(client: SessionsClient, options: SessionsOptions, terminal: Terminal): Promise<void> {
+  const { command, args, json } = options
+  const columns = terminal.columns?.() ?? 80
+  if (command === 'sessions') {
+    const sessions = await allSessions(client)
+    for (const session of json ? sessions : []) terminal.out(`${JSON.stringify(session)}\n`)
+    if (!json) terminal.out(sessionTable(sessions, columns))
+    return
+  }
+  const [given = '', by = '25%'] = args
+  const id = await client.resolve(given)
+  if (command === 'session') {
+    const session = await client.session(id)
+    return terminal.out(json ? `${JSON.stringify(session)}\n` : sessionText(session, columns))
+  }
+  const after = await (command === 'stop'
+    ? client.stop(id)
+    : client.extend(id, /^\d+$/.test(by) ? Number(by) : by))
+  terminal.out(json ? `${JSON.stringify(after)}\n` : outcome({ id, command }, after))
+}
+
+/** Runs one of the commands. Returns 1 where Governor can't be reached or refuses. */
+export async function sessions(options: SessionsOptions, terminal: Terminal): Promise<ExitCode> {
+  try {
+    await runOn(createSessionsClient(options.url, terminal.env), options, terminal)
+    return 0
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error
+    terminal.err(`governor: ${error.message}\n`)
+    return 1
+  }
+}

@@ -1,0 +1,179 @@
+import { describe, expect, it } from 'vitest'
+import { run } from '../../src/cli/cli.ts'
+import type { Terminal } from '../../src/cli/command.ts'
+import { fitted } from '../../src/cli/session-table.ts'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { runaway, type Script } from '../support/provider.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+
+async function called(url: string, ...args: readonly string[]) {
+  const terminal = captureTerminal()
+  const code = await run([...args, '--url', url], terminal)
+  return { code, printed: terminal.printed, complaints: terminal.complaints }
+}
+
+async function started(script: Script = runaway(), config: Record<string, unknown> = {}) {
+  const both = await startBoth(script, { budget: { max_iterations: 10 }, ...config })
+  await runAgent(both.url, START, { ...named('night job'), max: 9 })
+  await runAgent(both.url, START, { ...named('calm job'), max: 1 })
+  return both
+}
+
+describe('governor sessions', () => {
+  it('lists sessions, those at risk first, in lines of at most 80 columns', async () => {
+    const { url } = await started()
+    const { code, printed } = await called(url, 'sessions')
+    const lines = printed.trimEnd().split('\n')
+    expect(code).toBe(0)
+    expect(lines[0]).toMatch(/^SESSION +STATE +RISK ITERATION/)
+    expect(lines[1]).toMatch(/near limit +90% +9\/10/)
+    expect(lines[2]).toMatch(/working +10% +1\/10/)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)
+    expect(printed).not.toContain('\u001b')
+  })
+
+  it('lists them as JSON lines', async () => {
+    const { url } = await started()
+    const { printed } = await called(url, 'sessions', '--json')
+    const rows = printed
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(rows).toMatchObject([{ iteration: 9 }, { iteration: 1 }])
+  })
+
+  it('shows, extends and stops one by the beginning of its id, or by its name', async () => {
+    const { url } = await started()
+    const [row] = (await called(url, 'sessions')).printed.split('\n').slice(1)
+    const id = row?.slice(0, 9) ?? ''
+    expect((await called(url, 'session', id)).printed).toMatch(
+      /state: +near limit[\s\S]*iterations 9 of 10[\s\S]*warn warning/,
+    )
+    expect((await called(url, 'extend', 'night job', '50%')).printed).toMatch(/iteration 9 of 15 now/)
+    expect((await called(url, 'extend', id, '5')).printed).toMatch(/iteration 9 of 20 now/)
+    expect((await called(url, 'stop', id)).printed).toMatch(/its next request is the last/)
+    expect((await called(url, 'sessions')).printed).toMatch(/stopping/)
+  })
+
+  it('says in one line what is wrong', async () => {
+    const { url } = await started()
+    expect(await called(url, 'stop', 'nobody')).toMatchObject({
+      code: 1,
+      complaints: expect.stringMatching(/^governor: no session begins with nobody.*\n$/),
+    })
+    expect(await called(url, 'stop', 's')).toMatchObject({
+      code: 1,
+      complaints: expect.stringContaining('give more of the id'),
+    })
+    expect(await called(url, 'extend', 'night job', 'much')).toMatchObject({
+      code: 1,
+      complaints: expect.stringContaining('25%'),
+    })
+    expect(await called('http://127.0.0.1:1', 'top')).toMatchObject({
+      code: 1,
+      complaints: expect.stringContaining('no Governor answers'),
+    })
+    expect(await called('nonsense', 'top')).toMatchObject({
+      code: 1,
+      complaints: expect.stringContaining('expected an address'),
+    })
+    expect((await called(url, 'stop')).code).toBe(2)
+    expect((await called(url, 'sessions', 'x')).code).toBe(2)
+  })
+
+  it('sends the token of GOVERNOR_ADMIN_TOKEN', async () => {
+    const { url } = await started(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
+    expect(await called(url, 'sessions')).toMatchObject({
+      code: 1,
+      complaints: expect.stringContaining('refuses'),
+    })
+    const terminal = captureTerminal({ env: { GOVERNOR_ADMIN_TOKEN: 'secret' } })
+    expect(await run(['session', 'night job', '--url', url], terminal)).toBe(0)
+    expect(terminal.printed).toContain('night job')
+  })
+
+  it.each([
+    '\u001b[31mred',
+    'a\u0000b',
+    'x'.repeat(10_240),
+    '\u202egnp.exe',
+    '<img onerror=alert(1)>',
+    '目录'.repeat(90),
+  ])('shows a tool named %j in the line and nothing else', async (tool) => {
+    const { url } = await started(() => ({ calls: [{ name: tool, arguments: {} }] }))
+    const { printed } = await called(url, 'sessions')
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what must not be there
+    expect(printed).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u202e]/)
+    expect(printed.split('\n')).toHaveLength(4)
+    for (const line of printed.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+  })
+
+  it.each([
+    ['abc', 5],
+    ['abcdefgh', 5],
+    ['目录目录', 5],
+    ['e\u0301e\u0301', 3],
+    ['', 2],
+  ])('fits %j into %i columns', (text, columns) => {
+    const width = [...fitted(text, columns)].reduce(
+      (sum, one) => sum + (/[\u2e80-\uffff]/.test(one) ? 2 : /\p{M}/u.test(one) ? 0 : 1),
+      0,
+    )
+    expect(width).toBeLessThanOrEqual(columns)
+    expect(width).toBeGreaterThanOrEqual(columns - 1)
+  })
+})
+
+describe('governor top', () => {
+  it('prints the table once where nobody watches', async () => {
+    const { url } = await started()
+    const { code, printed } = await called(url, 'top')
+    expect(code).toBe(0)
+    expect(printed.trimEnd().split('\n')).toHaveLength(3)
+  })
+
+  it('shows sessions, inspects, extends and stops one by keys, and leaves the screen as it was', async () => {
+    const { url } = await started()
+    let press: (key: string) => void = () => undefined
+    const captured = captureTerminal({ isInteractive: true })
+    const terminal: Terminal = Object.assign(Object.create(captured) as Terminal, {
+      columns: () => 80,
+      rows: () => 12,
+      onKey: (handle: (key: string) => void) => {
+        press = handle
+        return () => undefined
+      },
+    })
+    let from = 0
+    const shows = async (text: string | RegExp) => {
+      await expect.poll(() => captured.printed.slice(from)).toMatch(text)
+      from = captured.printed.length
+    }
+    const over = run(['top', '--url', url], terminal)
+    await shows(/> s\S+ near limit/)
+    press('j')
+    await shows(/> s\S+ working/)
+    press('s')
+    await shows('by cost')
+    press('k')
+    press('i')
+    await shows('iterations 9 of 10')
+    press('\u001b')
+    press('e')
+    await shows(/extend \S+ by 25%\? \(y\/n\)/)
+    press('y')
+    await shows('9/13')
+    press('x')
+    await shows('(y/n)')
+    press('n')
+    press('x')
+    press('y')
+    await shows('stopping')
+    press('q')
+    expect(await over).toBe(0)
+    expect(captured.printed.endsWith('\u001b[?25h\u001b[?1049l')).toBe(true)
+  })
+})
