@@ -105,6 +105,10 @@ async function build() {
     mkdirSync(dirname(path), { recursive: true })
     writeFileSync(path, contents)
   }
+  // The live page is served as it is.
+  mkdirSync(join(dist, 'dashboard'), { recursive: true })
+  for (const name of ['page.html', 'page.css', 'page.js'])
+    copyFileSync(join(root, 'src', 'dashboard', name), join(dist, 'dashboard', name))
   // Bundled for the demonstration and no dependency, so that its licence comes with no installation.
   copyFileSync(join(root, 'node_modules', 'openai', 'LICENSE'), join(dist, 'LICENSE.openai'))
   // npm makes it a program when it links it, and a later build would take that away again.

@@ -10,6 +10,7 @@ import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
+import { livePage } from './dashboard/page.ts'
 import type { Api, Dialect } from './dialect/dialect.ts'
 import { DIALECTS } from './dialect/index.ts'
 import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
@@ -17,7 +18,7 @@ import { watchUpload } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
 import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
-import type { AdminSettings } from './ops/access.ts'
+import { type AdminSettings, adminAccess } from './ops/access.ts'
 import { ops } from './ops/ops.ts'
 import { watchStore } from './ops/sessions/changes.ts'
 import { type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
@@ -406,6 +407,9 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     metrics: metricsRenderer(services, metrics, state),
   })
   app.register(sessionRoutes, sessionSources(config, services))
+  app.register(livePage, {
+    mayRead: (request) => adminAccess(request.raw, accessOf(config)) !== undefined,
+  })
   const close = async (): Promise<void> => {
     state.isDraining = true
     state.isCut = true

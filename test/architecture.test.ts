@@ -76,6 +76,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'lru-cache',
     'node:',
   ],
+  dashboard: ['node:fs', 'fastify'],
   ops: [
     'core/',
     'telemetry/',

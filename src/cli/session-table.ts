@@ -11,7 +11,7 @@ const WIDE =
 export function fitted(text: string, columns: number): string {
   const characters = [...text.slice(0, 4 * columns + 8).replace(UNSEEN, '·')]
   const widths = characters.map((one) => (WIDE.test(one) ? 2 : /\p{M}/u.test(one) ? 0 : 1))
-  const widthOf = (count: number) => widths.slice(0, count).reduce((sum, width) => sum + width, 0)
+  const widthOf = (count: number) => widths.slice(0, count).reduce<number>((sum, width) => sum + width, 0)
   let count = characters.length
   if (widthOf(count) <= columns) return padded(characters, widthOf(count), columns)
   while (widthOf(count) > columns - 1) count--

@@ -41,33 +41,32 @@ interface Snapshot {
   readonly keys: readonly SessionKey[]
 }
 
-/** Lists the sessions of this process. The newest two snapshots are kept, because a client may read pages of one while another is taken. */
+/** Snapshots that are kept at most: more lists than that within SNAPSHOT_MS end the pages of the oldest. */
+const MAX_SNAPSHOTS = 64
+
+/** Lists the sessions of this process. Each list is a snapshot of its own, so that it shows what began a moment ago. */
 export function createSessionList(
   sessions: { keys(): readonly SessionKey[]; peek(key: SessionKey): Session | undefined },
   now: () => number,
 ): Store['list'] {
   let snapshots: readonly Snapshot[] = []
-  const isYounger = ({ takenAt }: Snapshot, age: number) => now() - takenAt < age
-  const currentSnapshot = (): Snapshot => {
-    const [newest] = snapshots
-    if (newest && isYounger(newest, SNAPSHOT_MS)) return newest
-    const next = { id: (newest?.id ?? 0) + 1, takenAt: now(), keys: sessions.keys() }
-    snapshots = newest ? [next, newest] : [next]
-    return next
-  }
+  let lastId = 0
+  const isYoung = ({ takenAt }: Snapshot) => now() - takenAt < 2 * SNAPSHOT_MS
   return async (limit, cursor) => {
     const [id, start = 0] = cursor === undefined ? [] : cursor.split('-').map(Number)
     const snapshot =
       cursor === undefined
-        ? currentSnapshot()
-        : snapshots.find((taken) => taken.id === id && isYounger(taken, 2 * SNAPSHOT_MS))
+        ? { id: ++lastId, takenAt: now(), keys: sessions.keys() }
+        : snapshots.find((taken) => taken.id === id && isYoung(taken))
     if (!snapshot) return undefined
     const listed = snapshot.keys.slice(start, start + limit).flatMap((key) => {
       const session = sessions.peek(key)
       return session ? [{ key, session }] : []
     })
     const next = start + limit
-    return { sessions: listed, cursor: next < snapshot.keys.length ? `${snapshot.id}-${next}` : undefined }
+    if (next >= snapshot.keys.length) return { sessions: listed, cursor: undefined }
+    if (cursor === undefined) snapshots = [snapshot, ...snapshots.filter(isYoung)].slice(0, MAX_SNAPSHOTS)
+    return { sessions: listed, cursor: `${snapshot.id}-${next}` }
   }
 }
 

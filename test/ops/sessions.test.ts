@@ -246,6 +246,13 @@ describe('a list of sessions', () => {
     expect(rest.next).toBeNull()
   })
 
+  it('shows a session that began a moment after the list before', async () => {
+    const { url } = await startBoth(runaway())
+    expect(await listed(url)).toEqual([])
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    expect(await listed(url)).toHaveLength(1)
+  })
+
   it('filters by state, model, upstream and the beginning of ids', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 2 } })
     await runAgent(url, START, { ...named('over'), body: { model: 'big-one' } })

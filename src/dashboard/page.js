@@ -1,0 +1,540 @@
+/** The live page: asks the API for sessions, follows its events, and draws what changed. Text from outside is only ever text. */
+const WORDS = {
+  working: 'working',
+  going_round: 'going round',
+  near_limit: 'near its limit',
+  answered: 'answered',
+  idle: 'idle',
+  stopped: 'stopped',
+  completed: 'completed',
+  no_response: 'no response',
+  context_overflow: 'overflow',
+}
+const AT_WORK = ['working', 'going_round', 'near_limit', 'answered']
+const MAX_ROWS = 200
+const STALE_MS = 12_000
+const SORT_MS = 1_000
+
+const find = (id) => document.getElementById(id)
+const state = {
+  token: sessionStorage.getItem('token') ?? '',
+  rows: new Map(),
+  drawn: new Map(),
+  changed: new Set(),
+  isScheduled: false,
+  sortedAt: 0,
+  selected: undefined,
+  detail: undefined,
+  lastEventId: '',
+  lastHeard: 0,
+  isConnected: false,
+}
+
+function element(name, { text, class: className, ...attributes } = {}, ...children) {
+  const made = document.createElement(name)
+  if (text !== undefined) made.textContent = text
+  if (className) made.className = className
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  made.append(...children)
+  return made
+}
+
+function drawing(name, attributes, ...children) {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', name)
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  made.append(...children)
+  return made
+}
+
+const money = (dollars) => `$${dollars < 100 ? dollars.toFixed(2) : Math.round(dollars)}`
+const span = (seconds) =>
+  seconds < 60
+    ? `${Math.round(seconds)} s`
+    : seconds < 5_400
+      ? `${Math.round(seconds / 60)} min`
+      : `${Math.round(seconds / 3_600)} h`
+const short = (row) => row.name ?? row.id.slice(0, 12)
+
+class Refused extends Error {}
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers, ...(state.token ? { authorization: `Bearer ${state.token}` } : {}) }
+  const response = await fetch(path, { ...options, headers, cache: 'no-store' })
+  if (response.status === 401) throw new Refused()
+  return response
+}
+
+async function askJson(path, options) {
+  const response = await ask(path, options)
+  const json = await response.json()
+  if (!response.ok) throw new Error(json.error?.message ?? `HTTP ${response.status}`)
+  return json
+}
+
+function show(view) {
+  find('sign-in').hidden = view !== 'sign-in'
+  find('list-box').hidden = view !== 'list'
+  find('empty').hidden = view !== 'empty'
+}
+
+function tellProblem(text) {
+  find('problem').textContent = text
+  find('problem').hidden = text === ''
+}
+
+// The list.
+
+function spark(tokens) {
+  const most = Math.max(1, ...tokens)
+  const step = 90 / Math.max(1, tokens.length - 1)
+  const points = tokens.map((one, at) => `${(at * step).toFixed(1)},${(17 - (16 * one) / most).toFixed(1)}`)
+  const path = drawing('path', { d: points.length > 1 ? `M${points.join('L')}` : '' })
+  const label = tokens.length > 0 ? `tokens per iteration, newest ${tokens.at(-1)}` : 'no tokens yet'
+  return drawing('svg', { class: 'spark', viewBox: '0 0 90 18', role: 'img', 'aria-label': label }, path)
+}
+
+function bar(used, max) {
+  const share = max > 0 ? Math.min(1, used / max) : 0
+  const fill = element('i')
+  fill.style.width = `${share * 100}%`
+  return element(
+    'span',
+    { class: `bar${share >= 1 ? ' full' : share >= 0.8 ? ' high' : ''}`, 'aria-hidden': 'true' },
+    fill,
+  )
+}
+
+function stateText(row) {
+  if (row.stopping) return 'stopping'
+  return row.state === 'stopped' ? `stopped: ${row.terminal_reason}` : WORDS[row.state]
+}
+
+function doing({ loop, last_tool: tool }) {
+  if (loop) return `${loop.tools.join(' + ') || tool || loop.pattern} ×${loop.count}`
+  return tool ?? ''
+}
+
+function cells(row) {
+  const { iteration, max_iterations: max, seconds_to_limit: left, agents } = row
+  const open = element('button', { title: row.id }, element('bdi', { text: short(row) }))
+  open.addEventListener('click', () => select(row.id))
+  const cell = (label, ...content) => element('td', { 'data-label': label }, ...content)
+  return [
+    element('td', {}, open),
+    element('td', {}, element('span', { class: `state ${row.state}`, text: stateText(row) })),
+    cell(
+      'Iterations',
+      max > 0 ? bar(iteration, max) : '',
+      max > 0 ? `${iteration}/${max}` : String(iteration),
+    ),
+    cell('Cost', money(row.cost_usd)),
+    cell('$/min', money(row.cost_usd_per_minute)),
+    cell('To limit', left === null ? '–' : span(left)),
+    element('td', { class: 'spark-cell' }, spark(row.tokens_per_iteration)),
+    cell('Agents', `${agents.alive}/${agents.total}`),
+    element('td', { title: doing(row).slice(0, 200) }, element('bdi', { text: doing(row) })),
+  ]
+}
+
+function isShown(row) {
+  const wanted = find('filter').value
+  return wanted === '' || (wanted === 'work' ? AT_WORK.includes(row.state) : row.state === wanted)
+}
+
+function drawRow(id) {
+  const row = state.rows.get(id)
+  const line = state.drawn.get(id)
+  if (!row || !line) return
+  const focused = line.contains(document.activeElement)
+  line.replaceChildren(...cells(row))
+  line.setAttribute('aria-selected', String(id === state.selected))
+  if (focused) line.querySelector('button')?.focus()
+}
+
+/** Puts rows in order; those that are there already are moved, not made anew. */
+function drawOrder() {
+  state.sortedAt = performance.now()
+  const rows = [...state.rows.values()].filter(isShown)
+  rows.sort((a, b) => b.risk - a.risk || (a.last_at < b.last_at ? 1 : -1))
+  const shown = rows.slice(0, MAX_ROWS)
+  const body = find('list').tBodies[0]
+  const kept = new Set(shown.map(({ id }) => id))
+  for (const [id, line] of state.drawn) {
+    if (kept.has(id)) continue
+    line.remove()
+    state.drawn.delete(id)
+  }
+  for (const [at, { id }] of shown.entries()) {
+    let line = state.drawn.get(id)
+    if (!line) {
+      line = element('tr')
+      state.drawn.set(id, line)
+      drawRow(id)
+    }
+    if (body.children[at] !== line) {
+      const focused = document.activeElement
+      body.insertBefore(line, body.children[at] ?? null)
+      if (line.contains(focused)) focused.focus()
+    }
+  }
+  find('more').textContent = rows.length > MAX_ROWS ? `and ${rows.length - MAX_ROWS} more with less risk` : ''
+  show(state.rows.size === 0 ? 'empty' : 'list')
+}
+
+function draw() {
+  state.isScheduled = false
+  for (const id of state.changed) drawRow(id)
+  state.changed.clear()
+  if (performance.now() - state.sortedAt >= SORT_MS) drawOrder()
+}
+
+function schedule() {
+  if (state.isScheduled) return
+  state.isScheduled = true
+  requestAnimationFrame(draw)
+}
+
+function take(row) {
+  state.rows.set(row.id, row)
+  state.changed.add(row.id)
+  if (row.id === state.selected) loadDetail(row.id)
+  schedule()
+}
+
+async function loadList() {
+  const rows = new Map()
+  let cursor = ''
+  do {
+    const page = await askJson(`sessions?limit=200${cursor ? `&cursor=${cursor}` : ''}`)
+    for (const row of page.sessions) rows.set(row.id, row)
+    cursor = page.next
+  } while (cursor && rows.size < 10_000)
+  state.rows = rows
+  for (const id of rows.keys()) state.changed.add(id)
+  state.sortedAt = 0
+  draw()
+}
+
+// One session.
+
+let isLoading = false
+let isAskedAgain = false
+async function loadDetail(id) {
+  if (isLoading) {
+    isAskedAgain = true
+    return
+  }
+  isLoading = true
+  try {
+    const detail = await askJson(`sessions/${encodeURIComponent(id)}`)
+    if (id === state.selected) drawDetail(detail)
+  } catch (error) {
+    if (!(error instanceof Refused)) find('said').textContent = error.message
+  }
+  isLoading = false
+  if (!isAskedAgain) return
+  isAskedAgain = false
+  if (state.selected) loadDetail(state.selected)
+}
+
+async function select(id) {
+  const before = state.selected
+  state.selected = id
+  for (const one of [before, id]) if (one) drawRow(one)
+  find('detail').hidden = id === undefined
+  if (id === undefined) return state.drawn.get(before)?.querySelector('button')?.focus()
+  find('said').textContent = ''
+  find('detail-title').textContent = 'loading…'
+  await loadDetail(id)
+  find('detail').focus()
+}
+
+function loopCard({ loop, thread }) {
+  const names = loop.tools.join(' + ') || loop.pattern
+  const what = `${names} ×${loop.count}, nothing new since iteration ${loop.since}`
+  const told = loop.blocked ? 'its calls are blocked' : `the model was told ${loop.warnings} times`
+  return element('div', { class: 'card', text: `Agent ${thread}: ${what}; ${told}` })
+}
+
+function cardsOf(detail) {
+  const cards = detail.threads.filter(({ loop }) => loop).map(loopCard)
+  for (const one of detail.iterations.filter(({ overflow }) => overflow).slice(-5)) {
+    const ended = one.status === 200 ? 'recovered' : `status ${one.status}`
+    cards.push(
+      element('div', {
+        class: 'card warned',
+        text: `Iteration ${one.iteration} was too large for the model: ${one.overflow}, ${ended}`,
+      }),
+    )
+  }
+  const { acknowledged, ignored } = detail.warnings
+  if (acknowledged + ignored > 0)
+    cards.push(
+      element('div', { class: 'card quiet', text: `Warnings: ${acknowledged} heeded, ${ignored} ignored` }),
+    )
+  if (detail.terminal) {
+    const { terminal_state, terminal_reason, budget_used, budget_max } = detail.terminal
+    cards.push(
+      element('div', {
+        class: 'card quiet',
+        text: `Ended: ${terminal_state}, ${terminal_reason}, ${budget_used} of ${budget_max}`,
+      }),
+    )
+  }
+  return cards
+}
+
+function lanesOf(detail) {
+  const times = detail.iterations.flatMap(({ at, duration_ms: took }) => [
+    Date.parse(at),
+    Date.parse(at) + took,
+  ])
+  const start = Math.min(...times)
+  const length = Math.max(1, Math.max(...times) - start)
+  return detail.threads.map((agent) => {
+    const own = detail.iterations.filter(({ thread }) => thread === agent.thread)
+    const boxes = own.map((one) => {
+      const x = ((Date.parse(one.at) - start) / length) * 1000
+      const kind = one.status === 200 ? one.verdict : 'failed'
+      return drawing('rect', {
+        class: kind,
+        x: x.toFixed(1),
+        y: 3,
+        width: Math.max(3, (one.duration_ms / length) * 1000).toFixed(1),
+        height: 12,
+      })
+    })
+    const name = `${agent.name ?? `agent ${agent.thread}`}${agent.parent ? ` of ${agent.parent}` : ''}: ${WORDS[agent.state]}`
+    const label = `${name}, ${own.length} iterations`
+    const lane = drawing(
+      'svg',
+      { viewBox: '0 0 1000 18', preserveAspectRatio: 'none', role: 'img', 'aria-label': label },
+      ...boxes,
+    )
+    return element('div', { class: 'lane' }, element('bdi', { text: name, title: name.slice(0, 200) }), lane)
+  })
+}
+
+function metersOf(detail) {
+  return detail.threads.flatMap(({ thread, meters }) =>
+    meters
+      .filter(({ max }) => max > 0)
+      .map(({ name, used, max }) =>
+        element(
+          'li',
+          {},
+          bar(used, max),
+          `agent ${thread}: ${name.replace('_', ' ')} ${Math.round(used * 100) / 100} of ${max}`,
+        ),
+      ),
+  )
+}
+
+function tailRow(one) {
+  const verdict = [one.verdict, one.tier, one.loop].filter(Boolean).join(' · ')
+  const texts = [new Date(one.at).toLocaleTimeString(), `#${one.thread}`, one.iteration]
+  const rest = [
+    one.status || 'none',
+    `${(one.duration_ms / 1000).toFixed(1)} s`,
+    `${one.usage.input} + ${one.usage.output}`,
+  ]
+  return element(
+    'tr',
+    {},
+    ...texts.map((text) => element('td', { text: String(text) })),
+    element('td', { class: one.verdict, text: verdict }),
+    ...rest.map((text) => element('td', { text: String(text) })),
+    element('td', {}, element('bdi', { text: one.tools.join(' ') })),
+  )
+}
+
+function drawDetail(detail) {
+  state.detail = detail
+  find('detail-title').textContent = `${short(detail)} · ${stateText(detail)}`
+  find('cards').replaceChildren(...cardsOf(detail))
+  find('lanes').replaceChildren(...lanesOf(detail))
+  const meters = metersOf(detail)
+  find('meters').replaceChildren(...(meters.length > 0 ? meters : [element('li', { text: 'no limits' })]))
+  find('tail').tBodies[0].replaceChildren(...detail.iterations.slice(-20).reverse().map(tailRow))
+  const { final_answer: answer } = detail
+  const note = answer?.truncated ? [element('p', { text: 'The first 64 KiB of it.' })] : []
+  find('answer').replaceChildren(
+    ...(answer
+      ? [element('h3', { text: 'Final answer' }), element('pre', { text: answer.text }), ...note]
+      : []),
+  )
+  document.querySelector('[data-action=stop]').disabled = detail.stopping || detail.state === 'stopped'
+}
+
+// Actions.
+
+const ACTIONS = {
+  stop: {
+    text: 'Stop this session? Its next request gets its last answer, and nothing that it did is lost.',
+    path: '/stop',
+    method: 'POST',
+    body: {},
+  },
+  extend: {
+    text: 'Raise the limits of its current runs by 25 %?',
+    path: '/extend',
+    method: 'POST',
+    body: { by: '25%' },
+  },
+  observe: {
+    text: 'Let loops go on from here? Governor only counts them in this session.',
+    path: '/loop-guard',
+    method: 'PATCH',
+    body: { mode: 'observe' },
+  },
+  reset: {
+    text: 'Begin its current runs anew, with a fresh budget?',
+    path: '/reset',
+    method: 'POST',
+    body: {},
+  },
+}
+
+async function confirmed(text) {
+  const dialog = find('confirm')
+  find('confirm-text').textContent = text
+  dialog.returnValue = 'no'
+  dialog.showModal()
+  await new Promise((resolve) => dialog.addEventListener('close', resolve, { once: true }))
+  return dialog.returnValue === 'yes'
+}
+
+function curlOf(id) {
+  const address = new URL(`sessions/${encodeURIComponent(id)}`, location.href)
+  return `curl -H "Authorization: Bearer $GOVERNOR_ADMIN_TOKEN" ${address}`
+}
+
+async function act(name) {
+  const id = state.selected
+  if (!id) return
+  if (name === 'close') return select(undefined)
+  if (name === 'curl') {
+    const text = curlOf(id)
+    await navigator.clipboard?.writeText(text).then(
+      () => undefined,
+      () => undefined,
+    )
+    find('said').textContent = text
+    return
+  }
+  const action = ACTIONS[name]
+  if (!(await confirmed(action.text))) return
+  try {
+    const headers = {
+      'content-type': 'application/json',
+      'idempotency-key': crypto.randomUUID?.() ?? String(Math.random()),
+    }
+    const options = { method: action.method, headers, body: JSON.stringify(action.body) }
+    drawDetail(await askJson(`sessions/${encodeURIComponent(id)}${action.path}`, options))
+    find('said').textContent = `${name}: done`
+  } catch (error) {
+    if (error instanceof Refused) return signIn()
+    find('said').textContent = `${name}: ${error.message}`
+  }
+}
+
+// The connection.
+
+function signIn() {
+  tellProblem(state.token ? 'Governor does not know this token.' : '')
+  sessionStorage.removeItem('token')
+  state.token = ''
+  find('detail').hidden = true
+  show('sign-in')
+  find('token').focus()
+}
+
+async function takeEvent(fields) {
+  if (fields.id) state.lastEventId = fields.id
+  state.lastHeard = performance.now()
+  state.isConnected = true
+  if (fields.event === 'session') take(JSON.parse(fields.data))
+  else if (fields.event === 'reload') await loadList()
+  drawConnection()
+}
+
+function fieldsOf(text) {
+  return Object.fromEntries(
+    text.split('\n').map((line) => {
+      const at = line.indexOf(': ')
+      return [line.slice(0, at), line.slice(at + 2)]
+    }),
+  )
+}
+
+async function follow() {
+  const headers = state.lastEventId ? { 'last-event-id': state.lastEventId } : {}
+  const response = await ask('events', { headers })
+  if (!response.ok || !response.body) throw new Error(`HTTP ${response.status}`)
+  tellProblem('')
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  for (;;) {
+    const { value, done } = await reader.read()
+    if (done) return
+    text += value
+    for (let end = text.indexOf('\n\n'); end !== -1; end = text.indexOf('\n\n')) {
+      await takeEvent(fieldsOf(text.slice(0, end)))
+      text = text.slice(end + 2)
+    }
+  }
+}
+
+function drawConnection() {
+  const quiet = performance.now() - state.lastHeard
+  const isStale = quiet > STALE_MS
+  const status = find('connection')
+  const text = !state.isConnected
+    ? 'disconnected: trying again'
+    : isStale
+      ? `last event ${span(quiet / 1000)} ago`
+      : 'live'
+  if (status.textContent !== text) status.textContent = text
+  status.classList.toggle('lost', !state.isConnected || isStale)
+}
+
+async function run() {
+  let wait = 500
+  for (;;) {
+    try {
+      await follow()
+      wait = 500
+    } catch (error) {
+      if (error instanceof Refused) {
+        state.isConnected = false
+        find('connection').textContent = 'not signed in'
+        return signIn()
+      }
+      tellProblem(`Governor can't be reached: ${error.message}`)
+    }
+    state.isConnected = false
+    drawConnection()
+    await new Promise((resolve) => setTimeout(resolve, wait))
+    wait = Math.min(10_000, wait * 2)
+  }
+}
+
+find('filter').addEventListener('change', drawOrder)
+for (const button of document.querySelectorAll('[data-action]'))
+  button.addEventListener('click', () => act(button.dataset.action))
+document.addEventListener('keydown', ({ key }) => {
+  if (key === 'Escape' && !find('confirm').open && state.selected) select(undefined)
+})
+find('sign-in').addEventListener('submit', (event) => {
+  event.preventDefault()
+  state.token = find('token').value
+  sessionStorage.setItem('token', state.token)
+  find('token').value = ''
+  show('none')
+  run()
+})
+setInterval(() => {
+  drawConnection()
+  if (state.changed.size > 0 || performance.now() - state.sortedAt > SORT_MS * 5) schedule()
+}, 1_000)
+run()

@@ -1,0 +1,47 @@
+/** Serves the live page: three files that hold no data, so that everyone may load them. */
+import { existsSync, readFileSync } from 'node:fs'
+import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
+
+/** The bundle has them in a folder of their own. */
+const FOLDERS = ['./dashboard/', './'] as const
+
+function read(name: string): string {
+  const urls = FOLDERS.map((folder) => new URL(`${folder}${name}`, import.meta.url))
+  const url = urls.find((one) => existsSync(one))
+  if (!url) throw new Error(`${name} of the live page is missing: run npm run build`)
+  return readFileSync(url, 'utf8')
+}
+
+const HEADERS = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'cache-control': 'no-cache',
+}
+
+const FILES = {
+  'page.js': 'text/javascript; charset=utf-8',
+  'page.css': 'text/css; charset=utf-8',
+} as const
+
+/** `mayRead`: whether a request may read sessions; one that may not gets the page with status 401, and it asks for the token. */
+export const livePage: FastifyPluginCallback<{ readonly mayRead: (request: FastifyRequest) => boolean }> = (
+  app,
+  { mayRead },
+  done,
+) => {
+  app.get('/governor', (_request, reply) => reply.headers(HEADERS).redirect('/governor/', 308))
+  app.get('/governor/', (request, reply) =>
+    reply
+      .code(mayRead(request) ? 200 : 401)
+      .headers(HEADERS)
+      .type('text/html; charset=utf-8')
+      .send(read('page.html')),
+  )
+  for (const [name, type] of Object.entries(FILES))
+    app.get(`/governor/${name}`, (_request, reply) => reply.headers(HEADERS).type(type).send(read(name)))
+  done()
+}

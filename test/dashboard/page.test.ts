@@ -1,0 +1,222 @@
+import { mkdirSync } from 'node:fs'
+import { gzipSync } from 'node:zlib'
+import { afterAll, describe, expect, it } from 'vitest'
+import { act, ask, firstSession } from '../support/admin.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
+import { closeBrowser, isWithoutBrowser, openPage } from '../support/browser.ts'
+import { startBoth } from '../support/governor.ts'
+import { runaway, type Script } from '../support/provider.ts'
+
+/** Where pictures of the page go, for people to look at. */
+const PICTURES = process.env['GOVERNOR_PICTURES']
+
+const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+const stuck: Script = ({ json }) =>
+  json.tool_choice === 'none' || !json.tools
+    ? { text: 'I could not find out.' }
+    : { calls: [{ name: 'read_file', arguments: { path: 'a' } }] }
+
+async function picture(page: { screenshot(options: object): Promise<unknown> }, name: string) {
+  if (!PICTURES) return
+  mkdirSync(PICTURES, { recursive: true })
+  await page.screenshot({ path: `${PICTURES}/${name}.png`, fullPage: true })
+}
+
+describe('the files of the live page', () => {
+  it('hold no data, ask nobody else, and take less than 150 KB', async () => {
+    const { url } = await startBoth(runaway())
+    let size = 0
+    for (const file of ['', 'page.js', 'page.css']) {
+      const { status, headers, text } = await ask(url, `/governor/${file}`)
+      expect(status, file).toBe(200)
+      expect(headers['content-security-policy']).not.toContain('unsafe')
+      expect(headers['content-security-policy']).toContain("frame-ancestors 'none'")
+      expect(text.replaceAll('http://www.w3.org/2000/svg', '')).not.toMatch(/https?:\/\//)
+      size += gzipSync(text).length
+    }
+    expect(size).toBeLessThan(150_000)
+    expect((await ask(url, '/governor')).headers.location).toBe('/governor/')
+  })
+
+  it('come with 401 for those who may not read sessions', async () => {
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
+    const { status, text } = await ask(url, '/governor/')
+    expect([status, text.includes('admin token')]).toEqual([401, true])
+  })
+})
+
+describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
+  afterAll(closeBrowser)
+
+  it.each(['light', 'dark'] as const)(
+    'shows a run that goes round, live, and steers it (%s)',
+    async (colorScheme) => {
+      const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
+      const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })
+      await page.getByText('No sessions yet').waitFor()
+      await picture(page, `empty-${colorScheme}`)
+      const first = await runAgent(url, START, { ...named('one'), max: 8 })
+      await page.locator('#list .going_round').waitFor()
+      expect(await page.locator('#list tbody tr').textContent()).toMatch(/going round.*8\/40.*read_file ×7/)
+      await picture(page, `list-${colorScheme}`)
+      await page.locator('#list button').first().click()
+      await page.getByText('read_file ×7, nothing new since iteration 1').waitFor()
+      expect(await page.locator('#tail tbody tr').count()).toBe(8)
+      await picture(page, `detail-${colorScheme}`)
+
+      const button = (name: string) => page.getByRole('button', { name })
+      const yes = button('Yes')
+      await button('Extend by 25%').click()
+      await yes.click()
+      await page.getByText('iterations 8 of 50').waitFor()
+      await button('Only observe loops').click()
+      await yes.click()
+      await page.getByText('observe: done').waitFor()
+      await button('Copy curl').click()
+      await page.getByText('curl -H').waitFor()
+      await button('Stop').click()
+      await picture(page, `confirm-${colorScheme}`)
+      await button('No').click()
+      expect((await firstSession(url)).stopping).toBe(false)
+      await button('Stop').click()
+      await yes.click()
+      await page.getByText('stop: done').waitFor()
+      expect((await firstSession(url)).stopping).toBe(true)
+      await callModel(url, first.messages, named('one'))
+      await page.getByText('I could not find out.').waitFor()
+      await page.locator('#list').getByText('stopped: operator').waitFor()
+      await picture(page, `stopped-${colorScheme}`)
+      await page.reload()
+      await page.locator('#list button').first().click()
+      await page.getByText('I could not find out.').waitFor()
+      await button('Reset').click()
+      await yes.click()
+      await page.getByText('reset: done').waitFor()
+      expect(await firstSession(url)).toMatchObject({ terminal: null })
+      await button('Close').click()
+      expect(await page.locator('#detail').isVisible()).toBe(false)
+      expect(problems).toEqual([])
+    },
+  )
+
+  it('fits a phone, and works with the keyboard alone', async () => {
+    const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
+    await runAgent(url, START, { ...named('one'), max: 8 })
+    const { page, problems } = await openPage(`${url}/governor/`, { viewport: { width: 390, height: 800 } })
+    await page.locator('#list .going_round').waitFor()
+    const width = () => page.evaluate('document.documentElement.scrollWidth')
+    expect(await width()).toBeLessThanOrEqual(390)
+    await page.keyboard.press('Tab')
+    await page.keyboard.press('Tab')
+    await page.keyboard.press('Enter')
+    await page.getByText('nothing new since iteration').waitFor()
+    expect(await width()).toBeLessThanOrEqual(390)
+    await picture(page, 'phone')
+    await page.keyboard.press('Tab')
+    await page.keyboard.press('Enter')
+    await page.getByText('Stop this session?').waitFor()
+    await page.keyboard.press('Escape')
+    await page.keyboard.press('Escape')
+    await expect.poll(() => page.locator('#detail').isVisible()).toBe(false)
+    expect((await firstSession(url)).stopping).toBe(false)
+    expect(problems).toEqual([])
+  })
+
+  it('asks for the token, says that one is wrong, and shows sessions by the right one', async () => {
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
+    await runAgent(url, START, { ...named('my own name'), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.getByLabel('Token').fill('wrong')
+    await page.getByRole('button', { name: 'Show sessions' }).click()
+    await page.getByText('does not know this token').waitFor()
+    await picture(page, 'unauthorised')
+    await page.getByLabel('Token').fill('secret')
+    await page.keyboard.press('Enter')
+    await page.getByText('my own name').waitFor()
+    await page.reload()
+    await page.getByText('my own name').waitFor()
+    expect(page.url()).not.toContain('secret')
+    expect(problems).toEqual([])
+  })
+
+  it('says that it is disconnected once Governor has gone', async () => {
+    const { url, governor } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page } = await openPage(`${url}/governor/`)
+    await page.locator('#list .working').waitFor()
+    await governor.close()
+    await page.getByText('disconnected').waitFor()
+    await page.getByRole('alert').getByText("can't be reached").waitFor()
+    await picture(page, 'disconnected')
+    // What was there is still to be read.
+    expect(await page.locator('#list tbody tr').count()).toBe(1)
+  })
+
+  it('shows hostile names as text and nothing else', async () => {
+    const tool = '<img src=x onerror="document.title=1">\u202e\u0000'
+    const { url } = await startBoth(() => ({ calls: [{ name: tool, arguments: {} }] }), {
+      ops: { admin_token: 's' },
+    })
+    const headers = {
+      'x-governor-session': '<script>document.title=2</script>',
+      'thread-id': '"><svg onload=1>',
+    }
+    await runAgent(url, START, { headers, max: 3, body: { model: '<b>model</b>'.repeat(900) } })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.locator('#list button').first().click()
+    await page.locator('#tail').getByText('<img src=x').first().waitFor()
+    expect(await page.title()).toBe('Governor')
+    expect(await page.locator('#list img, #detail img, main script').count()).toBe(0)
+    expect(problems).toEqual([])
+  })
+
+  it('stays smooth with 1,000 sessions of which 50 change each second', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 40 } })
+    for (let at = 0; at < 1_000; at += 50)
+      await Promise.all(
+        Array.from({ length: 50 }, (_, more) => callModel(url, START, named(`session ${at + more}`))),
+      )
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.getByText('and 800 more').waitFor()
+    const frames = page.evaluate(`new Promise((resolve) => {
+      const times = []
+      let last = performance.now()
+      const next = (now) => {
+        times.push(now - last)
+        last = now
+        if (times.length < 180) requestAnimationFrame(next)
+        else resolve(times.sort((a, b) => a - b))
+      }
+      requestAnimationFrame(next)
+    })`)
+    let isOver = false
+    const measured = frames.finally(() => {
+      isOver = true
+    })
+    for (let at = 0; !isOver; at += 10)
+      await Promise.all(
+        Array.from({ length: 10 }, (_, more) =>
+          callModel(
+            url,
+            [...START, { role: 'user', content: `${at}` }],
+            named(`session ${(at + more) % 1_000}`),
+          ),
+        ),
+      )
+    const times = (await measured) as number[]
+    expect(times).toHaveLength(180)
+    if (PICTURES)
+      process.stderr.write(`frames: median ${times[90]} ms, 95th ${times[171]} ms, worst ${times[179]} ms\n`)
+    expect(await page.locator('#list tbody tr').count()).toBe(200)
+    expect(problems).toEqual([])
+  })
+
+  it('shows what an operator does elsewhere within a second', async () => {
+    const { url } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 2 })
+    const { page } = await openPage(`${url}/governor/`)
+    await page.locator('#list .working').waitFor()
+    await act(url, (await firstSession(url)).id, 'stop')
+    await page.locator('#list').getByText('stopping').waitFor({ timeout: 10_000 })
+  })
+})

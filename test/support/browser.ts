@@ -1,0 +1,53 @@
+/** A real browser: Debian's chromium, driven by playwright-core. */
+import { existsSync } from 'node:fs'
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
+import { onTestFinished } from 'vitest'
+
+const PATHS = [
+  process.env['CHROMIUM'] ?? '',
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome',
+]
+
+const path = PATHS.find((one) => one !== '' && existsSync(one))
+
+/** True where no browser is installed and that is no failure: not in continuous integration. */
+export const isWithoutBrowser = path === undefined && process.env['CI'] !== 'true'
+if (isWithoutBrowser)
+  process.stderr.write('no chromium (apt-get install chromium): the live page is not tested\n')
+
+let browser: Promise<Browser> | undefined
+
+function launch(): Promise<Browser> {
+  browser ??= chromium.launch({
+    executablePath: path ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu'],
+  })
+  return browser
+}
+
+export async function closeBrowser(): Promise<void> {
+  await (await browser)?.close()
+}
+
+/** Opens a page of its own; `problems` holds what its console and its policies complained about. */
+export async function openPage(
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<{ readonly page: Page; readonly problems: string[] }> {
+  const context = await (await launch()).newContext({ ...options })
+  onTestFinished(() => context.close())
+  const page = await context.newPage()
+  const problems: string[] = []
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !message.text().includes('401')) problems.push(message.text())
+  })
+  page.on('pageerror', (error) => problems.push(error.message))
+  page.on('request', (request) => {
+    if (!request.url().startsWith(new URL(url).origin) && !request.url().startsWith('data:'))
+      problems.push(`asks ${request.url()}`)
+  })
+  await page.goto(url)
+  return { page, problems }
+}
