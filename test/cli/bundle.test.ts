@@ -68,12 +68,13 @@ describe('the bundle', () => {
     const address = await launch(['--upstream', provider.url])
     const { status } = await callModel(address, START)
     expect(status).toBe(200)
-    for (const path of ['/health', '/ready', '/metrics']) {
+    const own = ['/health', '/ready', '/metrics', '/governor', '/governor/page.js', '/governor/sessions']
+    for (const path of [...own, '/governor/openapi.json']) {
       const response = await fetch(address + path)
       expect([path, response.status]).toEqual([path, 200])
       await response.arrayBuffer()
     }
-    expect((await fetch(`${address}/governor`)).status).toBe(404)
+    expect((await fetch(`${address}/governor/nothing`)).status).toBe(404)
   })
 
   it('shows the demo without any package beside it', () => {
