@@ -254,10 +254,11 @@ describe('a Responses conversation after blocked calls', () => {
   })
 
   it('pending results come before the client’s input, and the request continues from another response', () => {
-    const owed = [JSON.stringify(results[0])]
-    const withPending = (body: object, as?: string) => {
+    const pending = [JSON.stringify(results[0])]
+    const withPending = (body: object, redirectTo?: string) => {
       const bytes = Buffer.from(JSON.stringify(body))
-      const edits = responses.read({ path: '', body: bytes })?.injectPendingResults?.(owed, as) ?? []
+      const edits =
+        responses.read({ path: '', body: bytes })?.injectPendingResults?.(pending, redirectTo) ?? []
       return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
     }
     const previous_response_id = 'resp_1'
