@@ -1,4 +1,4 @@
-/** Request bodies: read whole up to a bound, or passed on as they come. */
+/** Reads request bodies whole, up to a limit, or passes them on as streams; undoes content codings. */
 import type { IncomingMessage } from 'node:http'
 import { PassThrough, type Readable, type Transform } from 'node:stream'
 import zlib from 'node:zlib'
@@ -10,15 +10,15 @@ export class ClientGone extends Error {
   override readonly name = 'ClientGone'
 }
 
-/** Does a request carry a body at all? RFC 9112, section 6. */
+/** Returns true if a request has a body (RFC 9112, section 6). */
 export function hasBody(headers: RawHeaders): boolean {
   const length = headerOf(headers, 'content-length')
   return headerOf(headers, 'transfer-encoding') !== undefined || (length !== undefined && Number(length) > 0)
 }
 
 /**
- * The body as a stream that the transport may destroy without taking the client's connection with it, as an error
- * reply must still go out on that.
+ * Returns the body as a stream, after the chunks in `first`. The transport may destroy it without closing the client's
+ * connection, on which an error must still be sent.
  */
 export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
   const body = new PassThrough()
@@ -29,30 +29,31 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
   })
   body.on('error', () => undefined)
   request.pipe(body)
-  // What the upstream did not wait for is read and dropped; else a client that sends before it reads would hang.
+  // The rest that the upstream did not read is dropped; else a client that sends all before it reads would hang.
   body.once('close', () => request.resume())
   return body
 }
 
-/** Bodies up to this many bytes come in one piece, mostly. */
+/** Bodies up to this many bytes mostly arrive in one chunk. */
 const ONE_PIECE = 65_536
 
-/** Room for a body whose length is known, so that its pieces are copied once and need not be kept until the last. */
+/** Returns a buffer for a body of known length: its chunks are copied once and not kept. */
 function wholeFor(headers: RawHeaders, max: number): Buffer | undefined {
   const length = Number(headerOf(headers, 'content-length') ?? 0)
   return length > ONE_PIECE && length <= max ? Buffer.allocUnsafeSlow(length) : undefined
 }
 
-/** Why a body is not read, or not unpacked. */
+/** Why a body is not read or not decoded. */
 export type Unread = 'body_too_large' | 'no_room' | 'unknown_encoding' | 'unreadable_body'
 
+/** A whole body; or why there is none, with a stream of all of it. */
 export type ReadBody =
   | { readonly kind: 'whole'; readonly bytes: Buffer }
   | { readonly kind: 'rest'; readonly why: Unread; readonly stream: Readable }
 
 /**
- * Reads a body of at most `max` bytes, for as much of it as `lease` has room. A larger one, or one without room, comes back as a
- * stream of all of it, what was read included.
+ * Reads a body of at most `max` bytes for which `lease` has room. Any other body is returned as a stream of all its bytes,
+ * including those that were read.
  * @throws {ClientGone}
  */
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
@@ -81,10 +82,10 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
       if (hasRoom === true) return
       if (hasRoom === false) return leave('no_room')
       request.pause()
-      hasRoom.then((isGiven) => (isGiven ? request.resume() : leave('no_room')), reject)
+      hasRoom.then((isGranted) => (isGranted ? request.resume() : leave('no_room')), reject)
     }
     request.on('data', take)
-    // Whoever asks before the bytes come gets them as they come: kept until the next tick, they hold the connection back.
+    // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.
     request.read(0)
     request.on('end', () => {
       if (isOver) return
@@ -93,7 +94,7 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
       const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
       resolve({ kind: 'whole', bytes })
     })
-    // Comes in any case; an error before it only where somebody waits for one.
+    // `close` always comes; `error` comes only if there is a listener for it.
     request.on('close', () => {
       if (isOver) return
       isOver = true
@@ -102,16 +103,16 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
   })
 }
 
-/** What a decoder gives at a time, in bytes. */
+/** Bytes of a decoder's chunks. */
 const CHUNK = 65_536
 
-/** `undefined` where Node has none: for zstd before 22.15. */
+/** Returns `undefined` before Node 22.15, which has no zstd. */
 function zstdDecoder(): Transform | undefined {
   const create: unknown = Reflect.get(zlib, 'createZstdDecompress')
   return typeof create === 'function' ? (create as typeof zlib.createGunzip)({ chunkSize: CHUNK }) : undefined
 }
 
-/** Undoes a content coding (RFC 9110, section 8.4); `undefined` where it is unknown. `flush`: gives what it can as soon as it can. */
+/** Returns a stream that undoes a content coding (RFC 9110, section 8.4); `undefined` for an unknown one. `flush`: zlib's mode. */
 export function decoderFor(
   encoding: string,
   flush: number = zlib.constants.Z_NO_FLUSH,
@@ -131,10 +132,10 @@ export function decoderFor(
   }
 }
 
-/** More bytes than this are unpacked into one piece, and not kept twice. */
+/** More bytes than this are decoded into one buffer, so that they are not in memory twice. */
 const IN_PIECES = 1_048_576
 
-/** Room for `max` bytes that begins with the pieces; the system gives no memory for what is never written. */
+/** Returns a buffer of `max` bytes that begins with the pieces; the system allocates only pages that are written. */
 function inOnePiece(pieces: readonly Buffer[], max: number): Buffer {
   const whole = Buffer.allocUnsafeSlow(max)
   let end = 0
@@ -142,7 +143,7 @@ function inOnePiece(pieces: readonly Buffer[], max: number): Buffer {
   return whole
 }
 
-/** A body without its content coding, at most `max` bytes of it: nothing beyond that is unpacked. Or why there is none. */
+/** Returns a body without its content coding; or why not, also if it is longer than `max` bytes. Stops decoding there. */
 export async function unpacked(
   bytes: Buffer,
   encoding: string | undefined,
@@ -175,7 +176,7 @@ export async function unpacked(
   return whole ? whole.subarray(0, length) : Buffer.concat(pieces, length)
 }
 
-/** The same, and `undefined` for whatever reason there is none. */
+/** Returns the same, or `undefined` for any reason. */
 export async function decoded(
   bytes: Buffer,
   encoding: string | undefined,
@@ -186,7 +187,7 @@ export async function decoded(
   return Buffer.isBuffer(plain) ? plain : undefined
 }
 
-/** A body without its content coding, at once, at most `max` bytes of it; what broke off is undone as far as it came. */
+/** Decodes synchronously, at most `max` bytes. Returns as much of a truncated body as can be decoded; `undefined` on failure. */
 export function decodedAtOnce(bytes: Buffer, encoding: string, max: number): Buffer | undefined {
   const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants
   const options = { maxOutputLength: max, finishFlush: Z_SYNC_FLUSH }

@@ -1,24 +1,24 @@
-/** Ends requests whose clients stopped in the middle of them: nobody will ever send the rest, and their connections are held open. */
+/** Ends requests whose clients stopped sending in the middle, as their connections would stay open for ever. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { hasBody } from './body.ts'
 import { reply } from './response.ts'
 
-/** How often in its time it is looked whether a client goes on. */
-const LOOKS = 4
+/** How often per time limit an upload is checked. */
+const CHECKS = 4
 
 function giveUp(request: IncomingMessage, response: ServerResponse, errorBody: string): void {
   if (response.headersSent) {
     request.destroy()
     return
   }
-  // Closes the connection once it is sent: what follows on it would be taken for the rest.
+  // Node closes the connection after the reply: later bytes would be read as the rest of the body.
   response.setHeader('connection', 'close')
   reply(response, 408, 'application/json', errorBody)
 }
 
 /**
- * Watches that the body of a request keeps coming. `idle`: milliseconds for which nothing may come, 0 for any time; what is waited
- * for by Governor or the upstream is not the client's. `errorBody` returns the JSON body of the reply.
+ * Ends a request with 408 if its body stops coming for `idle` milliseconds (0: no limit). Time in which Governor or the
+ * upstream holds the body back does not count. `errorBody` returns the JSON body of the reply.
  */
 export function watchUpload(
   request: IncomingMessage,
@@ -29,18 +29,18 @@ export function watchUpload(
   if (idle === 0 || request.complete || !hasBody(request.rawHeaders)) return
   const { socket } = request
   let read = socket.bytesRead
-  let since = performance.now()
-  const look = setInterval(() => {
+  let lastRead = performance.now()
+  const check = setInterval(() => {
     const isHeldBack = request.isPaused() || socket.isPaused()
     if (socket.bytesRead !== read || isHeldBack) {
       read = socket.bytesRead
-      since = performance.now()
-    } else if (performance.now() - since >= idle) {
-      clearInterval(look)
+      lastRead = performance.now()
+    } else if (performance.now() - lastRead >= idle) {
+      clearInterval(check)
       giveUp(request, response, errorBody())
     }
-  }, idle / LOOKS)
-  const stop = () => clearInterval(look)
+  }, idle / CHECKS)
+  const stop = () => clearInterval(check)
   request.once('end', stop)
   request.once('close', stop)
 }

@@ -1,33 +1,33 @@
 /**
- * Reads over a `100 Continue` that nobody asked for, as a client has to (RFC 9110, section 15.2): undici takes one for a
- * broken answer and closes the connection, after the upstream has begun to work.
+ * Skips a `100 Continue` that was not asked for, as a client must (RFC 9110, section 15.2). undici treats one as a broken
+ * answer and closes the connection, after the upstream has begun to work.
  */
 import type { Socket } from 'node:net'
 import type { buildConnector } from 'undici'
 
-/** A connection that is read before undici reads it. */
+/** A connection whose bytes are checked before undici reads them. */
 interface Reading {
   readonly socket: Socket
-  /** Bytes written when it was read last: where there are more, a request has been sent and a response begins. */
+  /** Bytes written at the last read. If more are written now, a request was sent and a response begins. */
   written: number
-  /** What comes next is the head of a response. */
+  /** The next bytes are the head of a response. */
   isHead: boolean
-  /** The beginning of an informational head that is not all there yet. */
+  /** The beginning of an incomplete informational head. */
   held: Buffer
 }
 
 const NOTHING = Buffer.alloc(0)
 const SAMPLE = 'HTTP/1.1 100'
 const HEAD_END = '\r\n\r\n'
-/** An informational head is small; of a longer one undici says what is wrong. */
+/** An informational head is small; undici reports a longer one as an error. */
 const MAX_HELD = 16_384
 
-/** Is this, or what it may become, the status line of an informational response after which another one comes? */
+/** Returns true if a text is, or may become, the status line of an informational response other than 101, which is final. */
 function mayBeInformational(start: string): boolean {
   return /^HTTP\/1\.\d 1\d\d$/.test(start + SAMPLE.slice(start.length)) && !start.endsWith(' 101')
 }
 
-/** Takes heads of 100 out of the beginning of a response; returns what is left for undici to read now. */
+/** Removes heads with status 100 from the beginning of a response; returns the bytes that undici may read now. */
 function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   const kept: Buffer[] = []
   reading.held = NOTHING
@@ -60,20 +60,20 @@ function readFirst(reading: Reading): void {
   if (!reading.isHead) return
   const chunk: Buffer | null = socket.read()
   if (!chunk) return
-  const left = withoutContinue(
+  const rest = withoutContinue(
     reading,
     reading.held.length > 0 ? Buffer.concat([reading.held, chunk]) : chunk,
   )
-  if (left.length > 0) socket.unshift(left)
+  if (rest.length > 0) socket.unshift(rest)
 }
 
-/** Returns a connector whose connections never bring a `100 Continue`. */
-export function readingOverContinue(connect: buildConnector.connector): buildConnector.connector {
+/** Returns a connector whose connections skip every `100 Continue`. */
+export function skippingContinue(connect: buildConnector.connector): buildConnector.connector {
   return (options, callback) =>
     connect(options, (...[error, socket]) => {
       if (error) return callback(error, null)
       const reading = { socket, written: socket.bytesWritten, isHead: false, held: NOTHING }
-      // Listeners are called in their order: undici adds its own when it has the connection.
+      // This listener is called before undici's, which is added once undici has the connection.
       socket.on('readable', () => readFirst(reading))
       callback(null, socket)
     })

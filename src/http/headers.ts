@@ -1,9 +1,9 @@
 /**
- * Which header fields go through a proxy, and which end at it. Headers are flat lists of names and values as they
- * came, so that case, order and duplicates stay.
+ * Decides which header fields pass through a proxy. Headers are flat lists of names and values, so that case, order and
+ * duplicates are kept.
  */
 
-/** Name, value, name, value, …: as Node and undici give raw headers. */
+/** Name, value, name, value, …, like the raw headers of Node and undici. */
 export type RawHeaders = readonly string[]
 
 /** Fields that belong to one connection: RFC 9110, section 7.6.1; the Proxy- fields: sections 11.7.1 and 11.7.2. */
@@ -18,13 +18,13 @@ const HOP_BY_HOP = new Set([
   'proxy-authorization',
 ])
 
-/** Fields that undici writes itself, or must not be given. */
+/** Fields that undici writes itself or refuses. */
 const SET_BY_TRANSPORT = new Set(['host', 'expect'])
 
-/** Governor's own headers, which go to clients and never upstream; from there none is believed. */
-const OWN_PREFIX = 'x-governor-'
+/** Prefix of the headers that Governor sends to clients. They never go upstream, and an upstream's are dropped. */
+const GOVERNOR_PREFIX = 'x-governor-'
 
-/** Calls `visit` for each field with its name in lower case, its value, and its name as it came. */
+/** Calls `visit` for each field with its name in lower case, its value, and its name as it was sent. */
 function eachField(headers: RawHeaders, visit: (lower: string, value: string, name: string) => void): void {
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const name = headers[at] ?? ''
@@ -32,7 +32,7 @@ function eachField(headers: RawHeaders, visit: (lower: string, value: string, na
   }
 }
 
-/** The fields that Connection fields name: they end here too (RFC 9110, section 7.6.1). */
+/** Returns the fields that Connection names, which belong to one connection too (RFC 9110, section 7.6.1). */
 function nominated(headers: RawHeaders): ReadonlySet<string> {
   const names = new Set<string>()
   eachField(headers, (lower, value) => {
@@ -42,7 +42,7 @@ function nominated(headers: RawHeaders): ReadonlySet<string> {
   return names
 }
 
-/** The first value of a field; `name` in lower case. */
+/** Returns the first value of a field; `name` in lower case. */
 export function headerOf(headers: RawHeaders, name: string): string | undefined {
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const field = headers[at] ?? ''
@@ -51,7 +51,7 @@ export function headerOf(headers: RawHeaders, name: string): string | undefined 
   return undefined
 }
 
-/** The list without the fields for which `drop` says so. */
+/** Returns the headers without the fields for which `drop` returns true. */
 export function withoutFields(headers: RawHeaders, drop: (lower: string) => boolean): string[] {
   const kept: string[] = []
   eachField(headers, (lower, value, name) => {
@@ -60,17 +60,17 @@ export function withoutFields(headers: RawHeaders, drop: (lower: string) => bool
   return kept
 }
 
-/** Returns the headers or trailers of an upstream without fields that are Governor's own to send. */
+/** Returns the headers or trailers of an upstream without `x-governor-` fields, which only Governor sends. */
 export function withoutGovernorHeaders(headers: RawHeaders): RawHeaders {
-  return withoutFields(headers, (lower) => lower.startsWith(OWN_PREFIX))
+  return withoutFields(headers, (lower) => lower.startsWith(GOVERNOR_PREFIX))
 }
 
-/** The list without what tells how long a body is, and how it is coded. */
+/** Returns the headers without the length and the content coding of a body. */
 export function withoutLength(headers: RawHeaders): string[] {
   return withoutFields(headers, (lower) => lower === 'content-length' || lower === 'content-encoding')
 }
 
-/** A message head as it stands on the wire, in Latin-1. */
+/** Returns a message head in wire format, to be written as Latin-1. */
 export function headText(line: string, headers: RawHeaders): string {
   let text = `${line}\r\n`
   for (let at = 0; at + 1 < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
@@ -78,46 +78,46 @@ export function headText(line: string, headers: RawHeaders): string {
 }
 
 /**
- * The headers of a request on its way upstream. `Host` is the upstream's; `Expect: 100-continue` was answered here;
- * `TE: trailers` is kept, as the one transfer coding that asks for something this proxy passes on.
+ * Returns the headers that go upstream with a request. `Host` becomes the upstream's, and Governor answered
+ * `Expect: 100-continue` itself. `TE: trailers` stays, as this proxy passes trailers on.
  */
 export function requestHeaders(headers: RawHeaders): string[] {
   const named = nominated(headers)
   const kept: string[] = []
   eachField(headers, (lower, value, name) => {
     if (lower === 'te' && /(^|[\s,])trailers($|[\s,;])/i.test(value)) kept.push(name, 'trailers')
-    else if (!HOP_BY_HOP.has(lower) && !SET_BY_TRANSPORT.has(lower) && !lower.startsWith(OWN_PREFIX)) {
+    else if (!HOP_BY_HOP.has(lower) && !SET_BY_TRANSPORT.has(lower) && !lower.startsWith(GOVERNOR_PREFIX)) {
       if (!named.has(lower)) kept.push(name, value)
     }
   })
   return kept
 }
 
-/** The headers of a response on its way to the client. */
+/** Returns the headers of a response that go to the client. */
 export function responseHeaders(headers: RawHeaders): string[] {
   const named = nominated(headers)
   return withoutFields(headers, (lower) => HOP_BY_HOP.has(lower) || named.has(lower))
 }
 
-/** Every credential that a request carries in the headers `names`, joined. It tells tenants apart; it is hashed and never stored. */
+/** Returns all credentials in the headers `names`, joined. They distinguish tenants; they are hashed and never stored. */
 export function credentialsOf(headers: RawHeaders, names: readonly string[]): string {
   let all = ''
   for (const name of names) all += `${headerOf(headers, name) ?? ''}\n`
   return all.slice(0, -1)
 }
 
-/** The key that a client sent in a header. */
+/** Returns the key that a client sent in a header. */
 function clientKeyIn(headers: RawHeaders, name: string): string | undefined {
   const sent = headerOf(headers, name)
   return name === 'authorization' ? /^bearer +(.+)$/i.exec(sent ?? '')?.[1] : sent
 }
 
-/** The keys that a client sent in the headers `names`: some clients send two, each for another server. */
+/** Returns the keys that a client sent in the headers `names`; some clients send two, for different servers. */
 export function clientKeysOf(headers: RawHeaders, names: readonly string[]): string[] {
   return names.map((name) => clientKeyIn(headers, name)).filter((key) => key !== undefined)
 }
 
-/** Returns the list without those of the headers `names` whose key `drop` says yes to. */
+/** Returns the headers without those of `names` for whose key `drop` returns true. */
 export function withoutCredentials(
   headers: RawHeaders,
   names: readonly string[],
@@ -130,14 +130,14 @@ export function withoutCredentials(
   return dropped.length === 0 ? headers : withoutFields(headers, (lower) => dropped.includes(lower))
 }
 
-/** Does a field's name say that its value is a key, or stands for one? */
+/** Returns true if the name of a field says that its value is a credential. */
 export function namesKey(name: string): boolean {
   return /key|token|secret|auth|cookie|credential|password/i.test(name)
 }
 
 /**
- * Replaces the client's credentials, in the headers `names`, by the upstream's own `key`. `headerFor` returns the header for
- * it; it takes the one that the client used.
+ * Replaces the client's credentials, in the headers `names`, by the `key` of the upstream. `headerFor` takes the header that
+ * the client used and returns the one for the key.
  */
 export function withCredential(
   headers: RawHeaders,
@@ -150,7 +150,7 @@ export function withCredential(
   return [...kept, field, field === 'authorization' ? `Bearer ${key}` : key]
 }
 
-/** Sets fields, in place of those of the same name. */
+/** Returns the headers with these fields in place of those of the same name. */
 export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, string>>): RawHeaders {
   const added = Object.keys(set)
   if (added.length === 0) return headers
@@ -159,8 +159,8 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
 }
 
 /**
- * What a response is sent with: its own fields, and then Governor's (`set`; those without a value are left out). Without
- * `hasTrailers`, no field announces trailers.
+ * Returns the headers of a response and then those in `set`, without those that have no value. Drops `Trailer` unless the
+ * response `hasTrailers`.
  */
 export function replyHeaders(
   headers: RawHeaders,
@@ -175,16 +175,17 @@ export function replyHeaders(
   return all
 }
 
-/** The content coding of a body, in lower case; `identity` where it has none. */
+/** Returns the content coding of a body, in lower case; `identity` if it has none. */
 export function contentEncoding(headers: RawHeaders): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
 }
 
+/** Returns true for a body of server-sent events. */
 export function isEventStream(headers: RawHeaders): boolean {
   return /^text\/event-stream\b/i.test(headerOf(headers, 'content-type') ?? '')
 }
 
-/** What holds for the bytes of one body, and for no other (RFC 9110, section 8; RFC 9530). */
+/** Fields that describe the exact bytes of a body (RFC 9110, section 8; RFC 9530). */
 const BODY_FIELDS = new Set([
   'content-length',
   'content-encoding',
@@ -195,7 +196,7 @@ const BODY_FIELDS = new Set([
   'etag',
 ])
 
-/** The headers that still hold once the body is another. */
+/** Returns the headers that are still true after the body changed. */
 export function withoutBodyFields(headers: RawHeaders): string[] {
   return withoutFields(headers, (lower) => BODY_FIELDS.has(lower))
 }

@@ -6,8 +6,8 @@ import type { Failure, Head } from './upstream.ts'
 import { type BodySink, pushTo, resumeBody, type UpstreamResponse } from './upstream-response.ts'
 
 /**
- * Passes an informational response (1xx) on, never to HTTP/1.0 (RFC 9110, section 15.2). Writes past Node, which knows few
- * of them and not every field; without a socket, the response to an earlier request comes first.
+ * Passes an informational response (1xx) on, never to HTTP/1.0 (RFC 9110, section 15.2). Writes to the socket, as Node knows
+ * only few of them and not every field. A response has no socket while an earlier one is still being sent.
  */
 export function relayInformational(response: ServerResponse, head: Head): void {
   const { socket, req } = response
@@ -16,7 +16,7 @@ export function relayInformational(response: ServerResponse, head: Head): void {
   socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
 }
 
-/** Returns a sink that writes to a client; `resume` is called when a client that was slow can take more. */
+/** Returns a sink that writes to a client; calls `resume` when a slow client can take more. */
 function clientSink(
   response: ServerResponse,
   resume: () => void,
@@ -26,7 +26,7 @@ function clientSink(
   return {
     data(chunk) {
       if (response.write(chunk)) return true
-      // One chunk of the upstream's may be written in many pieces: the first of them that was too much waits for all.
+      // A filter may split one chunk into many: only the first that is too much waits for `drain`.
       if (!isWaiting) {
         isWaiting = true
         response.once('drain', () => {
@@ -37,7 +37,7 @@ function clientSink(
       return false
     },
     end(trailers) {
-      // Announced or not; Node leaves them out where the body has no chunks.
+      // Whether or not they were announced. Node omits them if the body is not chunked.
       if (trailers.length > 0) response.addTrailers(pairs(responseHeaders(trailers)))
       response.end()
     },
@@ -45,7 +45,7 @@ function clientSink(
   }
 }
 
-/** Writes the head of a response to a client, then its body as it comes. `failed` is called if it breaks off. */
+/** Writes the head of a response to a client, then its body as it comes. Calls `failed` if the body breaks off. */
 export function relay(
   from: UpstreamResponse,
   response: ServerResponse,
@@ -58,7 +58,7 @@ export function relay(
     from,
     clientSink(response, () => resumeBody(from.body), failed),
   )
-  // Node keeps the head back until the first byte of the body; a client of an event stream would wait for nothing.
+  // Node would hold the head until the first byte of the body, and the client of an event stream would wait for it.
   if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders()
 }
 

@@ -1,4 +1,4 @@
-/** What Governor writes to a client: the head of a response, a reply of its own, or why there is no response. */
+/** Writes to a client: the head of a response, a reply that Governor makes, or an error. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { headerOf, type RawHeaders, replyHeaders } from './headers.ts'
 import type { Head } from './upstream.ts'
@@ -7,8 +7,8 @@ import type { Head } from './upstream.ts'
 export type GovernorHeaders = Readonly<Record<string, string | undefined>>
 
 /**
- * Has the client left before its response was complete? To be asked on the response's `close`: the request's own fires
- * as soon as a POST body is read, with the client still there (https://github.com/fastify/fastify/issues/6725).
+ * Returns true if the client left before its response was complete. Call it on `close` of the response: `close` of the request
+ * fires as soon as a POST body is read (https://github.com/fastify/fastify/issues/6725).
  */
 export function isGone(response: ServerResponse): boolean {
   return !response.writableFinished
@@ -19,13 +19,13 @@ export function isReasonSafe(reason: string): boolean {
   return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
 }
 
-/** Can this response have trailers? They need chunks, which Node takes where a body has no known length. */
+/** Returns true if this response can have trailers: they need the chunked coding, which Node uses for a body of unknown length. */
 function isChunked({ req }: ServerResponse, status: number, headers: RawHeaders): boolean {
   if (req.method === 'HEAD' || status === 204 || status === 304) return false
   return req.httpVersionMajor === 1 && req.httpVersionMinor > 0 && !headerOf(headers, 'content-length')
 }
 
-/** Writes a status line and headers as given, without anything Node would add. */
+/** Writes a status line and headers without the fields that Node would add. */
 export function writeHead(
   response: ServerResponse,
   head: Head,
@@ -33,12 +33,12 @@ export function writeHead(
   governorHeaders: GovernorHeaders,
 ): void {
   response.sendDate = false
-  // Node throws on a Trailer field that announces what can't come.
+  // Node throws on a Trailer field in a response that cannot have trailers.
   const all = replyHeaders(headers, governorHeaders, isChunked(response, head.status, headers))
   response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
 }
 
-/** A whole reply of Governor's own; `more`: further raw headers. */
+/** Sends a whole reply that Governor makes; `more`: further raw headers. */
 export function reply(
   response: ServerResponse,
   status: number,
@@ -52,7 +52,7 @@ export function reply(
   response.end(body)
 }
 
-/** Ends a request without an upstream's response: with an error, or, in the middle of a response, by breaking it off. */
+/** Sends an error; if the response has begun already, closes the connection instead. */
 export function replyFailure(
   request: IncomingMessage,
   response: ServerResponse,
@@ -61,12 +61,12 @@ export function replyFailure(
   governorHeaders: GovernorHeaders = {},
 ): void {
   if (response.headersSent) {
-    // A clean end would pass for a complete answer. What was written in this turn Node sends at its end only.
+    // A clean end would look like a complete answer. Node sends what was written in this tick only at its end.
     setImmediate(() => response.destroy())
     return
   }
-  // What is left of an upload is read and dropped: closing on a client that still sends would tear the connection
-  // down under it, and the error with it (RFC 9112, section 9.6).
+  // The rest of an upload is read and dropped: if the connection closed while the client still sends, the client might
+  // never read the error (RFC 9112, section 9.6).
   request.resume()
   reply(response, status, 'application/json', body, governorHeaders)
 }

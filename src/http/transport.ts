@@ -1,6 +1,6 @@
 /** The connections to all upstreams. They are kept alive; there are as many as concurrent requests. */
 import { Agent, buildConnector, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
-import { readingOverContinue } from './continue.ts'
+import { skippingContinue } from './continue.ts'
 
 /** Forward proxies to the upstreams, from HTTP_PROXY, HTTPS_PROXY and NO_PROXY. */
 export interface Proxies {
@@ -100,7 +100,7 @@ function poolOf(origin: string | URL, options: Pool.Options): Pool {
   const { connect } = options
   return new Pool(
     origin,
-    typeof connect === 'function' ? { ...options, connect: readingOverContinue(connect) } : options,
+    typeof connect === 'function' ? { ...options, connect: skippingContinue(connect) } : options,
   )
 }
 

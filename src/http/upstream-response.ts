@@ -1,7 +1,7 @@
 /**
- * Sends a request to an upstream and returns its response as soon as the head is there. Chunks that come before
- * somebody takes the body wait in the response, at most 64 KB before the upstream is held back. The body is then either
- * read (`chunksOf`) or pushed on with no promise between two chunks (`pushTo`).
+ * Sends a request to an upstream and returns its response as soon as the head is there. Chunks wait in the response
+ * until the body is taken; after 64 KB the upstream is paused. The body is then either read (`chunksOf`) or pushed to a
+ * sink, without a promise per chunk (`pushTo`).
  */
 import { PassThrough } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -23,27 +23,27 @@ export class UpstreamFailed extends Error {
   }
 }
 
-/** Sees the chunks of a body as they come, before the client gets them. Must not change them. */
+/** Observes the chunks of a body before the client gets them. Must not change them. */
 export interface ResponseObserver {
-  /** Takes a chunk, which does not change any more. */
+  /** Takes a chunk, which will not change any more. */
   take(chunk: Buffer): void
-  /** The response is over or broke off; called once, after the client got its end. */
+  /** Called once when the response is over or broke off, after the client got its end. */
   end(): void
 }
 
-/** Replaces parts of a body as they come. */
+/** Changes parts of a body as it comes. */
 export interface ChunkFilter {
-  /** True if a chunk goes on as it is; it is not pushed then. */
+  /** Returns true if a chunk passes unchanged; it is not pushed then. */
   passes(chunk: Buffer): boolean
-  /** Takes a chunk; returns what goes on now. */
+  /** Takes a chunk; returns the chunks that the client gets now. */
   push(chunk: Buffer): readonly Buffer[]
-  /** Returns what is left when the body is over. */
+  /** Returns the remaining chunks when the body is over. */
   end(): readonly Buffer[]
 }
 
-/** Takes the rest of a body. After `end` or `fail` nothing more is called. */
+/** Takes the rest of a body. Nothing is called after `end` or `fail`. */
 export interface BodySink {
-  /** Returns false to hold the upstream back until `resumeBody`. */
+  /** Returns false to pause the upstream until `resumeBody`. */
   data(chunk: Buffer): boolean
   end(trailers: RawHeaders): void
   /** The response broke off. */
@@ -52,9 +52,9 @@ export interface BodySink {
 
 type BodyEnd = { readonly trailers: RawHeaders } | { readonly failure: Failure }
 
-/** A body on its way: what came and was not taken yet, and who takes it. Changed by the functions of this file alone. */
+/** A body while it arrives: chunks that wait, and the sink. Changed by the functions of this file alone. */
 export interface ResponseBody {
-  /** In order. */
+  /** Chunks, in order. */
   waiting: Buffer[]
   /** Bytes of `waiting`. */
   length: number
@@ -64,28 +64,28 @@ export interface ResponseBody {
   /** Called at the next chunk and at the end. */
   wake: (() => void) | undefined
   isPaused: boolean
-  /** Makes undici go on after a pause. */
+  /** Makes undici continue after a pause. */
   readonly resume: () => void
 }
 
-/** A response whose body is still to be taken. */
+/** A response whose body was not taken yet. */
 export interface UpstreamResponse {
   readonly head: Head
   readonly body: ResponseBody
   /**
-   * Gives the response up; also to be called once all of it was taken. Closes its connection, unless all of it came: then
-   * the connection is used again.
+   * Ends the use of the response; call it also after the whole body was taken. Closes the connection if the response is
+   * incomplete; otherwise the connection is used again.
    */
   abort(): void
 }
 
-/** What happens while a request is under way. */
+/** Callbacks for a request that was sent. */
 export interface SendOptions {
-  /** Called for each informational response (1xx) before the one that counts. */
+  /** Called for each informational response (1xx) before the final one. */
   readonly onInformational?: ((head: Head) => void) | undefined
-  /** Called once with the head that counts, before any of its body. */
+  /** Called once with the final head, before its body. */
   readonly onHead?: ((head: Head) => void) | undefined
-  /** What looks at the body of a response and what changes it, by its head. */
+  /** Return what observes and what changes the body of a response with this head. */
   readonly observerFor?: ((head: Head) => ResponseObserver | undefined) | undefined
   readonly filterFor?: ((head: Head) => ChunkFilter | undefined) | undefined
 }
@@ -94,14 +94,14 @@ export interface SendOptions {
 export interface InFlight {
   /** Rejects with {UpstreamFailed} if there is no response. */
   readonly response: Promise<UpstreamResponse>
-  /** Closes the upstream connection at once, also before the first byte; does nothing once the response is over. */
+  /** Closes the upstream connection at once, also before the first byte; does nothing after the end of the response. */
   abort(): void
 }
 
-/** A field name and value are read out of one text: what undici gives are views of the chunk they came in. */
+/** Bytes of a head that is decoded as one text: undici gives views of the one chunk in which the fields came. */
 const MAX_HEAD = 65_536
 
-/** undici hands raw headers over as buffers; bytes above ASCII are kept as they are by Latin-1. */
+/** Returns raw headers of undici, which are buffers, as texts; Latin-1 keeps bytes above ASCII. */
 function rawList(headers: readonly (Buffer | string)[] | null): string[] {
   const list: string[] = []
   if (!headers || headers.length === 0) return list
@@ -128,24 +128,24 @@ function latin1Of(item: Buffer | string): string {
   return typeof item === 'string' ? item : item.toString('latin1')
 }
 
-/** undici reads a reason phrase as UTF-8; its bytes, like those of a header, are kept by Latin-1. */
+/** Returns a reason phrase, which undici decodes as UTF-8, in Latin-1 like the headers. */
 function reasonOf(text: string | undefined): string {
   if (text === 'OK') return text
   return text === undefined || text.includes('\ufffd') ? '' : Buffer.from(text).toString('latin1')
 }
 
 /**
- * undici holds the length that a 304 states against the body it does not have (RFC 9110, section 8.6: it is that of
- * the 200 the client has).
+ * Returns true for an error to be ignored: undici misses the body of a 304 whose Content-Length is that of the 200 which the
+ * client has (RFC 9110, section 8.6).
  */
 function isWholeAnyway(status: number, error: Error): boolean {
   return status === 304 && error instanceof errors.ResponseContentLengthMismatchError
 }
 
-/** More bytes than this do not wait for somebody to take them: the upstream is held back. */
+/** The upstream is paused when more bytes than this wait. */
 const MAX_WAITING = 65_536
 
-/** Everything that is known of a request under way. */
+/** The state of one request that was sent. */
 interface Sending {
   readonly call: UpstreamCall
   readonly options: SendOptions
@@ -191,19 +191,19 @@ function finish(sending: Sending, ending: BodyEnd): void {
   }
   if (filter) takeAll(sending, body, filter.end())
   body.ending = ending
-  if (body.sink) tellEnd(body.sink, ending)
+  if (body.sink) endSink(body.sink, ending)
   body.wake?.()
   if (body.sink || sending.isAborted) settle(sending)
 }
 
-/** Ends the observer: after the client got the end, or once nobody takes the body any more. */
+/** Ends the observer: after the client got the end, or when the response is given up. */
 function settle(sending: Sending): void {
   if (sending.isSettled) return
   sending.isSettled = true
   sending.observer?.end()
 }
 
-function tellEnd(sink: BodySink, ending: BodyEnd): void {
+function endSink(sink: BodySink, ending: BodyEnd): void {
   if ('failure' in ending) sink.fail(ending.failure)
   else sink.end(ending.trailers)
 }
@@ -211,7 +211,7 @@ function tellEnd(sink: BodySink, ending: BodyEnd): void {
 function fail(sending: Sending, error: Error): void {
   if (sending.isOver) return
   const { body, upstream } = sending.call
-  // undici leaves a body that it has not begun to send; its source would wait for ever.
+  // undici does not destroy a body that it has not begun to send; its source would wait for ever.
   if (body && 'destroy' in body) body.destroy()
   const failure = failureOf(error, upstream)
   finish(sending, { failure: sending.isAborted ? { ...failure, code: 'aborted' } : failure })
@@ -236,8 +236,8 @@ function begin(sending: Sending, head: Head, resume: () => void): ResponseBody {
 }
 
 /**
- * What undici's dispatcher calls. This is the kind of handler that undici's own clients use inside: of the newer one it
- * makes this, and an object of all headers besides, which nobody here reads.
+ * Returns the handler for undici's dispatcher. It is of the older kind: undici converts a newer one into it and also
+ * builds an object of all headers, which is not needed here.
  */
 function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
   return {
@@ -273,10 +273,7 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
   }
 }
 
-/**
- * Sends a request, once: the upstream may have acted on what it got, so that it is never sent again by itself (RFC 9110,
- * section 9.2.2).
- */
+/** Sends a request once. It is never repeated automatically, as the upstream may have acted on it (RFC 9110, section 9.2.2). */
 export function send(transport: Transport, call: UpstreamCall, options: SendOptions): InFlight {
   let sending: Sending | undefined
   const abort = (): void => {
@@ -308,21 +305,21 @@ export function send(transport: Transport, call: UpstreamCall, options: SendOpti
         handlerOf(sending),
       )
     } catch (error) {
-      // undici throws on what it will not send at all, such as a path that is no path.
+      // undici throws on requests that it does not send, for example with an invalid path.
       fail(sending, error as Error)
     }
   })
   return { response, abort }
 }
 
-/** Lets a body go on whose sink returned false. */
+/** Continues a body whose sink returned false. */
 export function resumeBody(body: ResponseBody): void {
   if (!body.isPaused) return
   body.isPaused = false
   body.resume()
 }
 
-/** Gives the rest of a body to `sink`: at once what came already, then each chunk as it comes. */
+/** Gives a body to `sink`: the waiting chunks at once, then each chunk as it comes. */
 export function pushTo({ body, abort }: UpstreamResponse, sink: BodySink): void {
   body.sink = sink
   const { waiting } = body
@@ -331,14 +328,14 @@ export function pushTo({ body, abort }: UpstreamResponse, sink: BodySink): void 
   let hasRoom = true
   for (const chunk of waiting) hasRoom = sink.data(chunk)
   if (body.ending) {
-    tellEnd(sink, body.ending)
+    endSink(sink, body.ending)
     return abort()
   }
   if (hasRoom) resumeBody(body)
   else body.isPaused = true
 }
 
-/** Settles at the next chunk, or at the end of the body. */
+/** Resolves at the next chunk or at the end of the body. */
 function nextChange(body: ResponseBody): Promise<void> {
   return new Promise((resolve) => {
     body.wake = resolve
@@ -347,8 +344,8 @@ function nextChange(body: ResponseBody): Promise<void> {
 }
 
 /**
- * The rest of a body, to be read once. Throws {UpstreamFailed} where the response breaks off; a reader that leaves before
- * the end gives the response up.
+ * Yields the chunks of a body, once. A reader that stops before the end aborts the response.
+ * @throws {UpstreamFailed} if the response breaks off
  */
 export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerator<Buffer, void, undefined> {
   try {
@@ -370,16 +367,15 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerat
   }
 }
 
-/** How long to look at the beginning of a body. */
+/** How much of a body to wait for. */
 export interface PeekLimits {
   readonly bytes: number
   readonly ms: number
 }
 
 /**
- * Waits until all of a body is there, at most for so many bytes and milliseconds. Takes nothing out of it: what came
- * still waits for whatever takes the body. Returns all of the body; `undefined` where it is not whole, or where `isEnough`
- * is true of its first chunk, after which nothing more is waited for.
+ * Waits for a whole body, at most for so many bytes and milliseconds, and returns it without taking it. Returns
+ * `undefined` if it is not complete by then, or, without waiting for more, if `isEnough` is true of its first chunk.
  */
 export async function peek(
   { body }: UpstreamResponse,
@@ -395,7 +391,7 @@ export async function peek(
       if (first && !isDecided && isEnough?.(first)) return undefined
       isDecided ||= first !== undefined
       if (body.ending || body.length > bytes || isLate) break
-      // Mostly all of it comes with the head: then there is no timer.
+      // Most bodies arrive together with the head and need no timer.
       timer ??= setTimeout(() => {
         isLate = true
         body.wake?.()
@@ -409,13 +405,13 @@ export async function peek(
   return isWhole ? Buffer.concat(body.waiting, body.length) : undefined
 }
 
-/** The same response with another head and body; its trailers stay. To be called once all of its body is there. */
+/** Returns a response with another head and body and the same trailers. Its body must be complete. */
 export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer): UpstreamResponse {
   const body = { ...response.body, waiting: [bytes], length: bytes.length }
   return { ...response, head, body }
 }
 
-/** The body without its content coding, to be read once; `undefined` where Governor does not know the coding. */
+/** Returns the body without its content coding, to be read once; `undefined` if the coding is unknown. */
 export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | undefined {
   const encoding = contentEncoding(response.head.headers)
   const body = chunksOf(response)
@@ -427,18 +423,18 @@ export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | u
   return plain
 }
 
-/** Asks for a response without a content coding, which would have to be undone before anything can be read or changed. */
+/** Returns the same request, but asking for a response without content coding, which Governor can read and change. */
 export function withoutCompression(call: UpstreamCall): UpstreamCall {
   return { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
 }
 
-/** The beginning of a body, and what is left where that was not all. */
+/** The beginning of a body, and the rest unless that was all. */
 export interface Beginning {
   readonly bytes: Buffer
   readonly rest: AsyncIterable<Buffer> | undefined
 }
 
-/** Reads a whole body of at most `max` bytes for which `lease` has room; of any other, little more than that. */
+/** Reads a body of at most `max` bytes for which `lease` has room; stops soon after that limit. @throws as `body` does. */
 export async function readUpTo(body: AsyncIterable<Buffer>, max: number, lease: Lease): Promise<Beginning> {
   const iterator = body[Symbol.asyncIterator]()
   const chunks: Buffer[] = []

@@ -4,31 +4,32 @@ import { errors } from 'undici'
 import type { Recovery } from '../core/overflow.ts'
 import type { RawHeaders } from './headers.ts'
 
-/** A place requests go to. */
+/** A server to which requests are sent. */
 export interface Upstream {
   readonly name: string
   /** Scheme, host and port. */
   readonly origin: string
-  /** Path put before every request's own; empty or without a trailing slash. */
+  /** Path that is prepended to the path of every request; empty or without a trailing slash. */
   readonly prefix: string
   readonly apiKey: string | undefined
   readonly headers: Readonly<Record<string, string>>
-  /** Does Governor add a key of its own to requests, as `api_key` or in a header? */
+  /** True if Governor adds a key to requests, from `api_key` or in a header. */
   readonly holdsKey: boolean
-  /** Is the name, in front of a request's path, part of the path as well? */
+  /** True if the name at the beginning of a request's path is sent upstream as well. */
   readonly keepsName: boolean
 }
 
+/** A request to an upstream. */
 export interface UpstreamCall {
   readonly upstream: Upstream
   readonly method: string
   readonly path: string
   readonly headers: RawHeaders
-  /** Several buffers stand for one body, whose length the headers tell. */
+  /** Several buffers are the pieces of one body, whose length is in the headers. */
   readonly body: Buffer | readonly Buffer[] | Readable | null
 }
 
-/** Bytes of a body; 0 where that is not known before it was sent. */
+/** Returns the bytes of a body; 0 for a stream, whose length is not known. */
 export function lengthOf(body: UpstreamCall['body']): number {
   if (Buffer.isBuffer(body)) return body.length
   return Array.isArray(body) ? body.reduce((sum: number, piece: Buffer) => sum + piece.length, 0) : 0
@@ -39,23 +40,23 @@ export interface Head {
   readonly status: number
   readonly reason: string
   readonly headers: RawHeaders
-  /** Set on a refusal that says that something is too large. */
+  /** Set on an error that says that something is too large. */
   readonly overflow?: Recovery
 }
 
 /** Why an upstream did not answer. */
 export interface Failure {
-  /** 502: no (proper) answer; 504: none in time. */
+  /** 502: no answer or an invalid one; 504: no answer in time. */
   readonly status: 502 | 504
   readonly code: 'upstream_unreachable' | 'upstream_timeout' | 'upstream_tls' | 'upstream_broken' | 'aborted'
-  /** Says to the client what happened and what to check; holds no credential, no body and no address. */
+  /** Tells the client what happened and what to check, without credentials, bodies or addresses. */
   readonly message: string
-  /** The same with the address of the upstream, for the log alone. */
+  /** The same with the address of the upstream, for the log only. */
   readonly detail?: string
   readonly cause: Error
 }
 
-/** Network error codes by what they mean to a person. */
+/** Network error codes in words. */
 const REASONS: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'connection refused',
   ECONNRESET: 'the connection was reset',
@@ -67,7 +68,7 @@ const REASONS: Readonly<Record<string, string>> = {
   UND_ERR_SOCKET: 'it closed the connection without a complete answer',
 }
 
-/** What an error says of itself; of several attempts to connect, the first. */
+/** Returns a field of a network error; after several attempts to connect, of the first one's error. */
 function detailOf(error: Error, key: 'code' | 'port' | 'hostname'): unknown {
   const nested = error instanceof AggregateError ? error.errors[0] : error
   return nested instanceof Error ? Reflect.get(nested, key) : undefined
@@ -78,15 +79,17 @@ function codeOf(error: Error): string {
   return typeof code === 'string' ? code : ''
 }
 
-/** Was it another place that could not be reached, a proxy on the way? */
+/** Returns true if the error is about another server than the upstream: a forward proxy. */
 function isElsewhere(error: Error, { origin }: Upstream): boolean {
   const { hostname, port, protocol } = new URL(origin)
   const [tried, asked] = [detailOf(error, 'port'), detailOf(error, 'hostname')]
-  const own = Number(port || (protocol === 'https:' ? 443 : 80))
-  return (typeof tried === 'number' && tried !== own) || (typeof asked === 'string' && asked !== hostname)
+  const expected = Number(port || (protocol === 'https:' ? 443 : 80))
+  return (
+    (typeof tried === 'number' && tried !== expected) || (typeof asked === 'string' && asked !== hostname)
+  )
 }
 
-/** Codes of OpenSSL and of Node's certificate checks. */
+/** Returns true for codes of OpenSSL and of Node's certificate checks. */
 function isTlsCode(code: string): boolean {
   return /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/.test(code)
 }
@@ -100,28 +103,28 @@ function isTimeout(error: Error, code: string): boolean {
   )
 }
 
-/** What went wrong, said of an upstream as `where` calls it. */
-type Told = (where: string) => string
+/** Returns the message of a failure; `where` describes the upstream. */
+type MessageFor = (where: string) => string
 
-function connectionFailure(error: Error, code: string, upstream: Upstream, check: string): Told {
+function connectionFailure(error: Error, code: string, upstream: Upstream, check: string): MessageFor {
   const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
   const reason = REASONS[code] ?? 'the connection failed'
   if (!refusal && !isElsewhere(error, upstream))
     return (where) => `Governor could not get an answer from ${where}: ${reason}. ${check}`
-  const what = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
+  const problem = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
   return (where) =>
-    `Governor could not reach ${where}: the proxy on the way ${what}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
+    `Governor could not reach ${where}: the proxy on the way ${problem}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
 }
 
 /** Turns a transport error into a failure that a client and an operator understand. */
 export function failureOf(error: Error, upstream: Upstream): Failure {
   const code = codeOf(error)
   const check = `Check upstreams.${upstream.name}.url.`
-  // Where an upstream is concerns the operator alone: a client may be anybody.
-  const failure = (kind: Pick<Failure, 'status' | 'code'>, told: Told): Failure => ({
+  // Only the operator may see the address of an upstream: a client may be anybody.
+  const failure = (kind: Pick<Failure, 'status' | 'code'>, messageFor: MessageFor): Failure => ({
     ...kind,
-    message: told(`upstream ${upstream.name}`),
-    detail: told(`upstream ${upstream.name} at ${upstream.origin}`),
+    message: messageFor(`upstream ${upstream.name}`),
+    detail: messageFor(`upstream ${upstream.name} at ${upstream.origin}`),
     cause: error,
   })
   if (isTimeout(error, code)) {
@@ -143,13 +146,13 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
     error instanceof errors.HTTPParserError ||
     error instanceof errors.ResponseContentLengthMismatchError
   ) {
-    // undici's parser has no codes for what it can't read, but words.
-    const what = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
+    // undici's parser describes errors in words and has no codes for them.
+    const problem = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
     return failure(
       { status: 502, code: 'upstream_broken' },
-      (where) => `Governor got an answer from ${where} that is not valid HTTP (${what}). ${check}`,
+      (where) => `Governor got an answer from ${where} that is not valid HTTP (${problem}). ${check}`,
     )
   }
-  const told = connectionFailure(error, code, upstream, check)
-  return failure({ status: 502, code: 'upstream_unreachable' }, told)
+  const messageFor = connectionFailure(error, code, upstream, check)
+  return failure({ status: 502, code: 'upstream_unreachable' }, messageFor)
 }
