@@ -1,28 +1,28 @@
 /**
- * What models cost and how much they take in: from the configuration, else from the data that comes with
- * @pydantic/genai-prices. No network; loaded on first need, as it takes some 40 ms and 16 MB.
+ * Prices and context windows of models: from the configuration, else from the data in @pydantic/genai-prices. Uses no
+ * network. The package is loaded on first need, as that takes some 40 ms and 16 MB.
  */
 import type { ModelInfo, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
 import type { TokenUsage } from '../core/usage.ts'
 
-/** What model calls cost at one upstream. */
+/** The price of one model at one upstream. */
 export interface Price {
-  /** US dollars. */
+  /** Returns US dollars. */
   costOf(usage: TokenUsage): number
 }
 
-/** Where a model is called. */
+/** The upstream at which a model is called. */
 export interface CatalogueUpstream {
   readonly name: string
   /** Scheme, host and port. */
   readonly origin: string
-  /** What stands before the path of every request. */
+  /** Path that is prepended to the path of every request. */
   readonly prefix: string
 }
 
-/** What the configuration says of the models that match; unset where it says nothing. */
+/** The configuration of the models that match; what is not configured is unset. */
 export interface ModelSettings {
   /** A glob. */
   readonly model: string
@@ -40,13 +40,14 @@ export interface ModelSettings {
   }
 }
 
+/** Prices and context windows by model and upstream. */
 export interface Catalogue {
-  /** Settles when everything is known; the same for all who ask. */
+  /** Resolves when the package is loaded, which happens once. */
   load(): Promise<void>
   readonly isLoaded: boolean
-  /** `undefined` where the price is not known, or not yet: asking has it loaded. */
+  /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
   priceOf(model: string, upstream: CatalogueUpstream): Price | undefined
-  /** Tokens of prompt and answer together; `undefined` where it is not known, or not yet. */
+  /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
   contextWindowOf(model: string, upstream: CatalogueUpstream): number | undefined
 }
 
@@ -54,7 +55,7 @@ type Package = typeof import('@pydantic/genai-prices')
 
 const PER_MILLION = 1_000_000
 
-/** Models known by name, at each upstream; a model name is the client's to choose. */
+/** Models that are remembered per upstream; the client chooses the name. */
 const MAX_KNOWN = 1_000
 const MAX_NAME = 200
 
@@ -79,13 +80,13 @@ function configuredPrice({
   }
 }
 
-/** A provider and the one of its models that a name stands for. */
+/** A provider and one of its models. */
 interface Entry {
   readonly provider: Provider
   readonly model: ModelInfo
 }
 
-/** The same for every prompt and at any time, as most prices are: then there is nothing to look up. */
+/** Returns the price if it is the same for every prompt at any time, as most are; else `undefined`. */
 function fixedPrice({ prices }: ModelInfo): Price | undefined {
   if (Array.isArray(prices)) return undefined
   const {
@@ -96,7 +97,7 @@ function fixedPrice({ prices }: ModelInfo): Price | undefined {
   } = prices
   const fixed = [input, output, cachedInput, cacheWrite]
   if (typeof input !== 'number' || typeof output !== 'number') return undefined
-  if (fixed.some((one) => one !== undefined && typeof one !== 'number') || prices['requests_kcount'])
+  if (fixed.some((price) => price !== undefined && typeof price !== 'number') || prices['requests_kcount'])
     return undefined
   return configuredPrice({
     input,
@@ -106,9 +107,9 @@ function fixedPrice({ prices }: ModelInfo): Price | undefined {
   })
 }
 
-/** Prices by the package's own rules: tiers by length, times of day, from when on. */
-function catalogued({ calcPrice }: Package, { provider, model }: Entry): Price {
-  // The one model, whatever it is asked by, so that the package does not go through all of them again.
+/** Returns a price by the package's rules: tiers by length, times of day, start dates. */
+function cataloguePrice({ calcPrice }: Package, { provider, model }: Entry): Price {
+  // With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
   return {
     costOf({ input, output, cachedInput = 0, cacheWrite = 0 }) {
@@ -124,13 +125,13 @@ function catalogued({ calcPrice }: Package, { provider, model }: Entry): Price {
   }
 }
 
-/** The names under which the catalogue may know a model: its own, and without what gateways put before it. */
+/** Returns the names under which the catalogue may list a model: its name, and without the prefix of a gateway. */
 function namesOf(model: string): string[] {
   const last = model.slice(model.lastIndexOf('/') + 1)
   return last === model || last === '' ? [model] : [model, last]
 }
 
-/** Finds a model at the provider whose API it is called at, else at the one that its name tells. */
+/** Finds a model at the provider of the upstream, else at any provider by its name. */
 function find(
   { calcPrice, findProvider }: Package,
   model: string,
@@ -148,39 +149,39 @@ function find(
   return undefined
 }
 
-/** What is known of one model at one upstream. */
+/** The price and the window of one model at one upstream. */
 interface Known {
   readonly price: Price | undefined
   readonly contextWindow: number | undefined
 }
 
-/** What is looked for may stand in any of the settings that match: a window in one, a price in another. */
-function configured<K extends 'price' | 'contextWindow'>(
+/** Returns a value from the first matching settings that have it: a window may come from one, a price from another. */
+function configuredValue<K extends 'price' | 'contextWindow'>(
   settings: readonly ModelSettings[],
   model: string,
   upstream: string,
   key: K,
 ): ModelSettings[K] | undefined {
   return settings.find(
-    (one) =>
-      one[key] !== undefined &&
-      (one.upstream === undefined || one.upstream === upstream) &&
-      globMatches(one.model, model),
+    (entry) =>
+      entry[key] !== undefined &&
+      (entry.upstream === undefined || entry.upstream === upstream) &&
+      globMatches(entry.model, model),
   )?.[key]
 }
 
-/** The context window that the configuration gives a model; `upstream` by its name. */
+/** Returns the configured context window of a model in tokens. `upstream`: its name. */
 export function configuredWindow(
   settings: readonly ModelSettings[],
   model: string,
   upstream: string,
 ): number | undefined {
-  return configured(settings, model.slice(0, MAX_NAME), upstream, 'contextWindow')
+  return configuredValue(settings, model.slice(0, MAX_NAME), upstream, 'contextWindow')
 }
 
-/** The catalogue with `settings` before it, the first that match first. */
+/** Creates the catalogue; `settings` come before the package's data, the first match first. */
 export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
-  /** By upstream, of which there are as many as are configured, and model. */
+  // By upstream, whose number the configuration bounds, and by model.
   const known = new Map<string, LRUCache<string, Known>>()
   let loaded: Package | undefined
   let loading: Promise<void> | undefined
@@ -194,22 +195,22 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
     try {
       return find(found, model, upstream)
     } catch {
-      // Nothing is known of what the package stumbles over.
+      // A model on which the package fails is unknown.
       return undefined
     }
   }
 
-  const knownOf = (given: string, upstream: CatalogueUpstream): Known => {
-    const model = given.slice(0, MAX_NAME)
+  const knownOf = (name: string, upstream: CatalogueUpstream): Known => {
+    const model = name.slice(0, MAX_NAME)
     const before = known.get(upstream.name)?.get(model)
     if (before) return before
-    const price = configured(settings, model, upstream.name, 'price')
+    const price = configuredValue(settings, model, upstream.name, 'price')
     const contextWindow = configuredWindow(settings, model, upstream.name)
     const entry = loaded && model !== '' ? foundIn(loaded, model, upstream) : undefined
     const now: Known = {
       price: price
         ? configuredPrice(price)
-        : loaded && entry && (fixedPrice(entry.model) ?? catalogued(loaded, entry)),
+        : loaded && entry && (fixedPrice(entry.model) ?? cataloguePrice(loaded, entry)),
       contextWindow: contextWindow ?? entry?.model.context_window,
     }
     if (loaded) {

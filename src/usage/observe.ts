@@ -1,6 +1,6 @@
 /**
- * Looks at successful responses from beside: their chunks go to the client as they come, and when the last one has gone,
- * what is left of the head and the tail is asked for usage and ids. Nothing is copied or parsed before.
+ * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept. When the
+ * last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
  */
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'
@@ -11,39 +11,39 @@ import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { JsonScanError } from '../json/scan.ts'
 
-/** What a model call brought. */
+/** The usage and the metadata of a model's response. */
 export interface Answered {
   readonly usage: CallUsage
-  /** The id by which the client may go on from the response, and that of the conversation the provider keeps. */
+  /** The id from which the client may continue, and the id of the conversation that the provider keeps. */
   readonly id?: string | undefined
   readonly conversation?: string | undefined
   readonly calls?: readonly ToolCall[] | undefined
-  /** It surely calls nothing, where that was asked for. */
+  /** True if it certainly contains no tool calls; set only with `withEnd`. */
   readonly callsNothing?: boolean | undefined
-  /** The id of the first item it consists of. */
+  /** The id of its first item. */
   readonly item?: string | undefined
 }
 
 const HEAD_BYTES = 16_384
 const TAIL_BYTES = 65_536
-/** Of a response whose calls are to be told: they stand before what it says of itself, which may repeat all tools. */
+/** With calls: they stand before the metadata of the response, which may repeat all tools. */
 const TAIL_WITH_CALLS = 1_048_576
 
-/** Bytes of a body in a content coding that are kept, and what they may become. */
+/** Bytes of a body with a content coding that are kept, and that they may have when decoded. */
 const MAX_ENCODED = 1_048_576
 const MAX_DECODED = 16 * 1_048_576
-/** Up to so many bytes undoing a content coding takes less time than it takes to have it done elsewhere. */
+/** Up to so many bytes, decoding at once takes less time than handing it to another thread. */
 const MAX_DECODED_AT_ONCE = 65_536
 
-/** What is looked at of a body, and how long all of it is. */
+/** The kept parts of a body, and its whole length in bytes. */
 interface Body extends ResponseTail {
   readonly length: number
 }
 
 const NOTHING = Buffer.alloc(0)
-const NO_FACTS: ResponseMetadata = {}
+const NO_METADATA: ResponseMetadata = {}
 
-/** Characters that the model wrote, as the tail has them, in proportion to the whole body. */
+/** Estimates the characters that the model wrote: those in the tail, in proportion to the whole body. */
 function writtenCharacters(dialect: Dialect, { tail, length }: Body): number {
   return tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
 }
@@ -72,33 +72,33 @@ function stated(usage: TokenUsage): CallUsage {
   }
 }
 
-/** One response to be looked at. */
+/** A response to observe, and what to report. */
 export interface ObserverTarget {
   readonly dialect: Dialect
   readonly head: Head
-  /** Of the request that was sent, for an estimate. */
+  /** Bytes of the request that was sent, for an estimate. */
   readonly requestBytes: number
-  /** What it calls is to be told as well. */
+  /** Report its tool calls. */
   readonly withCalls?: boolean
-  /** Whether it calls anything is to be told as well. */
+  /** Report whether it certainly has no tool calls. */
   readonly withEnd?: boolean
-  /** Its id is to be told as soon as it is known. */
+  /** Report its id as soon as it is known. */
   readonly withId?: boolean
-  /** Told the id at most once, before the client gets the bytes that state it; not for a body in a content coding. */
+  /** Called with the id at most once, before the client gets its bytes; not for a body with a content coding. */
   readonly begin?: (id: string) => void
-  /** Told once, after `end`: synchronously, but for large bodies in a content coding. */
+  /** Called once after `end`: synchronously, except for large bodies with a content coding. */
   readonly settle: (answered: Answered) => void
-  /** A fault of Governor's own in reading the response, which is estimated then. */
+  /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
   readonly fault: (error: Error) => void
 }
 
-/** What is kept of a response on its way: its beginning and its end, by reference. */
+/** The state of an observed response: its beginning and its end, by reference. */
 interface Observed {
   readonly target: ObserverTarget
   readonly coding: string
   readonly streams: boolean
   readonly withCalls: boolean
-  /** Bytes of the end that are kept. */
+  /** How many bytes of the end are kept. */
   readonly tailBytes: number
   readonly head: Buffer[]
   headLength: number
@@ -106,11 +106,11 @@ interface Observed {
   tailLength: number
   length: number
   isOver: boolean
-  /** How many bytes must be there before the id is looked for next; 0: it is not looked for any more. */
-  idWithin: number
+  /** How many bytes are needed before the next search for the id; 0: no more searches. */
+  nextSearch: number
 }
 
-/** Returns what looks at a successful response. */
+/** Returns an observer of a successful response. */
 export function observeResponse(target: ObserverTarget): ResponseObserver {
   const { headers } = target.head
   const coding = contentEncoding(headers)
@@ -127,12 +127,12 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
     tailLength: 0,
     length: 0,
     isOver: false,
-    idWithin: target.withId === true && coding === 'identity' ? 1 : 0,
+    nextSearch: target.withId === true && coding === 'identity' ? 1 : 0,
   }
   return {
     take(chunk) {
       keep(observed, chunk)
-      if (observed.idWithin > 0) lookForId(observed)
+      if (observed.nextSearch > 0) lookForId(observed)
     },
     end() {
       if (observed.isOver) return
@@ -172,7 +172,7 @@ function wholeBody({ head, headLength, tail, tailLength, length }: Observed): Bu
   return headLength + tailLength === length ? joined([...head, ...tail]) : undefined
 }
 
-/** What is kept of a body without a content coding. */
+/** Returns the kept parts of a body without a content coding. */
 function keptBody(observed: Observed): Body {
   const { head, headLength, tail, tailLength, tailBytes, length, streams, withCalls } = observed
   const whole = wholeBody(observed)
@@ -181,7 +181,7 @@ function keptBody(observed: Observed): Body {
   return { head: whole.subarray(0, headLength), tail: end, whole, length, streams, withCalls }
 }
 
-/** What would have been kept of a body that is all there. */
+/** Returns the parts that would have been kept of a whole body. */
 function bodyFrom({ streams, withCalls }: Observed, body: Buffer): Body {
   const tailBytes = tailBytesFor(withCalls)
   const isLong = body.length > HEAD_BYTES + tailBytes
@@ -195,17 +195,17 @@ function bodyFrom({ streams, withCalls }: Observed, body: Buffer): Body {
   }
 }
 
-/** The id stands at the beginning; where it comes in small pieces, it is looked for each time there is twice as much. */
+/** Searches the beginning for the id; if it comes in small pieces, each time it has doubled. */
 function lookForId(observed: Observed): void {
   const { dialect, begin, fault } = observed.target
-  if (observed.headLength < observed.idWithin) return
+  if (observed.headLength < observed.nextSearch) return
   try {
     const id = dialect.responseId?.(joined(observed.head))
-    const isKnown = id !== undefined || observed.headLength >= HEAD_BYTES || !dialect.responseId
-    observed.idWithin = isKnown ? 0 : observed.headLength * 2
+    const isOver = id !== undefined || observed.headLength >= HEAD_BYTES || !dialect.responseId
+    observed.nextSearch = isOver ? 0 : observed.headLength * 2
     if (id !== undefined) begin?.(id)
   } catch (error) {
-    observed.idWithin = 0
+    observed.nextSearch = 0
     fault(error as Error)
   }
 }
@@ -213,7 +213,7 @@ function lookForId(observed: Observed): void {
 function settleEncoded(observed: Observed): void {
   const { coding, target } = observed
   const whole = wholeBody(observed)
-  // Of what can't be decoded not even its length says much; the request's does.
+  // The length of a body that cannot be decoded says little: only the request is estimated.
   const settleWith = (plain: Buffer | undefined) => settle(observed, bodyFrom(observed, plain ?? NOTHING))
   if (!whole) return settleWith(undefined)
   if (whole.length <= MAX_DECODED_AT_ONCE) return settleWith(decodedAtOnce(whole, coding, MAX_DECODED))
@@ -222,17 +222,17 @@ function settleEncoded(observed: Observed): void {
 
 function settle({ target }: Observed, body: Body): void {
   const { dialect, requestBytes, withEnd, fault } = target
-  let facts: ResponseMetadata = NO_FACTS
+  let metadata: ResponseMetadata = NO_METADATA
   let callsNothing: boolean | undefined
   try {
-    facts = dialect.metadata(body)
+    metadata = dialect.metadata(body)
     callsNothing = withEnd ? dialect.callsNothing(body) : undefined
   } catch (error) {
-    // A response that is no JSON, or only the beginning of it, says nothing of itself.
+    // A response that is not JSON, or incomplete, has no metadata.
     const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
     if (!isUnreadable) fault(error as Error)
   }
-  const { usage, id, conversation, calls, item } = facts
+  const { usage, id, conversation, calls, item } = metadata
   target.settle({
     usage: usage ? stated(usage) : estimated(dialect, body, requestBytes),
     id,

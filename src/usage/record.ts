@@ -1,20 +1,20 @@
-/** What an answer cost: known at once, or as soon as the catalogue of prices is loaded. */
+/** Prices a model's response, at once or as soon as the catalogue of prices is loaded. */
 import type { CallUsage } from '../core/usage.ts'
 import type { Upstream } from '../http/upstream.ts'
 import type { Catalogue } from './catalogue.ts'
 
-/** Whose answer it is, and what is done with what it took. */
+/** The model and the upstream of a response, and where its usage goes. */
 export interface UsageRecord {
   readonly catalogue: Catalogue
   readonly model: string
   readonly upstream: Upstream
-  /** Takes the usage of the answer, with its cost where the price is known. */
+  /** Takes the usage, with the cost in US dollars if the price is known. */
   readonly add: (usage: CallUsage) => void
-  /** Takes a cost that was not known at first, with no tokens. */
+  /** Takes a cost that became known later, with no tokens. */
   readonly addCost: (usage: CallUsage) => void
-  /** The catalogue has no price for the model. */
+  /** Called if the catalogue has no price for the model. */
   readonly unpriced: () => void
-  /** The catalogue can't be loaded. */
+  /** Called if the catalogue cannot be loaded. */
   readonly failed: () => void
 }
 
@@ -23,7 +23,7 @@ function priced(usage: CallUsage, { catalogue, model, upstream }: UsageRecord): 
   return cost === undefined ? usage : { ...usage, cost }
 }
 
-/** Prices the usage of an answer. Its tokens count at once, its cost as soon as it is known. */
+/** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */
 export function recordUsage(record: UsageRecord, usage: CallUsage): void {
   const { catalogue, add, addCost, unpriced, failed } = record
   const known = priced(usage, record)

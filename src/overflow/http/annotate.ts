@@ -1,4 +1,4 @@
-/** Says in a provider's error what it means, by adding to its bytes: everything that was there stays as it was. */
+/** Adds the meaning of an overflow to a provider's error, by an edit of its bytes: everything else stays unchanged. */
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/foreign-json.ts'
 import { statedNumbers } from '../../core/overflow.ts'
@@ -7,15 +7,15 @@ import { applyEdits, setMember } from '../../json/edit.ts'
 import { elements, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { Classified } from '../classify.ts'
 
-/** What clients are told of an overflow. */
+/** What Governor knows of an overflow: its class, and the context window of the model. */
 export interface Annotation {
   readonly classified: Classified
   readonly base: BaseContext
   readonly effective: EffectiveContext
 }
 
-/** The annotation as it stands in a reply; `null` where nothing is known. */
-export function told({ classified, base, effective }: Annotation) {
+/** Returns the value of `governor` in an error; unknown numbers are `null`. */
+export function governorField({ classified, base, effective }: Annotation) {
   const { limit, promptTokens, maxOutput, overflowBy } = statedNumbers(classified.overflow)
   return {
     recovery: classified.overflow.recovery,
@@ -28,7 +28,7 @@ export function told({ classified, base, effective }: Annotation) {
   }
 }
 
-/** An object in a JSON text. */
+/** An object in a JSON text, with its members. */
 interface Place {
   readonly object: Span
   readonly fields: readonly Member[]
@@ -48,13 +48,13 @@ function itemsOf(json: Buffer, span: Span | undefined): readonly Span[] {
 }
 
 interface FoundError {
-  /** The object that holds everything else: the body, or its first item. */
+  /** The outermost object: the body, or its first item. */
   readonly whole: Place
-  /** The error object in it, or the same where the body itself is the error. */
+  /** The error object in it; the same object if the body itself is the error. */
   readonly error: Place
 }
 
-/** The error of the first choice that has one. */
+/** Returns the error of the first choice that has one. */
 function errorOfChoice(json: Buffer, whole: Place): Place | undefined {
   for (const item of itemsOf(json, member(whole.fields, 'choices')?.value)) {
     const error = within(json, objectAt(json, item), 'error')
@@ -63,7 +63,7 @@ function errorOfChoice(json: Buffer, whole: Place): Place | undefined {
   return undefined
 }
 
-/** Finds the error in a reply; `undefined` where there is no object to say anything in. */
+/** Finds the error in a reply; `undefined` if the reply has no object. */
 function errorIn(json: Buffer): FoundError | undefined {
   const span = root(json)
   const whole = objectAt(json, span) ?? objectAt(json, itemsOf(json, span)[0])
@@ -77,15 +77,15 @@ function errorIn(json: Buffer): FoundError | undefined {
   return { whole, error }
 }
 
-/** The reply with `governor` in its error object; `undefined` where it has no object. @throws on what is no JSON. */
+/** Returns the reply with `governor` in its error object; `undefined` if it has no object. @throws {JsonScanError} on invalid JSON. */
 export function annotated(json: Buffer, annotation: Annotation): Buffer | undefined {
   const found = errorIn(json)
   if (!found) return undefined
   const { object, fields } = found.error
-  return applyEdits(json, [setMember(object, fields, 'governor', JSON.stringify(told(annotation)))])
+  return applyEdits(json, [setMember(object, fields, 'governor', JSON.stringify(governorField(annotation)))])
 }
 
-/** May this overflow be told as an input that is too large? Clients answer that by compressing. */
+/** Returns true if the client can solve the overflow with a smaller input, by compressing its history. */
 export function isInputTooLarge({ classified: { overflow } }: Annotation): boolean {
   const { recovery } = overflow
   return recovery === 'shrink_context' || recovery === 'compress_only' || recovery === 'unknown_overflow'
@@ -93,10 +93,13 @@ export function isInputTooLarge({ classified: { overflow } }: Annotation): boole
 
 function errorOf(dialect: Dialect, annotation: Annotation, original: unknown): object {
   const { limit, promptTokens } = statedNumbers(annotation.classified.overflow)
-  return { ...dialect.api.overflowError(limit, promptTokens), governor: { ...told(annotation), original } }
+  return {
+    ...dialect.api.overflowError(limit, promptTokens),
+    governor: { ...governorField(annotation), original },
+  }
 }
 
-/** The body as JSON, or as the text that it is. */
+/** Returns the value of a JSON text, or the text itself if it is not JSON. */
 export function parsed(text: string): unknown {
   try {
     return parseForeign(text)
@@ -105,12 +108,12 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** The one error that clients of the dialect understand, whatever the provider's own was. */
+/** Returns the error body that clients of the dialect understand, with the provider's error in `governor.original`. */
 export function canonicalReply(text: string, dialect: Dialect, annotation: Annotation): Buffer {
   return Buffer.from(JSON.stringify(dialect.api.errorReply(errorOf(dialect, annotation, parsed(text)))))
 }
 
-/** The same in an event: what is around the error object stays, as clients go by it. */
+/** Returns an event with that error in it; the members around the error object stay, as clients read them. `undefined` as `annotated`. */
 export function canonicalEvent(json: Buffer, dialect: Dialect, annotation: Annotation): Buffer | undefined {
   const found = errorIn(json)
   if (!found) return undefined
@@ -120,11 +123,13 @@ export function canonicalEvent(json: Buffer, dialect: Dialect, annotation: Annot
   const replacement = JSON.stringify(canonical)
   if (error !== whole) return applyEdits(json, [{ ...error.object, text: replacement }])
   // An event that is the error itself (`{"type":"error","code":…,"message":…}`) is read by these members.
-  const own = ['code', 'message'].filter((key) => member(whole.fields, key) && Object.hasOwn(canonical, key))
-  if (own.length > 0) {
-    const said = new Map<string, unknown>(Object.entries(canonical))
-    const edits = [...own, 'governor'].map((key) =>
-      setMember(whole.object, whole.fields, key, JSON.stringify(said.get(key))),
+  const shared = ['code', 'message'].filter(
+    (key) => member(whole.fields, key) && Object.hasOwn(canonical, key),
+  )
+  if (shared.length > 0) {
+    const values = new Map<string, unknown>(Object.entries(canonical))
+    const edits = [...shared, 'governor'].map((key) =>
+      setMember(whole.object, whole.fields, key, JSON.stringify(values.get(key))),
     )
     return applyEdits(json, edits)
   }

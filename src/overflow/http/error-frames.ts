@@ -1,18 +1,18 @@
 /**
- * Finds error events in a stream that goes by. Chunks pass as they come; all that is looked for is one of the two words that
- * error events hold, `error` and `exception`. Where a frame has one, the rest of that frame, which no client can read before it
- * is whole, waits for its end and is given to `change`; what came before it has gone.
+ * Finds error events in a stream. Chunks pass as they come and are searched for the two words that error events contain,
+ * `error` and `exception`. If a frame contains one, the rest of the frame waits until it is complete and is given to
+ * `change`. No client can read a frame before that, and the bytes before it have gone.
  */
 
 import type { ChunkFilter } from '../../http/upstream-response.ts'
 
-/** What becomes of an error frame: its bytes from `sent` on. */
+/** Returns what replaces an error frame from its byte `sent` on. */
 export type FrameChange = (frame: Buffer, sent: number) => Buffer
 
 const WORD_LENGTH = '"exception"'.length
 /**
- * The words where they stand for an error: `"error": null` says that there is none, and a stream that is cut there may yet.
- * Two expressions written so search faster than one for both, or than bytes can be searched.
+ * The words as members that are not null: `"error": null` is no error. At the end of a chunk the value may still be null.
+ * Two expressions in this form search faster than one for both, and faster than a search in bytes.
  */
 const ERROR = /"e(?:rror"(?![\t\n\r ]*:[\t\n\r ]*n))/
 const EXCEPTION = /"e(?:xception"(?![\t\n\r ]*:[\t\n\r ]*n))/
@@ -23,24 +23,24 @@ const LF = 0x0a
 const CR = 0x0d
 const NOTHING = Buffer.alloc(0)
 
-/** An error frame is small; of a longer one, and of its beginning, no more is kept. */
+/** Bytes of a frame that are kept; error frames are small, and longer frames pass unchanged. */
 const MAX_FRAME = 65_536
 
-/** Does a chunk end with a blank line? */
+/** Returns true if a chunk ends with a blank line. */
 function endsFrame(chunk: Buffer): boolean {
   const end = chunk.length - 1
   if (chunk[end] !== LF) return false
   return chunk[end - 1] === LF || (chunk[end - 1] === CR && chunk[end - 2] === LF)
 }
 
-/** The offset after the last blank line, or 0. */
+/** Returns the offset after the last blank line, or 0. */
 function lastBoundary(bytes: Buffer): number {
   const plain = bytes.lastIndexOf('\n\n')
   const windows = bytes.lastIndexOf('\n\r\n')
   return Math.max(plain === -1 ? 0 : plain + 2, windows === -1 ? 0 : windows + 3)
 }
 
-/** The offset after the first blank line at or after `from`, or -1. Reads no further than that. */
+/** Returns the offset after the first blank line at or after `from`, or -1. Reads no further than that. */
 function nextBoundary(bytes: Buffer, from: number): number {
   for (let at = bytes.indexOf(LF, from); at !== -1; at = bytes.indexOf(LF, at + 1)) {
     if (bytes[at + 1] === LF) return at + 2
@@ -49,13 +49,13 @@ function nextBoundary(bytes: Buffer, from: number): number {
   return -1
 }
 
-/** The offset of the word at or after `from`, or -1. */
+/** Returns the offset of the first error word at or after `from`, or -1. */
 function errorWord(text: string, from: number): number {
   WORD.lastIndex = from
   return WORD.exec(text)?.index ?? -1
 }
 
-/** Does the word stand where it has been cut in two? */
+/** Returns true if an error word lies across the border of two chunks. */
 function isCutWord(before: Buffer, after: Buffer): boolean {
   if (before.length === 0) return false
   const reach = WORD_LENGTH - 1
@@ -64,19 +64,19 @@ function isCutWord(before: Buffer, after: Buffer): boolean {
   )
 }
 
-/** What is known of a stream; its frame under way has gone to the client, but for what is held. */
+/** The state of a stream. The current frame has gone to the client, except for the part that is held. */
 interface FramesState {
   readonly change: FrameChange
-  /** The beginning of the frame under way. */
+  /** The beginning of the current frame. */
   open: Buffer
-  /** The frame under way has the word, and waits for its end; its first `sent` bytes have gone. */
+  /** The current frame has an error word and waits for its end; its first `sent` bytes have gone. */
   isHeld: boolean
   sent: number
   isTooLong: boolean
 }
 
-/** Remembers the beginning of the frame that the stream is in, after `chunk` has gone. */
-function remember(state: FramesState, chunk: Buffer): void {
+/** Keeps the beginning of the current frame after `chunk` has gone. */
+function keepOpen(state: FramesState, chunk: Buffer): void {
   const at = lastBoundary(chunk)
   if (at > 0) state.isTooLong = false
   const rest = at > 0 || state.open.length === 0 ? chunk.subarray(at) : Buffer.concat([state.open, chunk])
@@ -85,13 +85,13 @@ function remember(state: FramesState, chunk: Buffer): void {
 }
 
 /**
- * Puts what goes to the client now into `passed`: the frames up to the first that has the word, at `word`, and that one.
- * Returns where the frame after it begins; -1 if all was taken.
+ * Adds to `passed` the frames up to the one with the error word at `word`, and that one if it is complete. Returns the
+ * offset after that frame; -1 if all bytes were taken.
  */
 function takeFrame(state: FramesState, bytes: Buffer, word: number, gone: number, passed: Buffer[]): number {
   if (word === -1 || state.isTooLong) {
     state.open = NOTHING
-    remember(state, bytes)
+    keepOpen(state, bytes)
     if (gone < bytes.length) passed.push(bytes.subarray(gone))
     return -1
   }
@@ -117,11 +117,11 @@ function takeFrame(state: FramesState, bytes: Buffer, word: number, gone: number
   return -1
 }
 
-/** `bytes`: the frame under way from its beginning; the first `gone` bytes went before. Returns what goes to the client now. */
+/** Takes bytes from the beginning of the current frame, of which the first `gone` have gone. Returns the chunks for the client. */
 function takeFrames(state: FramesState, bytes: Buffer, gone: number): readonly Buffer[] {
   const passed: Buffer[] = []
   const text = bytes.toString('latin1')
-  // What was gone through before can only end in a part of the word.
+  // The bytes that have gone were searched already and can only end in a part of a word.
   let word = errorWord(text, Math.max(0, gone - WORD_LENGTH))
   let start = 0
   let end = takeFrame(state, bytes, word, gone, passed)
@@ -133,22 +133,22 @@ function takeFrames(state: FramesState, bytes: Buffer, gone: number): readonly B
   return passed
 }
 
-/** Returns a filter that gives each error frame of a stream to `change`; all else passes as it came. */
+/** Returns a filter that gives each error frame of a stream to `change`; all other bytes pass unchanged. */
 export function watchErrorFrames(change: FrameChange): ChunkFilter {
   const state: FramesState = { change, open: NOTHING, isHeld: false, sent: 0, isTooLong: false }
   return {
-    // What is between two frames has nothing open.
+    // Between two frames nothing is kept.
     passes: (chunk) =>
       state.open.length === 0 && !state.isHeld && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
     push(chunk) {
       const { open, isHeld, sent } = state
       if (!isHeld && !hasWord(chunk.toString('latin1')) && !isCutWord(open, chunk)) {
-        remember(state, chunk)
+        keepOpen(state, chunk)
         return [chunk]
       }
       if (open.length === 0) return takeFrames(state, chunk, 0)
       state.isHeld = false
-      // The frame's beginning is copied with each chunk that it comes in: most come in one.
+      // The beginning is copied with each further chunk of the frame; most frames come in one.
       return takeFrames(state, Buffer.concat([open, chunk]), isHeld ? sent : open.length)
     },
     end() {

@@ -1,4 +1,4 @@
-/** Asks again, once, where Governor can mend by itself what was too large. */
+/** Makes a smaller request after an overflow that Governor can repair without the client. */
 
 import { STANDARD_TIER } from '../../core/context-window.ts'
 import type { Overflow } from '../../core/overflow.ts'
@@ -9,7 +9,7 @@ import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
 import { clampOutput } from '../clamp.ts'
 import type { OverflowPolicy } from '../policy.ts'
 
-/** The body in one piece; `undefined` where it is none that can be changed. */
+/** Returns the body as one buffer; `undefined` for a stream or a body with a content coding, which are not changed. */
 export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
   if (contentEncoding(headers) !== 'identity') return undefined
   if (Buffer.isBuffer(body)) return body
@@ -20,21 +20,21 @@ function withJson(call: UpstreamCall, json: Buffer): UpstreamCall {
   return { ...call, headers: withoutFields(call.headers, (lower) => lower === 'content-length'), body: json }
 }
 
-/** The same request with a lower output cap; `undefined` where it has none, or none would do. */
+/** Returns the request with a lower output cap; `undefined` if it has no cap or no lower one helps. */
 function clamped(dialect: Dialect, call: UpstreamCall, overflow: Overflow): UpstreamCall | undefined {
   const json = bodyOf(call)
   const lower = json && dialect.withLowerOutput?.(json, (asked) => clampOutput(overflow, asked))
   return lower && withJson(call, lower)
 }
 
-/** The same request without the beta of long context; `undefined` where that was not asked for, or is needed. */
+/** Returns the request without the long-context beta; `undefined` if the request does not use it or needs it. */
 function withoutBeta(dialect: Dialect, call: UpstreamCall): UpstreamCall | undefined {
   if (estimateTokens(lengthOf(call.body)) > STANDARD_TIER) return undefined
   const headers = dialect.withoutLongContext?.(call.headers)
   return headers && { ...call, headers }
 }
 
-/** The model that a request names, where it was not read otherwise. `path`: as the client asked for it. */
+/** Returns the model of a request that was not read before; `undefined` if it cannot be read. `path`: the client's. */
 export function modelIn(dialect: Dialect, path: string, call: UpstreamCall): string | undefined {
   try {
     const body = bodyOf(call)
@@ -44,7 +44,7 @@ export function modelIn(dialect: Dialect, path: string, call: UpstreamCall): str
   }
 }
 
-/** What to ask instead; `undefined` where that is the client's to decide. */
+/** Returns the request to send instead; `undefined` if only the client can make the input smaller. */
 export function recovered(
   dialect: Dialect,
   call: UpstreamCall,

@@ -1,6 +1,6 @@
 /**
- * Finds errors in responses that say that something is too large, and says in them what they mean: in a refusal, in a
- * body of status 200 that is an error, and in an error event of a stream.
+ * Finds overflow errors in responses and adds their meaning: in a response with an error status, in an error body of
+ * status 200, and in an error event of a stream.
  */
 import type { Dialect } from '../../dialect/dialect.ts'
 import { contentEncoding, isEventStream } from '../../http/headers.ts'
@@ -13,25 +13,25 @@ import { explained, mayBeError, meaningOf, typeOf } from './error-body.ts'
 import { watchErrorFrames } from './error-frames.ts'
 import { bodyOf } from './recover.ts'
 
-/** A refusal is small, and comes soon after its head: a larger or slower one goes on as it comes. */
+/** An error is small and comes soon after its head; a larger or slower one passes unchanged. */
 const REFUSAL_LIMITS = { bytes: 65_536, ms: 1_000 }
 
-/** A request whose responses are watched. */
+/** A request whose responses are checked for overflows. */
 export interface WatchedRequest {
   readonly call: UpstreamCall
   readonly dialect: Dialect
   readonly policy: OverflowPolicy
-  /** Settles when what is known of models is loaded, which `note` tells. */
+  /** Resolves when the windows of models are loaded, which `note` needs. */
   readonly loadWindows: () => Promise<void>
-  /** Takes an overflow into account; returns what clients are told of it. */
+  /** Records an overflow; returns what the error gets in addition. */
   readonly note: (classified: Classified) => Annotation
-  /** Counts a fault of Governor's own, after which the response goes on as it came. */
+  /** Counts a fault of Governor, after which the response passes unchanged. */
   readonly fault: (error: Error) => void
 }
 
 /**
- * Waits for all of a body that may be an error; returns it, or `undefined` where it is an answer, too long or too slow.
- * A JSON body of status 200 waits for its first bytes only, which tell. `readsAnswers`: those are looked at as well.
+ * Waits for the whole body of an error and returns it; `undefined` if it is no error, too long or too slow. With `readsAnswers`
+ * it also checks a body of status 200, whose first bytes show whether it is an error.
  */
 export async function errorBodyOf(
   response: UpstreamResponse,
@@ -41,19 +41,19 @@ export async function errorBodyOf(
   if (head.status >= 400) return peek(response, REFUSAL_LIMITS)
   if (head.status !== 200 || !readsAnswers) return undefined
   const type = typeOf(head)
-  // No model's answer is plain text: that is what proxies make of an error.
+  // A model's answer is never plain text; an error that a proxy made may be.
   const isText = type.startsWith('text/plain')
   if ((!isText && !type.includes('json')) || contentEncoding(head.headers) !== 'identity') return undefined
   return peek(response, REFUSAL_LIMITS, (first) => !mayBeError(isText, first))
 }
 
-/** A refusal with what it means. */
+/** An error response with its meaning added. */
 export interface ExplainedRefusal {
   readonly response: UpstreamResponse
   readonly classified: Classified
 }
 
-/** Returns a refusal whose whole body is `body` with what it means; `undefined` if it is no overflow, or can't be read. */
+/** Returns an error response, whose whole body is `body`, with its meaning; `undefined` if it is no overflow or unreadable. */
 export async function explainRefusal(
   request: WatchedRequest,
   response: UpstreamResponse,
@@ -74,14 +74,14 @@ export async function explainRefusal(
   }
 }
 
-/** Returns what changes error events in a streamed response; `undefined` for any other response. */
+/** Returns a filter that adds the meaning to error events of a stream; `undefined` for any other response. */
 export function errorFrameFilter(request: WatchedRequest, { headers }: Head): ChunkFilter | undefined {
   if (!isEventStream(headers) || contentEncoding(headers) !== 'identity') return undefined
   return watchErrorFrames((frame, sent) => {
     const rest = frame.subarray(sent)
     try {
       const whole = explainedFrame(request, frame)
-      // What has gone can't be changed any more.
+      // Bytes that have gone cannot be changed any more.
       return whole?.subarray(0, sent).equals(frame.subarray(0, sent)) ? whole.subarray(sent) : rest
     } catch (error) {
       request.fault(error as Error)
@@ -90,7 +90,7 @@ export function errorFrameFilter(request: WatchedRequest, { headers }: Head): Ch
   })
 }
 
-/** Returns an error event with what it means; `undefined` if it is no overflow. */
+/** Returns an error event with its meaning; `undefined` if it is no overflow. */
 function explainedFrame({ call, dialect, policy, note }: WatchedRequest, frame: Buffer): Buffer | undefined {
   const data = frame.indexOf('data:')
   if (data === -1) return undefined
