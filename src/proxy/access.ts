@@ -16,7 +16,7 @@ export interface AccessSettings {
   readonly allowedOrigins: readonly string[]
   /** Globs in lower case, of names without a port. */
   readonly allowedHosts: readonly string[]
-  /** Returns true where Governor can be reached from this machine alone. */
+  /** Returns true if Governor can be reached from this machine alone. */
   readonly isOnLoopback: () => boolean
 }
 
@@ -40,15 +40,15 @@ const NO_ACCESS_KEY: AccessRefusal = {
 }
 
 /** How many characters of an origin or a host an error repeats: the sender chooses them. */
-const MAX_TOLD = 100
+const MAX_REPEATED = 100
 
 function foreignOrigin(origin: string): AccessRefusal {
-  const message = `Governor holds the key of this upstream, and pages of ${origin.slice(0, MAX_TOLD)} may not use it: add that origin to server.allowed_origins, or send one of server.access_keys.`
+  const message = `Governor holds the key of this upstream, and pages of ${origin.slice(0, MAX_REPEATED)} may not use it: add that origin to server.allowed_origins, or send one of server.access_keys.`
   return { status: 403, code: 'origin_not_allowed', message }
 }
 
 function foreignHost(host: string): AccessRefusal {
-  const message = `Governor holds the key of this upstream and listens on loopback, where it is not known as ${host.slice(0, MAX_TOLD)}: add that name to server.allowed_hosts, or send one of server.access_keys.`
+  const message = `Governor holds the key of this upstream and listens on loopback, where it is not known as ${host.slice(0, MAX_REPEATED)}: add that name to server.allowed_hosts, or send one of server.access_keys.`
   return { status: 403, code: 'host_not_allowed', message }
 }
 

@@ -1,4 +1,4 @@
-/** What one or two upstream responses bring for a run that is over, made into one response for the client. */
+/** Makes one response for the client from the one or two upstream responses that end a run. */
 import { once } from 'node:events'
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
@@ -29,28 +29,28 @@ import { onlyCall, readForced } from './forced-answer.ts'
 import { saveResults, settleStream, standIn } from './pending-results.ts'
 import type { Services } from './services.ts'
 
-/** A recorded answer is at most this many characters. */
+/** Characters of a recorded answer. */
 const MAX_RECORDED = 1_000_000
 
-/** Everything that the steps of a last answer share. */
+/** What the steps of a last answer share. */
 export interface Ending {
   readonly x: EvaluatedRequest
   readonly dialect: Dialect
-  /** For what is held of responses. */
+  /** For the parts of responses that are held. */
   readonly lease: Lease
-  /** Headers that say besides that the run is over. */
+  /** Governor's headers, with those that say that the run is over. */
   readonly terminalGovernorHeaders: GovernorHeaders
-  /** Governor's stop; otherwise the agent ends itself and its request and answer stay as they are. */
+  /** Governor stops the run; otherwise the agent ends it itself, and its request and answer stay unchanged. */
   readonly isStop: boolean
   readonly fallback: string
-  /** The client asked for an object in JSON. */
+  /** The client asked for a JSON object. */
   readonly isJson: boolean
   readonly terminal: TerminalFor
-  /** Responses before, all of whose calls were blocked; the client's stream began with the first. */
+  /** Earlier responses, whose calls were all blocked; the client's stream began with the first. */
   readonly rounds?: readonly BlockedMessage[]
 }
 
-/** Writes chunks to the client, and waits while it reads slowly. */
+/** Writes chunks to the client; waits while it reads slowly. */
 export async function write({ response }: Exchange, chunks: readonly Buffer[]): Promise<void> {
   for (const chunk of chunks) {
     if (chunk.length > 0 && !response.write(chunk) && !response.destroyed) {
@@ -62,7 +62,7 @@ export async function write({ response }: Exchange, chunks: readonly Buffer[]): 
   }
 }
 
-/** Gives a client a response: what was `read` of it already, and the rest as it comes. */
+/** Gives the client a response: the chunks that were `read` already, then the rest as it comes. */
 export async function passOn(
   exchange: Exchange,
   head: Head,
@@ -77,27 +77,27 @@ export async function passOn(
   exchange.response.end()
 }
 
-/** The headers of a rewritten response. */
+/** Returns the headers for a rewritten body. */
 export function rewrittenHeaders(head: Head): string[] {
   return withoutBodyFields(responseHeaders(head.headers))
 }
 
-/** A response that was not streamed. */
+/** A whole response that was not streamed. */
 interface Whole {
   readonly head: Head
   readonly body: Buffer
   readonly answer: ReadAnswer
 }
 
-/** What one response brought: an answer; none; or all that the client gets, `failed` where that is but a failure. */
+/** What a response contained: an answer; none (`silent`). Or the client has got its response already: `given`, or `failed` for an error. */
 type Taken = 'answered' | 'silent' | 'given' | 'failed'
 
-/** What the client has got, or is to get, of responses before: a stream that is open, or whole bodies. */
+/** The client's response so far, from earlier upstream responses: an open stream, or whole bodies. */
 export interface BegunAnswer {
   readonly stream?: {
     readonly answer: AnswerStream
     readonly head: Head
-    /** What stands before its next bytes. */
+    /** Chunks to be sent before its next bytes. */
     readonly opening: readonly Buffer[]
     /** The client has the head. */
     readonly isShown: boolean
@@ -108,28 +108,28 @@ export interface BegunAnswer {
   readonly text: string
 }
 
-/** One response for the client, made of one or two of the upstream's. Changed by the functions of this file alone. */
+/** The client's response while it is made. Changed by the functions of this file alone. */
 export interface Answer {
   readonly ending: Ending
   /** The head of the client's stream. */
   head: Head | undefined
-  /** The client has got something: nothing else can take its place any more. */
+  /** The client has got the head: no other response can replace this one. */
   isShown: boolean
-  /** What the client's stream begins with is held until the model says something, as another reply may take its place. */
+  /** The beginning of the client's stream, held until the model writes text, as another response may replace it. */
   opening: Buffer[]
   openingLength: number
   stream: AnswerStream | undefined
   whole: Whole | undefined
   earlier: readonly Buffer[]
-  /** What the model said in whole bodies before. */
+  /** The model's text in earlier whole bodies. */
   readonly textBefore: string
-  /** What the streams of the last answer called. */
+  /** The calls in the streams of the last answer. */
   readonly tries: BufferedCalls[]
   /** The call that is the answer. */
   kept: ToolCall | undefined
 }
 
-/** Begins an answer, with what the client has got already. */
+/** Begins an answer, after the part that the client has got already. */
 export function beginAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
   const { stream, whole } = begun
   const read = whole && ending.dialect.readAnswer(whole.body)
@@ -148,10 +148,10 @@ export function beginAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], 
   }
 }
 
-/** So many bytes of a stream may stand before its first word. */
+/** Bytes of a stream that are held before its first text. */
 const MAX_OPENING = 65_536
 
-/** Gives the client chunks of its stream; `isLast`: nothing is held any more. */
+/** Adds chunks to the client's stream; `isLast`: sends all that is held. */
 async function show(
   answer: Answer,
   chunks: readonly Buffer[],
@@ -169,7 +169,7 @@ async function show(
   await write(exchange, opening)
 }
 
-/** An answer that broke off must not pass for a whole one: what came is all there is. */
+/** Ends an answer that broke off, without a regular end: it must not look complete. */
 async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken> {
   const { exchange, evaluation, governorHeaders } = answer.ending.x
   releaseIteration(evaluation)
@@ -191,7 +191,7 @@ async function takeForced(
       isJson,
       keeps,
       maxBytes: x.services.maxGuardedBody,
-      show: (chunks, hasSaid) => show(answer, chunks, answer.isShown || hasSaid),
+      show: (chunks, hasText) => show(answer, chunks, answer.isShown || hasText),
     },
     plain,
   )
@@ -213,7 +213,7 @@ async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise
   const end = stream.endResponse()
   if (end === 'broken') return leaveBroken(answer, stream)
   if (stream.buffered) answer.tries.push(stream.buffered)
-  // An agent that ends itself gets what the model said, an answer or not.
+  // An agent that ends its run itself gets the model's response, whether or not it is an answer.
   return isStop ? end : 'answered'
 }
 
@@ -232,7 +232,7 @@ async function takeWhole(
     return 'silent'
   }
   if (rest) {
-    // What can't be read can't be completed: the response to an agent's own request goes out as it came.
+    // It is too large to be changed: the response to an agent that ends its run itself passes unchanged.
     await passOn(exchange, head, rewrittenHeaders(head), terminalGovernorHeaders, [body], rest)
     return 'given'
   }
@@ -248,7 +248,7 @@ async function takeWhole(
   return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
 }
 
-/** Takes one response in; one that is a single call of a tool that `keeps` names is an answer. @throws {UpstreamFailed} */
+/** Reads a response. One that consists of a single call of a tool in `keeps` is an answer. @throws {UpstreamFailed} */
 export async function takeResponse(
   answer: Answer,
   response: UpstreamResponse,
@@ -270,7 +270,7 @@ export async function takeResponse(
   return keeps.length > 0 ? takeForced(answer, plain, keeps) : takeStream(answer, plain)
 }
 
-/** Remembers a final answer for a client that asks again; `isRecorded`: the run need not ask the provider again. */
+/** Records a final answer for a client that asks again. Without `isRecorded`, its next request asks the provider again. */
 async function record(
   answer: Answer,
   text: string,
@@ -293,16 +293,16 @@ async function record(
     ...(loop === undefined ? {} : { loop }),
     ...(answer.kept ? { isCall: true } : {}),
   }
-  // Half an answer is not to be repeated: a client that asks again may get all of it.
+  // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await evaluation.handle.noteStopAttempt(withTruncated))
   if (isHalf || !isRecorded) releaseIteration(evaluation)
   else await evaluation.handle.end(final).catch(() => undefined)
 }
 
-/** Saves results of the calls that a provider keeps and the client does not see. */
+/** Saves results for calls that the provider keeps and the client has not seen. */
 async function saveUnseenCalls(answer: Answer, buffered?: BufferedCalls): Promise<void> {
   const { x, isStop, rounds = [] } = answer.ending
-  // The client has a kept call, and what it sends next goes on from it.
+  // The client has got the call that is the answer, and sends its result itself.
   if (!isStop || answer.kept) return
   if (answer.stream) return settleStream(x, rounds, answer.tries)
   if (!buffered || buffered.calls.length === 0) return
@@ -322,7 +322,7 @@ async function finishStream(
     ended = terminal(hasFinalAnswer || answer.kept !== undefined, isTruncated)
     return ended
   }, text)
-  // Where no last answer came, the provider knows the response before it.
+  // If no last answer came, the provider continues from the response before it.
   const id = stream.buffered?.id ?? rounds?.at(-1)?.buffered.id
   await record(answer, stream.text, ended, isRecorded, id)
   await saveUnseenCalls(answer)
@@ -336,9 +336,9 @@ async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorde
   const { head, body, answer: read } = last
   const hasFinalAnswer = text === undefined && (kept !== undefined || isRealAnswer(read.text, isJson))
   const ended = terminal(hasFinalAnswer, text === undefined && read.end === 'truncated')
-  const said = text ?? read.text
-  const wholeText = textBefore === '' ? text : `${textBefore}\n\n${said}`
-  await record(answer, wholeText ?? said, ended, isRecorded, read.buffered?.id)
+  const newest = text ?? read.text
+  const wholeText = textBefore === '' ? text : `${textBefore}\n\n${newest}`
+  await record(answer, wholeText ?? newest, ended, isRecorded, read.buffered?.id)
   await saveUnseenCalls(answer, read.buffered)
   const rewritten = dialect.writeAnswer(body, {
     terminal: ended,
@@ -351,14 +351,14 @@ async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorde
   x.exchange.response.end(rewritten)
 }
 
-/** Gives the client what the model answered, as the end of the run. */
+/** Gives the client the model's answer as the end of the run. */
 export async function completeAnswer(answer: Answer): Promise<void> {
   const { stream, whole } = answer
   if (stream) await finishStream(answer, stream)
   else if (whole) await finishWhole(answer, whole)
 }
 
-/** Gives the client the fallback text. `isRecorded`: the model has no answer, so that the run need not ask again. */
+/** Gives the client the fallback text. `isRecorded`: the model has no answer, and the next request does not ask again. */
 export async function giveFallback(answer: Answer, isRecorded: boolean): Promise<void> {
   const { ending, stream, whole } = answer
   const { x, dialect, fallback, terminal } = ending
@@ -368,13 +368,13 @@ export async function giveFallback(answer: Answer, isRecorded: boolean): Promise
   await record(answer, fallback, terminal(false), isRecorded, id)
   await saveUnseenCalls(answer)
   if (!answer.isShown) return sendFallback(ending, id)
-  // Streams without a response: what clients read strictly must have a beginning.
-  const { body } = ownReply(x.services, dialect, fallbackAnswer(ending, id), x.evaluation.request, true)
+  // The stream has begun without a response: strict clients need the beginning of one.
+  const { body } = replyFor(x.services, dialect, fallbackAnswer(ending, id), x.evaluation.request, true)
   await show(answer, [body], true)
   x.exchange.response.end()
 }
 
-/** The fallback text as an answer. */
+/** Returns the fallback text as an answer. */
 function fallbackAnswer({ x, fallback, terminal }: Ending, id: string | undefined): FinalAnswer {
   const { model } = x.evaluation.request.conversation
   return { text: fallback, model, terminal: terminal(false), ...(id === undefined ? {} : { id }) }
@@ -385,10 +385,10 @@ export function sendFallback(ending: Ending, id?: string): void {
   const { x, dialect, terminalGovernorHeaders } = ending
   const { services, exchange, evaluation } = x
   const answer = fallbackAnswer(ending, id)
-  sendOwn(services, exchange, dialect, answer, evaluation.request, terminalGovernorHeaders)
+  sendAnswer(services, exchange, dialect, answer, evaluation.request, terminalGovernorHeaders)
 }
 
-function ownReply(
+function replyFor(
   services: Services,
   dialect: Dialect,
   answer: FinalAnswer,
@@ -398,8 +398,8 @@ function ownReply(
   return dialect.reply(answer, streams, services.newId(), services.now(), request.asksForUsage?.())
 }
 
-/** Sends a reply that Governor makes itself, in the form the client asked for. */
-export function sendOwn(
+/** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
+export function sendAnswer(
   services: Services,
   exchange: Exchange,
   dialect: Dialect,
@@ -408,6 +408,6 @@ export function sendOwn(
   governorHeaders: GovernorHeaders,
 ): void {
   const { streams } = request.conversation
-  const { contentType, body } = ownReply(services, dialect, answer, request, streams)
+  const { contentType, body } = replyFor(services, dialect, answer, request, streams)
   reply(exchange.response, 200, contentType, body, governorHeaders)
 }

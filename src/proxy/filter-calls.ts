@@ -1,9 +1,9 @@
 /**
- * Blocks calls in the model's response, for a run that still loops after it was told.
+ * Blocks tool calls in the model's response, for a run that still loops after a warning.
  *
- * Only such a run's responses are read. Text goes to the client as it comes; the calls are held until they are all
- * there. Those that must not be made again are taken out; if no call is left, the model is asked again, with
- * Governor's own words as the result of each call, and its next answer continues the same response.
+ * Only the responses of such a run are read. Text goes to the client as it comes; calls are held until they are complete.
+ * Blocked calls are removed. If no call is left, the model is asked again, with a text of Governor as the result of each
+ * call, and its next answer continues the same response.
  */
 
 import { fill } from '../core/budget/notice.ts'
@@ -33,16 +33,16 @@ type Blocks = BlockDecision['blocked']
 const NOTHING_BLOCKED: BlockDecision = { blocked: [], endsRun: false }
 const NO_CALLS: ReadonlySet<number> = new Set()
 
-/** A model whose calls were all blocked is asked again at most so often for one response. */
+/** How often the model is asked again, at most, for one response whose calls were all blocked. */
 const MAX_REASKS = 2
 
-/** Everything that the steps of one filtered response share. */
+/** What the steps of one filtered response share. */
 interface Filtering extends FilteredResponse {
-  /** What the provider accepted. */
+  /** The variant of the request that the provider accepted. */
   readonly variant: SpokenRequest
 }
 
-/** Gives the client a response without the calls that are blocked. */
+/** Sends the request and gives the client the response without blocked calls. */
 export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
   const { exchange, call, governorHeaders, services } = evaluated
   const { dialect } = exchange.route
@@ -61,7 +61,7 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
   }
 }
 
-/** Takes rounds of responses in until one has calls that go to the client, or the run is over. */
+/** Reads responses until one has calls that go to the client, or the run is over. */
 async function letThrough(filtering: Filtering, first: UpstreamResponse): Promise<void> {
   const { x } = filtering
   const filter = isEventStream(first.head.headers) ? streamFilter(filtering, first) : bodyFilter(filtering)
@@ -71,8 +71,8 @@ async function letThrough(filtering: Filtering, first: UpstreamResponse): Promis
     const { blocked, endsRun } = buffered?.calls.length
       ? await x.evaluation.handle.decideBlocks(buffered.calls)
       : NOTHING_BLOCKED
-    const refused = new Set(blocked.flatMap((block, at) => (block ? [at] : [])))
-    if (!buffered || refused.size === 0) {
+    const positions = new Set(blocked.flatMap((block, at) => (block ? [at] : [])))
+    if (!buffered || positions.size === 0) {
       await replaceBy(x, rounds, buffered)
       return filter.release(NO_CALLS)
     }
@@ -80,10 +80,10 @@ async function letThrough(filtering: Filtering, first: UpstreamResponse): Promis
     filtering.governorHeaders = { ...governorHeaders, ...blockHeaders(blocked) }
     const isOver = endsRun || rounds.length === MAX_REASKS
     const round = { buffered, results: resultsFor(buffered, blocked) }
-    if (!isOver && refused.size < buffered.calls.length) {
+    if (!isOver && positions.size < buffered.calls.length) {
       noteBlocks(x, blocked)
-      await savePartOfResults(x, rounds, round, refused)
-      return filter.release(refused)
+      await savePartOfResults(x, rounds, round, positions)
+      return filter.release(positions)
     }
     rounds.push(round)
     if (isOver) {
@@ -102,7 +102,7 @@ async function letThrough(filtering: Filtering, first: UpstreamResponse): Promis
   }
 }
 
-/** Governor's results of the calls of a response, in order: why a call was blocked, or that it was not executed. */
+/** Returns Governor's results for the calls of a response, in order: why a call was blocked, or that it was not executed. */
 function resultsFor({ calls }: BufferedCalls, blocked: Blocks): readonly string[] {
   return calls.map(({ name }, at) => {
     const block = blocked[at]
@@ -110,9 +110,9 @@ function resultsFor({ calls }: BufferedCalls, blocked: Blocks): readonly string[
   })
 }
 
-/** Says in the headers what was blocked: the last call, if there are several. */
+/** Returns the headers about a blocked call; about the last one if there are several. */
 function blockHeaders(blocked: Blocks): GovernorHeaders {
-  const block = blocked.findLast((one) => one !== undefined)
+  const block = blocked.findLast((found) => found !== undefined)
   if (!block) return {}
   return { 'x-governor-verdict': 'block', 'x-governor-loop': `${block.pattern};count=${block.count}` }
 }
@@ -127,26 +127,26 @@ function noteBlocks({ services, exchange, evaluation }: EvaluatedRequest, blocke
   }
 }
 
-/** Returns the text for a model that has no answer. */
+/** Returns the text for the client if the model has no answer. */
 function fallbackFor(blocked: Blocks): string {
-  const block = blocked.find((one) => one !== undefined)
+  const block = blocked.find((found) => found !== undefined)
   return fallbackText(block?.tool ?? '', block?.count ?? 0)
 }
 
-/** Ways to continue after blocks: with all that the model said; where that is more than the API knows, with what it knows. */
+/** Returns variants that continue after blocks: with everything that the model said, then without fields that the API may not know. */
 function continuations({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
   const { request } = x.evaluation
   const textOf = (edits: readonly Edit[]) => edits.map(({ text }) => text).join('')
   const all = request.continueAfterBlock(rounds)
   const bare = request.continueAfterBlock(rounds, true)
   if (!all) return []
-  const ways = bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
-  return ways.map((edits) => ({ edits: [...(variant.edits ?? []), ...edits], features: [] }))
+  const variants = bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
+  return variants.map((edits) => ({ edits: [...(variant.edits ?? []), ...edits], features: [] }))
 }
 
 /**
- * Asks the model again, with Governor's words as the results of its calls. Returns what it then calls; `undefined` if no
- * usable response comes: the one before it still waits for the client.
+ * Asks the model again, with Governor's texts as the results of its calls. Returns the calls of its next response;
+ * `undefined` if no usable response comes: then the client can still get the one before.
  */
 async function askAgain(
   filtering: Filtering,
@@ -177,7 +177,7 @@ async function continueRun(
   return undefined
 }
 
-/** Nothing that the model was told has helped: it is asked for its answer, without tools. */
+/** Ends a run that continues to loop: the model is asked for its answer, without tools. */
 function endRun(
   filtering: Filtering,
   filter: ResponseFilter,
@@ -208,17 +208,17 @@ function endRun(
   return filter.end(ending, lastVariants(filtering, rounds))
 }
 
-/** The ways to ask for the last answer, best first: after all that was said, or as if the last response had not been. */
+/** Returns the variants that ask for the last answer, best first: after all responses, or without the last one. */
 function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): AnswerVariant[] {
   const { request, policy, runState } = x.evaluation
   const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
   const notice = fill(policy.texts.stop, meter)
   const last = rounds.at(-1)
-  const told = last && {
+  const lastRound = last && {
     ...last,
     results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
   }
-  const continued = told && request.continueAfterBlock([...rounds.slice(0, -1), told])
+  const continued = lastRound && request.continueAfterBlock([...rounds.slice(0, -1), lastRound])
   const banned = (ban: ToolBan, edits: readonly Edit[]): AnswerVariant => ({
     edits: [...edits, ...request.banTools(ban)],
     features: ban === 'choice_none' ? ['tool_choice'] : [],

@@ -1,4 +1,4 @@
-/** The last answer of a run: asked for without tools, and kept for a client that loses it. */
+/** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
 import type { Conversation } from '../core/conversation.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
 import { type FinalAnswer, type Terminal, terminalOf } from '../core/terminal.ts'
@@ -16,8 +16,8 @@ import {
   completeAnswer,
   type Ending,
   giveFallback,
+  sendAnswer,
   sendFallback,
-  sendOwn,
   takeResponse,
 } from './answer-response.ts'
 import { type Attempt, attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
@@ -28,16 +28,16 @@ import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFo
 
 /** One way to ask for the last answer. */
 export interface AnswerVariant extends RequestVariant {
-  /** Names the variant among the failed ones of a run. */
+  /** Identifies the variant among those that failed in a run. */
   readonly name: string
-  /** Names of tools: a response that is one call of one of them is the answer. */
+  /** Names of tools: a response that consists of one call of one of them is the answer. */
   readonly keeps?: readonly string[]
 }
 
-/** A model that says nothing is asked once more, not for ever. */
+/** How many responses without an answer are accepted before the fallback text. */
 const MAX_ANSWERS = 2
 
-/** Says in the headers how a run ended. */
+/** Returns the headers that say how a run ended. */
 export function terminalHeaders({
   terminal_state: state,
   terminal_reason: reason,
@@ -45,7 +45,7 @@ export function terminalHeaders({
   return { 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
 }
 
-/** Answers a stopped request, or one by which an agent ends itself. */
+/** Answers a stopped request, or one with which an agent ends its run itself. */
 export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
   const { exchange, evaluation, governorHeaders } = evaluated
   const { dialect } = exchange.route
@@ -75,7 +75,7 @@ export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
   }
 }
 
-/** A fault of Governor's own on the way to an answer: the limit stays reached, so that the client gets the fallback text. */
+/** Gives the client the fallback text after a fault of Governor, as the limit stays reached. @throws `error` if that is not possible. */
 function endInFault(ending: Ending, error: Error): void {
   const { isStop, x } = ending
   if (!isStop || x.exchange.response.headersSent) throw error
@@ -83,7 +83,7 @@ function endInFault(ending: Ending, error: Error): void {
   sendFallback(ending)
 }
 
-/** A variant with a notice, or without; a ban of the choice alone keeps the list of tools, with what is `dropped` of it. */
+/** Returns a variant, with a notice if it has a `place`. `choice_none` keeps the list of tools, except those `dropped`. */
 function answerVariant(
   { evaluation }: EvaluatedRequest,
   ban: ToolBan,
@@ -110,16 +110,16 @@ function answerVariant(
 }
 
 /**
- * The variants in which a stop is asked, best first: tools left in place but not to be chosen keep the provider's prompt
- * cache; each of the others is for providers that refuse the one before.
+ * Returns the variants of a stopped request, best first. Tools that stay in the list but cannot be chosen keep the provider's
+ * prompt cache; each other variant is for providers that refuse the one before.
  */
 function stopVariants(x: EvaluatedRequest, notice: string | undefined): AnswerVariant[] {
   const { request, policy } = x.evaluation
-  // It stands in every request of a run, the last one included: the system text begins the prompt.
+  // Every request of a run has it, also the last one, as the system text begins the prompt.
   const announcing = announcementFor(x)
-  // So does the list of tools, which the requests before went without.
+  // The list of tools also begins the prompt: tools that earlier requests dropped are dropped here too.
   const dropping = droppedFor(x, policy.dropTools, [])
-  // An agent that asks for its last answer itself needs not be told twice.
+  // An agent that asks for its last answer itself gets no notice.
   const places = notice === undefined ? [] : [...placesFor(x, notice)]
   const [best] = places
   const mayChoose = request.conversation.offersTools && !isUnsupported(x, 'tool_choice')
@@ -128,12 +128,12 @@ function stopVariants(x: EvaluatedRequest, notice: string | undefined): AnswerVa
     ...(mayChoose ? [answerVariant(x, 'choice_none', announcing, dropping, best)] : []),
     ...(announcing.length > 0 ? [answerVariant(x, 'no_tools', announcing, [], best)] : []),
     ...places.map((place) => answerVariant(x, 'no_tools', [], [], place)),
-    // The client's own words alone, for an upstream that takes nothing else.
+    // The client's own text only, for an upstream that accepts nothing else.
     answerVariant(x, 'no_tools', [], [], undefined),
   ]
 }
 
-/** Names of the tools that the newest steps of a conversation call. */
+/** Returns the names of the tools that the newest steps of a conversation call. */
 function calledIn(conversation: Conversation, steps: number): ReadonlySet<string> {
   const names = new Set<string>()
   let left = steps
@@ -146,8 +146,8 @@ function calledIn(conversation: Conversation, steps: number): ReadonlySet<string
 }
 
 /**
- * The variant for an agent whose answer is a call of a forced tool. Where the client names none, it is a tool that the run
- * has not called: one that brings the answer is called once. Of a history that the provider keeps that can't be told.
+ * Returns the variant for an agent whose answer is a call of a forced tool. If the client names no tool, it is one that the run
+ * has not called, as a tool for the answer is called once. Returns none if the provider keeps the history, which would show that.
  */
 function forcedVariants({ evaluation }: EvaluatedRequest, edits: readonly Edit[]): AnswerVariant[] {
   const { request, runState } = evaluation
@@ -160,7 +160,7 @@ function forcedVariants({ evaluation }: EvaluatedRequest, edits: readonly Edit[]
   return [{ edits: [...edits, ...request.keepForced(only)], features: [], name: 'forced  ', keeps }]
 }
 
-/** An agent that ends itself is asked nothing; only the announcement stays where it was. */
+/** Returns the variants of a request with which an agent ends its run: unchanged, or with the announcement that the run had before. */
 function selfStopVariants(x: EvaluatedRequest): AnswerVariant[] {
   const edits = announcementFor(x)
   const unchanged: AnswerVariant = { features: [], name: '  ' }
@@ -169,20 +169,20 @@ function selfStopVariants(x: EvaluatedRequest): AnswerVariant[] {
     : [{ edits, features: ['announce'], name: '  announced' }, unchanged]
 }
 
-/** The variants that the provider has not failed on in this run, or all of them if it has failed on all. */
+/** Returns the variants on which the provider has not failed in this run; all of them if it failed on all. */
 function variantsLeft({ x }: Ending, variants: readonly AnswerVariant[]): readonly AnswerVariant[] {
   const failed = x.evaluation.runState.stopTries?.failedForms ?? []
   const left = variants.filter(({ name }) => !failed.includes(name))
   return left.length > 0 ? left : variants
 }
 
-/** True if this variant of the request is not taken, and another may be. */
+/** Returns true if the provider refused this variant and may accept another. */
 function isRefused({ head }: UpstreamResponse, isStop: boolean): boolean {
   if (!isStop) return mayBeUnsupported(head)
   return !head.overflow && (head.status === 400 || head.status === 404 || head.status === 422)
 }
 
-/** Asks in one variant after the other until one brings an answer. @throws {UpstreamFailed} */
+/** Sends one variant after the other until a response has an answer. @throws {UpstreamFailed} */
 export async function askForAnswer(
   ending: Ending,
   variants: readonly AnswerVariant[],
@@ -211,16 +211,16 @@ export async function askForAnswer(
       await x.evaluation.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
     if (taken !== 'silent') return
   }
-  // A variant that the provider failed on before may be the one that it takes.
-  await giveFallback(answer, answers > 0 || all.length === variants.length || isSpent(ending))
+  // A variant on which the provider failed before may succeed later.
+  await giveFallback(answer, answers > 0 || all.length === variants.length || cannotRepeat(ending))
 }
 
-/** The provider keeps what led to the end, which can't be sent again: what the run ends with is all the client gets. */
-function isSpent({ rounds, x }: Ending): boolean {
+/** Returns true if the client cannot repeat the request: the provider keeps the blocked responses that led to the end. */
+function cannotRepeat({ rounds, x }: Ending): boolean {
   return rounds !== undefined && x.evaluation.request.isKept === true
 }
 
-/** Returns `undefined` where there is no response, and nothing can be asked again. @throws {UpstreamFailed} */
+/** Returns `undefined` if the upstream failed and the client cannot repeat the request. @throws {UpstreamFailed} */
 async function attemptAnswer(
   ending: Ending,
   first: AnswerVariant,
@@ -230,12 +230,13 @@ async function attemptAnswer(
   try {
     return await attempt(x, first, next)
   } catch (error) {
-    if (isSpent(ending) && error instanceof UpstreamFailed && !x.exchange.isClientGone()) return undefined
+    if (cannotRepeat(ending) && error instanceof UpstreamFailed && !x.exchange.isClientGone())
+      return undefined
     throw error
   }
 }
 
-/** A provider's failure is the provider's to tell, and nothing to be recorded: the next request asks again. */
+/** Passes the provider's error on and records no answer, so that the next request asks again. */
 async function passFailure(
   ending: Ending,
   answer: Answer,
@@ -249,9 +250,9 @@ async function passFailure(
   const tries = mayBeVariant
     ? await evaluation.handle.noteStopAttempt((before) => withFailure(before, variant.name, now))
     : NO_STOP_ATTEMPTS
-  if (isSpent(ending) || isHopeless(tries, now)) {
+  if (cannotRepeat(ending) || isHopeless(tries, now)) {
     response.abort()
-    return giveFallback(answer, isSpent(ending))
+    return giveFallback(answer, cannotRepeat(ending))
   }
   releaseIteration(evaluation, status)
   const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
@@ -272,5 +273,5 @@ export function replayAnswer(x: EvaluatedRequest, answer: FinalAnswer): void {
     ...terminalHeaders(answer.terminal),
     'x-governor-loop': answer.loop ?? governorHeaders['x-governor-loop'],
   }
-  sendOwn(services, exchange, dialect, answer, evaluation.request, headers)
+  sendAnswer(services, exchange, dialect, answer, evaluation.request, headers)
 }

@@ -1,11 +1,11 @@
-/** The streamed response to a stop that leaves a tool forced: one call of that tool is the answer. */
+/** Reads the streamed response to a stop that keeps a forced tool: one call of that tool is the answer. */
 
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
 import type { AnswerStream, BufferedCalls, Dialect } from '../dialect/dialect.ts'
 import { createFrameReader, type Frame } from '../sse/frames.ts'
 
-/** The call that a response consists of, if it is of one of these tools. */
+/** Returns the only call of a response if it calls one of these tools; else `undefined`. */
 export function onlyCall(
   calls: readonly ToolCall[] = [],
   names: readonly string[] = [],
@@ -14,28 +14,32 @@ export function onlyCall(
   return call && !other && names.includes(call.name) ? call : undefined
 }
 
+/** How to read a response with a forced tool. */
 export interface ForcedReading {
   readonly dialect: Dialect
   readonly isJson: boolean
-  /** Names of the tools of which one call is the answer. */
+  /** Names of the tools one call of which is the answer. */
   readonly keeps: readonly string[]
-  /** Bytes; of a longer response no call is kept. */
+  /** Bytes; a longer response has no call that is an answer. */
   readonly maxBytes: number
-  /** Gives the client chunks; `hasSaid`: more than the beginning of a response. */
-  show(chunks: readonly Buffer[], hasSaid: boolean): Promise<void>
+  /** Gives the client chunks. `hasText`: they are more than the beginning of a response. */
+  show(chunks: readonly Buffer[], hasText: boolean): Promise<void>
 }
 
-/** `isOver`: nothing may follow it. `kept`: the call that it is. `held`: what was called in vain. */
+/** What was read. */
 export interface ForcedRead {
   readonly stream: AnswerStream
+  /** The stream is the answer or has failed: no further response may follow. */
   readonly isOver: boolean
+  /** The call that is the answer. */
   readonly kept?: ToolCall | undefined
+  /** Calls that are no answer. */
   readonly buffered?: BufferedCalls | undefined
 }
 
-/** Reads a response whose calls wait until they are all there; its text goes on, and its end gets the terminal state. */
-export async function readForced(state: ForcedReading, plain: AsyncIterable<Buffer>): Promise<ForcedRead> {
-  const { dialect, isJson, keeps, maxBytes, show } = state
+/** Reads a response and holds its calls until they are complete; its text passes, and the terminal state is added at its end. */
+export async function readForced(reading: ForcedReading, plain: AsyncIterable<Buffer>): Promise<ForcedRead> {
+  const { dialect, isJson, keeps, maxBytes, show } = reading
   const filter = dialect.openFilter()
   const stream = dialect.openStream(false, isJson)
   const released = createFrameReader()
@@ -54,8 +58,8 @@ export async function readForced(state: ForcedReading, plain: AsyncIterable<Buff
   const buffered = filter.endResponse()
   const kept = length > maxBytes ? undefined : onlyCall(buffered?.calls, keeps)
   const isText = buffered?.calls.length === 0 && isRealAnswer(buffered.text, isJson)
-  const isVain = length > maxBytes || (buffered !== undefined && !kept && !isText)
-  if (isVain && !stream.hasFailed) {
+  const isNoAnswer = length > maxBytes || (buffered !== undefined && !kept && !isText)
+  if (isNoAnswer && !stream.hasFailed) {
     const [opening, answer] = filter.becomeAnswer(isJson)
     await show(opening, false)
     return { stream: answer, isOver: false, buffered }

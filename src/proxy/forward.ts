@@ -1,4 +1,4 @@
-/** Sends a request that goes on normally: as it came, or with what Governor has to say to the model. */
+/** Sends an allowed request, unchanged or with a notice for the model, and relays the response. */
 
 import type { Speech } from '../core/decide.ts'
 import { relay } from '../http/relay.ts'
@@ -15,10 +15,10 @@ import { announcementFor, droppedFor, type PlacedNotice, placeFor } from './requ
 import type { Services } from './services.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
-/** The client's request with what is said to the model, or the client's own bytes. */
+/** The client's request with a notice, or unchanged. */
 export interface SpokenRequest extends RequestVariant {
   readonly notice?: PlacedNotice | undefined
-  /** Those of `edits` that add to what is said, and touch no tool. */
+  /** The edits that add text and change no tools. */
   readonly textEdits: readonly Edit[]
 }
 
@@ -29,7 +29,7 @@ function spokenRequest(x: EvaluatedRequest, speech: Speech): SpokenRequest {
   const dropping = droppedFor(x, speech.dropTools)
   const place = speech.notice === undefined ? undefined : placeFor(x, speech.notice, speech.channel)
   const textEdits = [...announcing, ...(place?.edits ?? [])]
-  // In the order of blame: the announcement first, as it stands where templates are strict.
+  // The first is the first to be suspected after a refusal: the announcement is in the system text, where templates are strict.
   const features: RequestEdit[] = [
     ...(announcing.length > 0 ? (['announce'] as const) : []),
     ...(dropping.length > 0 ? (['drop_tools'] as const) : []),
@@ -52,8 +52,8 @@ function spokenSafely(x: EvaluatedRequest): SpokenRequest {
 }
 
 /**
- * Sends a request with what there is to say; where that may not be supported, the client's own bytes. Notes what the
- * model was told. @throws {UpstreamFailed}
+ * Sends a request with its notice; if the provider seems not to support that, the client's own bytes. Records that a
+ * notice was sent. @throws {UpstreamFailed}
  */
 export async function openSpoken(x: EvaluatedRequest): Promise<Attempt<SpokenRequest>> {
   const made = await attempt(x, spokenSafely(x), ({ variant, response }) => {
@@ -68,7 +68,7 @@ export async function openSpoken(x: EvaluatedRequest): Promise<Attempt<SpokenReq
   return made
 }
 
-/** Sends a request and relays its response to the client. Settles when the head of the response is there. */
+/** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
 export async function forward(x: EvaluatedRequest): Promise<void> {
   const { exchange, governorHeaders } = x
   try {
@@ -80,7 +80,7 @@ export async function forward(x: EvaluatedRequest): Promise<void> {
   }
 }
 
-/** Relays a request that is not guarded, and its response. Settles when the head of the response is there. */
+/** Relays a request that is not guarded, and its response. Resolves when the head of the response is there. */
 export async function relayCall(services: Services, exchange: Exchange, call: UpstreamCall): Promise<void> {
   const { route, response } = exchange
   const failed = (failure: Failure) => exchange.fail(failure)
@@ -96,7 +96,7 @@ export async function relayCall(services: Services, exchange: Exchange, call: Up
   }
 }
 
-/** A notice has reached the model. */
+/** Records that the provider accepted a notice. */
 function noteInjected(
   { services, exchange, evaluation }: EvaluatedRequest,
   { tier, meter }: Speech,

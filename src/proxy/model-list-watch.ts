@@ -1,4 +1,4 @@
-/** Reads the lists of models that pass by: providers say in them how much their models take. */
+/** Reads context windows from the lists of models that clients ask for. */
 import { parseForeign } from '../core/foreign-json.ts'
 import { decoded } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
@@ -8,11 +8,11 @@ import { declaredWindows } from '../overflow/model-list.ts'
 import type { Route } from './route.ts'
 import type { Services } from './services.ts'
 
-/** A longer list is not read. */
+/** Bytes; a longer list is not read. */
 const MAX_LIST = 1_048_576
 const MAX_DECODED = 4 * MAX_LIST
 
-/** True if a request is a GET of models, or of one of them. */
+/** Returns true if a request is a GET of the list of models or of one model. */
 export function asksForModels({ method, path }: UpstreamCall): boolean {
   return method === 'GET' && /\/models(?:\/[^?#]{1,200})?(?:[?#]|$)/.test(path)
 }
@@ -25,7 +25,7 @@ async function readList(services: Services, { upstream }: Route, bytes: Buffer, 
   }
 }
 
-/** Returns what keeps a list by reference while it passes, and reads it when it has gone. */
+/** Returns a function that creates an observer for a response: it keeps a list by reference and reads it at the end. */
 export function observeModelList(services: Services, route: Route) {
   return ({ status, headers }: Head): ResponseObserver | undefined => {
     if (status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined
@@ -40,7 +40,7 @@ export function observeModelList(services: Services, route: Route) {
       end() {
         if (!chunks) return
         const coding = headerOf(headers, 'content-encoding')
-        // What is no list says nothing, and is nobody's fault.
+        // A body that is not a list of models is no error.
         readList(services, route, Buffer.concat(chunks, length), coding).catch(() => undefined)
       },
     }

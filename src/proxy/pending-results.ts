@@ -1,37 +1,37 @@
-/** What a provider that keeps the conversation waits for when calls of it were refused that the client has not seen. */
+/** Results that a provider which keeps the conversation still waits for, of blocked calls that the client has not seen. */
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 
-/** Results that a request going on from another response has to bring along; a conversation has them already. */
+/** Returns the results that a request must bring which continues from another response; a kept conversation has them already. */
 function pendingAfter(
   { evaluation }: EvaluatedRequest,
   round: BlockedMessage,
-  refused: ReadonlySet<number>,
+  blocked: ReadonlySet<number>,
 ): readonly string[] {
   const { request } = evaluation
-  return request.isConversation ? [] : (request.pendingResults?.(round, refused) ?? [])
+  return request.isConversation ? [] : (request.pendingResults?.(round, blocked) ?? [])
 }
 
-/** Of a response with these calls the client has seen some: it goes on from it, or from one that was refused before it. */
+/** Saves the results of the blocked calls of a response of which the client has seen other calls. `before`: blocked responses before it. */
 export async function savePartOfResults(
   x: EvaluatedRequest,
   before: readonly BlockedMessage[],
   round: BlockedMessage,
-  refused: ReadonlySet<number>,
+  blocked: ReadonlySet<number>,
 ): Promise<void> {
-  await replaceBy(x, before, round.buffered, pendingAfter(x, round, refused))
-  await saveResults(x, round, refused)
+  await replaceBy(x, before, round.buffered, pendingAfter(x, round, blocked))
+  await saveResults(x, round, blocked)
 }
 
-/** A provider that keeps the conversation waits for results of calls that the client has not seen. */
+/** Saves the results of calls that the client has not seen, for its next request. */
 export async function saveResults(
   { services, evaluation }: EvaluatedRequest,
   round: BlockedMessage,
-  refused: ReadonlySet<number>,
+  blocked: ReadonlySet<number>,
 ): Promise<void> {
   const { request } = evaluation
-  const pendingResults = request.pendingResults?.(round, refused) ?? []
+  const pendingResults = request.pendingResults?.(round, blocked) ?? []
   const place = request.isConversation ? request.previous : round.buffered.id
   if (pendingResults.length === 0 || place === undefined) return
   await evaluation.handle
@@ -39,7 +39,7 @@ export async function saveResults(
     .catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
 }
 
-/** Whoever goes on from a response that was refused goes on from the one that came after it, and with what that waits for. */
+/** Redirects requests that continue from a blocked response to the response after it, with the results that one waits for. */
 export async function replaceBy(
   { services, evaluation }: EvaluatedRequest,
   rounds: readonly BlockedMessage[],
@@ -58,28 +58,28 @@ export async function replaceBy(
 }
 
 /**
- * A stream that ends a run names the first of the responses it is made of: whoever goes on from that goes on from the
- * last one. Nothing is executed of what that calls.
+ * Redirects requests after a stream that ends a run: the stream has the id of the first of its responses, and a request
+ * continues from the last one. No call in that is executed.
  */
 export async function settleStream(
   x: EvaluatedRequest,
   rounds: readonly BlockedMessage[],
   tries: readonly BufferedCalls[],
 ): Promise<void> {
-  const asked = tries.map(
+  const unanswered = tries.map(
     (buffered): BlockedMessage => ({ buffered, results: buffered.calls.map(() => NOT_EXECUTED) }),
   )
-  const all = [...rounds, ...asked]
+  const all = [...rounds, ...unanswered]
   const last = all.at(-1)
   if (!last) return
-  const refused = new Set(last.results.keys())
-  await saveResults(x, last, refused)
-  await replaceBy(x, all, last.buffered, pendingAfter(x, last, refused))
+  const blocked = new Set(last.results.keys())
+  await saveResults(x, last, blocked)
+  await replaceBy(x, all, last.buffered, pendingAfter(x, last, blocked))
 }
 
 /**
- * An answer of Governor's own to a request that the provider has not seen: returns the id it must have, by which the
- * client can go on, and the provider then gets what it missed. `undefined` where no provider keeps anything.
+ * Returns the id for an answer that Governor gives without the provider: the client continues from it, and its next request
+ * then brings the results that the provider missed. `undefined` if the provider keeps no conversation.
  */
 export async function standIn({ services, evaluation }: EvaluatedRequest): Promise<string | undefined> {
   const { request } = evaluation

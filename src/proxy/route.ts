@@ -126,7 +126,7 @@ function apiOf(
   return (marked ?? claimed)?.api ?? DEFAULT_API
 }
 
-/** Returns where a request goes. `target`: as it stands in the request line. @throws where a built-in upstream is missing. */
+/** Returns where a request goes. `target`: as it stands in the request line. @throws if a built-in upstream is missing. */
 export function routeOf(
   { upstreams, dialects }: Routing,
   method: string,
@@ -172,7 +172,7 @@ export function upstreamHeaders(
   return withHeaders(clientFields, upstream.headers)
 }
 
-/** Does a WebSocket on this path belong to a dialect that is guarded over POST? */
+/** Returns true if this path belongs to a dialect that is guarded over POST. */
 export function isGuardedSocket(dialects: readonly Dialect[], target: string): boolean {
   return dialectOf(dialects, 'POST', withoutQuery(pathOf(target))) !== undefined
 }
