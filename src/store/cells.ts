@@ -1,31 +1,31 @@
 /**
- * Values that replicas share by compare-and-set, and go on changing by themselves while the store can't be reached.
+ * Values that replicas share by compare-and-set, and that each replica changes alone while the store cannot be reached.
  *
- * A replica tries each change on its own recent copy; where another replica was faster it gets the current value and runs
- * the change again. Changes of one value that come while another is on its way are written together. Where the store fails,
- * the changes are kept here beside the value they began from, and joined with the store's value when it is back.
+ * A replica makes each change on its own recent copy. If another replica was faster, it gets the current value and runs
+ * the change again. Changes of a value that come during a write are written together in the next one. If the store fails,
+ * the changes are kept here together with the value from which they began, and merged when the store is back.
  */
 import { createShelf, type Entry, entryOf, peekValue, type Shelf, setValue } from './shelf.ts'
 import type { SessionKey } from './store.ts'
 
-/** A value with the newest operation of each replica that wrote it, the newest first: that one is its version. */
+/** A value with the newest operation of each replica that wrote it. The first one is the newest and is the version. */
 export interface Cell<Value> {
   readonly operations: readonly string[]
-  /** `undefined`: there is none. */
+  /** `undefined`: no value. */
   readonly value: Value | undefined
 }
 
-/** Where nothing was written, or it was forgotten. */
+/** The cell of a value that was never written, or was forgotten. */
 export const NO_CELL: Cell<never> = { operations: [], value: undefined }
 
-/** More replicas do not write one value at a time. */
+/** How many replicas are remembered as writers of one value. */
 const MAX_WRITERS = 32
 
-/** Cells in a store that all replicas reach. Its methods reject where the store fails; `deadline` is on `performance.now()`. */
+/** Cells in a store that all replicas reach. Its methods reject if the store fails; `deadline` is on `performance.now()`. */
 export interface RemoteCells<Value> {
   isUp(): boolean
   read(key: SessionKey, deadline: number): Promise<Cell<Value>>
-  /** Writes `next` if the cell is `expected`; returns `undefined` where it did, else the cell that is there. */
+  /** Writes `next` if the cell is `expected` and returns `undefined`; else returns the current cell. */
   replace(
     key: SessionKey,
     expected: Cell<Value>,
@@ -35,31 +35,33 @@ export interface RemoteCells<Value> {
   ): Promise<Cell<Value> | undefined>
 }
 
+/** How cells are kept, merged and bounded. */
 export interface CellOptions<Value> {
   readonly remote: RemoteCells<Value>
-  /** Joins `local`, which began as `base` and may have been removed, with the store's value. */
+  /** Merges `local`, which began as `base` and may have been removed, with the store's value. */
   readonly merge: (base: Value | undefined, local: Value | undefined, remote: Value) => Value | undefined
-  /** A value that the store has lost is written again from this replica's copy. */
+  /** If the store has lost a value, this replica's copy is written again. */
   readonly restores: boolean
-  /** Makes a value small enough to be kept. */
+  /** Returns a value that is small enough to be kept. */
   readonly bound: (value: Value) => Value
-  /** Bytes that a value takes in memory, roughly. */
+  /** Returns the bytes of a value in memory, roughly. */
   readonly sizeOf: (value: Value) => number
-  /** Bounds of the copies. */
+  /** The number of copies. */
   readonly max: number
+  /** The bytes of all copies. */
   readonly maxBytes: number
-  /** Milliseconds since the last change. */
+  /** Milliseconds since the last change until a value is forgotten. */
   readonly ttl: number
   /** Milliseconds that the store may take for one answer. */
   readonly timeout: number
   readonly now: () => number
-  /** Names this replica; no other one has it. */
+  /** The unique name of this replica. */
   readonly replica: string
-  /** Called for each change that the store did not take. */
+  /** Called for each change that the store did not execute. */
   readonly lost: () => void
 }
 
-/** An operation whose end is not known, and what this replica's value was with it. */
+/** An operation whose outcome is unknown, with this replica's value after it. */
 interface Unsettled<Value> {
   readonly operation: string
   readonly local: Value | undefined
@@ -72,18 +74,18 @@ interface Detached<Value> {
   readonly unsettled: readonly Unsettled<Value>[]
 }
 
-/** What a replica knows of one value. */
+/** The copy of one value. */
 interface Slot<Value> {
-  /** As the store had it last. */
+  /** The store's cell when it was last read or written. */
   readonly known: Cell<Value>
   readonly detached?: Detached<Value> | undefined
 }
 
-/** One change that waits, or is on its way. */
+/** A change that waits or is being written. */
 interface Waiting<Value> {
-  /** Runs the change; returns the value as it was where the change throws. */
+  /** Runs the change; returns the same value if the change throws. */
   readonly apply: (value: Value | undefined) => Value | undefined
-  /** Gives its caller what came of the last run. */
+  /** Gives the caller the result of the last run. */
   readonly settle: () => void
   readonly fail: (error: unknown) => void
   readonly ttl: number
@@ -92,34 +94,35 @@ interface Waiting<Value> {
 interface Replica<Value> {
   readonly options: CellOptions<Value>
   readonly slots: Shelf<Slot<Value>>
-  /** What waits for each key that a write is on its way for. */
+  /** Waiting changes, for each key that is being written. */
   readonly queues: Map<SessionKey, Waiting<Value>[]>
   operations: number
 }
 
+/** Values with copies in this replica. */
 export interface Cells<Value> {
   update<Result>(
     key: SessionKey,
     change: (value: Value | undefined) => { readonly value: Value | undefined; readonly result: Result },
     ttl?: number,
   ): Promise<Result>
-  /** As the store has it; as this replica has it where the store can't be asked. */
+  /** Returns the store's value; this replica's copy if the store fails. */
   get(key: SessionKey): Promise<Value | undefined>
-  /** What this replica knows, without asking the store. */
+  /** Returns this replica's copy. */
   peek(key: SessionKey): Value | undefined
-  /** Keys of all copies. */
+  /** Returns the keys of all copies. */
   keys(): SessionKey[]
-  /** Writes what was changed while the store could not be reached. */
+  /** Writes the changes that were made while the store failed. */
   heal(): Promise<void>
 }
 
 /** So many races can be lost only if something goes on writing without end. */
 const MAX_ATTEMPTS = 100
 
-/** So many values are healed at a time. */
+/** How many values are healed at a time. */
 const HEALED_AT_ONCE = 16
 
-/** An operation that was not settled is settled by the first write that succeeds after it; few fail in a row. */
+/** How many unsettled operations are kept. The next successful write settles them, and few fail in a row. */
 const MAX_UNSETTLED = 4
 
 function settled<Value>(detached: Detached<Value>, operations: readonly string[]): Detached<Value> {
@@ -130,7 +133,7 @@ function settled<Value>(detached: Detached<Value>, operations: readonly string[]
     : detached
 }
 
-/** The value that waiting changes are to be made on, given the store's cell. */
+/** Returns the value to which waiting changes apply, given the store's cell. */
 function startOf<Value>({ options }: Replica<Value>, slot: Slot<Value> | undefined, current: Cell<Value>) {
   const restored = options.restores ? slot?.known.value : undefined
   if (!slot?.detached) return current.value ?? restored
@@ -154,11 +157,11 @@ function put<Value>(
   entry: Entry<Slot<Value>> | undefined,
   ttl: number,
 ): void {
-  // What was put there before may have been given up since.
+  // The entry may have been dropped since.
   setValue(slots, key, slot, entry && entryOf(slots, key) === entry ? entry : undefined, ttl)
 }
 
-/** Makes the changes on this replica's own value. `operation`: of a write whose end is not known. */
+/** Makes the changes on this replica's copy only. `operation`: the write whose outcome is unknown. */
 function keepHere<Value>(
   replica: Replica<Value>,
   key: SessionKey,
@@ -185,7 +188,7 @@ function keepHere<Value>(
   }
 }
 
-/** Makes changes in the store, or here where that fails. */
+/** Makes changes in the store, or in the copy if that fails. */
 async function write<Value>(
   replica: Replica<Value>,
   key: SessionKey,
@@ -223,7 +226,7 @@ async function write<Value>(
   keepHere(replica, key, waiting, current, isSent ? operation : undefined)
 }
 
-/** Writes what waits for a key until nothing does. */
+/** Writes the waiting changes of a key until none is left. */
 async function writeAll<Value>(replica: Replica<Value>, key: SessionKey): Promise<void> {
   for (;;) {
     const waiting = replica.queues.get(key)
@@ -239,13 +242,13 @@ async function writeAll<Value>(replica: Replica<Value>, key: SessionKey): Promis
   replica.queues.delete(key)
 }
 
-function enqueue<Value>(replica: Replica<Value>, key: SessionKey, one: Waiting<Value>): void {
+function enqueue<Value>(replica: Replica<Value>, key: SessionKey, change: Waiting<Value>): void {
   const queue = replica.queues.get(key)
   if (queue) {
-    queue.push(one)
+    queue.push(change)
     return
   }
-  replica.queues.set(key, [one])
+  replica.queues.set(key, [change])
   void writeAll(replica, key)
 }
 
@@ -315,7 +318,7 @@ export function createCells<Value>(options: CellOptions<Value>): Cells<Value> {
     operations: 0,
   }
   return {
-    update: (key, change, ofItsKind) => update(replica, key, change, ofItsKind),
+    update: (key, change, valueTtl) => update(replica, key, change, valueTtl),
     get: (key) => get(replica, key),
     peek: (key) => peek(peekValue(replica.slots, key)),
     keys: () => [...replica.slots.entries.keys()],

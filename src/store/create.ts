@@ -1,4 +1,4 @@
-/** Chooses the store of a configuration, and says how it fares. */
+/** Creates the store of a configuration and reports its state. */
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createMemoryStore, type MemoryLimits } from './memory.ts'
@@ -20,25 +20,28 @@ export interface StoreConfig {
   }
 }
 
+/** Callbacks of a store. */
 export interface StoreHooks {
-  /** The store can be reached, or not any more; `problem` says why not. */
+  /** Called when the store becomes reachable or unreachable; `problem` says why not. */
   readonly changed: (isUp: boolean, problem: string | undefined) => void
-  /** The store answered after so many milliseconds. */
+  /** Called with the milliseconds after which the store answered. */
   readonly answered: (ms: number) => void
-  /** A call was served from this process's memory, as the store could not be reached. */
+  /** Called for each call that used this process's memory because the store failed. */
   readonly lost: () => void
 }
 
+/** The state of a store. */
 export interface StoreStatus {
   readonly kind: 'memory' | 'redis'
-  /** `degraded`: it can't be reached, and this process goes on with its own memory. */
+  /** `degraded`: the store cannot be reached, and this process uses its own memory. */
   readonly status: 'ok' | 'degraded'
 }
 
+/** A store with its connection. */
 export interface OpenStore {
   readonly store: Store
   status(): StoreStatus
-  /** Connects; resolves once that succeeded or failed, within a second or two. */
+  /** Connects; resolves when that succeeded or failed, within two seconds. */
   open(): Promise<void>
   close(): void
 }
@@ -80,7 +83,7 @@ function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks): OpenSt
   }
 }
 
-/** Creates the store of a configuration. Throws where a file of a certificate can't be read. */
+/** Creates the store of a configuration. @throws if a certificate file cannot be read. */
 export function createStore(config: StoreConfig, hooks: StoreHooks): OpenStore {
   if (config.kind === 'redis') return createShared(config, hooks)
   return {

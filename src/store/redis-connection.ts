@@ -1,6 +1,6 @@
 /**
- * A connection to Redis that is used only while Redis answers in time. It is given up at the first command that gets no
- * answer, or an answer which says that this server takes no writes; then every command is refused at once, until a new
+ * A connection to Redis that is used only while Redis answers in time. It is dropped at the first command without an
+ * answer, or with an answer that this server accepts no writes. Then every command is rejected at once, until a new
  * connection has written something.
  */
 import type { ErrorReply, RedisClientOptions } from '@redis/client'
@@ -8,15 +8,16 @@ import type { ErrorReply, RedisClientOptions } from '@redis/client'
 type Library = typeof import('@redis/client')
 type Client = ReturnType<Library['createClient']>
 
+/** Certificates and keys in PEM. */
 export interface TlsSettings {
-  /** PEM. */
   readonly ca?: Buffer | undefined
   readonly cert?: Buffer | undefined
   readonly key?: Buffer | undefined
 }
 
+/** Where Redis is, and how to connect. */
 export interface ConnectionSettings {
-  /** `redis://` or `rediss://`, with user, password and database where they are needed. */
+  /** `redis://` or `rediss://`, with user, password and database if needed. */
   readonly url: string
   readonly username?: string | undefined
   readonly password?: string | undefined
@@ -25,48 +26,50 @@ export interface ConnectionSettings {
   readonly timeout: number
 }
 
+/** Callbacks of a connection. */
 export interface ConnectionHooks {
-  /** Rejects where a new connection is of no use: it is tried again later. */
+  /** Checks a new connection; rejects if it cannot be used, and another one is made later. */
   readonly probe: (send: Send) => Promise<unknown>
-  /** Redis can be used, or not any more; `problem` says why not. */
+  /** Called when Redis becomes usable or unusable; `problem` says why not. */
   readonly changed: (isUp: boolean, problem: string | undefined) => void
-  /** A command was answered after so many milliseconds. */
+  /** Called with the milliseconds after which a command was answered. */
   readonly answered: (ms: number) => void
 }
 
-/** Sends one command; `deadline` is on `performance.now()`. Rejects where Redis refuses it, is down, or gives no answer by then. */
+/** Sends one command; `deadline` is on `performance.now()`. Rejects if Redis refuses it, is down, or does not answer by then. */
 export type Send = (command: readonly string[], deadline: number) => Promise<unknown>
 
+/** A connection that is made again when it fails. */
 export interface RedisConnection {
   isUp(): boolean
   readonly send: Send
-  /** Listens to a channel for as long as the connection is not closed, also over new connections. */
+  /** Listens to a channel until `close`, also after a reconnection. */
   subscribe(channel: string, listener: (message: string) => void): Promise<void>
   unsubscribe(channel: string): Promise<void>
-  /** Connects for the first time; resolves once that succeeded or failed. */
+  /** Connects for the first time; resolves when that succeeded or failed. */
   open(): Promise<void>
   close(): void
 }
 
-/** The store can't be used. */
+/** The store cannot be used. */
 class StoreDownError extends Error {
   override readonly name = 'StoreDownError'
 }
 
-/** Milliseconds. A connection that takes longer than this is not made. */
+/** Milliseconds that a connection may take to be made. */
 const CONNECT_MS = 1_000
-/** From one try to connect to the next, at first and at most. */
+/** Milliseconds between two attempts to connect, at first and at most. */
 const FIRST_RETRY_MS = 50
 const LAST_RETRY_MS = 1_000
-/** After so long without a fault the next one is tried again soon. */
+/** After so many milliseconds without a fault, the wait begins at its minimum again. */
 const STEADY_MS = 5_000
-/** Notices a connection without traffic that has died: it has so long to answer a ping. */
+/** Milliseconds between pings, and for which a connection may be silent: finds dead connections without traffic. */
 const PING_MS = 1_000
 const SILENCE_MS = 2_000
 
-/** Answers of a server that takes no writes. Redis 6 puts them inside another error if a script met them. */
+/** Errors of a server that accepts no writes. Redis 6 wraps them in another error if they occur in a script. */
 const UNUSABLE = /\b(?:READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|OOM|NOREPLICAS|NOAUTH|BUSY)\b/
-/** Where in an error they stand. */
+/** Characters of an error that are searched for them. */
 const UNUSABLE_WITHIN = 200
 
 interface State {
@@ -74,7 +77,7 @@ interface State {
   readonly hooks: ConnectionHooks
   readonly channels: Map<string, (message: string) => void>
   library: Library | undefined
-  /** The one in use, or the one being made. */
+  /** The client in use, or the one that connects. */
   client: Client | undefined
   isUp: boolean
   isClosed: boolean
@@ -85,8 +88,8 @@ interface State {
 }
 
 /**
- * Rejects after so many milliseconds. A process that was busy reads what has come before the time counts as over: the
- * timer has to fire twice, and sockets are read after it.
+ * Rejects after so many milliseconds. The timer has to fire twice, and sockets are read after it, so that a busy process
+ * reads an answer that has come before it rejects.
  */
 function within<Result>(promise: Promise<Result>, ms: number, problem: string): Promise<Result> {
   return new Promise((resolve, reject) => {
@@ -126,7 +129,7 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Gives a connection up and plans the next one. */
+/** Drops a connection and plans the next one. */
 function drop(state: State, client: Client, error: unknown): void {
   if (state.client !== client) return
   state.client = undefined
@@ -134,7 +137,7 @@ function drop(state: State, client: Client, error: unknown): void {
   const now = performance.now()
   if (state.isUp && now - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
   const problem = messageOf(error)
-  // Once for each time that it goes down, whatever the tries to connect fail for.
+  // Reported once each time that Redis fails, and not for each failed attempt to connect.
   const isNews = state.problem === ''
   state.isUp = false
   state.problem = problem
@@ -145,7 +148,7 @@ function drop(state: State, client: Client, error: unknown): void {
   state.retryMs = Math.min(LAST_RETRY_MS, state.retryMs * 2)
 }
 
-/** Sends by one client, whether it is in use yet or not. */
+/** Sends a command with this client, also before it is in use. */
 async function sendBy(
   state: State,
   client: Client,
@@ -166,7 +169,7 @@ async function sendBy(
   }
 }
 
-/** Never rejects: a connection that can't be made is tried again. */
+/** Connects. Never rejects: a failed connection is made again later. */
 async function connect(state: State): Promise<void> {
   state.library ??= await import('@redis/client')
   if (state.isClosed) return
@@ -197,7 +200,7 @@ function close(state: State): void {
   if (client?.isOpen) client.destroy()
 }
 
-/** Creates a connection that `open` makes for the first time. */
+/** Creates a connection, which `open` makes. */
 export function createConnection(settings: ConnectionSettings, hooks: ConnectionHooks): RedisConnection {
   const state: State = {
     settings,

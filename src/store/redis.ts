@@ -1,4 +1,4 @@
-/** What replicas keep in Redis, and in which form. Every method rejects where Redis fails; nothing is kept here. */
+/** The data of replicas in Redis. Every method rejects if Redis fails; this process keeps no copies here. */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { hashOf } from '../core/hash.ts'
@@ -14,15 +14,16 @@ import {
 } from './redis-connection.ts'
 import { type Link, type SessionKey, SNAPSHOT_MS, type Store, type StoreHealth } from './store.ts'
 
+/** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
-  /** Begins every key and channel. */
+  /** Prefix of every key and channel. */
   readonly prefix: string
 }
 
-/** The form of values. A replica neither reads nor overwrites a form that is newer than its own. */
+/** The version of the form of values. A replica neither reads nor overwrites a newer one. */
 const SCHEMA = 1
 
-/** Characters of one value; a session is made smaller long before. */
+/** Characters of one value. Sessions are made smaller long before they reach this. */
 const MAX_VALUE = 4_194_304
 
 /** A value that a newer version of Governor wrote, or that is too large. */
@@ -31,7 +32,7 @@ class ValueError extends Error {
 }
 
 /**
- * Replaces a value that has the expected version (`''`: there is none), else returns what is there. An empty new value
+ * Replaces a value if it has the expected version (`''`: no value), else returns the current value. An empty new value
  * removes it. Fields: v version, s schema, d data.
  */
 const REPLACE = `if (redis.call('HGET', KEYS[1], 'v') or '') ~= ARGV[1] then
@@ -47,7 +48,7 @@ return 1`
 
 const REPLACE_SHA = createHash('sha1').update(REPLACE).digest('hex')
 
-/** Runs the script by its hash; a server that does not know it gets it whole. */
+/** Runs the script by its hash; sends the whole script to a server that does not know it. */
 async function replace(send: Send, key: string, args: readonly string[], deadline: number): Promise<unknown> {
   try {
     return await send(['EVALSHA', REPLACE_SHA, '1', key, ...args], deadline)
@@ -63,7 +64,7 @@ interface Stored<Value> {
   readonly v: Value
 }
 
-/** @throws {ValueError} where a newer version of Governor wrote it. */
+/** @throws {ValueError} if a newer version of Governor wrote it. */
 function decode<Value>(reply: unknown): Cell<Value> {
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NO_CELL
@@ -72,7 +73,7 @@ function decode<Value>(reply: unknown): Cell<Value> {
   return { operations: o, value: v }
 }
 
-/** @throws {ValueError} where it is too large. */
+/** @throws {ValueError} if it is too large. */
 function encode(value: unknown): string {
   const data = JSON.stringify(value)
   if (data.length > MAX_VALUE) throw new ValueError('too large to be kept')
@@ -103,7 +104,7 @@ function createRemoteCells<Value>(
   }
 }
 
-/** A store that replicas share, without memory of its own; `deadline` is on `performance.now()`. */
+/** The store that replicas share, without copies; `deadline` is on `performance.now()`. */
 export interface RemoteStore
   extends Pick<RedisConnection, 'isUp' | 'open' | 'close' | 'subscribe' | 'unsubscribe'> {
   readonly sessions: RemoteCells<Session>
@@ -115,6 +116,7 @@ export interface RemoteStore
   health(): Promise<StoreHealth>
 }
 
+/** The lifetime and the clock of a remote store. */
 export interface RemoteOptions {
   /** Milliseconds for which an unused session is kept. */
   readonly ttl: number
@@ -122,11 +124,11 @@ export interface RemoteOptions {
   readonly now: () => number
 }
 
-/** So often within its time to live a session's place in the list is renewed. */
+/** How often per lifetime the place of a session in the list is renewed. */
 const RENEWALS = 8
 const RENEWED_AT_ONCE = 10_000
 
-/** What there is, by the time at which it ends: which sessions exist, for lists and for their number. */
+/** Creates an index of all sessions by the time at which they end, for lists and for their number. */
 function createIndex(
   { send }: RedisConnection,
   prefix: string,
@@ -144,7 +146,7 @@ function createIndex(
   const dropExpired = () => send(['ZREMRANGEBYSCORE', index, '-inf', String(now())], soon())
   let newest: { readonly name: string; readonly takenAt: number } | undefined
   return {
-    /** A session was written. A place in the list that can't be renewed is renewed by a later write. */
+    /** Notes that a session was written. If its place in the list cannot be renewed, a later write does that. */
     written(key: SessionKey, isNew: boolean): void {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)
@@ -159,7 +161,7 @@ function createIndex(
       const [, count] = await Promise.all([dropExpired(), send(['ZCARD', index], soon())])
       return Number(count)
     },
-    /** Takes a snapshot, or the one that was just taken; returns its name. */
+    /** Takes a snapshot, unless a recent one exists; returns its name. */
     async snapshot(name: string): Promise<string> {
       if (newest && now() - newest.takenAt < SNAPSHOT_MS) return newest.name
       const copy = `${index}:${name}`
@@ -171,7 +173,7 @@ function createIndex(
       newest = { name, takenAt: now() }
       return name
     },
-    /** Keys of a snapshot from `start` on, and how many it has; none at all where it is not there any more. */
+    /** Returns keys of a snapshot from `start` on, and their total number; 0 if the snapshot has expired. */
     async keys(name: string, start: number, limit: number) {
       const copy = `${index}:${name}`
       const [keys, size] = await Promise.all([
@@ -202,7 +204,7 @@ function createList(
     const deadline = performance.now() + timeout
     const listed = await Promise.all(
       keys.map(async (key) => {
-        // What a newer version wrote is left out.
+        // A session that a newer version wrote is left out.
         const { value: session } = await sessions.read(key, deadline).catch((error: unknown) => {
           if (error instanceof ValueError) return NO_CELL
           throw error
@@ -215,7 +217,7 @@ function createList(
   }
 }
 
-/** Creates the store in Redis. `newId` gives 16 random hex digits. */
+/** Creates the store in Redis. `newId` returns 16 random hex digits. */
 export function createRedis(
   settings: RedisSettings,
   hooks: Omit<ConnectionHooks, 'probe'>,

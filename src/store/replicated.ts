@@ -1,4 +1,4 @@
-/** The store of several replicas: a remote store, with this replica's own memory beside it for when that one fails. */
+/** The store of several replicas: a remote store, and the memory of this replica for times when the remote store fails. */
 import { mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { type Cells, createCells } from './cells.ts'
@@ -7,31 +7,33 @@ import type { RemoteStore } from './redis.ts'
 import { sizeOfSession } from './session-size.ts'
 import type { Link, SessionKey, Store, ValueKind } from './store.ts'
 
+/** The limits and callbacks of the store. */
 export interface ReplicatedOptions {
   readonly limits: MemoryLimits
   /** Milliseconds that a call may wait for the remote store. */
   readonly timeout: number
-  /** Milliseconds that only grow, from any point on but 0. */
+  /** Returns milliseconds that only grow and are never 0. */
   readonly now: () => number
-  /** Names this replica; no other one has it. */
+  /** The unique name of this replica. */
   readonly replica: string
-  /** Called for each call that the remote store did not take. */
+  /** Called for each call that the remote store did not execute. */
   readonly lost: () => void
 }
 
+/** A store that can catch up after a failure of the remote store. */
 export interface ReplicatedStore extends Store {
-  /** Writes to the remote store what it missed; to be called when it is back. */
+  /** Writes the changes that the remote store missed; call it when that is back. */
   heal(): Promise<void>
 }
 
-/** Bytes of one session, as it is weighed in memory: what many sub-agents leave behind is forgotten first. */
+/** Bytes of one session in memory. The least recently used threads, of many sub-agents, are dropped first. */
 const MAX_SESSION = 1_048_576
-/** Small values are bounded by their writers: so many, and so many of their bytes. */
+/** The number of small values, whose size their writers bound. */
 const MAX_VALUES = 10_000
-/** Links that the remote store missed. */
+/** How many links are kept for a remote store that missed them. */
 const MAX_MISSED = 2_000
 
-/** The session without its least recently used threads, where it is too large. */
+/** Returns the session without its least recently used threads if it is too large. */
 function boundSession(session: Session): Session {
   let { threads } = session
   while (threads.length > 1 && sizeOfSession({ ...session, threads }) > MAX_SESSION)
@@ -44,16 +46,16 @@ function changesOf(base: unknown, local: unknown): readonly [string, unknown][] 
   return Object.entries(local ?? {}).filter(([key, value]) => before.get(key) !== value)
 }
 
-/** Joins small values: a list loses and gains what the local one lost and gained, of an object the changed fields count. */
+/** Merges small values: a list gets the additions and removals of the local one, an object its changed fields. */
 function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   if (!Array.isArray(remote)) return { ...(remote as object), ...Object.fromEntries(changesOf(base, local)) }
-  const textOf = (one: unknown) => JSON.stringify(one)
+  const textOf = (item: unknown) => JSON.stringify(item)
   const listOf = (list: unknown): readonly unknown[] => (Array.isArray(list) ? list : [])
   const before = new Set(listOf(base).map(textOf))
   const after = new Set(listOf(local).map(textOf))
-  const kept = remote.filter((one) => !before.has(textOf(one)) || after.has(textOf(one)))
+  const kept = remote.filter((item) => !before.has(textOf(item)) || after.has(textOf(item)))
   const known = new Set(kept.map(textOf))
-  const added = listOf(local).filter((one) => !before.has(textOf(one)) && !known.has(textOf(one)))
+  const added = listOf(local).filter((item) => !before.has(textOf(item)) && !known.has(textOf(item)))
   const all = [...kept, ...added]
   return all.length === 0 ? undefined : all
 }
@@ -94,7 +96,7 @@ function createValueCells(remote: RemoteStore, options: ReplicatedOptions): Cell
   })
 }
 
-/** Links go to both stores; those that the remote one missed are written when it is back. */
+/** Writes links to both stores; those that the remote store missed are written when it is back. */
 function createLinks(remote: RemoteStore, memory: Store, { timeout, lost }: ReplicatedOptions) {
   const missed = new Map<string, readonly [tenant: string, response: string, link: Link]>()
   const miss = (tenant: string, response: string, link: Link) => {
@@ -133,7 +135,7 @@ function createLinks(remote: RemoteStore, memory: Store, { timeout, lost }: Repl
   }
 }
 
-/** Messages of all replicas; of this replica alone while the remote store is down. */
+/** Passes messages between all replicas; within this replica only while the remote store is down. */
 function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publish' | 'subscribe'> {
   const listeners = new Map<string, number>()
   return {
@@ -148,7 +150,7 @@ function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publis
       const end = await memory.subscribe(channel, listener)
       const count = listeners.get(channel) ?? 0
       listeners.set(channel, count + 1)
-      // A connection that fails subscribes again when it is made anew.
+      // A new connection subscribes again.
       if (count === 0)
         await remote
           .subscribe(channel, (message) => void memory.publish(channel, message))
@@ -168,7 +170,7 @@ function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publis
   }
 }
 
-/** Creates the store. None of its calls rejects or waits longer than the timeout because of the remote store. */
+/** Creates the store. No call rejects, or waits longer than the timeout, because of the remote store. */
 export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOptions): ReplicatedStore {
   const { limits, now } = options
   const memory = createMemoryStore(limits, now)

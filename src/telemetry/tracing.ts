@@ -19,21 +19,22 @@ import {
 import type { ProxyEvent, RequestEnded } from './event.ts'
 import { CHAT, type GenAiNames, genAiNames, providerOf } from './genai-names.ts'
 
-/** Name, value, name, value, …: as Node gives raw headers. */
+/** Name, value, name, value, …, like Node's raw headers. */
 type RawHeaders = readonly string[]
 
 /** The span of one request. */
 export interface RequestSpan {
   /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
   inject(headers: RawHeaders): RawHeaders
-  /** Adds what happened to the request. */
+  /** Adds an event of the request. */
   record(event: ProxyEvent): void
-  /** Ends the span with the log's account of the request. */
+  /** Ends the span with the facts that the log gets. */
   end(ended: RequestEnded): void
 }
 
+/** Creates the spans of requests. */
 export interface Tracing {
-  /** Begins the span of a guarded request; `undefined` where nobody records it. `origin`: scheme, host and port upstream. */
+  /** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
   begin(headers: RawHeaders, dialect: string, origin: string): RequestSpan | undefined
 }
 
@@ -105,7 +106,7 @@ function record(state: SpanState, event: ProxyEvent): void {
   }
 }
 
-/** What went wrong, from a small set of values; `undefined` where nothing did. */
+/** Returns the kind of failure, from a small set of values; `undefined` for a completed request. */
 function errorTypeOf({ failure, status, outcome }: RequestEnded): string | undefined {
   if (failure !== undefined) return failure
   if (status >= 400) return String(status)
@@ -149,7 +150,7 @@ function beginSpan(
   const { names, tracer } = instruments
   const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
   const span = tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
-  // Without an SDK, or where the trace is not sampled.
+  // There is no SDK, or the trace is not sampled.
   if (!span.isRecording()) return undefined
   const { hostname, port, protocol } = new URL(origin)
   const state: SpanState = {
@@ -173,7 +174,7 @@ function beginSpan(
   }
 }
 
-/** Returns what `call` returns; `undefined` where it throws: a fault in the user's SDK must not cost a request. */
+/** Returns the result of `call`; `undefined` if it throws, as a fault in the user's SDK must not cost a request. */
 function safely<Result>(call: () => Result): Result | undefined {
   try {
     return call()
@@ -182,7 +183,7 @@ function safely<Result>(call: () => Result): Result | undefined {
   }
 }
 
-/** Returns what begins spans, with the SDK that the process has registered by then, if any. `optIn`: see {@link genAiNames}. */
+/** Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: see {@link genAiNames}. */
 export function createTracing(version: string, optIn?: string): Tracing {
   const names = genAiNames(optIn)
   const meter = metrics.getMeter('agent-governor', version)

@@ -48,14 +48,14 @@ describe('a budget of bytes', () => {
     holding(budget, 60)
   })
 
-  it('gives no room to what alone is larger than all of it, without any wait', () => {
+  it('refuses a body larger than the whole budget without a wait', () => {
     const { budget } = start()
     expect(budget.lease().grow(101)).toBe(false)
     const lease = holding(budget, 60)
     expect(lease.grow(41)).toBe(false)
   })
 
-  it('lets everybody wait in order, and those first who hold something already', async () => {
+  it('serves waiting leases in order, and first those that hold bytes already', async () => {
     const { budget } = start()
     const first = holding(budget, 90)
     const holder = holding(budget, 5)
@@ -69,7 +69,7 @@ describe('a budget of bytes', () => {
     expect(order).toEqual(['holder true', 'a true', 'b true'])
   })
 
-  it('lets a body wait for two seconds in all, and no longer', async () => {
+  it('lets a body wait for two seconds in all', async () => {
     const { budget, clock } = start()
     const other = holding(budget, 100)
     const lease = budget.lease()
@@ -86,7 +86,7 @@ describe('a budget of bytes', () => {
     another.release()
   })
 
-  it('gives nothing to a lease that was released, and ends its wait', async () => {
+  it('gives no room to a released lease and ends its wait', async () => {
     const { budget } = start()
     holding(budget, 100)
     const lease = budget.lease()
@@ -96,7 +96,7 @@ describe('a budget of bytes', () => {
     expect(lease.grow(0)).toBe(false)
   })
 
-  it('never gives more than there is, and settles every wait, whatever happens', async () => {
+  it('never grants more than its size and settles every wait, in any order of calls', async () => {
     const step = fc.record({
       lease: fc.nat(5),
       bytes: fc.nat(60),

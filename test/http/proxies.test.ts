@@ -40,8 +40,8 @@ async function startBehind(status: number, noProxy?: string) {
   return { url, provider, proxy }
 }
 
-describe('a proxy on the way to the upstream', () => {
-  it('takes nothing from a field that stands twice', async () => {
+describe('a forward proxy on the way to the upstream', () => {
+  it('gets both values of a field that occurs twice', async () => {
     const { url, provider, proxy } = await startBehind(200)
     const headers: [string, string][] = [
       ['Host', 'governor'],
@@ -59,7 +59,7 @@ describe('a proxy on the way to the upstream', () => {
     expect(provider.requests[0]?.header('x-once')).toBe('a')
   })
 
-  it('may stand before one that says 100 Continue unasked', async () => {
+  it('works with an upstream that sends 100 Continue without being asked', async () => {
     const upstream = await serve((request, response) => {
       request.resume()
       response.writeContinue()
@@ -76,7 +76,7 @@ describe('a proxy on the way to the upstream', () => {
     expect(proxy.asked).toHaveLength(1)
   })
 
-  it('is named where it refuses', async () => {
+  it('is named in the error if it refuses the connection', async () => {
     const { url } = await startBehind(407)
     const response = await fetch(`${url}/v1/models`)
     expect(response.status).toBe(502)
@@ -99,7 +99,7 @@ describe('a proxy on the way to the upstream', () => {
     expect(JSON.stringify(await response.json())).toMatch(words)
   })
 
-  it.each(['*', 'example.com, *'])('is not asked where NO_PROXY is %j', async (noProxy) => {
+  it.each(['*', 'example.com, *'])('is not used if NO_PROXY is %j', async (noProxy) => {
     const { url, proxy } = await startBehind(200, noProxy)
     expect((await callModel(url, START)).status).toBe(502)
     expect(proxy.asked).toEqual([])

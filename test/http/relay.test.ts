@@ -5,7 +5,7 @@ import { expect, it } from 'vitest'
 import { relay } from '../../src/http/relay.ts'
 import type { ResponseBody } from '../../src/http/upstream-response.ts'
 
-it('what is written in many pieces waits for its client once', async () => {
+it('a chunk that is written in many pieces waits for a slow client once', async () => {
   const listeners: number[] = []
   const server = http.createServer((_, response) => {
     const head = { status: 400, reason: 'Bad Request', headers: ['content-type', 'application/json'] }

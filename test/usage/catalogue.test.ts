@@ -15,14 +15,14 @@ async function loaded(settings: readonly ModelSettings[] = []) {
 }
 
 describe('the catalogue', () => {
-  it('knows prices and windows of models at the provider they are called at', async () => {
+  it('knows prices and windows of models at the provider of the upstream', async () => {
     const catalogue = await loaded()
     expect(catalogue.priceOf('gpt-4o', OPENAI)?.costOf(MILLION)).toBeCloseTo(12.5)
     expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
     expect(catalogue.contextWindowOf('claude-sonnet-4-5-20250929', ANTHROPIC)).toBeGreaterThanOrEqual(200_000)
   })
 
-  it('takes into account what was read from a cache, and how long the prompt was', async () => {
+  it('prices cached tokens and long prompts by their own rates', async () => {
     const catalogue = await loaded()
     const price = catalogue.priceOf('gpt-4o', OPENAI)
     expect(price?.costOf({ input: 1_000_000, cachedInput: 1_000_000, output: 0 })).toBeCloseTo(1.25)
@@ -49,7 +49,7 @@ describe('the catalogue', () => {
     },
   )
 
-  it('is loaded only when somebody asks for what the configuration does not say', async () => {
+  it('is loaded only when a price or window is not configured', async () => {
     const settings = [{ model: 'mine-*', contextWindow: 1_000, price: { input: 1, output: 2 } }]
     const catalogue = createCatalogue(settings)
     expect(catalogue.priceOf('mine-1', LOCAL)?.costOf(MILLION)).toBe(3)
@@ -79,7 +79,7 @@ describe('a price', () => {
       return { input, output, cachedInput, cacheWrite: Math.floor((input * written) / 200) }
     })
 
-  it('is what the package itself makes of any usage', async () => {
+  it('equals the price that the package calculates for any usage', async () => {
     const catalogue = await loaded()
     fc.assert(
       fc.property(fc.constantFrom(...models), anyUsage, (model, usage) => {
@@ -100,7 +100,7 @@ describe('a price', () => {
 })
 
 describe('settings', () => {
-  it('come before the catalogue, the first that match and say something', async () => {
+  it('come before the catalogue, and the first match with a value counts', async () => {
     const catalogue = await loaded([
       { model: 'gpt-4o', upstream: 'local', contextWindow: 32_000 },
       { model: 'gpt-*', price: { input: 1, output: 1, cachedInput: 0.5, cacheWrite: 2 } },
@@ -112,7 +112,7 @@ describe('settings', () => {
     expect(catalogue.priceOf('gpt-4o', OPENAI)?.costOf(usage)).toBeCloseTo(0.7 + 0.1 + 0.2 + 1)
   })
 
-  it('may say that a model costs nothing', async () => {
+  it('may give a model the price 0', async () => {
     const catalogue = await loaded([{ model: '*', upstream: 'local', price: { input: 0, output: 0 } }])
     expect(catalogue.priceOf('qwen3', LOCAL)?.costOf(MILLION)).toBe(0)
   })

@@ -43,7 +43,7 @@ function cut(text: Buffer, length: number): Buffer[] {
   return pieces
 }
 
-describe('the usage of an answer', () => {
+describe('the usage of a response', () => {
   it('is read from a whole response, with the details that a provider gives', async () => {
     const { url, events, until } = await startBoth(({ json }, number) => ({
       body: {
@@ -70,7 +70,7 @@ describe('the usage of an answer', () => {
     expect(usagesOf(events)).toEqual([stated])
   })
 
-  it('is estimated where a stream has none, and marked so', async () => {
+  it('is estimated and marked as an estimate if a stream has none', async () => {
     const text = 'word '.repeat(400)
     const { url, events, until } = await startBoth(() => ({ text }))
     const messages = [...START, { role: 'user', content: 'x'.repeat(4_000) }]
@@ -84,7 +84,7 @@ describe('the usage of an answer', () => {
     expect(usage?.input).toBeLessThan(1_300)
   })
 
-  it('is that of the answer Governor asked for, too', async () => {
+  it('includes the final answer that Governor asked for', async () => {
     const { url, events, until } = await startBoth(
       ({ json }) =>
         json.tool_choice === 'none' ? { text: 'done' } : { calls: [{ name: 'search', arguments: {} }] },
@@ -102,7 +102,7 @@ describe('the usage of an answer', () => {
     expect(usagesOf(events)).toEqual([stated])
   })
 
-  it('is no error’s', async () => {
+  it('is not counted for an error', async () => {
     const { url, events, until } = await startBoth(() => ({
       status: 429,
       body: { error: { message: 'no' } },
@@ -112,7 +112,7 @@ describe('the usage of an answer', () => {
     expect(usagesOf(events)).toEqual([])
   })
 
-  it('is counted by upstream and by who said so', async () => {
+  it('is counted by upstream and by its source', async () => {
     const { url, until } = await startBoth(() => ({ text: 'hello' }))
     await callModel(url, START)
     await until(isAnswered)
@@ -122,7 +122,7 @@ describe('the usage of an answer', () => {
   })
 })
 
-describe('a tap', () => {
+describe('a response observer', () => {
   const long = { text: 'lorem "usage": {"prompt_tokens": 7} '.repeat(20_000) }
   const whole = Buffer.from(JSON.stringify(completion(request, long, 1)))
 
@@ -133,7 +133,7 @@ describe('a tap', () => {
     },
   )
 
-  it('finds the last of many chunks that have one, whatever comes after it', () => {
+  it('finds the usage in the last of many chunks that have one, whatever follows it', () => {
     const frames = chunks(request, { text: 'hello' }, 1)
     const growing = frames.map((frame, at) =>
       frame.replace(/\}\n\n$/, `,"usage":{"prompt_tokens":5,"completion_tokens":${at}}}\n\n`),
@@ -146,13 +146,13 @@ describe('a tap', () => {
     })
   })
 
-  it('reads what is compressed from a copy', () => {
+  it('reads a compressed response from a copy', () => {
     const zipped = gzipSync(whole)
     expect(zipped.length).toBeLessThan(65_536)
     expect(tapped(cut(zipped, 500), ['Content-Encoding', 'gzip']).usage).toEqual(stated)
   })
 
-  it('reads a compressed stream that broke off as far as it came', () => {
+  it('reads the part that came of a compressed stream that broke off', () => {
     const frames = Buffer.from(chunks(request, { text: 'word '.repeat(500) }, 1).join(''))
     const zipped = gzipSync(frames)
     const { usage } = tapped(
@@ -181,7 +181,7 @@ describe('a tap', () => {
     },
   )
 
-  it('keeps no more of a long stream than its ends', () => {
+  it('keeps only the beginning and the end of a long stream', () => {
     const seen: number[] = []
     const tap = observeResponse({
       dialect: {
