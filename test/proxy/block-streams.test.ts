@@ -158,7 +158,7 @@ describe('a streamed call is recognised and blocked', () => {
     expect(decision).toBe('block')
   })
 
-  it('where its arguments are missing, and a provider that is asked again gets some', async () => {
+  it('without arguments, and a provider that is asked again gets empty ones', async () => {
     const bare: Answer = { calls: [{ name: 'list', arguments: '' }] }
     const { url, provider } = await startBoth(
       (request, number) =>
@@ -184,7 +184,7 @@ describe('a streamed call is recognised and blocked', () => {
 })
 
 describe('the text of a response whose call is blocked', () => {
-  it('is kept where it comes with the call or after it', async () => {
+  it('is kept if it comes with the call or after it', async () => {
     const said = stream(
       delta({ role: 'assistant', tool_calls: [{ index: 0, ...CALL }], content: 'With. ' }),
       delta({ content: 'After.' }),
@@ -195,7 +195,7 @@ describe('the text of a response whose call is blocked', () => {
     expect(message?.content).toBe('With. After.\n\nI give up.')
   })
 
-  it.each([[null], [[]]])('passes at once where every chunk has a list of calls: %j', async (none) => {
+  it.each([[null], [[]]])('passes at once although every chunk has a list of calls: %j', async (none) => {
     const said = [
       delta({ role: 'assistant', content: 'One ', tool_calls: none }),
       delta({ content: 'two.', tool_calls: none }),
@@ -205,8 +205,8 @@ describe('the text of a response whose call is blocked', () => {
   })
 })
 
-describe('a provider that does not take back all it says', () => {
-  it('is asked again without what is not the API’s own', async () => {
+describe('a provider that refuses fields of its own messages', () => {
+  it('is asked again without the fields that the API does not know', async () => {
     const said = stream(
       delta({ role: 'assistant', reasoning_content: 'Hm.' }),
       calling({ index: 0, ...CALL }),

@@ -199,7 +199,7 @@ describe('a response in gzip, though none was asked for', () => {
   })
 })
 
-describe('a response that is larger than what is kept', () => {
+describe('a response that is larger than server.max_guarded_body', () => {
   const large = 'x'.repeat(700_000)
   const pieces = [0, 1].map((part) =>
     event({ tool_calls: [{ index: 0, function: { arguments: `${part}${large}` } }] }),
@@ -215,7 +215,7 @@ describe('a response that is larger than what is kept', () => {
     expect(verdictOf(got)).toBe('allow')
   })
 
-  it.each([false, true])('is unusable where the model was asked again (stream: %s)', async (stream) => {
+  it.each([false, true])('is unusable after the model was asked again (stream: %s)', async (stream) => {
     const { client, wire } = await ask(stream)
     wire.write(stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
     const again = await asked()
@@ -267,7 +267,7 @@ describe('a response that breaks off', () => {
     }
   })
 
-  it('is an error where the run ends with it, and who comes back gets the last answer', async () => {
+  it('is an error if the run ends with it, and the next request gets the last answer', async () => {
     for (const stream of [false, true]) {
       const { client, wire, request } = await ask(stream)
       const refused = () => (stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
@@ -294,7 +294,7 @@ describe('a response that breaks off', () => {
 })
 
 describe('a client', () => {
-  it('that leaves while the model is asked again ends that as well, and may come back', async () => {
+  it('that leaves while the model is asked again aborts that call, and may send its request again', async () => {
     const { client, wire, request } = await ask(true)
     wire.write(streamed(...REFUSED_STREAM))
     const again = await asked()

@@ -98,7 +98,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(human.governor).toBeUndefined()
     })
 
-    it('keeps the text said with it, which comes first', async () => {
+    it('keeps the text that comes before the blocked call', async () => {
       const { url } = await startBoth((request) =>
         readsBlock(request) ? { text: 'Nothing there.' } : { text: 'Let me look again.', ...SAME },
       )
@@ -147,7 +147,7 @@ describe.each([{ stream: false }, { stream: true }])(
       },
     )
 
-    it('goes through where the guard only warns', async () => {
+    it('passes if the guard only warns', async () => {
       const { url, provider } = await startBoth(() => SAME, { loop_guard: { mode: 'warn' } })
       const { steps } = await runAgent(url, START, { stream, max: 14 })
       expect(steps.every(({ message }) => message.tool_calls?.length === 1)).toBe(true)
@@ -213,13 +213,13 @@ const unwritten = (id: string, args: object): Answer => ({
 })
 
 describe('calls whose arguments are not a string', () => {
-  it('differ where their arguments differ', async () => {
+  it('are different calls if their arguments differ', async () => {
     const { url } = await startBoth((_, number) => unwritten(`c${number}`, { query: number }))
     const { steps } = await runAgent(url, START, { max: 8 })
     expect(steps.map(({ headers }) => headers.get('x-governor-loop'))).toEqual(Array(8).fill(null))
   })
 
-  it('are blocked where their arguments are equal, and sent back unchanged', async () => {
+  it('are blocked if their arguments are equal, and sent back unchanged', async () => {
     const args = { query: 'the same' }
     const { url, provider } = await startBoth((request, number) =>
       readsBlock(request) ? { text: 'I give up.' } : unwritten(`c${number}`, args),

@@ -50,7 +50,7 @@ const placesOf = (bodies: readonly ChatBody[]) =>
     return String(last?.content).includes('[BUDGET') ? last?.role : undefined
   })
 
-describe.each([false, true])('a provider with rules of its own, streamed: %s', (stream) => {
+describe.each([false, true])('a provider with its own rules, streamed: %s', (stream) => {
   it.each([
     ['mistral', 'user', [undefined, 'user', undefined, 'tool', 'tool', 'tool', 'tool']],
     ['mistral', 'system', [undefined, 'system', 'system', 'system', 'system', 'system']],
@@ -95,7 +95,7 @@ describe.each([false, true])('a provider with rules of its own, streamed: %s', (
     }
   })
 
-  it('is not asked again by a refused channel for the same model, and is for another', async () => {
+  it('gets no notice by a refused channel again for the same model, but does for another one', async () => {
     const rule = RULES['mistral'] as Rule
     const { url, provider } = await startBoth(ruled(rule), { budget: { ...budget, channel: 'user' } })
     const refusedSoFar = () => provider.requests.filter(({ json }) => rule(json) !== undefined).length
@@ -107,7 +107,7 @@ describe.each([false, true])('a provider with rules of its own, streamed: %s', (
     expect(refusedSoFar()).toBe(2)
   })
 
-  it('is not asked by a refused channel by another process with the same store', async () => {
+  it('gets no notice by a refused channel from another process with the same store', async () => {
     const rule = RULES['mistral'] as Rule
     const config = { budget: { ...budget, channel: 'user' } }
     const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
@@ -119,7 +119,7 @@ describe.each([false, true])('a provider with rules of its own, streamed: %s', (
     expect(refused).toEqual([])
   })
 
-  it('is stopped through the first channel it takes when the limit is the first thing that is said', async () => {
+  it('is stopped through the first channel it accepts if the stop is the first notice of the run', async () => {
     const silent = { ...budget, caution_threshold: 1, channel: 'user', max_iterations: 2 }
     const { url, provider } = await startBoth(ruled(RULES['mistral'] as Rule), {
       budget: { ...silent, texts: { warning: 'x', caution: 'x' } },
@@ -133,14 +133,14 @@ describe.each([false, true])('a provider with rules of its own, streamed: %s', (
     expect(provider.requests.length).toBeLessThanOrEqual(6)
   })
 
-  it('gets no list where the client wrote a text', async () => {
+  it('gets no list of parts if the client wrote a text', async () => {
     const { url, provider } = await startBoth(ruled(RULES['strings'] as Rule), { budget })
     const { steps } = await runAgent(url, START, { stream })
     expect(steps.every(({ status }) => status === 200)).toBe(true)
     expect(provider.requests).toHaveLength(7)
   })
 
-  it('that takes nothing but the client’s own bytes still ends the run, with the text that stands in', async () => {
+  it('that accepts only the client’s own bytes still ends the run, with the fallback text', async () => {
     const go = runaway()
     const script: Script = (request, number) => {
       const { tools, tool_choice: choice } = request.json

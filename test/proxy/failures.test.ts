@@ -103,7 +103,7 @@ describe('an upstream', () => {
     await expectFailure(url, '502 Bad Gateway', 'upstream_unreachable', /the host name does not resolve/)
   })
 
-  it('that speaks no TLS where it should is a 502', async () => {
+  it('that speaks no TLS at an https URL is a 502', async () => {
     const upstream = await startRaw()
     eachConnection(upstream, async (wire) => {
       await wire.some()
@@ -182,7 +182,7 @@ describe('an upstream', () => {
   })
 })
 
-it('an upload to an upstream that is not there gets its error, however large it is', async () => {
+it('an upload of any size to an upstream that cannot be reached gets an error', async () => {
   const upstream = await startRaw()
   await upstream.close()
   const { url } = await startGovernor(upstream.url)
@@ -195,7 +195,7 @@ it('an upload to an upstream that is not there gets its error, however large it 
   expect(next.json.error['code']).toBe('upstream_unreachable')
 })
 
-it('an error of the upstream is its own, whatever it says', async () => {
+it('an error of the upstream reaches the client unchanged', async () => {
   const upstream = await startRaw()
   const replies = [
     '401 Unauthorized',

@@ -197,7 +197,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     },
   )
 
-  it('stays broken where the stream just ends', async () => {
+  it('stays broken if the stream ends without its last event', async () => {
     for (const frames of [half(api), half(api).slice(0, 1), []]) {
       const { first, second, asked } = await failing(api, streamed(frames), true)
       expect([first.status, first.text]).toEqual([200, frames.join('')])
@@ -206,7 +206,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  it('breaks off for the client where the provider breaks off', async () => {
+  it('breaks off for the client if the provider breaks off', async () => {
     let asked = 0
     const { url: upstream, close } = await serve((request, response) => {
       request.resume().on('end', () => {
@@ -257,7 +257,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  it('passes a failure on unchanged to an agent that ends itself', async () => {
+  it('passes a failure on unchanged to an agent that ends its run itself', async () => {
     for (const [, failure] of api.failures) {
       const frames = [...half(api), failure]
       const { first, told } = await failing(api, streamed(frames), true, api.ownEnd)
@@ -328,7 +328,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  it.each([400, 404, 422])('goes to the next form at once after %i', async (status) => {
+  it.each([400, 404, 422])('goes to the next variant at once after %i', async (status) => {
     const refusal: Answer = { status, body: errorOf('no such thing') }
     const { url, provider } = await startBoth((_, number) => (number < 3 ? refusal : { text: TEXT }), {
       budget,
@@ -339,7 +339,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     expect(provider.requests).toHaveLength(3)
   })
 
-  it('gives the fallback where every form is refused; it is recorded unless one of them got a 500', async () => {
+  it('gives the fallback if every variant is refused, and records it unless one of them got a 500', async () => {
     for (const status of [400, 500]) {
       let isRefused = true
       const refusal: Answer = { status: 400, body: errorOf('no such thing') }
@@ -372,7 +372,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
   )
 })
 
-it('passes on a stream that holds nothing but its end, and asks again', async () => {
+it('passes on a stream that contains only its end, and asks again with the next request', async () => {
   const nothing = streamed(['data: [DONE]\n\n'])
   const script: Script = (_, number) => (number === 1 ? nothing : { text: TEXT })
   const { url } = await startBoth(script, { budget })
@@ -380,7 +380,7 @@ it('passes on a stream that holds nothing but its end, and asks again', async ()
   expect((await send(url, chat, chat.request, true)).text).toContain('"has_final_answer":true')
 })
 
-it('breaks off a stream that has begun when the next request form gets a 503', async () => {
+it('breaks off a stream that has begun when the next variant gets a 503', async () => {
   const chunk = (delta: object, finish: string | null = null) =>
     data({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })
   const thought = streamed([

@@ -19,7 +19,7 @@ async function stoppedRun(script: Script, stream: boolean) {
 }
 
 describe.each([{ stream: false }, { stream: true }])('a stopped request (stream: $stream)', ({ stream }) => {
-  it('leaves the tools in the prompt, forbids to choose one, and asks at the end of the input', async () => {
+  it('keeps the tools in the prompt, forbids their choice, and asks for an answer at the end of the input', async () => {
     const { stops, provider } = await stoppedRun(runaway(), stream)
     const asked = stops[0]?.json
     expect(asked?.tool_choice).toBe('none')
@@ -28,7 +28,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(stops).toHaveLength(1)
   })
 
-  it('asks for one answer where the client had asked for several side by side', async () => {
+  it('asks for one answer if the client had asked for several', async () => {
     const { url, provider } = await startBoth(runaway(), { budget })
     const { steps } = await runAgent(url, START, { stream, max: 4, body: { n: 2 } })
     expect(steps[3]?.governor).toMatchObject({ has_final_answer: true })
@@ -44,7 +44,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(stops).toHaveLength(1)
   })
 
-  it('asks a model that only calls tools once more, with none to call, and sums up what both tries cost', async () => {
+  it('asks a model that only calls tools once more without tools, and adds up the usage of both responses', async () => {
     const { last, stops } = await stoppedRun(callsUntilStopped(CALL, { text: 'Fine, here it is.' }), stream)
     expect(last.message.content).toBe('Fine, here it is.')
     expect(last.finish).toBe('stop')
@@ -99,7 +99,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     },
   )
 
-  it('ends in the fallback text when the provider refuses every form, never in an error', async () => {
+  it('ends in the fallback text when the provider refuses every variant, never in an error', async () => {
     const script: Script = ({ body }, number) =>
       body.includes('maximum number of tool-calling')
         ? { status: 422, body: { error: { message: 'no' } } }
@@ -152,7 +152,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(provider.requests).toHaveLength(asked + 1)
   })
 
-  it('gives the recorded answer in the form the next request asks for', async () => {
+  it('gives the recorded answer as a stream or a whole body as the next request asks', async () => {
     const { url, provider, last, before } = await stoppedRun(runaway(), stream)
     const asked = provider.requests.length
     const other = await callModel(url, before, { stream: !stream })
@@ -194,7 +194,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
 })
 
 describe('a limit on tool calls', () => {
-  it('counts parallel calls each and stops when they are used up', async () => {
+  it('counts each parallel call and stops when the limit is used up', async () => {
     const script: Script = (request, number) =>
       request.json.tools && request.json.tool_choice !== 'none'
         ? { calls: [1, 2, 3].map((n) => ({ name: 'search', arguments: { n: number * 10 + n } })) }
@@ -215,7 +215,7 @@ describe('a limit on tool calls', () => {
 })
 
 describe('a limit that is raised after a stop', () => {
-  it('is reached again with an answer of its own, not with the one from before', async () => {
+  it('is reached again with a new answer, not with the recorded one', async () => {
     const { url, provider } = await startBoth(runaway())
     const headers = (max: number) => ({
       headers: { 'x-governor-session': 's', 'x-governor-max-iterations': String(max) },
@@ -232,7 +232,7 @@ describe('a limit that is raised after a stop', () => {
 })
 
 describe('the answer to an agent’s own request for a summary', () => {
-  it('goes out as it came where it is too large to be read', async () => {
+  it('passes unchanged if it is too large to be read', async () => {
     const { url } = await startBoth(() => ({ text: 'x'.repeat(5_000) }), {
       server: { max_guarded_body: '4kb' },
     })

@@ -71,7 +71,7 @@ describe('a WebSocket on a guarded path', () => {
     await client.closed
   })
 
-  it('is passed through where the configuration says so', async () => {
+  it('passes through if the configuration says so', async () => {
     const { client, wire, request } = await tunnel(open.url, '/v1/responses')
     expect(request.line).toBe('GET /v1/responses HTTP/1.1')
     wire.write(SWITCH)
@@ -81,7 +81,7 @@ describe('a WebSocket on a guarded path', () => {
   })
 })
 
-describe('a tunnel to anywhere', () => {
+describe('a CONNECT request', () => {
   it('is refused, with what to set instead', async () => {
     const client = connect(governor.url)
     client.write('CONNECT api.openai.com:443 HTTP/1.1\r\nHost: api.openai.com:443\r\n\r\n')
@@ -92,7 +92,7 @@ describe('a tunnel to anywhere', () => {
   })
 })
 
-describe('a WebSocket elsewhere', () => {
+describe('a WebSocket on another path', () => {
   it('is passed through, byte for byte in both directions', async () => {
     const { client, wire, request } = await tunnel()
     expect(request.line).toBe('GET /v1/realtime?model=gpt-realtime HTTP/1.1')
@@ -112,7 +112,7 @@ describe('a WebSocket elsewhere', () => {
     await client.rest()
   })
 
-  it('that announces trailers, which it can’t have, is passed through without that field', async () => {
+  it('that announces trailers passes through without that field', async () => {
     const client = connect(governor.url)
     client.write(upgrade('/v1/realtime', 'Trailer: x\r\n'))
     const wire = await upstream.accept()
@@ -120,7 +120,7 @@ describe('a WebSocket elsewhere', () => {
     for (const { socket } of [client, wire]) socket.destroy()
   })
 
-  it('takes what the client sent before the answer', async () => {
+  it('carries the bytes that the client sent before the answer', async () => {
     const client = connect(governor.url)
     client.write(`${upgrade('/v1/realtime')}early`)
     const wire = await upstream.accept()
@@ -172,7 +172,7 @@ describe('a WebSocket elsewhere', () => {
     expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
   })
 
-  it('gets no fields from the upstream that only Governor may send', async () => {
+  it('gets no x-governor- fields from the upstream', async () => {
     const theirs = 'X-Governor-Session: theirs\r\nX-B: 1\r\n\r\n'
     for (const head of [
       'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n',
@@ -210,7 +210,7 @@ describe('a WebSocket elsewhere', () => {
     wire.socket.destroy()
   })
 
-  it('whose refusal breaks off is broken off', async () => {
+  it('breaks off for the client if the upstream’s refusal breaks off', async () => {
     const { client, wire } = await tunnel()
     wire.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 8\r\n\r\npart')
     await client.until('part')
@@ -219,7 +219,7 @@ describe('a WebSocket elsewhere', () => {
     await client.closed
   })
 
-  it('whose upstream closes without an answer, or is not there, is a 502', async () => {
+  it('gets a 502 if its upstream closes without an answer or cannot be reached', async () => {
     const { client, wire } = await tunnel()
     wire.socket.destroy()
     expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
@@ -230,7 +230,7 @@ describe('a WebSocket elsewhere', () => {
     expect(answer.body.toString()).not.toContain('127.0.0.1')
   })
 
-  it('whose upstream is not there is logged with its address', async () => {
+  it('is logged with the address of an upstream that cannot be reached', async () => {
     const { url, logs } = await startGovernor('http://127.0.0.1:1')
     const client = connect(url)
     client.write(upgrade('/v1/realtime'))

@@ -100,7 +100,7 @@ describe('tools that are dropped', () => {
     expect(provider.requests.every(({ json }) => json.tool_choice === undefined)).toBe(true)
   })
 
-  it('are dropped as functions of the older form as well', async () => {
+  it('are also dropped from the older list of functions', async () => {
     const { url, provider } = await startBoth(calling(), config('web_*'))
     const functions = tools.map((tool) => tool.function)
     const ask = async (iteration: number, more: object = {}) => {
@@ -119,7 +119,7 @@ describe('tools that are dropped', () => {
     expect(await ask(8, { function_call: { name: 'web_fetch' } })).toHaveLength(3)
   })
 
-  it('stay away when the run is stopped, so that the prompt begins as before', async () => {
+  it('stay dropped when the run is stopped, so that the prompt begins as before', async () => {
     const { url, provider } = await startBoth(calling(), config('web_*'))
     const { steps } = await runAgent(url, START, { body: { tools } })
     expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
@@ -129,7 +129,7 @@ describe('tools that are dropped', () => {
     expect(offered(last)).toEqual(['search', 'spawn_agent'])
   })
 
-  it('stay where the client insists on them', async () => {
+  it('stay if tool_choice names them', async () => {
     const { url, provider } = await startBoth(calling(), config('*'))
     const choice = { type: 'function', function: { name: 'search' } }
     await runAgent(url, START, { max: 7, body: { tools, tool_choice: choice } })
@@ -137,7 +137,7 @@ describe('tools that are dropped', () => {
     expect(provider.requests[6]?.json.tool_choice).toEqual(choice)
   })
 
-  it('stay, not to be chosen, where there would be none left', async () => {
+  it('stay but cannot be chosen if none would be left', async () => {
     const { url, provider } = await startBoth(calling(), config('*'))
     const { steps } = await runAgent(url, START, { body: { tools } })
     expect(offered(provider.requests[6]?.json)).toHaveLength(3)
@@ -180,7 +180,7 @@ describe('tools that are dropped', () => {
     },
   )
 
-  it('come back where the provider refuses to go without, and are not dropped again', async () => {
+  it('come back if the provider refuses a request without them, and are not dropped again', async () => {
     const go = calling()
     const { url, provider, events } = await startBoth(
       (request, number) =>
@@ -198,7 +198,7 @@ describe('tools that are dropped', () => {
   })
 })
 
-describe('a gateway that finds nobody for a choice of no tool', () => {
+describe('a gateway that finds no provider for tool_choice none', () => {
   it.each([true, false])('gets the tools back, whether calls are watched (%s) or not', async (enabled) => {
     const go = calling()
     const { url, provider, events } = await startBoth(
