@@ -284,11 +284,6 @@ export function decode(json: Buffer, span: Span): unknown {
   return parseForeign(json.toString('utf8', span.start, span.end), span.end - span.start)
 }
 
-/** Decodes the string that starts `at`. @throws {JsonScanError} if it has no end. @throws {SyntaxError} if it is not valid JSON. */
-export function decodeString(json: Buffer, at: number): string {
-  return decodeStringIn(json, { start: at, end: skipString(json, at) })
-}
-
 /** Decodes the string at `span`. @throws {SyntaxError} if it is not valid JSON. */
 export function decodeStringIn(json: Buffer, { start, end }: Span): string {
   const quoted = json.toString('utf8', start, end)

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { LIMITS, METERS, type MeterName, NO_LIMITS } from '../../../src/core/budget/meters.ts'
+import { amountsBy, LIMITS, METERS, type MeterName } from '../../../src/core/budget/meters.ts'
 import { DEFAULT_TEXTS } from '../../../src/core/budget/notice.ts'
 import { type BudgetSettings, policyFor } from '../../../src/core/budget/policy.ts'
 import { type BudgetPolicy, decide } from '../../../src/core/decide.ts'
@@ -8,6 +8,8 @@ import { countRequest } from '../../../src/core/session/count-request.ts'
 import { NEW_SESSION, type RunState } from '../../../src/core/session/session.ts'
 import { noteAnswer } from '../../../src/core/session/transitions.ts'
 import { sightingOf, steps, system, user } from '../transcript.ts'
+
+const NO_LIMITS = amountsBy(() => 0)
 
 const POLICY: BudgetPolicy = {
   enabled: true,
