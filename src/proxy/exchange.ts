@@ -46,10 +46,10 @@ export async function exchange(
     evaluated = await evaluateSafely(services, begun, dialect, body.bytes, lease)
     if (typeof evaluated !== 'object')
       return await relayUnguarded(services, begun, dialect, body.bytes, evaluated)
-    const { evaluation } = evaluated
+    const { evaluation, call, bytes } = evaluated
     const governorHeaders = noteDecision(services, begun, evaluation)
     const thinking = { isDropped: evaluation.runState.dropsThinking === true }
-    const x = { ...evaluated, services, exchange: begun, governorHeaders, thinking }
+    const x = { services, exchange: begun, evaluation, call, bytes, governorHeaders, thinking }
     const { decision } = evaluation
     switch (decision.kind) {
       case 'allow':
