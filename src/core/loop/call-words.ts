@@ -18,18 +18,18 @@ const GOES_ON =
   /\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|not (?:yet )?(?:ready|finished|done|complete))\b/i
 
 /** Returns a tool's name with its words apart (written_so, written-so or writtenSo) and the beginning of the arguments. */
-function headOf(tool: string, argumentsText: string): string {
+export function wordsOf(tool: string, argumentsText: string): string {
   return `${tool.slice(0, HEAD).replace(/([a-z])([A-Z])/g, '$1_$2')} ${argumentsText.slice(0, HEAD)}`
 }
 
 /** True if the words of a call ask how something goes, or wait for it. */
-export function waits(tool: string, argumentsText: string): boolean {
-  return WAITS.test(headOf(tool, argumentsText))
+export function waits(words: string): boolean {
+  return WAITS.test(words)
 }
 
 /** True if the words of a call change something that later calls may see. */
-export function changes(tool: string, argumentsText: string): boolean {
-  return CHANGES.test(headOf(tool, argumentsText))
+export function changes(words: string): boolean {
+  return CHANGES.test(words)
 }
 
 /** True if a short result says that work goes on. */

@@ -19,7 +19,7 @@ import {
   markHandled,
   type ToolCallRecord,
 } from './call-history.ts'
-import { changes, isTerse, saysWorkGoesOn, waits } from './call-words.ts'
+import { changes, isTerse, saysWorkGoesOn, waits, wordsOf } from './call-words.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
 import { findLoop, type Loop, PATTERNS, type Pattern } from './patterns.ts'
 import { type MaskMode, maskedHash } from './result-mask.ts'
@@ -137,11 +137,12 @@ export function signatureOf(
   policy: LoopPolicy,
   call: Hash = callHash(tool, text),
 ): CallSignature {
+  const words = wordsOf(tool, text)
   return {
     tool,
     call,
-    isPoll: waits(tool, text),
-    isChange: changes(tool, text),
+    isPoll: waits(words),
+    isChange: changes(words),
     isExempt: isExempt(tool, policy),
   }
 }
@@ -282,17 +283,20 @@ function addToMemory(
   policy: LoopPolicy,
   now: number | undefined,
 ): LoopMemory {
+  const { levels, warnedLoops, wait, madeProgress, blockedLoop, blocks } = memory
   const history = addToHistory(memory.history, call, step, policy)
   const isNew = history.window.at(-1)?.isNew === true
-  const answers = withAnswer(memory.answers, call, isNew, now)
-  if (!isNew) return { ...memory, history, answers }
-  const next = { ...memory, history, answers, levels: withoutWarnings(memory.levels), madeProgress: true }
-  if (memory.blockedLoop?.calls.includes(call.call) !== false) return next
   // A new and different call leaves the loop: its calls no longer count.
+  const isLeft = isNew && blockedLoop?.calls.includes(call.call) === false
   return {
-    ...next,
-    history: addToHistory(markHandled(memory.history), call, step, policy),
-    blockedLoop: undefined,
+    history: isLeft ? addToHistory(markHandled(memory.history), call, step, policy) : history,
+    levels: isNew ? withoutWarnings(levels) : levels,
+    warnedLoops,
+    wait,
+    answers: withAnswer(memory.answers, call, isNew, now),
+    madeProgress: madeProgress || isNew,
+    blockedLoop: isLeft ? undefined : blockedLoop,
+    blocks,
   }
 }
 

@@ -83,6 +83,8 @@ export interface Transcript {
 interface MessageOptions {
   /** When its results came, in milliseconds; unset if that is not known. */
   readonly now?: number | undefined
+  /** The hash by which an assistant message is remembered; unset if it is not. */
+  readonly hash?: Hash | undefined
   /** True for calls that the agent never got. */
   readonly isLeftOut?: (call: Hash) => boolean
 }
@@ -150,6 +152,31 @@ function isSingleCall(finding: LoopFinding | undefined): boolean {
 }
 
 /**
+ * Returns the state after one more response; `index`: of its message in the transcript, -1 if it is not in it. `hash`: see
+ * `MessageOptions`. Written out in full, as this runs for every request.
+ */
+function afterStep(
+  before: LoopState,
+  { memory, finding }: ReturnType<typeof observeStep>,
+  index: number,
+  hash: Hash | undefined,
+): LoopState {
+  const { assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
+  return {
+    memory,
+    assistantHashes:
+      hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
+    newestIndex: index,
+    lastUserMessage,
+    finding,
+    pendingCalls,
+    pendingNotice: undefined,
+    currentNotice: pendingNotice,
+    lastBlock,
+  }
+}
+
+/**
  * Returns the state after one message: words of a human begin anew, and the calls of a response count with their
  * results. Throws `TooMuchToRead`.
  */
@@ -178,15 +205,7 @@ export function observeMessage(
     }
   }
   if (conversation.role(index) !== 'assistant') return loopState
-  const { memory, finding } = observeCallsAt(loopState, reader, index, options)
-  return {
-    ...loopState,
-    memory,
-    finding,
-    newestIndex: index,
-    currentNotice: loopState.pendingNotice,
-    pendingNotice: undefined,
-  }
+  return afterStep(loopState, observeCallsAt(loopState, reader, index, options), index, options.hash)
 }
 
 /**
@@ -206,38 +225,22 @@ export function observeTranscript(
   const newest = state.assistantMessages.at(-1)?.index
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {
-    const assistantHashes = withNewest(next.assistantHashes, previousStep, MAX_ASSISTANT_HASHES)
     const calls = answeredCalls(
       next.pendingCalls ?? [],
       resultsAfter(conversation, -1),
       policy,
       conversation.work,
     )
-    const { memory, finding } = observeStep(next.memory, calls, policy, now)
-    next = {
-      ...next,
-      memory,
-      assistantHashes,
-      newestIndex: -1,
-      finding,
-      currentNotice: next.pendingNotice,
-      pendingNotice: undefined,
-    }
+    next = afterStep(next, observeStep(next.memory, calls, policy, now), -1, previousStep)
   }
   for (let index = from; index < conversation.length; index++) {
     // Its results are still to come.
     if (index === last && conversation.role(index) === 'assistant') continue
-    next = observeMessage(next, reader, registry, index, index === newest ? { now } : {})
     const step = state.assistantMessages.find((message) => message.index === index)
-    if (step)
-      next = {
-        ...next,
-        assistantHashes: withNewest(
-          next.assistantHashes,
-          assistantHash(step, conversation),
-          MAX_ASSISTANT_HASHES,
-        ),
-      }
+    next = observeMessage(next, reader, registry, index, {
+      now: index === newest ? now : undefined,
+      hash: step && assistantHash(step, conversation),
+    })
   }
   return next
 }

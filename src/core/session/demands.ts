@@ -23,6 +23,7 @@ export function withDemands(
   fingerprint: string,
   isOver: boolean,
 ): readonly Demand[] | undefined {
+  if (demands.length === 0) return known
   const before = known ?? []
   const fresh = demands.filter((name) => !before.some((demand) => demand.name === name))
   const late = new Set(before.flatMap(({ lateIn }) => lateIn ?? []))

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { changes, isTerse, saysWorkGoesOn, waits } from '../../../src/core/loop/call-words.ts'
+import { changes, isTerse, saysWorkGoesOn, waits, wordsOf } from '../../../src/core/loop/call-words.ts'
 
 describe('the words of a call', () => {
   it.each([
@@ -9,7 +9,7 @@ describe('the words of a call', () => {
     ['bash', '{"command":"kubectl rollout status deploy/web"}'],
     ['browser', '{"action": "wait"}'],
   ])('say that %s %s waits', (tool, args) => {
-    expect(waits(tool, args)).toBe(true)
+    expect(waits(wordsOf(tool, args))).toBe(true)
   })
 
   it.each([
@@ -17,7 +17,7 @@ describe('the words of a call', () => {
     ['list_waiters', '{}'],
     ['bash', `{"command":"cat ${'x'.repeat(300)} && sleep 3"}`],
   ])('do not say that %s %s waits', (tool, args) => {
-    expect(waits(tool, args)).toBe(false)
+    expect(waits(wordsOf(tool, args))).toBe(false)
   })
 
   it.each([
@@ -28,7 +28,7 @@ describe('the words of a call', () => {
     ['bash', '{"command":"echo 1 > a.txt"}'],
     ['bash', '{"command":"npm test >>out.log"}'],
   ])('say that %s %s changes something', (tool, args) => {
-    expect(changes(tool, args)).toBe(true)
+    expect(changes(wordsOf(tool, args))).toBe(true)
   })
 
   it.each([
@@ -38,13 +38,13 @@ describe('the words of a call', () => {
     ['python', '{"code":"items.map(x => x.id)"}'],
     ['query', '{"sql":"SELECT 1 WHERE a >= 2"}'],
   ])('do not say that %s %s changes something', (tool, args) => {
-    expect(changes(tool, args)).toBe(false)
+    expect(changes(wordsOf(tool, args))).toBe(false)
   })
 
   it('take time in proportion to their number', () => {
     for (const piece of ['>', '> ', '-', 'a_', 'A', 'aA'])
       for (const judge of [waits, changes])
-        expect(judge(piece.repeat(500_000), piece.repeat(500_000))).toBeDefined()
+        expect(judge(wordsOf(piece.repeat(500_000), piece.repeat(500_000)))).toBeDefined()
   })
 })
 
