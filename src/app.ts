@@ -14,7 +14,7 @@ import { livePage } from './dashboard/page.ts'
 import type { Api, Dialect } from './dialect/dialect.ts'
 import { DIALECTS } from './dialect/index.ts'
 import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
-import { watchUpload } from './http/client-idle.ts'
+import { createUploadWatch } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
 import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
@@ -270,6 +270,7 @@ function requestListener(
   open: OpenResponses,
   opsListener: Listener,
 ): Listener {
+  const watchUpload = createUploadWatch(clientIdle)
   return (request, response) => {
     noteResponse(open, request, response)
     const target = request.url ?? '/'
@@ -277,9 +278,7 @@ function requestListener(
     if (target === '*') return answerForServer(response)
     const api = (): Api => routeOf(services, request.method ?? 'GET', target, request.rawHeaders).api
     if (state.isDraining) return refuseWhileDraining(response, api())
-    watchUpload(request, response, clientIdle, () =>
-      api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'),
-    )
+    watchUpload(request, response, () => api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
     exchange(services, request, response).catch(() => response.destroy())
   }
 }

@@ -34,8 +34,9 @@ function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   let at = 0
   while (at < bytes.length) {
     const start = bytes.toString('latin1', at, at + SAMPLE.length)
-    const end = bytes.indexOf(HEAD_END, at)
-    if (!mayBeInformational(start) || (end === -1 && bytes.length - at > MAX_HELD)) {
+    const isInformational = mayBeInformational(start)
+    const end = isInformational ? bytes.indexOf(HEAD_END, at) : -1
+    if (!isInformational || (end === -1 && bytes.length - at > MAX_HELD)) {
       reading.isHead = false
       kept.push(bytes.subarray(at))
       break

@@ -32,8 +32,11 @@ function eachField(headers: RawHeaders, visit: (lower: string, value: string, na
   }
 }
 
+const NO_NAMES: ReadonlySet<string> = new Set()
+
 /** Returns the fields that Connection names, which belong to one connection too (RFC 9110, section 7.6.1). */
 function nominated(headers: RawHeaders): ReadonlySet<string> {
+  if (headerOf(headers, 'connection') === undefined) return NO_NAMES
   const names = new Set<string>()
   eachField(headers, (lower, value) => {
     if (lower !== 'connection') return
@@ -167,7 +170,8 @@ export function replyHeaders(
   set: Readonly<Record<string, string | undefined>>,
   hasTrailers: boolean,
 ): string[] {
-  const all = withoutFields(headers, (lower) => lower === 'trailer' && !hasTrailers)
+  const mayStay = hasTrailers || headerOf(headers, 'trailer') === undefined
+  const all = mayStay ? headers.slice() : withoutFields(headers, (lower) => lower === 'trailer')
   for (const name in set) {
     const value = set[name]
     if (value !== undefined) all.push(name, value)
