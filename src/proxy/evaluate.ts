@@ -91,7 +91,8 @@ export async function evaluate(
   const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
   const tenant = tenantOf(headers, services.credentialHeaders)
   const facts = factsFor(request, transcript, input.body, services)
-  const linked = await linkedSession(services, tenant, facts.previous ?? firstItemOf(request))
+  const continued = facts.previous ?? firstItemOf(request)
+  const linked = continued === undefined ? undefined : await linkedSession(services, tenant, continued)
   const sent = withPendingResults(dialect, request, input, linked)
   const policies = policiesFor(services, upstream, conversation.model, headers)
   const agentRequest: AgentRequest = {
@@ -108,9 +109,15 @@ export async function evaluate(
     now: services.now(),
   }
   await windows.refresh({ upstream, model: conversation.model })
-  await unsupportedEdits.refresh(upstream.name, conversation.model)
   const handle = await openSession(services, lookupFor(services, agentRequest, linked))
-  return evaluationOf(services, agentRequest, handle, sent)
+  const evaluation = evaluationOf(services, agentRequest, handle, sent)
+  if (mayEdit(evaluation.decision)) await unsupportedEdits.refresh(upstream.name, conversation.model)
+  return evaluation
+}
+
+/** False if a request certainly goes upstream as it came. */
+function mayEdit({ kind, speech }: Decision): boolean {
+  return kind !== 'allow' || speech !== undefined
 }
 
 function factsFor(
@@ -133,9 +140,8 @@ function firstItemOf({ firstItem }: DialectRequest): string | undefined {
 async function linkedSession(
   services: Services,
   tenant: string,
-  response: string | undefined,
+  response: string,
 ): Promise<Link | undefined> {
-  if (response === undefined) return undefined
   try {
     return await services.store.linked(tenant, response)
   } catch {

@@ -219,7 +219,8 @@ async function countIn(
     const runState = await updateSession(services, key, (session, tell) =>
       countOnce(lookup, session, askedAt, tell),
     )
-    return await withFirstAnswer(services, lookup, key, request, runState)
+    const mayClaim = lookup.isDerived && runState.isNew && runState.iteration === 2
+    return mayClaim ? await withFirstAnswer(services, lookup, key, request, runState) : runState
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
     return countOnce(lookup, undefined, askedAt, emit).result
@@ -264,7 +265,6 @@ async function withFirstAnswer(
   request: CountedRequest,
   runState: RunState,
 ): Promise<RunState> {
-  if (!lookup.isDerived || !runState.isNew || runState.iteration !== 2) return runState
   const first = await takeUnclaimed(services.store, firstAnswerKey(lookup))
   if (!first) return runState
   return services.store.update(key, (session = NEW_SESSION) =>
@@ -296,9 +296,9 @@ async function updateSession<Result>(
 }
 
 /** Changes the session of a counted request; one without a name is not kept. */
-async function changeSession({ services, key, request }: Counted, by: Change): Promise<void> {
-  if (!key) return
-  await updateSession(services, key, (session, emit) => ({
+function changeSession({ services, key, request }: Counted, by: Change): Promise<void> {
+  if (!key) return Promise.resolve()
+  return updateSession(services, key, (session, emit) => ({
     session: by(session ?? NEW_SESSION, request, emit),
     result: undefined,
   }))
