@@ -139,6 +139,9 @@ export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return Object.fromEntries(LIMITS.map((name) => [name, amount(name)])) as Amounts
 }
 
+/** No limit on any meter. */
+export const NO_LIMITS: Amounts = amountsBy(() => 0)
+
 /** `used` of `max`, in the meter's unit; iterations include the current one. */
 export interface Meter<Name extends MeterName = MeterName> {
   readonly name: Name
