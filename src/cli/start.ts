@@ -27,7 +27,9 @@ function listenProblem(error: Error, { server: { host, port } }: Config): string
     case 'EAI_AGAIN':
       return `${host} does not resolve: choose another with --host`
     default:
-      return `can't listen on ${host}:${port} (${String(code ?? error.message)})`
+      return String(code).startsWith('ERR_')
+        ? `can't start: ${error.message}`
+        : `can't listen on ${host}:${port} (${String(code ?? error.message)})`
   }
 }
 

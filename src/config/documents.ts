@@ -43,6 +43,7 @@ names. A flag wins over the environment, the environment over this file, this fi
   HOST PORT                                  server.host, server.port
   LOG_LEVEL                                  log.level
   OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL upstreams.openai.url, upstreams.anthropic.url
+  REDIS_URL                                  redis.url, and store: redis
 
 Governor replaces \${VAR} and \${VAR:-default} in values; an empty variable counts as one that is not set.
 $\${ is a plain \${.

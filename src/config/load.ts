@@ -240,6 +240,7 @@ function expected(issue: z.core.$ZodIssue): string {
         ? `expected one of ${issue.values.map(String).join(', ')}`
         : issue.message
     case 'too_small':
+      if (!issue.message.startsWith('Too small')) return issue.message
       if (issue.origin !== 'string' && issue.origin !== 'array') return `expected at least ${issue.minimum}`
       return `expected ${TYPES[issue.origin]} that is not empty`
     case 'too_big':

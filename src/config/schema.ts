@@ -306,14 +306,18 @@ const file = z.strictObject({
   }),
   overrides: z
     .array(
-      z.strictObject({
-        ...overrideMatch,
-        budget: budgetOverride.optional().describe('Any key of the budget.'),
-        loop_guard: z
-          .strictObject(overrideShape(loopGuard.shape))
-          .optional()
-          .describe('Any key of the loop guard.'),
-      }),
+      z
+        .strictObject({
+          ...overrideMatch,
+          budget: budgetOverride.optional().describe('Any key of the budget.'),
+          loop_guard: z
+            .strictObject(overrideShape(loopGuard.shape))
+            .optional()
+            .describe('Any key of the loop guard.'),
+        })
+        .refine((value) => value.budget !== undefined || value.loop_guard !== undefined, {
+          error: 'has no effect: expected a budget, a loop_guard, or both',
+        }),
     )
     .prefault([])
     .meta({

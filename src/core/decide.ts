@@ -214,7 +214,7 @@ export function decide(input: DecisionInput): Decision {
   const { runState, policy } = input
   const { finalAnswer: ended } = runState
   // What frameworks ask once more for, to have the answer in their form; the recorded text would be of no use to them.
-  if (ended && runState.isLate) return goOn(input, undefined)
+  if (ended && runState.asksForOtherForm) return goOn(input, undefined)
   if (ended && !isLimitReason(ended)) return replay(ended)
   if (runState.isStopAsked) return stopForOperator(input)
   if (!policy.enabled) return goOn(input, loopSpeech(input, undefined))
@@ -231,6 +231,9 @@ export function decide(input: DecisionInput): Decision {
 
 /** Returns what becomes of a request where Governor only observes: it is forwarded, and the model learns nothing. */
 export function observeOnly(decision: Decision): Decision {
+  // An operator's stop is a command, and no finding of Governor's.
+  if (decision.kind === 'stop' && decision.limit.reason === 'operator') return decision
+  if (decision.kind === 'replay' && decision.answer.terminal.terminal_reason === 'operator') return decision
   const { kind, verdict } = decision
   const resumesRun = kind === 'replay' || ('resumesRun' in decision && decision.resumesRun)
   const observed = verdict === 'allow' ? undefined : verdict
@@ -295,7 +298,7 @@ function stopForOperator({ runState, policy, asksForSummary }: DecisionInput): D
 /** Decides on a request that no limit stops. */
 function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
   const { runState, policy, asksForSummary, mayBlock } = input
-  const { finalAnswer, isLate, iteration, storm } = runState
+  const { finalAnswer, asksForOtherForm, iteration, storm } = runState
   // An agent that asks for its final answer itself is not warned.
   const verdict = speech?.notice === undefined || asksForSummary ? 'allow' : 'warn'
   if (storm) return { kind: 'wait', verdict, speech, storm }
@@ -303,8 +306,8 @@ function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
     const meter = { name: 'iterations', used: iteration, max: policy.run.iterations } as const
     return { kind: 'self_stop', verdict: 'allow', speech, limit: { meter } }
   }
-  const resumesRun = finalAnswer !== undefined && !isLate
-  const kind = mayBlock && !isLate ? 'filter_calls' : verdict
+  const resumesRun = finalAnswer !== undefined && !asksForOtherForm
+  const kind = mayBlock && !asksForOtherForm ? 'filter_calls' : verdict
   return kind === 'allow' && !speech && !resumesRun ? ALLOWED : { kind, verdict, speech, resumesRun }
 }
 

@@ -33,7 +33,7 @@ export interface Exchange {
   noteBodyRead(): void
   decided(facts: DecisionFacts): void
   /** Changes the verdict in the log, where a request ended otherwise than it was decided on. */
-  noteOutcome(verdict: VerdictName, loop?: Pattern): void
+  noteVerdict(verdict: VerdictName, loop?: Pattern): void
   /** The client may not use the upstream. */
   noteRefused(): void
   /** Answers the client with an error, or breaks off a response that has begun. Does nothing once the client has left. */
@@ -196,7 +196,7 @@ export function beginExchange(
     decided(facts) {
       state.decided = facts
     },
-    noteOutcome(verdict, loop = state.decided?.loop) {
+    noteVerdict(verdict, loop = state.decided?.loop) {
       state.decided = { ...state.decided, verdict, loop }
     },
     noteRefused() {

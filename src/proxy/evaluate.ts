@@ -192,7 +192,7 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
   const explicit = explicitSessionId(headers, request, services.identity)
   const link = explicit === undefined ? linked : undefined
   const derived = explicit === undefined && !link ? derivedSessionId(tenant, facts) : undefined
-  const { follow, note } = callObservers(services, agentRequest)
+  const { observeRequestCalls: follow, observeResponseCalls: note } = callObservers(services, agentRequest)
   return {
     tenant,
     // The client's name for a session may be a secret, and of any length: the store knows its hash.
@@ -202,14 +202,14 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
     begun: link?.begun,
     thread: threadNameOf(headers, services.identity),
     facts,
-    within: request.isConversation ? facts.previous : undefined,
+    conversationId: request.isConversation ? facts.previous : undefined,
     loop,
     demands: request.demands(),
     storm,
     asked: askedOf(agentRequest, explicit),
     target: { upstream: upstream.name, model: request.conversation.model },
-    follow,
-    note,
+    observeRequestCalls: follow,
+    observeResponseCalls: note,
   }
 }
 
@@ -234,9 +234,10 @@ const NO_TOOLS: readonly string[] = []
 function callObservers(
   { harnessRegistry }: Services,
   { loop, budget, request, transcript, facts, now }: AgentRequest,
-): Pick<SessionLookup, 'follow' | 'note'> {
+): Pick<SessionLookup, 'observeRequestCalls' | 'observeResponseCalls'> {
   const isStagnationAsked = budget.enabled && budget.cautionWhen === 'stagnating'
-  if (!loop.enabled && !isStagnationAsked) return { follow: undefined, note: undefined }
+  if (!loop.enabled && !isStagnationAsked)
+    return { observeRequestCalls: undefined, observeResponseCalls: undefined }
   const policy: LoopPolicy = loop.enabled ? loop : { ...loop, mode: 'observe' }
   const observed = {
     conversation: request.conversation,
@@ -245,10 +246,10 @@ function callObservers(
     previousStep: facts.previousStep,
   }
   return {
-    follow: (loopState, emit, mode) =>
+    observeRequestCalls: (loopState, emit, mode) =>
       isolated(emit, 'loop_guard', () => observeTranscript(loopState, observed, inMode(policy, mode), now)) ??
       skipTranscript(loopState, observed),
-    note: (loopState, calls, emit) =>
+    observeResponseCalls: (loopState, calls, emit) =>
       isolated(emit, 'loop_guard', () => recordCalls(loopState, calls, policy)) ?? loopState,
   }
 }

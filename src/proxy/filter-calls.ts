@@ -20,11 +20,11 @@ import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../ht
 import type { Edit } from '../json/edit.ts'
 import type { Ending } from './answer-response.ts'
 import { attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
-import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './call-filter.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest } from './evaluated-request.ts'
 import { type AnswerVariant, terminalHeaders } from './final-answer.ts'
 import { openSpoken, type SpokenRequest } from './forward.ts'
+import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './held-response.ts'
 import { replaceBy, savePartOfResults } from './pending-results.ts'
 import { isUnsupported, placeFor } from './request-edits.ts'
 
@@ -53,7 +53,7 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
     const { variant, response } = await openSpoken(x)
     if (response.head.status !== 200) return relay(response, exchange.response, governorHeaders, fail)
     const lease = leaseFor(services.buffers, exchange.response)
-    await letThrough({ x, dialect, lease, variant, governorHeaders }, response)
+    await judgeResponses({ x, dialect, lease, variant, governorHeaders }, response)
   } catch (error) {
     if (exchange.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) throw error
@@ -62,7 +62,7 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
 }
 
 /** Reads responses until one has calls that go to the client, or the run is over. */
-async function letThrough(filtering: Filtering, first: UpstreamResponse): Promise<void> {
+async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Promise<void> {
   const { x } = filtering
   const filter = isEventStream(first.head.headers) ? streamFilter(filtering, first) : bodyFilter(filtering)
   const rounds: BlockedMessage[] = []
@@ -122,8 +122,8 @@ function noteBlocks({ services, exchange, evaluation }: EvaluatedRequest, blocke
   for (const block of blocked) {
     if (!block) continue
     const { pattern, tool } = block
-    exchange.emit({ kind: 'refused_call', pattern, tool })
-    exchange.noteOutcome('block', pattern)
+    exchange.emit({ kind: 'refused_call', pattern, tool, session: evaluation.sessionId })
+    exchange.noteVerdict('block', pattern)
   }
 }
 
@@ -193,7 +193,7 @@ function endRun(
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
     terminalOf(limit, sessionId ?? '', hasFinalAnswer, isTruncated)
   const governorHeaders = { ...filtering.governorHeaders, 'x-governor-verdict': 'stop' }
-  x.exchange.noteOutcome('stop')
+  x.exchange.noteVerdict('stop')
   const ending: Ending = {
     x: { ...x, governorHeaders },
     dialect,

@@ -64,7 +64,7 @@ export async function openSpoken(x: EvaluatedRequest): Promise<Attempt<SpokenReq
   const { notice } = made.variant
   const { status } = made.response.head
   if (status >= 400) releaseIteration(x.evaluation, status)
-  else if (speech && notice) noteInjected(x, speech, notice)
+  else if (speech && notice) noteNotice(x, speech, notice)
   return made
 }
 
@@ -97,7 +97,7 @@ export async function relayCall(services: Services, exchange: Exchange, call: Up
 }
 
 /** Records that the provider accepted a notice. */
-function noteInjected(
+function noteNotice(
   { services, exchange, evaluation }: EvaluatedRequest,
   { tier, meter }: Speech,
   { channel }: PlacedNotice,

@@ -40,9 +40,11 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   const { verdict, speech } = decision
   const { loop, resendCount, isRetry } = runState
   const max = policy.enabled ? policy.run.iterations : 0
-  const iteration = max > 0 ? Math.min(runState.iteration, max) : runState.iteration
-  const tier = verdict === 'warn' ? speech?.tier : undefined
   const observed = 'observed' in decision ? decision.observed : undefined
+  // A stopped run stays at its limit; one that is only observed goes beyond it.
+  const isCapped = max > 0 && observed === undefined
+  const iteration = isCapped ? Math.min(runState.iteration, max) : runState.iteration
+  const tier = verdict === 'warn' ? speech?.tier : undefined
   evaluation.handle.noteDecision({ verdict, tier, loop: loop?.pattern })
   exchange.decided({
     model: evaluation.request.conversation.model,

@@ -62,7 +62,7 @@ export interface SessionLookup {
   readonly begun: Session | undefined
   readonly facts: RequestFacts
   /** The id of the conversation that the provider adds the response to. */
-  readonly within: string | undefined
+  readonly conversationId: string | undefined
   readonly loop: LoopPolicy
   readonly storm: StormPolicy
   /** Errors in a row are counted for each upstream and model. */
@@ -72,11 +72,15 @@ export interface SessionLookup {
   /**
    * Observes the request's calls for the loop guard; faults in that go to `emit`. `mode`: as an operator has set it.
    */
-  readonly follow: ((loopState: LoopState, emit: Emit, mode: LoopMode | undefined) => LoopState) | undefined
+  readonly observeRequestCalls:
+    | ((loopState: LoopState, emit: Emit, mode: LoopMode | undefined) => LoopState)
+    | undefined
   /** What it wants besides plain text. */
   readonly demands: readonly Hash[]
   /** Observes the calls of the response for the loop guard. */
-  readonly note: ((loopState: LoopState, calls: readonly ToolCall[], emit: Emit) => LoopState) | undefined
+  readonly observeResponseCalls:
+    | ((loopState: LoopState, calls: readonly ToolCall[], emit: Emit) => LoopState)
+    | undefined
 }
 
 /** What a response says of itself besides its usage. */
@@ -234,7 +238,7 @@ function countOnce(
   askedAt: number,
   emit: Emit,
 ): Changed<RunState> {
-  const { facts, thread, isDerived, begun, follow, storm, demands, asked } = lookup
+  const { facts, thread, isDerived, begun, observeRequestCalls: follow, storm, demands, asked } = lookup
   return countRequest(session ?? begun ?? NEW_SESSION, {
     facts,
     thread,
@@ -444,7 +448,7 @@ async function recordFirstAnswer(
 /** Returns the ids by which the client may continue from an answer. */
 function idsIn(
   { lookup }: Counted,
-  { id: response, conversation = lookup.within }: AnswerMetadata,
+  { id: response, conversation = lookup.conversationId }: AnswerMetadata,
 ): readonly string[] {
   return [response, conversation].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
 }
@@ -462,7 +466,7 @@ function answerFacts(
   ids: readonly string[],
   emit: Emit,
 ): AnswerFacts {
-  const { note, facts } = counted.lookup
+  const { observeResponseCalls: note, facts } = counted.lookup
   return {
     iteration: iterationFacts(counted, 200),
     usage,

@@ -74,7 +74,7 @@ export async function answerWithoutRoom(
   const streams = await asksForStream(exchange, dialect, stream, services.maxGuardedBody)
   stream.destroy()
   services.emit({ kind: 'answer_repeated' })
-  exchange.noteOutcome('stop')
+  exchange.noteVerdict('stop')
   const made = dialect.reply(answer, streams, services.newId(), services.now())
   reply(exchange.response, 200, made.contentType, made.body, {
     'x-governor-verdict': 'stop',

@@ -93,7 +93,12 @@ export type ProxyEvent =
       readonly warnings: number
     }
   /** A call of a response was blocked. */
-  | { readonly kind: 'refused_call'; readonly pattern: Pattern; readonly tool: string }
+  | {
+      readonly kind: 'refused_call'
+      readonly pattern: Pattern
+      readonly tool: string
+      readonly session: string | undefined
+    }
   /** Governor asked the model again because all its calls were blocked; `failed`: there was no response, so the calls passed. */
   | { readonly kind: 'asked_again'; readonly outcome: 'answered' | 'failed' }
   | {

@@ -63,6 +63,11 @@ function messageOf(event: ProxyEvent): Message | undefined {
       const text = `Governor stopped a run of session ${session}: ${reason}.`
       return { type: 'stopped', subject: `${session} ${reason}`, text, session, reason }
     }
+    case 'refused_call': {
+      const { session, pattern, tool } = event
+      const text = `Governor blocked a repeated call of ${tool} in session ${session}.`
+      return { type: 'loop_blocked', subject: `${session} ${pattern}`, text, session, loop: pattern, tool }
+    }
     case 'overflow': {
       const { upstream, recovery } = event
       const text = `A request to ${upstream} was too large: ${recovery}.`
@@ -84,12 +89,8 @@ function messageOf(event: ProxyEvent): Message | undefined {
 }
 
 function messageOfRequest(event: Extract<ProxyEvent, { kind: 'request_ended' }>): Message | undefined {
-  const { session, tier, verdict, loop, iteration, maxIterations } = event
+  const { session, tier, verdict, iteration, maxIterations } = event
   if (session === undefined) return undefined
-  if (verdict === 'block') {
-    const text = `Governor blocked a repeated tool call of session ${session}.`
-    return { type: 'loop_blocked', subject: `${session} ${loop}`, text, session, loop }
-  }
   if (verdict !== 'warn' || tier === undefined) return undefined
   const place = maxIterations === undefined ? `${iteration}` : `${iteration} of ${maxIterations}`
   const text = `Session ${session} is near its limit (${tier}): iteration ${place}.`

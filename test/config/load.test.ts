@@ -573,6 +573,11 @@ describe('the budget', () => {
       'overrides.0.budget.caution_threshold: found nothing: 0.7 is above warning_threshold, 0.5',
     ],
     ['budget: {tracker: {every: 0}}', 'budget.tracker.every: found 0: expected at least 1'],
+    ['overrides: [{model: a}]', 'overrides.0: found keys and values: has no effect: expected a budget'],
+    [
+      'events: {webhook: {url: "https://a.example", secret: short}}',
+      'events.webhook.secret: found a text: expected at least 16 characters',
+    ],
     [
       'models: [{model: a}]',
       'models.0: found keys and values: has no effect: expected a price, a context_window',

@@ -175,7 +175,7 @@ describe('a decision that is not about the budget alone', () => {
   })
 
   it('lets the answer of another form through that a run asks for after its end, and calls nothing resumed', () => {
-    const runState = at(22, 0, { finalAnswer: ended, isLate: true })
+    const runState = at(22, 0, { finalAnswer: ended, asksForOtherForm: true })
     expect(decide({ runState, policy: POLICY, mayBlock: true })).toMatchObject({
       kind: 'allow',
       resumesRun: false,

@@ -19,6 +19,12 @@ describe.each([false, true])('mode observe (stream: %s)', (stream) => {
     expect(provider.requests).toHaveLength(9)
     expect(bodies.join('')).not.toMatch(/LOOP GUARD|budget|iteration/i)
     expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual(Array(9).fill('allow'))
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration')).slice(5)).toEqual([
+      '6/6',
+      '7/6',
+      '8/6',
+      '9/6',
+    ])
     const observed = steps.map(({ headers }) => headers.get('x-governor-observed'))
     expect(observed[0]).toBeNull()
     expect(observed[5]).toBe('warn')

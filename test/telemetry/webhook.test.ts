@@ -98,6 +98,22 @@ describe('a webhook', () => {
     expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
   })
 
+  it('tells of a blocked call also where the block ends the run', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url } = await startBoth(
+      ({ json }) =>
+        json.tool_choice === 'none'
+          ? { text: 'All I know.' }
+          : { calls: [{ name: 'search', arguments: '{"query":"the same"}' }] },
+      { events: { webhook: { url: hook, secret: SECRET, on: ['loop_blocked', 'stopped'] } } },
+    )
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
+    expect((await until(2)).map(body)).toEqual([
+      expect.objectContaining({ type: 'loop_blocked', session: 'one', loop: 'repetition', tool: 'search' }),
+      expect.objectContaining({ type: 'stopped', session: 'one', reason: 'loop_guard' }),
+    ])
+  })
+
   it('holds no prompt, no tool argument and no key', async () => {
     const { url: hook, until } = await startReceiver()
     const { url } = await startBoth(

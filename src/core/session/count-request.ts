@@ -349,7 +349,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       hasErrors: known?.errors !== undefined,
       storm: checked?.reply,
       stopTries: run.stopTries,
-      isLate: late,
+      asksForOtherForm: late,
       noticeSent: known?.noticeSent,
       dropsThinking: known?.dropsThinking,
     },

@@ -183,7 +183,7 @@ export interface RunState extends ThinkingState {
   readonly storm?: StormReply | undefined
   readonly stopTries?: StopAttempts | undefined
   /** The run is over, and this request asks for an answer in another form than the requests before. */
-  readonly isLate?: boolean
+  readonly asksForOtherForm?: boolean
 }
 
 /** A changed session, and what else its change found out. */

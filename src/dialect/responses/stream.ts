@@ -319,8 +319,8 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   nextResponse,
   parse,
   render,
-  withoutCalls: (part) => (part.kind === 'call' ? undefined : part),
-  keepCalls,
+  withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
+  withoutBlocked: keepCalls,
   assemble,
   newest: ({ latest, dropped }) =>
     bufferedCallsOf(

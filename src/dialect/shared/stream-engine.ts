@@ -67,9 +67,9 @@ export interface StreamDialect<P extends Part, S> {
   /** Returns the bytes for the client: the part's own, with a blank line at the end, if nothing in it has to change. */
   render(part: P, dialectState: S): Buffer[]
   /** The part without its calls; `undefined` if nothing is left. */
-  withoutCalls(part: P): P | undefined
+  withoutAllCalls(part: P): P | undefined
   /** A held part without the blocked calls; `undefined` if nothing is left. */
-  keepCalls(part: P, kept: KeptCalls): P | undefined
+  withoutBlocked(part: P, kept: KeptCalls): P | undefined
   /** The content of a held part without calls and without the end, which the client gets if another response follows. */
   besideCalls?(part: P): P | undefined
   /** What separates the texts of two responses. */
@@ -229,7 +229,10 @@ function open<P extends Part, S>(state: StreamState<P, S>, opening: readonly P[]
 }
 
 /** True if a part contains a call or the end of the response, as an error may too. */
-function mustWait<P extends Part, S>({ withoutCalls }: StreamDialect<P, S>, part: P): boolean {
+function mustWait<P extends Part, S>(
+  { withoutAllCalls: withoutCalls }: StreamDialect<P, S>,
+  part: P,
+): boolean {
   if (part.kind === 'failed') return part.isOver || withoutCalls(part) !== part
   return part.kind === 'call' || part.kind === 'end'
 }
@@ -310,7 +313,7 @@ function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlyS
   const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
   const bytes = last.buffered.flatMap((part) => {
     if (part.kind === 'comment') return [terminated(part.frame)]
-    const kept = dialect.keepCalls(part, { blocked, hasShownRest, usage })
+    const kept = dialect.withoutBlocked(part, { blocked, hasShownRest, usage })
     return kept ? dialect.render(kept, dialectState) : []
   })
   return [...opening, ...closing, ...bytes]
@@ -367,7 +370,7 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
     current.buffered.push(part)
     return []
   }
-  const kept = mode === 'answer' ? dialect.withoutCalls(part) : part
+  const kept = mode === 'answer' ? dialect.withoutAllCalls(part) : part
   if (!kept) return []
   const isBehindText = dialect.keepsOrder === true && state.pendingParts.length > 0
   if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return show(state, [kept])
