@@ -20,7 +20,7 @@ export function noteDecision(
   // Bytes that are sent again though their answer has arrived count as an iteration after a while.
   const { response } = exchange
   response.once('close', () => {
-    handle.noteDelivery(response.statusCode === 200 && !isGone(response)).catch(lost)
+    handle.noteDelivery(response.statusCode === 200 && !isGone(response))?.catch(lost)
   })
   return stateDecision(exchange, evaluation)
 }

@@ -100,10 +100,13 @@ export async function openModel(x: ModelRequest, call: UpstreamCall): Promise<Up
       observerFor: evaluation && ((head) => observeUsage(services, exchange, evaluation, one, head)),
       filterFor: watched && ((head) => errorFrameFilter(watched, head)),
     })
-  const response = await open(call).catch((error) => {
+  let response: UpstreamResponse
+  try {
+    response = await open(call)
+  } catch (error) {
     if (error instanceof UpstreamFailed) noteStatus(x, { status: statusOf(error), reason: '', headers: [] })
     throw error
-  })
+  }
   const { head } = response
   if (head.status < 400) noteStatus(x, head)
   if (!watched && (head.status < 400 || !services.policies().storm.enabled)) return response

@@ -166,8 +166,11 @@ function handleOf(counted: Counted) {
       const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
       return change((session, request) => releaseIteration(session, request, facts, failedAs))
     },
-    /** The response is over. A first sending counts as whole until it is known not to be. */
-    noteDelivery: async (isWhole: boolean) =>
+    /**
+     * The response is over. A first sending counts as whole until it is known not to be; returns `undefined` where that changes
+     * nothing.
+     */
+    noteDelivery: (isWhole: boolean) =>
       isWhole === runState.isRetry
         ? change((session, request) => noteDelivery(session, request, isWhole))
         : undefined,
@@ -309,17 +312,15 @@ function changeSession({ services, key, request }: Counted, by: Change): Promise
 }
 
 /** Waits for the store; where it fails, reports that and returns `otherwise`. */
-async function unlessLost<Result>(
+function unlessLost<Result>(
   { services }: Counted,
   stored: Promise<Result>,
   otherwise: Result,
 ): Promise<Result> {
-  try {
-    return await stored
-  } catch {
+  return stored.catch(() => {
     services.emit({ kind: 'failed_open', reason: 'store' })
     return otherwise
-  }
+  })
 }
 
 function changeStreaks(
@@ -423,7 +424,7 @@ async function recordAnswer(counted: Counted, usage: CallUsage, metadata: Answer
     noteAnswer(session, request, answerFacts(counted, usage, metadata, ids, emit)),
   )
   const unlinked = ids.filter((one) => !counted.linked.includes(one))
-  await link(counted, unlinked, { id, session: sessionId ?? '' })
+  if (unlinked.length > 0) await link(counted, unlinked, { id, session: sessionId ?? '' })
 }
 
 /** Keeps the answer of a session without a name until its second request gives it one. */
