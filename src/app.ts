@@ -397,18 +397,18 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
   })
+  const access = accessOf(config)
+  const renderMetrics = metricsRenderer(services, metrics, state)
   app.register(ops, {
     version: VERSION,
-    access: accessOf(config),
+    access,
     isMetricsPublic: config.ops.metrics_public,
     isReady: () => !state.isDraining,
     store: opened.status,
-    metrics: metricsRenderer(services, metrics, state),
+    metrics: renderMetrics,
   })
   app.register(sessionRoutes, sessionSources(config, services))
-  app.register(livePage, {
-    mayRead: (request) => adminAccess(request.raw, accessOf(config)) !== undefined,
-  })
+  app.register(livePage, { mayRead: ({ raw }) => adminAccess(raw, access) !== undefined })
   const close = async (): Promise<void> => {
     state.isDraining = true
     state.isCut = true
@@ -425,10 +425,9 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       await Promise.all([app.ready(), loadPrices(services), opened.open()])
       const { host, port } = config.server
       await app.listen({ host, port })
-      const address = server.address() as AddressInfo
-      state.isOnLoopback = isLoopback(address.address)
-      const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
-      return `http://${name}:${address.port}`
+      const { address, family, port: listening } = server.address() as AddressInfo
+      state.isOnLoopback = isLoopback(address)
+      return `http://${family === 'IPv6' ? `[${address}]` : address}:${listening}`
     },
     reload(next) {
       state.policies = policiesOf(next)

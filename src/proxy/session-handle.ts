@@ -117,11 +117,24 @@ type Change = (session: Session, request: CountedRequest, emit: Emit) => Session
 
 const NOTHING_BLOCKED: BlockDecision = { blocked: [], endsRun: false }
 
+function releaseCounted(counted: Counted, status: number): Promise<void> {
+  const facts = iterationFacts(counted, status)
+  const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
+  return changeSession(counted, (session, request) => releaseIteration(session, request, facts, failedAs))
+}
+
+async function addError(counted: Counted, error: ErrorReply): Promise<void> {
+  const { storm } = counted.lookup
+  const now = counted.services.now()
+  if (storm.enabled)
+    await changeStreaks(counted, (errors, target) => withError(errors, target, error, storm, now))
+}
+
 /** The session of one counted request. Its promises reject where the store fails, unless their comment says otherwise. */
 export type SessionHandle = ReturnType<typeof handleOf>
 
 function handleOf(counted: Counted) {
-  const { lookup, runState, services } = counted
+  const { lookup, runState } = counted
   const change = (by: Change) => changeSession(counted, by)
   return {
     runState,
@@ -161,11 +174,7 @@ function handleOf(counted: Counted) {
     },
     noteAcknowledged: () => change(noteAcknowledged),
     /** `status`: of the provider's answer; 0 where there was none. */
-    releaseIteration: (status = 0) => {
-      const facts = iterationFacts(counted, status)
-      const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
-      return change((session, request) => releaseIteration(session, request, facts, failedAs))
-    },
+    releaseIteration: (status = 0) => releaseCounted(counted, status),
     /**
      * The response is over. A first sending counts as whole until it is known not to be; returns `undefined` where that changes
      * nothing.
@@ -176,11 +185,7 @@ function handleOf(counted: Counted) {
         : undefined,
     resumeRun: () => change(resumeRun),
     /** The provider is overloaded or gone. Never rejects. */
-    noteError: async (error: ErrorReply) => {
-      const now = services.now()
-      if (lookup.storm.enabled)
-        await changeStreaks(counted, (errors, target) => withError(errors, target, error, lookup.storm, now))
-    },
+    noteError: (error: ErrorReply) => addError(counted, error),
     /** The provider answered after errors: a success ends them, an error about the request lets the next request try. Never rejects. */
     noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
     /** Records a try to end a stopped run that brought no answer to keep. Returns no tries where the store fails. */

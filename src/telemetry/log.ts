@@ -38,6 +38,18 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
   else log.info(line, 'request')
 }
 
+function logFailedOpen(
+  log: LogSink,
+  { reason, guard, fault }: Extract<ProxyEvent, { kind: 'failed_open' }>,
+): void {
+  // A failing store is logged once, when it begins to fail.
+  if (reason === 'store') return
+  const facts = { reason, guard, fault }
+  if (guard) return log.error(facts, 'request judged without this guard')
+  if (reason === 'fault') log.error(facts, 'request relayed unguarded')
+  else log.warn(facts, 'request relayed unguarded')
+}
+
 /** Logs an event; most kinds give no line. */
 export function logEvent(log: LogSink, event: ProxyEvent): void {
   switch (event.kind) {
@@ -82,15 +94,8 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
       return event.isUp
         ? log.info({}, 'store in use')
         : log.warn({ problem: event.problem }, 'store not reached: sessions are kept in memory until it is')
-    case 'failed_open': {
-      // What happened to the store was said once.
-      if (event.reason === 'store') return
-      const facts = { reason: event.reason, guard: event.guard, fault: event.fault }
-      if (event.guard) return log.error(facts, 'request judged without this guard')
-      return event.reason === 'fault'
-        ? log.error(facts, 'request relayed unguarded')
-        : log.warn(facts, 'request relayed unguarded')
-    }
+    case 'failed_open':
+      return logFailedOpen(log, event)
     case 'priceless': {
       const facts = { upstream: event.upstream, model: event.model.slice(0, 200) }
       return log.warn(
