@@ -4,6 +4,7 @@
  */
 import type { Tier } from '../budget/tiers.ts'
 import type { Pattern } from '../loop/patterns.ts'
+import { withNewest } from '../newest.ts'
 import type { Recovery } from '../overflow.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import type { CallUsage } from '../usage.ts'
@@ -81,11 +82,6 @@ export interface IterationFacts {
   readonly overflow: Recovery | undefined
 }
 
-/** Returns the newest entries of a list with one more; at most `max`. */
-function withOne<Entry>(list: readonly Entry[], entry: Entry, max: number): readonly Entry[] {
-  return list.length < max ? [...list, entry] : [...list.slice(list.length - max + 1), entry]
-}
-
 const NO_TOOLS: readonly string[] = []
 
 /**
@@ -120,7 +116,7 @@ export function withIteration(
   return {
     name: record.name,
     threads: record.threads,
-    iterations: isSame ? iterations.with(at, entry) : withOne(iterations, entry, MAX_ITERATIONS_KEPT),
+    iterations: isSame ? iterations.with(at, entry) : withNewest(iterations, entry, MAX_ITERATIONS_KEPT),
     runs: record.runs,
   }
 }
@@ -141,5 +137,5 @@ export function withTools(record: SessionRecord, thread: number, tools: readonly
 
 /** Adds a run that is over. */
 export function withRun(record: SessionRecord, run: RunRecord): SessionRecord {
-  return { ...record, runs: withOne(record.runs, run, MAX_RUNS_KEPT) }
+  return { ...record, runs: withNewest(record.runs, run, MAX_RUNS_KEPT) }
 }
