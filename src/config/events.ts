@@ -8,7 +8,7 @@ const webhook = z.strictObject({
     .optional()
     .meta({
       description:
-        'Where Governor posts messages about what needs a person, as JSON. Without it there are none. It follows no redirect.',
+        'Where Governor posts messages about what needs a person, as JSON. Without an address it posts nothing. It follows no redirect.',
       examples: ['https://hooks.example/governor'],
     }),
   secret: z

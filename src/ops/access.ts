@@ -1,4 +1,4 @@
-/** Who may read and steer sessions: this machine, or whoever has the token. */
+/** Who may read and steer sessions: this machine, and clients that send the token. */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { FastifyReply } from 'fastify'

@@ -170,7 +170,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
-  it('stays smooth with 1,000 sessions of which 50 change each second', async () => {
+  it('draws at least 180 frames while sessions change in bursts, with 1,000 sessions', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 40 } })
     for (let at = 0; at < 1_000; at += 50)
       await Promise.all(

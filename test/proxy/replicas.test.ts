@@ -2,8 +2,9 @@ import { expect, it, onTestFinished, vi } from 'vitest'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBalancer } from '../support/balancer.ts'
 import { type Running, startGovernor } from '../support/governor.ts'
+import { describeWith } from '../support/programs.ts'
 import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
-import { describeWith, openReplica, type Redis, startRedis } from '../support/redis.ts'
+import { openReplica, type Redis, startRedis } from '../support/redis.ts'
 import { runResponses } from '../support/responses-agent.ts'
 
 type Tree = { [key: string]: unknown }

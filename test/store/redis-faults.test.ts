@@ -5,8 +5,8 @@ import { hashOf } from '../../src/core/hash.ts'
 import type { Run, Session } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { sessionKey } from '../../src/store/store.ts'
+import { describeWith } from '../support/programs.ts'
 import {
-  describeWith,
   type Fate,
   freePort,
   openReplica,

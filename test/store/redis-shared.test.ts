@@ -6,7 +6,8 @@ import { expect, it, onTestFinished } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { type Store, sessionKey } from '../../src/store/store.ts'
-import { describeWith, freePort, openReplica, type Replica, startRedis } from '../support/redis.ts'
+import { describeWith } from '../support/programs.ts'
+import { freePort, openReplica, type Replica, startRedis } from '../support/redis.ts'
 
 const KEY = sessionKey('me', 'a')
 /** The key of that session in Redis. */

@@ -1,11 +1,5 @@
-import {
-  describeWith,
-  isInstalled,
-  openReplica,
-  type Program,
-  type Redis,
-  startRedis,
-} from '../support/redis.ts'
+import { describeWith, isInstalled } from '../support/programs.ts'
+import { openReplica, type Program, type Redis, startRedis } from '../support/redis.ts'
 import { CONTRACT_TTL, describeStore } from './contract.ts'
 
 /** Takes so many milliseconds off the life that each key has left. */

@@ -2,9 +2,14 @@
 import { spawnSync } from 'node:child_process'
 import { describe } from 'vitest'
 
+/** Returns whether a program can be run by its name. */
+export function isInstalled(name: string): boolean {
+  return spawnSync('sh', ['-c', 'command -v "$0"', name]).status === 0
+}
+
 /** Returns the first of these programs that is installed. @throws where CI=true and none is: there nothing may be skipped. */
 export function findProgram(...names: readonly string[]): string | undefined {
-  const found = names.find((name) => spawnSync('sh', ['-c', 'command -v "$0"', name]).status === 0)
+  const found = names.find(isInstalled)
   if (found === undefined && process.env['CI'] === 'true')
     throw new Error(`${names.join(' or ')} is not installed: .ci/run installs it`)
   return found
@@ -12,10 +17,11 @@ export function findProgram(...names: readonly string[]): string | undefined {
 
 /** Describes tests that need one of these programs. Where none is installed, it says so and skips them. */
 export function describeWith(
-  names: readonly string[],
+  needed: string | readonly string[],
   title: string,
   tests: (program: string) => void,
 ): void {
+  const names = [needed].flat()
   const program = findProgram(...names)
   if (program === undefined) {
     process.stderr.write(`Skipped, as ${names.join(' or ')} is not installed: ${title}\n`)

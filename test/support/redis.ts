@@ -1,5 +1,5 @@
 /** Real servers for the tests of the shared store, and what may happen to them. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
@@ -7,31 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createClient } from '@redis/client'
-import { describe, onTestFinished } from 'vitest'
+import { onTestFinished } from 'vitest'
 import { createRedis } from '../../src/store/redis.ts'
 import type { TlsSettings } from '../../src/store/redis-connection.ts'
 import { createReplicatedStore, type ReplicatedStore } from '../../src/store/replicated.ts'
 
 export type Program = 'redis-server' | 'valkey-server'
-
-/** Returns whether a program of the system can be run. */
-export function isInstalled(program: string): boolean {
-  return spawnSync(program, [program === 'nginx' ? '-v' : '--version']).status === 0
-}
-
-/**
- * Defines tests that need a program of the system. Without it they are skipped, and that is printed; with CI=true a missing
- * program is an error.
- */
-export function describeWith(program: string, title: string, define: () => void): void {
-  if (isInstalled(program)) {
-    describe(title, define)
-    return
-  }
-  if (process.env['CI'] === 'true') throw new Error(`${program} is not installed: see .ci/run`)
-  process.stderr.write(`not tested, as ${program} is not installed: ${title}\n`)
-  describe.skip(title, define)
-}
 
 /** Returns a port that nothing listens on. */
 export async function freePort(): Promise<number> {
