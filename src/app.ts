@@ -379,14 +379,19 @@ async function waitUntilIdle(state: State, timeout: number): Promise<boolean> {
   })
 }
 
+/** Notes whether only this machine reaches Governor; returns the address that it listens on, as a URL. */
+function noteAddress(state: State, { address, family, port }: AddressInfo): string {
+  state.isOnLoopback = isLoopback(address)
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+}
+
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const state = initialState(config)
   const { metrics, emit, webhook } = createTelemetry(config, options, state)
   const opened = openStore(config, emit)
-  const watched = watchStore(options.store ?? opened.store, () =>
-    emit({ kind: 'failed_open', reason: 'store' }),
-  )
+  const lost = () => emit({ kind: 'failed_open', reason: 'store' })
+  const watched = watchStore(options.store ?? opened.store, lost)
   const services = createServices(config, options, state, emit, watched.store)
   const open: OpenResponses = new WeakMap()
   const server = createServer(config, services, state, open)
@@ -425,9 +430,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       await Promise.all([app.ready(), loadPrices(services), opened.open()])
       const { host, port } = config.server
       await app.listen({ host, port })
-      const { address, family, port: listening } = server.address() as AddressInfo
-      state.isOnLoopback = isLoopback(address)
-      return `http://${family === 'IPv6' ? `[${address}]` : address}:${listening}`
+      return noteAddress(state, server.address() as AddressInfo)
     },
     reload(next) {
       state.policies = policiesOf(next)

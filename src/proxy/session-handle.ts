@@ -175,10 +175,7 @@ function handleOf(counted: Counted) {
     noteAcknowledged: () => change(noteAcknowledged),
     /** `status`: of the provider's answer; 0 where there was none. */
     releaseIteration: (status = 0) => releaseCounted(counted, status),
-    /**
-     * The response is over. A first sending counts as whole until it is known not to be; returns `undefined` where that changes
-     * nothing.
-     */
+    /** The response is over. A first sending counts as whole until it is known not to be; `undefined` where nothing changes. */
     noteDelivery: (isWhole: boolean) =>
       isWhole === runState.isRetry
         ? change((session, request) => noteDelivery(session, request, isWhole))

@@ -241,18 +241,13 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
         return recordUsage(event, traffic)
       case 'loop': {
         const { pattern, tool, isTold } = event
-        return decisions.loops.inc({
-          pattern,
-          tool: toolLabel(tool),
-          action: isTold ? 'warned' : 'observed',
-        })
+        const action = isTold ? 'warned' : 'observed'
+        return decisions.loops.inc({ pattern, tool: toolLabel(tool), action })
       }
-      case 'refused_call':
-        return decisions.loops.inc({
-          pattern: event.pattern,
-          tool: toolLabel(event.tool),
-          action: 'blocked',
-        })
+      case 'refused_call': {
+        const { pattern, tool } = event
+        return decisions.loops.inc({ pattern, tool: toolLabel(tool), action: 'blocked' })
+      }
       case 'asked_again':
         return decisions.asked.inc({ outcome: event.outcome })
       case 'notice': {
