@@ -22,7 +22,7 @@ function padded(characters: readonly string[], width: number, columns: number): 
   return characters.join('') + ' '.repeat(columns - width)
 }
 
-export const WORDS: Readonly<Record<Row['state'], string>> = {
+const WORDS: Readonly<Record<Row['state'], string>> = {
   working: 'working',
   going_round: 'going round',
   near_limit: 'near limit',

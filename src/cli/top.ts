@@ -40,7 +40,7 @@ export interface Screen {
   message: string
 }
 
-export const EMPTY_SCREEN: Readonly<Screen> = {
+const EMPTY_SCREEN: Readonly<Screen> = {
   rows: [],
   order: 'risk',
   selected: undefined,
@@ -63,7 +63,7 @@ function footer({ question, message, order }: Screen): string {
 }
 
 /** Returns the lines of a screen; the selected row is marked by an arrow, so that no colour is needed. */
-export function screenLines(screen: Screen, columns: number, lines: number): readonly string[] {
+function screenLines(screen: Screen, columns: number, lines: number): readonly string[] {
   const last = fitted(footer(screen), columns).trimEnd()
   if (screen.detail) {
     const text = sessionText(screen.detail, columns).split('\n')

@@ -12,13 +12,13 @@ import type { IterationRecord, RunRecord } from './record.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
 /** What an agent is doing. `answered`: its last answer called nothing; `idle`: it left in the middle. */
-export const ACTIVITIES = ['working', 'going_round', 'near_limit', 'answered', 'idle'] as const
+const ACTIVITIES = ['working', 'going_round', 'near_limit', 'answered', 'idle'] as const
 export type Activity = (typeof ACTIVITIES)[number]
 
 export type SessionState = Activity | 'stopped' | 'completed' | 'no_response' | 'context_overflow'
 
 /** An answer that called nothing is the last one once nothing came for so long, in milliseconds. */
-export const COMPLETE_AFTER = 300_000
+const COMPLETE_AFTER = 300_000
 /** An agent that asked for nothing for so long is not at work, in milliseconds. */
 const IDLE_AFTER = 600_000
 /** Share of a limit from which a run is near it. */
@@ -272,7 +272,7 @@ function amountOf(iterations: readonly IterationRecord[]): (one: IterationRecord
 }
 
 /** Spend of the last minute against the median minute before it: 0 where it is no more, towards 1 as it grows. */
-export function spendRisk(iterations: readonly IterationRecord[], now: number): number {
+function spendRisk(iterations: readonly IterationRecord[], now: number): number {
   const amount = amountOf(iterations)
   const minutes = new Map<number, number>()
   for (const one of iterations) {

@@ -5,7 +5,7 @@ import { type Json, propertyOf } from '../shared/json-object.ts'
 import { lastObject, lastText, tokens } from '../shared/usage-text.ts'
 
 /** Reads a `usage` object with the names of OpenAI or of other providers; `undefined` if it states no tokens. */
-export function chatUsage(usage: Json | undefined): TokenUsage | undefined {
+function chatUsage(usage: Json | undefined): TokenUsage | undefined {
   if (!usage) return undefined
   return tokenUsage(usage, usage['prompt_tokens_details'], usage['completion_tokens_details'])
 }

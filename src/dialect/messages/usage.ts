@@ -9,7 +9,7 @@ import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
 import { laterUsage } from './wire.ts'
 
 /** Reads a `usage` object; `undefined` if it states no tokens. Its `input_tokens` do not include cached tokens; `input` does. */
-export function messagesUsage(usage: unknown): TokenUsage | undefined {
+function messagesUsage(usage: unknown): TokenUsage | undefined {
   if (!isObject(usage)) return undefined
   const fresh = tokens(usage['input_tokens'])
   const output = tokens(usage['output_tokens'])

@@ -35,7 +35,7 @@ function itemsOf({ buffered }: BlockedMessage): Json[] {
 }
 
 /** Returns the results of a blocked message as items; `undefined` if one of its calls can't be answered with a text. */
-export function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
+function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
   const outputs = itemsOf(blockedMessage)
     .filter(isClientCall)
     .map((call, at) => outputItem(call, blockedMessage.results[at] ?? ''))

@@ -122,7 +122,7 @@ export function textOfOutputItems(output: readonly Json[]): string {
  * Returns the places of the items that are left of an output once others are removed. Reasoning is removed together with
  * the item after it: providers refuse reasoning that is sent back without that item.
  */
-export function keptPlaces(items: readonly Json[], isRemoved: (item: Json, at: number) => boolean): number[] {
+function keptPlaces(items: readonly Json[], isRemoved: (item: Json, at: number) => boolean): number[] {
   const kept: number[] = []
   let reasoning: number[] = []
   let isLost = false

@@ -4,7 +4,7 @@ import type { SessionKey, Store } from '../../store/store.ts'
 import { subscribeToChanges } from './changes.ts'
 
 /** Pages that may be open at once. */
-export const MAX_STREAMS = 64
+const MAX_STREAMS = 64
 /** Bytes that wait for a page that does not read; more end its stream, and it comes again. */
 const MAX_WAITING = 4_194_304
 /** A page that comes again within so many changes is told what it missed. */

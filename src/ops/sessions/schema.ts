@@ -94,7 +94,7 @@ const row = {
   overflows: count.describe('Of the iterations that are kept.'),
 }
 
-export const sessionRow = z.strictObject(row).meta({ id: 'SessionRow' })
+const sessionRow = z.strictObject(row).meta({ id: 'SessionRow' })
 
 const thread = z
   .strictObject({
