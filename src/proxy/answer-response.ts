@@ -296,7 +296,7 @@ async function record(
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await evaluation.handle.noteStopAttempt(withTruncated))
   if (isHalf || !isRecorded) releaseIteration(evaluation)
-  else await evaluation.handle.end(final).catch(() => undefined)
+  else await evaluation.handle.end(final)
 }
 
 /** Saves results for calls that the provider keeps and the client has not seen. */

@@ -7,7 +7,6 @@ import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import type { Evaluation } from './evaluate.ts'
 import { type EvaluatedRequest, releaseIteration } from './evaluated-request.ts'
-import type { Services } from './services.ts'
 
 /** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
@@ -40,15 +39,9 @@ export function errorReplyOf(head: Head, chunks: readonly Buffer[], api: Api, no
 }
 
 /** Records the outcome of one call of the provider. `error` is called for an error that belongs to a streak. */
-export function noteOutcome(
-  services: Services,
-  { handle }: Evaluation,
-  status: number,
-  error: () => ErrorReply,
-): void {
-  const lost = () => services.emit({ kind: 'failed_open', reason: 'store' })
-  if (isStormError(status)) handle.noteError(error()).catch(lost)
-  else if (handle.runState.hasErrors) handle.noteReached(status < 400).catch(lost)
+export function noteOutcome({ handle }: Evaluation, status: number, error: () => ErrorReply): void {
+  if (isStormError(status)) void handle.noteError(error())
+  else if (handle.runState.hasErrors) void handle.noteReached(status < 400)
 }
 
 /** Replies with the newest of many errors in a row, without asking the provider. */

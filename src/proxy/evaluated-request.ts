@@ -24,7 +24,7 @@ export interface EvaluatedRequest {
  * answer; unset where there was none.
  */
 export function releaseIteration(evaluation: Evaluation, status?: number): void {
-  evaluation.handle.releaseIteration(status).catch(() => undefined)
+  void evaluation.handle.releaseIteration(status)
 }
 
 /** Tells the client that the upstream did not answer, and gives the iteration back; nothing for a client that left. */

@@ -117,8 +117,8 @@ function blockHeaders(blocked: Blocks): GovernorHeaders {
   return { 'x-governor-verdict': 'block', 'x-governor-loop': `${block.pattern};count=${block.count}` }
 }
 
-function noteBlocks({ services, exchange, evaluation }: EvaluatedRequest, blocked: Blocks): void {
-  evaluation.handle.noteInjected().catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
+function noteBlocks({ exchange, evaluation }: EvaluatedRequest, blocked: Blocks): void {
+  void evaluation.handle.noteInjected()
   for (const block of blocked) {
     if (!block) continue
     const { pattern, tool } = block

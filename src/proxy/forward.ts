@@ -98,7 +98,7 @@ export async function relayCall(services: Services, exchange: Exchange, call: Up
 
 /** Records that the provider accepted a notice. */
 function noteNotice(
-  { services, exchange, evaluation }: EvaluatedRequest,
+  { exchange, evaluation }: EvaluatedRequest,
   { tier, meter }: Speech,
   { channel }: PlacedNotice,
 ): void {
@@ -108,6 +108,5 @@ function noteNotice(
     channel,
     ...(meter ? { meter } : {}),
   })
-  if (tier === 'warning')
-    evaluation.handle.noteWarning().catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
+  if (tier === 'warning') void evaluation.handle.noteWarning()
 }

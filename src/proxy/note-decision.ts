@@ -15,12 +15,11 @@ export function noteDecision(
   emitLoop(services, evaluation)
   if (runState.resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (runState.reaction) services.emit({ kind: 'warning_answered', reaction: runState.reaction })
-  const lost = () => services.emit({ kind: 'failed_open', reason: 'store' })
-  if ('resumesRun' in decision && decision.resumesRun) handle.resumeRun().catch(lost)
+  if ('resumesRun' in decision && decision.resumesRun) void handle.resumeRun()
   // Bytes that are sent again though their answer has arrived count as an iteration after a while.
   const { response } = exchange
   response.once('close', () => {
-    handle.noteDelivery(response.statusCode === 200 && !isGone(response))?.catch(lost)
+    void handle.noteDelivery(response.statusCode === 200 && !isGone(response))
   })
   return stateDecision(exchange, evaluation)
 }

@@ -69,13 +69,13 @@ function noteAnswer(
   if (!answer.usage.estimated) notePrompt(services, upstream, evaluation, answer.usage.input)
   if (answer.callsNothing && handle.wasWarned()) {
     emit({ kind: 'warning_answered', reaction: 'acknowledged' })
-    handle.noteAcknowledged().catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+    void handle.noteAcknowledged()
   }
 }
 
 /** A prompt of so many tokens was answered: a window that was believed to be smaller is larger. */
 function notePrompt(
-  { windows, emit }: Services,
+  { windows }: Services,
   upstream: Exchange['route']['upstream'],
   { runState, request, handle }: Evaluation,
   promptTokens: number,
@@ -85,10 +85,8 @@ function notePrompt(
   const { reductions } = runState
   const key = { upstream: upstream.name, model: keptName(model) }
   if (reductions === undefined || succeedInSession(reductions, key, promptTokens) === reductions) return
-  handle
-    .changeContexts((contexts) => ({
-      ...contexts,
-      reductions: succeedInSession(contexts.reductions, key, promptTokens),
-    }))
-    .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+  void handle.changeContexts((contexts) => ({
+    ...contexts,
+    reductions: succeedInSession(contexts.reductions, key, promptTokens),
+  }))
 }

@@ -26,7 +26,7 @@ export async function savePartOfResults(
 
 /** Saves the results of calls that the client has not seen, for its next request. */
 export async function saveResults(
-  { services, evaluation }: EvaluatedRequest,
+  { evaluation }: EvaluatedRequest,
   round: BlockedMessage,
   blocked: ReadonlySet<number>,
 ): Promise<void> {
@@ -34,14 +34,12 @@ export async function saveResults(
   const pendingResults = request.pendingResults?.(round, blocked) ?? []
   const place = request.isConversation ? request.previous : round.buffered.id
   if (pendingResults.length === 0 || place === undefined) return
-  await evaluation.handle
-    .savePendingResults(place, { pendingResults })
-    .catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
+  await evaluation.handle.savePendingResults(place, { pendingResults })
 }
 
 /** Redirects requests that continue from a blocked response to the response after it, with the results that one waits for. */
 export async function replaceBy(
-  { services, evaluation }: EvaluatedRequest,
+  { evaluation }: EvaluatedRequest,
   rounds: readonly BlockedMessage[],
   buffered: BufferedCalls | undefined,
   pendingResults: readonly string[] = [],
@@ -51,9 +49,7 @@ export async function replaceBy(
   const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
   for (const { buffered: before } of rounds) {
     if (before.id === undefined || before.id === redirectTo) continue
-    await evaluation.handle
-      .savePendingResults(before.id, pending)
-      .catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
+    await evaluation.handle.savePendingResults(before.id, pending)
   }
 }
 
@@ -88,8 +84,6 @@ export async function standIn({ services, evaluation }: EvaluatedRequest): Promi
   const { id, ...pending } = skipped
   const place = request.isConversation ? request.previous : id
   if (place === undefined) return undefined
-  await evaluation.handle
-    .savePendingResults(place, pending)
-    .catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
+  await evaluation.handle.savePendingResults(place, pending)
   return id
 }

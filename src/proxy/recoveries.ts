@@ -36,7 +36,7 @@ function noteOverflow(
   call: UpstreamCall,
   classified: Classified,
 ): Annotation {
-  const { windows, emit, now, policies } = services
+  const { windows, now, policies } = services
   const { overflow, quirk } = classified
   const { upstream, dialect, asked } = exchange.route
   const named = evaluation?.request.conversation.model ?? (dialect && modelIn(dialect, asked, call))
@@ -51,12 +51,10 @@ function noteOverflow(
     now: now(),
     ttl: policies().overflow.effectiveTtl,
   }
-  evaluation?.handle
-    .changeContexts((contexts) => ({
-      ...contexts,
-      reductions: reduce(contexts.reductions, refusal),
-    }))
-    .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+  void evaluation?.handle.changeContexts((contexts) => ({
+    ...contexts,
+    reductions: reduce(contexts.reductions, refusal),
+  }))
   exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk })
   const before = evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
   return { classified, base: windows.base(at), effective: windows.effective(at, reduce(before, refusal)) }
@@ -83,9 +81,7 @@ function watchedRequest(x: ModelRequest, call: UpstreamCall): WatchedRequest | u
 function noteStatus({ services, exchange, evaluation }: ModelRequest, head: Head, body?: Buffer): void {
   if (!evaluation) return
   const chunks = body ? [body] : []
-  noteOutcome(services, evaluation, head.status, () =>
-    errorReplyOf(head, chunks, exchange.route.api, services.now()),
-  )
+  noteOutcome(evaluation, head.status, () => errorReplyOf(head, chunks, exchange.route.api, services.now()))
 }
 
 /**
@@ -208,11 +204,10 @@ async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThin
  * on. @throws {UpstreamFailed}
  */
 export async function openRecovering(x: EvaluatedRequest, call: UpstreamCall): Promise<UpstreamResponse> {
-  const { services, exchange, evaluation } = x
+  const { exchange, evaluation } = x
   const bound = exchange.route.dialect?.boundThinking
   if (!bound) return openModel(x, call)
   const { runState, handle } = evaluation
-  const lost = () => services.emit({ kind: 'failed_open', reason: 'store' })
   const changed = () => withoutBoundThinking(x, bound, call)
   let response: UpstreamResponse
   if (x.thinking.isDropped) {
@@ -222,13 +217,13 @@ export async function openRecovering(x: EvaluatedRequest, call: UpstreamCall): P
     const again = runState.noticeSent && (await isBoundThinkingError(response, bound)) ? changed() : undefined
     if (again) {
       x.thinking.isDropped = true
-      handle.dropBoundThinking().catch(lost)
+      void handle.dropBoundThinking()
       response.abort()
       response = await openModel(x, again)
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
     }
   }
   // The model was shown what the client's history does not hold.
-  if (call.body !== x.call.body && response.head.status < 400) handle.noteInjected().catch(lost)
+  if (call.body !== x.call.body && response.head.status < 400) void handle.noteInjected()
   return response
 }

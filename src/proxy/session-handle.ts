@@ -117,12 +117,6 @@ type Change = (session: Session, request: CountedRequest, emit: Emit) => Session
 
 const NOTHING_BLOCKED: BlockDecision = { blocked: [], endsRun: false }
 
-function releaseCounted(counted: Counted, status: number): Promise<void> {
-  const facts = iterationFacts(counted, status)
-  const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
-  return changeSession(counted, (session, request) => releaseIteration(session, request, facts, failedAs))
-}
-
 async function addError(counted: Counted, error: ErrorReply): Promise<void> {
   const { storm } = counted.lookup
   const now = counted.services.now()
@@ -130,12 +124,12 @@ async function addError(counted: Counted, error: ErrorReply): Promise<void> {
     await changeStreaks(counted, (errors, target) => withError(errors, target, error, storm, now))
 }
 
-/** The session of one counted request. Its promises reject where the store fails, unless their comment says otherwise. */
+/** The session of one counted request. No promise of it rejects: a change that the store loses is counted as a fault. */
 export type SessionHandle = ReturnType<typeof handleOf>
 
 function handleOf(counted: Counted) {
   const { lookup, runState } = counted
-  const change = (by: Change) => changeSession(counted, by)
+  const change = (by: Change) => unlessLost(counted, changeSession(counted, by), undefined)
   return {
     runState,
     /** The session's id as the client knows it. */
@@ -152,14 +146,14 @@ function handleOf(counted: Counted) {
     noteOverflow(recovery: Recovery): void {
       counted.overflow = recovery
     },
-    /** Records what an answer used and by which ids it can be continued. An answer is lost where the store fails. */
+    /** Records what an answer used and by which ids it can be continued. */
     noteAnswer(usage: CallUsage, metadata: AnswerMetadata = {}): void {
       counted.recorded = unlessLost(counted, recordAnswer(counted, usage, metadata), undefined)
     },
     /** Links the id that the head of a response states, as a client may continue from it before the response is over. */
     responseBegan: (response: string): void => linkResponse(counted, response),
     savePendingResults: (response: string, pending: PendingResults) =>
-      savePendingResults(counted, response, pending),
+      unlessLost(counted, savePendingResults(counted, response, pending), undefined),
     /** Returns which calls of the response are blocked: none where the store fails. */
     decideBlocks: (calls: readonly ToolCall[]) => blocksIn(counted, calls),
     /** Changes what is known of the windows of the session's models. */
@@ -174,16 +168,20 @@ function handleOf(counted: Counted) {
     },
     noteAcknowledged: () => change(noteAcknowledged),
     /** `status`: of the provider's answer; 0 where there was none. */
-    releaseIteration: (status = 0) => releaseCounted(counted, status),
+    releaseIteration: (status = 0) => {
+      const facts = iterationFacts(counted, status)
+      const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
+      return change((session, request) => releaseIteration(session, request, facts, failedAs))
+    },
     /** The response is over. A first sending counts as whole until it is known not to be; `undefined` where nothing changes. */
     noteDelivery: (isWhole: boolean) =>
       isWhole === runState.isRetry
         ? change((session, request) => noteDelivery(session, request, isWhole))
         : undefined,
     resumeRun: () => change(resumeRun),
-    /** The provider is overloaded or gone. Never rejects. */
+    /** The provider is overloaded or gone. */
     noteError: (error: ErrorReply) => addError(counted, error),
-    /** The provider answered after errors: a success ends them, an error about the request lets the next request try. Never rejects. */
+    /** The provider answered after errors: a success ends them, an error about the request lets the next request try. */
     noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
     /** Records a try to end a stopped run that brought no answer to keep. Returns no tries where the store fails. */
     noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
