@@ -19,7 +19,9 @@ export function noteDecision(
   // Bytes that are sent again though their answer has arrived count as an iteration after a while.
   const { response } = exchange
   response.once('close', () => {
-    void handle.noteDelivery(response.statusCode === 200 && !isGone(response))
+    void handle.noteDelivery(
+      isGone(response) ? 'client_left' : response.statusCode === 200 ? 'whole' : 'failed',
+    )
   })
   return stateDecision(exchange, evaluation)
 }

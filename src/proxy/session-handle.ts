@@ -26,6 +26,7 @@ import {
   blockIn,
   type CountedRequest,
   changeErrors,
+  type Delivery,
   dropBoundThinking,
   endRun,
   noteAcknowledged,
@@ -173,11 +174,11 @@ function handleOf(counted: Counted) {
       const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
       return change((session, request) => releaseIteration(session, request, facts, failedAs))
     },
-    /** The response is over. A first sending counts as whole until it is known not to be; `undefined` where nothing changes. */
-    noteDelivery: (isWhole: boolean) =>
-      isWhole === runState.isRetry
-        ? change((session, request) => noteDelivery(session, request, isWhole))
-        : undefined,
+    /** The response is over. Counting assumed the usual: a first sending that is answered, or a retry that fails. */
+    noteDelivery: (delivery: Delivery) =>
+      delivery === (runState.isRetry ? 'failed' : 'whole')
+        ? undefined
+        : change((session, request) => noteDelivery(session, request, delivery, runState.isRetry)),
     resumeRun: () => change(resumeRun),
     /** The provider is overloaded or gone. */
     noteError: (error: ErrorReply) => addError(counted, error),

@@ -205,6 +205,20 @@ describe('iterations', () => {
     expect(iteration(await callModel(url, worked(2, two), named('s')))).toBe('4/300')
   })
 
+  it('go on after a compaction that leaves one answer, though the first request was sent again after a time-out', async () => {
+    let leave = new AbortController()
+    const { url } = await startBoth((request, number) => {
+      if (number !== 1) return runaway()(request, number)
+      leave.abort()
+      return new Promise(() => undefined)
+    })
+    await callModel(url, START, { ...named('s'), signal: leave.signal }).catch(() => undefined)
+    leave = new AbortController()
+    const { messages } = await runAgent(url, START, { ...named('s'), max: 5 })
+    const compacted = [...START, ...messages.slice(-2)]
+    expect(iteration(await callModel(url, compacted, named('s')))).toBe('6/300')
+  })
+
   it('of a run that is started over without an id begin anew', async () => {
     // A provider that gives the same ids every time, so that both runs look the same from the start.
     const script: Script = ({ json }) => ({

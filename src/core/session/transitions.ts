@@ -10,6 +10,7 @@ import { recordAnswer, recordFirst } from './record-request.ts'
 import {
   type Changed,
   type FirstAnswer,
+  type RecentRequest,
   type Run,
   type RunState,
   type Session,
@@ -167,16 +168,41 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
   }))
 }
 
-/** Records whether the client got a whole answer to one sending of its bytes. Not `isWhole`: the first sending got none. */
-export function noteDelivery(session: Session, request: CountedRequest, isWhole: boolean): Session {
-  return changeRun(session, request, (run) => ({
-    ...run,
-    recentRequests: run.recentRequests.map((one) =>
+/** What became of one sending of a request: the client got the whole answer, an error, or left before the end. */
+export type Delivery = 'whole' | 'failed' | 'client_left'
+
+/** Returns how many sendings got a whole answer. The first one counts as answered until it is known not to be. */
+function answeredAfter({ answered = 1 }: RecentRequest, delivery: Delivery, isRetry: boolean): number {
+  if (isRetry) return delivery === 'whole' ? answered + 1 : answered
+  return delivery === 'whole' ? answered : 0
+}
+
+/** Records what became of one sending of a request. */
+export function noteDelivery(
+  session: Session,
+  request: CountedRequest,
+  delivery: Delivery,
+  isRetry: boolean,
+): Session {
+  return changeThread(session, request, (thread) => {
+    const { run } = thread
+    const recentRequests = run.recentRequests.map((one) =>
       one.fingerprint === request.fingerprint
-        ? { ...one, answered: isWhole ? (one.answered ?? 1) + 1 : 0 }
+        ? { ...one, answered: answeredAfter(one, delivery, isRetry) }
         : one,
-    ),
-  }))
+    )
+    return {
+      ...thread,
+      // No request will show the answer that a client did not wait for.
+      unansweredStarts: delivery === 'client_left' ? startsLess(thread) : thread.unansweredStarts,
+      run: { ...run, recentRequests },
+    }
+  })
+}
+
+/** Returns how often the prompt of a thread waits for its answer, once one sending of it waits no more. */
+function startsLess({ unansweredStarts: starts, assistantHashes }: Thread): number | undefined {
+  return starts && assistantHashes.length === 0 ? starts - 1 : starts
 }
 
 /** Records that the model was warned of the end of its budget. */
@@ -229,13 +255,12 @@ export function releaseIteration(
 ): Session {
   let isGiven = false
   const after = changeThread(session, request, (thread) => {
-    const { run, unansweredStarts = 0 } = thread
+    const { run } = thread
     const given = retryOf(run, request)?.iteration
     isGiven = given === run.iteration && (!run.finalAnswer || isLate(run.demands, request.fingerprint))
-    const isStart = unansweredStarts > 0 && thread.assistantHashes.length === 0
     return {
       ...thread,
-      unansweredStarts: isStart ? unansweredStarts - 1 : unansweredStarts,
+      unansweredStarts: startsLess(thread),
       run: given === run.iteration ? { ...run, failedAs, iteration: run.iteration - 1 } : run,
     }
   })
