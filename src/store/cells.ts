@@ -38,9 +38,12 @@ export interface RemoteCells<Value> {
 /** How cells are kept, merged and bounded. */
 export interface CellOptions<Value> {
   readonly remote: RemoteCells<Value>
-  /** Merges `local`, which began as `base` and may have been removed, with the store's value. */
+  /**
+   * Merges `local`, which began as `base` and may have been removed, with the store's value. `base` is the store's value itself
+   * where the two have no known beginning in common: then each amount is the larger one.
+   */
   readonly merge: (base: Value | undefined, local: Value | undefined, remote: Value) => Value | undefined
-  /** If the store has lost a value, this replica's copy is written again. */
+  /** If the store has lost a value, this replica's copy is written again, or merged with what others have written since. */
   readonly restores: boolean
   /** Returns a value that is small enough to be kept. */
   readonly bound: (value: Value) => Value
@@ -125,6 +128,10 @@ const HEALED_AT_ONCE = 16
 /** How many unsettled operations are kept. The next successful write settles them, and few fail in a row. */
 const MAX_UNSETTLED = 4
 
+function peek<Value>(slot: Slot<Value> | undefined): Value | undefined {
+  return slot?.detached ? slot.detached.local : slot?.known.value
+}
+
 function settled<Value>(detached: Detached<Value>, operations: readonly string[]): Detached<Value> {
   const at = detached.unsettled.findLastIndex(({ operation }) => operations.includes(operation))
   const done = detached.unsettled[at]
@@ -133,12 +140,31 @@ function settled<Value>(detached: Detached<Value>, operations: readonly string[]
     : detached
 }
 
+/**
+ * Returns whether the store has lost its data since this replica last wrote the value, which another replica has begun anew: a
+ * cell holds the newest operation of each writer.
+ */
+function wasBegunAnew<Value>(
+  { options }: Replica<Value>,
+  { known, detached }: Slot<Value>,
+  { operations }: Cell<Value>,
+): boolean {
+  const newest = known.operations.find((operation) => operation.startsWith(`${options.replica}.`))
+  const isSettled = detached?.unsettled.some(({ operation }) => operations.includes(operation))
+  return newest !== undefined && !operations.includes(newest) && !isSettled
+}
+
 /** Returns the value to which waiting changes apply, given the store's cell. */
-function startOf<Value>({ options }: Replica<Value>, slot: Slot<Value> | undefined, current: Cell<Value>) {
-  const restored = options.restores ? slot?.known.value : undefined
-  if (!slot?.detached) return current.value ?? restored
-  const { base, local } = settled(slot.detached, current.operations)
-  return current.value === undefined ? local : options.merge(base, local, current.value)
+function startOf<Value>(replica: Replica<Value>, slot: Slot<Value> | undefined, current: Cell<Value>) {
+  const { options } = replica
+  const { value } = current
+  if (!slot) return value
+  const { known, detached } = slot
+  if (value === undefined) return detached ? detached.local : options.restores ? known.value : undefined
+  if (options.restores && wasBegunAnew(replica, slot, current)) return options.merge(value, peek(slot), value)
+  if (!detached) return value
+  const { base, local } = settled(detached, current.operations)
+  return options.merge(base, local, value)
 }
 
 function applyAll<Value>(
@@ -276,10 +302,6 @@ function update<Value, Result>(
       ttl,
     })
   })
-}
-
-function peek<Value>(slot: Slot<Value> | undefined): Value | undefined {
-  return slot?.detached ? slot.detached.local : slot?.known.value
 }
 
 async function get<Value>({ options, slots }: Replica<Value>, key: SessionKey): Promise<Value | undefined> {

@@ -151,6 +151,23 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(await replica.store.health()).toEqual({ sessions: 50 })
   })
 
+  it('gets back what any replica knew of a session, though one that knew nothing wrote it first after a flush', async () => {
+    const redis = await startRedis()
+    const [late, early, fresh] = [
+      await openReplica(redis.url),
+      await openReplica(redis.url),
+      await openReplica(redis.url),
+    ]
+    await count(early)
+    for (let at = 0; at < 4; at++) await count(late)
+    await redis.command('FLUSHALL')
+    expect(await count(fresh)).toBe(1)
+    expect(await count(early)).toBe(2)
+    expect(await count(late)).toBe(6)
+    expect(await count(fresh)).toBe(7)
+    expect(tokensOf(await stored(redis))).toBe(7 * TOKENS)
+  })
+
   it('goes on with the counts of the old server when a replica of it takes its place', async () => {
     const atOnce = ['--repl-diskless-sync-delay', '0']
     const first = await startRedis('redis-server', atOnce)

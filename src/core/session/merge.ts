@@ -23,6 +23,11 @@ interface Versions<Value> {
   readonly remote: Value
 }
 
+/** Returns an amount of `remote` with what `local` has more than `base`. */
+function grown(base: number, local: number, remote: number): number {
+  return remote + Math.max(0, local - base)
+}
+
 /** What `remote` used, and what `local` used since `base`. */
 function addedUsage(
   base: Usage | undefined,
@@ -32,10 +37,10 @@ function addedUsage(
   if (local === undefined || remote === undefined) return remote ?? local
   const { input, output, cachedInput, cost } = base ?? NO_USAGE
   return {
-    input: remote.input + local.input - input,
-    output: remote.output + local.output - output,
-    cachedInput: remote.cachedInput + local.cachedInput - cachedInput,
-    cost: Math.round((remote.cost + local.cost - cost) * 1e9) / 1e9,
+    input: grown(input, local.input, remote.input),
+    output: grown(output, local.output, remote.output),
+    cachedInput: grown(cachedInput, local.cachedInput, remote.cachedInput),
+    cost: Math.round(grown(cost, local.cost, remote.cost) * 1e9) / 1e9,
     estimated: remote.estimated || local.estimated,
   }
 }
@@ -162,14 +167,14 @@ function joinTotals({ base, local, remote }: Versions<Totals>): Totals {
     startedAt: Math.min(local.startedAt, remote.startedAt),
     iterations: Math.max(local.iterations, remote.iterations),
     toolCalls: Math.max(local.toolCalls, remote.toolCalls),
-    acknowledged: remote.acknowledged + local.acknowledged - (base?.acknowledged ?? 0),
-    ignored: remote.ignored + local.ignored - (base?.ignored ?? 0),
+    acknowledged: grown(base?.acknowledged ?? 0, local.acknowledged, remote.acknowledged),
+    ignored: grown(base?.ignored ?? 0, local.ignored, remote.ignored),
   }
 }
 
 /**
  * Returns the session as both know it. `base`: as the store had it when the replica lost it, `undefined` where the replica
- * did not know the session then; `local`: as the replica has it now; `remote`: as the store has it now.
+ * did not know the session then, and `remote` itself where the store has lost its data since; `local`: as the replica has it now; `remote`: as the store has it now.
  */
 export function mergeSessions(base: Session | undefined, local: Session, remote: Session): Session {
   const find = (threads: readonly Thread[] | undefined, thread: Thread) =>
