@@ -39,6 +39,8 @@ export async function ask(
   request.end(text)
   const [response] = (await once(request, 'response')) as [IncomingMessage]
   let received = ''
+  // A character may come in two chunks.
+  response.setEncoding('utf8')
   for await (const chunk of response) received += String(chunk)
   return {
     status: response.statusCode ?? 0,
