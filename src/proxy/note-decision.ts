@@ -30,9 +30,9 @@ export function noteDecision(
 function emitLoop({ emit }: Services, { runState, decision: { verdict, speech } }: Evaluation): void {
   const { loop, isRetry } = runState
   if (!loop || isRetry) return
-  const isTold = verdict !== 'stop' && speech?.notice?.includes(loop.notice) === true
+  const noticeSent = verdict !== 'stop' && speech?.notice?.includes(loop.notice) === true
   const { pattern, tools, warnings } = loop
-  emit({ kind: 'loop', pattern, tool: tools.at(-1) ?? '', isTold, warnings })
+  emit({ kind: 'loop', pattern, tool: tools.at(-1) ?? '', noticeSent, warnings })
 }
 
 /** States a decision in the log and in the response headers. */

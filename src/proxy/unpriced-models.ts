@@ -13,6 +13,6 @@ export function createUnpricedModels(emit: Emit): NoteUnpricedModel {
     const key = `${name} ${model.slice(0, 200)}`
     if (noted.has(key) || noted.size >= MAX_NOTED) return
     noted.add(key)
-    emit({ kind: 'priceless', upstream: name, model })
+    emit({ kind: 'unpriced_model', upstream: name, model })
   }
 }

@@ -83,18 +83,18 @@ export type ProxyEvent =
   /** A model answered after a warning about the budget. */
   | { readonly kind: 'warning_answered'; readonly reaction: WarningReaction }
   /** There is a limit on cost, and the price of this model is not known. */
-  | { readonly kind: 'priceless'; readonly upstream: string; readonly model: string }
-  /** A loop was found. `isTold`: the model got the notice; `warnings`: how often it was warned about this loop, this time included. */
+  | { readonly kind: 'unpriced_model'; readonly upstream: string; readonly model: string }
+  /** A loop was found. `noticeSent`: the request carried the notice to the model; `warnings`: the number of warnings about this loop, this one included. */
   | {
       readonly kind: 'loop'
       readonly pattern: Pattern
       readonly tool: string
-      readonly isTold: boolean
+      readonly noticeSent: boolean
       readonly warnings: number
     }
   /** A call of a response was blocked. */
   | {
-      readonly kind: 'refused_call'
+      readonly kind: 'call_blocked'
       readonly pattern: Pattern
       readonly tool: string
       readonly session: string | undefined

@@ -58,7 +58,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'request_began':
     case 'loop':
     case 'notice':
-    case 'refused_call':
+    case 'call_blocked':
     case 'asked_again':
     case 'answer_repeated':
     case 'storm_answered':
@@ -96,7 +96,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
         : log.warn({ problem: event.problem }, 'store not reached: sessions are kept in memory until it is')
     case 'failed_open':
       return logFailedOpen(log, event)
-    case 'priceless': {
+    case 'unpriced_model': {
       const facts = { upstream: event.upstream, model: event.model.slice(0, 200) }
       return log.warn(
         facts,

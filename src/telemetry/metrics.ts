@@ -229,7 +229,7 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
   return (event) => {
     switch (event.kind) {
       case 'request_began':
-      case 'priceless':
+      case 'unpriced_model':
       case 'tunnel_failed':
       case 'store_changed':
         return
@@ -240,11 +240,11 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
       case 'answered':
         return recordUsage(event, traffic)
       case 'loop': {
-        const { pattern, tool, isTold } = event
-        const action = isTold ? 'warned' : 'observed'
+        const { pattern, tool, noticeSent } = event
+        const action = noticeSent ? 'warned' : 'observed'
         return decisions.loops.inc({ pattern, tool: toolLabel(tool), action })
       }
-      case 'refused_call': {
+      case 'call_blocked': {
         const { pattern, tool } = event
         return decisions.loops.inc({ pattern, tool: toolLabel(tool), action: 'blocked' })
       }

@@ -89,7 +89,7 @@ function record(state: SpanState, event: ProxyEvent): void {
         ...(event.meter ? { 'governor.meter': event.meter } : {}),
       })
       return
-    case 'refused_call':
+    case 'call_blocked':
       span.addEvent('governor.block', { 'governor.pattern': event.pattern, 'governor.tool': event.tool })
       return
     case 'stopped':

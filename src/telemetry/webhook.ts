@@ -63,7 +63,7 @@ function messageOf(event: ProxyEvent): Message | undefined {
       const text = `Governor stopped a run of session ${session}: ${reason}.`
       return { type: 'stopped', subject: `${session} ${reason}`, text, session, reason }
     }
-    case 'refused_call': {
+    case 'call_blocked': {
       const { session, pattern, tool } = event
       const text = `Governor blocked a repeated call of ${tool} in session ${session}.`
       return { type: 'loop_blocked', subject: `${session} ${pattern}`, text, session, loop: pattern, tool }

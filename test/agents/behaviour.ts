@@ -96,6 +96,6 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     )
     ended(await drive(url, PROMPT), DONE)
     expect(stepsOf(provider.requests)).toHaveLength(8)
-    expect(events).toContainEqual(expect.objectContaining({ kind: 'refused_call' }))
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'call_blocked' }))
   })
 }

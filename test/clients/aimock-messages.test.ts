@@ -6,13 +6,13 @@ import { startGovernor } from '../support/governor.ts'
 /** An independent implementation of the provider's side: a tool call per request until none may be made. */
 async function startAimock(): Promise<LLMock> {
   const mock = new LLMock({ port: 0, logLevel: 'silent' })
-  const isTold = (request: { messages: readonly unknown[] }) =>
+  const noticeSent = (request: { messages: readonly unknown[] }) =>
     JSON.stringify(request.messages).includes('maximum number of tool-calling iterations')
   mock.on(
-    { predicate: (request) => !isTold(request) },
+    { predicate: (request) => !noticeSent(request) },
     { toolCalls: [{ name: 'search', arguments: { query: 'more' } }] },
   )
-  mock.on({ predicate: isTold }, { content: 'All I found.' })
+  mock.on({ predicate: noticeSent }, { content: 'All I found.' })
   await mock.start()
   onTestFinished(() => mock.stop())
   return mock

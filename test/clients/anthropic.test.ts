@@ -188,8 +188,8 @@ describe('a message thread', () => {
       let refusals = 0
       const { url, provider } = await startBoth(
         keepingThreads(({ json }) => {
-          const isTold = JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
-          if (!isTold) return same
+          const noticeSent = JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
+          if (!noticeSent) return same
           return refusals++ === 0
             ? { calls: [{ name: 'search', arguments: { query: 'new' } }] }
             : { text: 'Done.' }

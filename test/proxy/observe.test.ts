@@ -30,7 +30,7 @@ describe.each([false, true])('mode observe (stream: %s)', (stream) => {
     expect(observed[5]).toBe('warn')
     expect(observed.slice(6)).toEqual(['stop', 'stop', 'stop'])
     expect(steps.every(({ message }) => message.tool_calls?.length === 1)).toBe(true)
-    expect(events.filter(({ kind }) => ['notice', 'refused_call', 'stopped'].includes(kind))).toEqual([])
+    expect(events.filter(({ kind }) => ['notice', 'call_blocked', 'stopped'].includes(kind))).toEqual([])
     const metrics = await (await fetch(`${url}/metrics`)).text()
     expect(metrics).toContain('governor_observed_verdicts_total{verdict="stop"} 3')
     expect(metrics).toContain('action="observed"')

@@ -290,8 +290,8 @@ describe('a price that is not known', () => {
       budget: { max_iterations: 4, run: { max_cost_usd: 0.01 } },
     })
     await runAgent(url, START)
-    expect(events.filter(({ kind }) => kind === 'priceless')).toEqual([
-      { kind: 'priceless', upstream: 'openai', model: 'gpt-test' },
+    expect(events.filter(({ kind }) => kind === 'unpriced_model')).toEqual([
+      { kind: 'unpriced_model', upstream: 'openai', model: 'gpt-test' },
     ])
     expect(logs.filter((line) => line.includes('price not known'))).toHaveLength(1)
   })
