@@ -45,15 +45,13 @@ function addedUsage(
   }
 }
 
+/** Threads without a name are the same if they know an answer in common; else if they began alike and one knows no answer yet. */
 function isSameThread(one: Thread, other: Thread): boolean {
-  if (one.name !== other.name) return false
-  if (one.name !== '') return true
-  const [first, otherFirst] = [one.assistantHashes[0], other.assistantHashes[0]]
-  return (
-    one.system === other.system &&
-    one.userMessageHashes[0] === other.userMessageHashes[0] &&
-    (first === undefined || otherFirst === undefined || first === otherFirst)
-  )
+  if (one.name !== '' || other.name !== '') return one.name === other.name
+  if (one.system !== other.system) return false
+  if (one.assistantHashes.some((answer) => other.assistantHashes.includes(answer))) return true
+  const isNew = one.assistantHashes.length === 0 || other.assistantHashes.length === 0
+  return isNew && one.userMessageHashes[0] === other.userMessageHashes[0]
 }
 
 function isSameRun(one: Thread, other: Thread): boolean {
