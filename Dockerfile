@@ -3,7 +3,7 @@
 FROM node:26-slim AS build
 WORKDIR /src
 COPY package.json package-lock.json .npmrc ./
-COPY scripts/build.mjs scripts/undici.mjs scripts/
+COPY scripts/build.mjs scripts/
 # Without scripts: installing must not build, as the sources come later so that this layer is kept while they change.
 RUN npm ci --ignore-scripts
 COPY src src
