@@ -3,6 +3,8 @@ import { defineConfig } from 'vitest/config'
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    // `npm run test:faults` runs them as well.
+    exclude: ['test/faults/long/**'],
     globalSetup: 'test/support/build.ts',
     // Real sockets and real clients on small machines: a limit that only a hang reaches.
     testTimeout: 60_000,

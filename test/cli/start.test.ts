@@ -1,78 +1,23 @@
 /** The built program, started and signalled as a supervisor would. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
-import { createInterface } from 'node:readline'
+import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { gzipSync } from 'node:zlib'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
 import { PLACES } from '../support/foreign.ts'
+import { launch, MAIN } from '../support/process.ts'
 import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
 import { freePort } from '../support/redis.ts'
 
-const main = resolve('dist/main.js')
 const folder = mkdtempSync(join(tmpdir(), 'governor-start-'))
 const file = join(folder, 'governor.yaml')
 
 afterAll(() => rmSync(folder, { recursive: true }))
-
-type Line = Readonly<Record<string, unknown>>
-
-interface Program {
-  readonly child: ChildProcess
-  /** Everything on standard output, line by line. */
-  readonly log: readonly string[]
-  /** Everything on standard error. */
-  readonly complaints: () => string
-  readonly exitCode: Promise<number | null>
-  /** The next log line with this message that was not waited for yet; fails when the program ends before. */
-  line(message: string): Promise<Line>
-}
-
-function launch(args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
-  const child = spawn(process.execPath, [main, 'start', ...args], { cwd: folder, env, stdio: 'pipe' })
-  onTestFinished(() => {
-    child.kill('SIGKILL')
-  })
-  const log: string[] = []
-  let complaints = ''
-  let read = 0
-  let look = () => {}
-  let hasEnded = false
-  createInterface(child.stdout).on('line', (line) => {
-    log.push(line)
-    look()
-  })
-  child.stderr.on('data', (data: Buffer) => {
-    complaints += data
-  })
-  const exitCode = once(child, 'close').then(([code]) => {
-    hasEnded = true
-    look()
-    return code as number | null
-  })
-  return {
-    child,
-    log,
-    complaints: () => complaints,
-    exitCode,
-    line: (message) =>
-      new Promise((found, failed) => {
-        look = () => {
-          while (read < log.length) {
-            const line = JSON.parse(log[read++] ?? '') as Line
-            if (line['msg'] === message) return found(line)
-          }
-          if (hasEnded) failed(new Error(`ended without "${message}": ${complaints}${log.join('\n')}`))
-        }
-        look()
-      }),
-  }
-}
 
 /** A provider whose streams end when they are released. */
 async function startHoldingProvider() {
@@ -291,7 +236,7 @@ describe('a started Governor whose log can not be written', () => {
     async () => {
       const full = openSync('/dev/full', 'w')
       const port = await unusedPort()
-      const child = spawn(process.execPath, [main, 'start', '--port', String(port)], {
+      const child = spawn(process.execPath, [MAIN, 'start', '--port', String(port)], {
         cwd: folder,
         env: {},
         stdio: ['ignore', full, 'pipe'],
