@@ -57,7 +57,7 @@ export interface GovernorOptions {
   readonly log: Logger
   /** Remembers sessions; the default is a store in memory. */
   readonly store?: Store
-  /** Returns milliseconds since the epoch; the default is the system's clock. */
+  /** Returns milliseconds since the epoch; the default does not jump where the system's clock is set. */
   readonly now?: () => number
   /** Bytes of memory that the process may use; unset if that is not known. */
   readonly memory?: number
@@ -160,6 +160,12 @@ function initialState(config: Config): State {
   }
 }
 
+/**
+ * Milliseconds since the epoch, by the system's clock at the start and the time since then: durations stay right where that
+ * clock is set while Governor runs.
+ */
+const steadyNow = () => Math.floor(performance.timeOrigin + performance.now())
+
 const newId = () => randomBytes(12).toString('hex')
 
 function createTelemetry(config: Config, options: GovernorOptions, state: State) {
@@ -195,7 +201,7 @@ function upstreamsOf(config: Config): Services['upstreams'] {
   )
 }
 
-function openStore({ store, sessions, redis }: Config, emit: Emit): OpenStore {
+function openStore({ store, sessions, redis }: Config, now: () => number, emit: Emit): OpenStore {
   const { max: maxSessions, ttl, max_bytes: maxBytes } = sessions
   return createStore(
     { kind: store, limits: { maxSessions, ttl, maxBytes }, redis },
@@ -204,6 +210,7 @@ function openStore({ store, sessions, redis }: Config, emit: Emit): OpenStore {
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: () => emit({ kind: 'failed_open', reason: 'store' }),
     },
+    now,
   )
 }
 
@@ -215,7 +222,7 @@ function createServices(
   store: Store,
 ): Services {
   const { server, sessions, timeouts } = config
-  const { dialects = DIALECTS, now = Date.now } = options
+  const { dialects = DIALECTS, now = steadyNow } = options
   const { memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models)
@@ -389,7 +396,7 @@ function noteAddress(state: State, { address, family, port }: AddressInfo): stri
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const state = initialState(config)
   const { metrics, emit, webhook } = createTelemetry(config, options, state)
-  const opened = openStore(config, emit)
+  const opened = openStore(config, options.now ?? steadyNow, emit)
   const lost = () => emit({ kind: 'failed_open', reason: 'store' })
   const watched = watchStore(options.store ?? opened.store, lost)
   const services = createServices(config, options, state, emit, watched.store)

@@ -17,7 +17,9 @@ const MAX_WAIT_MS = 3_600_000
 function waitIn(headers: RawHeaders, now: number): number | undefined {
   const exact = Number(headerOf(headers, 'retry-after-ms') ?? Number.NaN)
   const text = headerOf(headers, 'retry-after')?.trim() ?? ''
-  const stated = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - now
+  // A date is one of the provider's clock.
+  const there = Date.parse(headerOf(headers, 'date') ?? '') || now
+  const stated = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - there
   const wait = exact > 0 ? exact : stated
   return wait > 0 && wait <= MAX_WAIT_MS ? wait : undefined
 }

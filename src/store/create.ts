@@ -56,18 +56,13 @@ function settingsOf({ tls, username, password, ...rest }: StoreConfig['redis']):
   }
 }
 
-function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks): OpenStore {
+function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks, now: () => number): OpenStore {
   const changed = (isUp: boolean, problem: string | undefined) => {
     hooks.changed(isUp, problem)
     if (isUp) void store.heal()
   }
   const newId = () => randomBytes(8).toString('hex')
-  const remote = createRedis(
-    settingsOf(redis),
-    { ...hooks, changed },
-    { ttl: limits.ttl, now: Date.now },
-    newId,
-  )
+  const remote = createRedis(settingsOf(redis), { ...hooks, changed }, { ttl: limits.ttl, now }, newId)
   const store = createReplicatedStore(remote, {
     limits,
     timeout: redis.timeout,
@@ -83,9 +78,12 @@ function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks): OpenSt
   }
 }
 
-/** Creates the store of a configuration. @throws if a certificate file cannot be read. */
-export function createStore(config: StoreConfig, hooks: StoreHooks): OpenStore {
-  if (config.kind === 'redis') return createShared(config, hooks)
+/**
+ * Creates the store of a configuration. `now` returns milliseconds since the epoch. @throws if a certificate file cannot be
+ * read.
+ */
+export function createStore(config: StoreConfig, hooks: StoreHooks, now: () => number): OpenStore {
+  if (config.kind === 'redis') return createShared(config, hooks, now)
   return {
     store: createMemoryStore(config.limits),
     status: () => ({ kind: 'memory', status: 'ok' }),

@@ -349,7 +349,8 @@ function isBlockingPossible(memory: LoopMemory, { mode, maxWarningsBeforeBlock }
 function isAskedTooOften({ answers }: LoopMemory, call: Hash, now: number): boolean {
   const [first] = answers?.times ?? []
   if (first === undefined || answers?.call !== call || answers.times.length < MAX_ANSWERS) return false
-  return now - first <= ANSWERS_WITHIN
+  // An answer from the future has the time of another clock, or of one that was set back since.
+  return first <= now && now - first <= ANSWERS_WITHIN
 }
 
 /** How often a call of a loop was made: a pattern that counts responses does not say it. */

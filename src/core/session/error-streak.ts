@@ -85,7 +85,7 @@ export function withError(
     : {
         target,
         errors: known.errors + 1,
-        firstAt: known.firstAt,
+        firstAt: Math.min(known.firstAt, now),
         newestAt: now,
         newest,
         failedProbes: isStorm(known, policy) ? known.failedProbes + 1 : 0,
@@ -115,7 +115,8 @@ export function enterStorm(
   if (!known || !isStorm(known, policy)) return { streaks, reply: undefined }
   const wait = waitOf(known)
   const probeAt = Math.max(known.newestAt + Math.min(wait, LONGEST_WAIT_MS), known.probeUntil)
-  if (now >= probeAt) {
+  // A longer wait than there is comes from a clock that was set back, here or in another replica.
+  if (now >= probeAt || probeAt - now > PROBE_MS) {
     const probing = { ...known, probeUntil: now + PROBE_MS }
     return { streaks: streaks.map((streak) => (streak === known ? probing : streak)), reply: undefined }
   }

@@ -207,6 +207,11 @@ function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
   return base ? amountsBy((name) => Math.max(0, used[name] - base[name])) : used
 }
 
+/** The clocks of two replicas may differ: a run that the other one began may begin in the future. */
+function secondsSince(startedAt: number, now: number): number {
+  return Math.max(0, now - startedAt) / 1_000
+}
+
 /** Returns what a run has used by `now`, in milliseconds since the epoch. */
 export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
   const { usage, operator } = run
@@ -215,7 +220,7 @@ export function usedBy(run: Run, now: number, iteration = run.iteration): Amount
     tool_calls: run.toolCalls,
     tokens: usage ? usage.input + usage.output : 0,
     cost: usage ? usage.cost : 0,
-    seconds: (now - run.startedAt) / 1_000,
+    seconds: secondsSince(run.startedAt, now),
   }
   return operator ? sinceReset(used, operator.base) : used
 }
@@ -227,7 +232,7 @@ export function usedIn({ totals, usage, operator }: Session, now: number, asked 
     tool_calls: totals ? totals.toolCalls : 0,
     tokens: usage ? usage.input + usage.output : 0,
     cost: usage ? usage.cost : 0,
-    seconds: totals ? (now - totals.startedAt) / 1_000 : 0,
+    seconds: totals ? secondsSince(totals.startedAt, now) : 0,
   }
   return operator ? sinceReset(used, operator.base) : used
 }

@@ -30,7 +30,7 @@ export function withFailure(
     ...tries,
     failedForms: failedForms.includes(form) ? failedForms : [...failedForms, form],
     failures: now === undefined ? failures : failures + 1,
-    failingSince: now !== undefined && failures === 0 ? now : failingSince,
+    failingSince: now === undefined ? failingSince : Math.min(now, failures === 0 ? now : failingSince),
   }
 }
 

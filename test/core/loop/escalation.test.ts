@@ -148,6 +148,12 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('get?=run '.repeat(200)).memory, 'get', POLICY)).toBe(false)
   })
 
+  it('and waits is not blocked for answers that a clock which was set back puts into the future', () => {
+    const { memory } = tell('get?=run '.repeat(40), POLICY, NO_LOOP, 60_000)
+    expect(isRefused(memory, 'get', POLICY, 2_400_000)).toBe(false)
+    expect(isRefused(memory, 'get', POLICY, -86_400_000)).toBe(false)
+  })
+
   it('and had a call blocked for too many equal answers may make it again after a while', () => {
     const { memory } = refuse(
       tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,

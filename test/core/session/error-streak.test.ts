@@ -50,3 +50,21 @@ it('any number of upstreams and models leaves at most 4 to remember, and a succe
     }),
   )
 })
+
+it('any jumps of the clock leave nobody waiting for more than a minute without a probe', () => {
+  const jump = fc.integer({ min: -100_000_000, max: 100_000_000 })
+  const gaps = fc.array(fc.integer({ min: 3_000, max: 6_000 }), { minLength: 21, maxLength: 40 })
+  fc.assert(
+    fc.property(gaps, jump, gaps, jump, (before, first, after, last) => {
+      let now = 1_800_000_000_000
+      let streaks: readonly ErrorStreak[] = []
+      for (const gap of [...before, first, ...after]) {
+        now += gap
+        streaks = withError(streaks, 'a', reply(), POLICY, now)
+      }
+      now += last
+      const entered = enterStorm(streaks, 'a', POLICY, now)
+      if (entered.reply) expect(enterStorm(entered.streaks, 'a', POLICY, now + 60_000).reply).toBeUndefined()
+    }),
+  )
+})

@@ -1,0 +1,69 @@
+/** A system clock that is set while the built program runs. */
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { afterStep, callModel, START } from '../support/agent.ts'
+import { type ChatMessage, runaway, type Script, startProvider } from '../support/provider.ts'
+import { startTampered } from './tampered-process.ts'
+
+const DAY = 86_400_000
+const headers = { 'x-governor-session': 'one' }
+
+async function start(config: Record<string, unknown>, script: Script = runaway()) {
+  const provider = await startProvider(script)
+  onTestFinished(() => provider.close())
+  const governor = await startTampered(provider.url, config)
+  let messages: ChatMessage[] = [...START]
+  return {
+    ...governor,
+    provider,
+    async step() {
+      const step = await callModel(governor.url, messages, { headers })
+      if (!step.governor) messages = afterStep(messages, step)
+      return step
+    },
+    /** The same agent after it compacted its history: only the newest step is left. */
+    compact() {
+      messages = [...START, ...messages.slice(-2)]
+    },
+    async session() {
+      const reply = await fetch(`${governor.url}/governor/sessions`)
+      const { sessions } = (await reply.json()) as { sessions: Record<string, unknown>[] }
+      expect(sessions).toHaveLength(1)
+      return sessions[0] ?? {}
+    },
+  }
+}
+
+describe.each([
+  ['a day forward', [DAY]],
+  ['a day back', [-DAY]],
+  ['forward and back', [DAY, -2 * DAY]],
+])('a clock that is set %s', (_, shifts) => {
+  it('neither ends a run early nor gives it more time', async () => {
+    const { step, setClock, session } = await start({
+      budget: { max_iterations: 0, run: { max_seconds: 3 } },
+    })
+    const began = performance.now()
+    expect((await step()).governor).toBeUndefined()
+    for (const shift of shifts) {
+      await setClock(shift)
+      const next = await step()
+      // A machine that took so long for two requests has used the time indeed.
+      if (performance.now() - began < 3_000) expect(next.governor).toBeUndefined()
+    }
+    let last = await step()
+    while (!last.governor) last = await step()
+    expect(last.governor).toMatchObject({ terminal_reason: 'max_seconds', budget_max: 3 })
+    expect(performance.now() - began).toBeGreaterThan(2_900)
+    expect(last.governor['budget_used']).toBeGreaterThanOrEqual(3)
+    expect(await session()).toMatchObject({ state: 'stopped' })
+  })
+
+  it('forgets no session, and keeps all that an operator may want to know of it', async () => {
+    const { step, setClock, compact, session } = await start({ budget: { max_iterations: 50 } })
+    for (let at = 0; at < 5; at++) await step()
+    for (const shift of shifts) await setClock(shift)
+    compact()
+    expect((await step()).headers.get('x-governor-iteration')).toBe('6/50')
+    expect(await session()).toMatchObject({ state: 'working', total_iterations: 6 })
+  })
+})

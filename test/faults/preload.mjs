@@ -1,0 +1,27 @@
+/**
+ * Loaded into the program before itself (`--import`): does what a test writes into the file CONTROL and sends SIGUSR2 for, then
+ * removes the file. `shift`: milliseconds by which the system's clock is set; `block`: for how long nothing else runs.
+ */
+import { readFileSync, rmSync } from 'node:fs'
+
+const SystemDate = Date
+let shift = 0
+
+globalThis.Date = class extends SystemDate {
+  constructor(...parts) {
+    if (parts.length === 0) super(SystemDate.now() + shift)
+    else super(...parts)
+  }
+
+  static now() {
+    return SystemDate.now() + shift
+  }
+}
+
+process.on('SIGUSR2', () => {
+  const asked = JSON.parse(readFileSync(process.env.CONTROL, 'utf8'))
+  shift += asked.shift ?? 0
+  const end = performance.now() + (asked.block ?? 0)
+  while (performance.now() < end);
+  rmSync(process.env.CONTROL)
+})
