@@ -9,7 +9,12 @@ const named = (name: string) => ({ headers: { 'x-governor-session': name } })
 interface Received {
   readonly id: string
   readonly event: string
-  readonly data: { readonly id?: string; readonly stopping?: boolean; readonly name?: string | null }
+  readonly data: {
+    readonly id?: string
+    readonly iteration?: number
+    readonly stopping?: boolean
+    readonly name?: string | null
+  }
 }
 
 /** Opens the events and gives them one by one. */
@@ -48,8 +53,8 @@ describe('the events of sessions', () => {
     expect(response.headers.get('content-type')).toBe('text/event-stream')
     expect((await next(() => true)).event).toBe('reload')
     await runAgent(url, START, { ...named('one'), max: 2 })
-    const seen = await next(({ event }) => event === 'session')
-    expect(seen.data).toMatchObject({ state: 'working', iteration: 2, name: null })
+    const seen = await next(({ data }) => data.iteration === 2)
+    expect(seen).toMatchObject({ event: 'session', data: { state: 'working', name: null } })
     await act(url, seen.data.id ?? '', 'stop')
     expect(await next(({ data }) => data.stopping === true)).toMatchObject({ event: 'session' })
   })
@@ -76,6 +81,24 @@ describe('the events of sessions', () => {
       expect((await next(() => true)).event).toBe('reload')
     },
   )
+
+  it('show a burst of changes to every page, each page with what it may see', async () => {
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret' } })
+    const pages = await Promise.all(
+      Array.from({ length: 6 }, (_, at) => open(url, at % 2 === 0 ? {} : { authorization: 'Bearer secret' })),
+    )
+    const names = Array.from({ length: 120 }, (_, at) => `burst ${at}`)
+    await Promise.all(names.map((name) => runAgent(url, START, { ...named(name), max: 1 })))
+    for (const [at, { next }] of pages.entries()) {
+      const seen = new Map<string | undefined, string | null | undefined>()
+      while (seen.size < names.length) {
+        const { data } = await next(({ event }) => event === 'session')
+        seen.set(data.id, data.name)
+      }
+      const shown = at % 2 === 0 ? names.map(() => null) : names
+      expect([...seen.values()].sort()).toEqual([...shown].sort())
+    }
+  })
 
   it('show names with the token alone', async () => {
     const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret' } })

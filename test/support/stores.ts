@@ -3,7 +3,9 @@ import type { Session } from '../../src/core/session/session.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import type { Store } from '../../src/store/store.ts'
 
-const createStore = () => createMemoryStore({ maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 })
+/** A store in memory, with room for 100 sessions unless a test says otherwise. */
+export const createStore = (maxSessions = 100): Store =>
+  createMemoryStore({ maxSessions, ttl: 60_000, maxBytes: maxSessions * 100_000 })
 
 /** A store in which each call fails of which `fails` says so; calls are counted from 1. */
 export function failingStore(fails: (call: number) => boolean): Store {

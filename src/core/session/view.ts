@@ -273,6 +273,7 @@ function amountOf(iterations: readonly IterationRecord[]): (one: IterationRecord
 
 /** Spend of the last minute against the median minute before it: 0 where it is no more, towards 1 as it grows. */
 function spendRisk(iterations: readonly IterationRecord[], now: number): number {
+  if (!iterations.some(({ at }) => now - at < MINUTE)) return 0
   const amount = amountOf(iterations)
   const minutes = new Map<number, number>()
   for (const one of iterations) {
@@ -294,7 +295,11 @@ function loopRisk(loop: LoopView | null): number {
 }
 
 /** The largest of: share of any limit, how grave its loop is, and how fast it spends for its own measure. */
-function riskOf(seen: readonly Seen[], spend: number): Pick<SessionRow, 'risk' | 'risk_by'> {
+function riskOf(
+  seen: readonly Seen[],
+  iterations: readonly IterationRecord[],
+  now: number,
+): Pick<SessionRow, 'risk' | 'risk_by'> {
   let risk = 0
   let risk_by: RiskReason | null = null
   const consider = (by: RiskReason, much: number) => {
@@ -302,12 +307,12 @@ function riskOf(seen: readonly Seen[], spend: number): Pick<SessionRow, 'risk' |
     risk = Math.min(1, much)
     risk_by = by
   }
-  for (const one of seen) {
-    if (!AT_WORK.includes(one.state) && one.state !== 'idle') continue
-    if (one.nearest) consider(one.nearest.name, shareOf(one.nearest))
-    consider('loop', loopRisk(one.loop))
-    consider('spend', spend)
+  const present = seen.filter(({ state }) => AT_WORK.includes(state) || state === 'idle')
+  for (const { nearest: first, loop } of present) {
+    if (first) consider(first.name, shareOf(first))
+    consider('loop', loopRisk(loop))
   }
+  if (present.length > 0) consider('spend', spendRisk(iterations, now))
   return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
 }
 
@@ -324,16 +329,17 @@ function secondsToLimit(
   const seconds = Math.max(1, (now - since) / 1_000)
   const sum = (amount: (one: IterationRecord) => number) =>
     newest.reduce((total, one) => total + amount(one), 0) / seconds
-  const pace: Readonly<Record<LimitName, number>> = {
-    iterations: newest.length / seconds,
-    tool_calls: sum(({ tools }) => tools.length),
-    tokens: sum(({ input, output }) => input + output),
-    cost: sum(({ cost }) => cost),
-    seconds: 1,
+  const pace: Readonly<Record<LimitName, () => number>> = {
+    iterations: () => newest.length / seconds,
+    tool_calls: () => sum(({ tools }) => tools.length),
+    tokens: () => sum(({ input, output }) => input + output),
+    cost: () => sum(({ cost }) => cost),
+    seconds: () => 1,
   }
   const times = leader.meters
-    .filter(({ name, max }) => max > 0 && pace[name] > 0)
-    .map(({ name, used, max }) => Math.max(0, max - used) / pace[name])
+    .filter(({ max }) => max > 0)
+    .map(({ name, used, max }) => Math.max(0, max - used) / pace[name]())
+    .filter(Number.isFinite)
   return times.length === 0 ? null : Math.round(Math.min(...times))
 }
 
@@ -367,7 +373,7 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
   return {
     name: record?.name ?? null,
     state,
-    ...riskOf(seen, spendRisk(iterations, now)),
+    ...riskOf(seen, iterations, now),
     stopping: seen.some(({ thread }) => thread.run.operator?.isStopAsked === true && !thread.run.finalAnswer),
     terminal_state: terminal?.terminal_state ?? (isEnd ? state : null),
     terminal_reason: terminal?.terminal_reason ?? null,

@@ -11,18 +11,23 @@ const MAX_WAITING = 4_194_304
 const MAX_MISSED = 2_000
 /** Milliseconds between two signs of life. */
 const PING_MS = 5_000
+/** Sessions that are shown at a time; other requests have their turn in between. */
+const CHUNK = 50
 
 interface Change {
   readonly number: number
   readonly key: SessionKey
 }
 
-/** What one page gets. */
+/** One page that is open. */
 export interface EventStream {
   readonly response: ServerResponse
-  /** The text of a `session` event's data; `undefined` where the session is gone. */
-  readonly show: (key: SessionKey) => Promise<string | undefined>
+  /** True where it may see the names that clients chose for their sessions. */
+  readonly seesNames: boolean
 }
+
+/** Returns the text of a `session` event's data; `undefined` where the session is gone. */
+export type ShowSession = (key: SessionKey, seesNames: boolean) => Promise<string | undefined>
 
 export interface SessionEvents {
   /** Sends changes until the client leaves; false where too many pages are open. */
@@ -31,6 +36,7 @@ export interface SessionEvents {
 }
 
 interface State {
+  readonly show: ShowSession
   readonly streams: Set<EventStream>
   /** Names this process's numbers: those of another say nothing here. */
   readonly origin: string
@@ -47,21 +53,36 @@ function write({ response }: EventStream, text: string): void {
 
 const idLine = ({ origin }: State, number: number) => `id: ${origin}-${number}\n`
 
-async function sendSession(state: State, stream: EventStream, { number, key }: Change): Promise<void> {
-  const data = await stream.show(key)
-  if (data !== undefined) write(stream, `${idLine(state, number)}event: session\ndata: ${data}\n\n`)
+async function textOf(state: State, changes: readonly Change[], seesNames: boolean): Promise<string> {
+  let text = ''
+  for (const { number, key } of changes) {
+    const data = await state.show(key, seesNames)
+    if (data !== undefined) text += `${idLine(state, number)}event: session\ndata: ${data}\n\n`
+  }
+  return text
 }
 
-async function sendAll(
+/** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
+async function sendChanges(
   state: State,
-  keys: readonly SessionKey[],
-  failed: (error: unknown) => void,
+  changes: readonly Change[],
+  streams: ReadonlySet<EventStream>,
 ): Promise<void> {
+  for (let at = 0; at < changes.length; at += CHUNK) {
+    const chunk = changes.slice(at, at + CHUNK)
+    for (const seesNames of [true, false]) {
+      const pages = [...streams].filter((stream) => stream.seesNames === seesNames)
+      const text = pages.length === 0 ? '' : await textOf(state, chunk, seesNames)
+      if (text !== '') for (const page of pages) write(page, text)
+    }
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+function sendAll(state: State, keys: readonly SessionKey[]): Promise<void> {
   const changes = keys.map((key) => ({ number: ++state.last, key }))
   state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
-  for (const change of changes) {
-    for (const stream of state.streams) await sendSession(state, stream, change).catch(failed)
-  }
+  return sendChanges(state, changes, state.streams)
 }
 
 /** Changes after the event that a page had last; `undefined` where that is not known any more. */
@@ -91,17 +112,19 @@ async function begin(state: State, request: IncomingMessage, stream: EventStream
     stream,
     `retry: 1000\n${idLine(state, missed?.[0] ? missed[0].number - 1 : state.last)}event: ${word}\ndata: {}\n\n`,
   )
-  for (const change of new Map((missed ?? []).map((one) => [one.key, one])).values())
-    await sendSession(state, stream, change)
+  const newest = new Map((missed ?? []).map((one) => [one.key, one]))
+  await sendChanges(state, [...newest.values()], new Set([stream]))
 }
 
 /** `failed` is called where the store can't be read. */
 export function createSessionEvents(
   store: Store,
+  show: ShowSession,
   origin: string,
   failed: (error: unknown) => void,
 ): SessionEvents {
   const state: State = {
+    show,
     streams: new Set(),
     origin,
     last: 0,
@@ -112,7 +135,7 @@ export function createSessionEvents(
   const listen = () => {
     state.timer ??= setInterval(() => ping(state), PING_MS).unref()
     // Goes on when the last page has left, so that one that comes again is told what it missed.
-    state.end ??= subscribeToChanges(store, (keys) => void sendAll(state, keys, failed))
+    state.end ??= subscribeToChanges(store, (keys) => void sendAll(state, keys).catch(failed))
     return state.end
   }
   return {

@@ -211,17 +211,18 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
 function eventRoute(app: FastifyInstance, sources: SessionSources): void {
   const { store, access, now, newId, emit } = sources
   const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-  const events = createSessionEvents(store, newId(), failed)
+  const show = async (key: SessionKey, seesNames: boolean) => {
+    const session = await store.get(key)
+    const by = seesNames ? 'token' : 'loopback'
+    return session && JSON.stringify(showRow({ id: idOf(key), ...rowOf(session, now()) }, by))
+  }
+  const events = createSessionEvents(store, show, newId(), failed)
   // `preClose`: a stream that stays open would keep the server from closing.
   app.addHook('preClose', async () => events.close())
   app.get('/governor/events', { exposeHeadRoute: false }, async (request, reply) => {
-    const by = adminAccess(request.raw, access)
-    const show = async (key: SessionKey) => {
-      const session = await store.get(key)
-      return session && JSON.stringify(showRow({ id: idOf(key), ...rowOf(session, now()) }, by))
-    }
+    const seesNames = adminAccess(request.raw, access) === 'token'
     reply.hijack()
-    const isOpen = await events.open(request.raw, { response: reply.raw, show })
+    const isOpen = await events.open(request.raw, { response: reply.raw, seesNames })
     if (isOpen) return
     reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
     reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))

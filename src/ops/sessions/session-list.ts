@@ -91,9 +91,24 @@ function cursorOf(text: string): Cursor | undefined {
 export function createSessionList(store: Store, now: () => number, newId: () => string): SessionList {
   let snapshots: readonly Snapshot[] = []
 
-  const take = async (filter: Filter): Promise<Snapshot> => {
-    const takenAt = now()
-    return { id: newId(), takenAt, rows: await collect(store, filter, takenAt) }
+  let last: Promise<unknown> = Promise.resolve()
+  const waiting = new Map<string, Promise<Snapshot>>()
+
+  /** One list is collected at a time, so that several do not hold other requests up together; one that waits is shared. */
+  const take = (filter: Filter): Promise<Snapshot> => {
+    const name = JSON.stringify(filter)
+    const shared = waiting.get(name)
+    if (shared) return shared
+    const collected = last
+      .catch(() => undefined)
+      .then(async () => {
+        waiting.delete(name)
+        const takenAt = now()
+        return { id: newId(), takenAt, rows: await collect(store, filter, takenAt) }
+      })
+    last = collected
+    waiting.set(name, collected)
+    return collected
   }
 
   /** The rows that a page is cut from, and where it begins in them. */
@@ -118,7 +133,8 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
       const sessions = snapshot.rows.slice(start, start + limit)
       const last = sessions.at(-1)
       if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null }
-      if (!snapshots.includes(snapshot)) snapshots = [snapshot, ...snapshots].slice(0, MAX_SNAPSHOTS)
+      // The one that was used last is first: lists that nobody pages through do not push it out.
+      snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
       return { sessions, next: textOf({ snapshot: snapshot.id, start: start + limit, after: last }) }
     },
   }
