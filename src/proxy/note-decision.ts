@@ -27,10 +27,12 @@ export function noteDecision(
 }
 
 /** Emits the loop that a request closed; the same request again closes none. */
-function emitLoop({ emit }: Services, { runState, decision: { verdict, speech } }: Evaluation): void {
+function emitLoop({ emit }: Services, { runState, decision: { kind, speech } }: Evaluation): void {
   const { loop, isRetry } = runState
   if (!loop || isRetry) return
-  const noticeSent = verdict !== 'stop' && speech?.notice?.includes(loop.notice) === true
+  // All other decisions send another notice, or none: a stop, an agent's own last request, an error in a storm.
+  const sendsNotice = kind === 'warn' || kind === 'filter_calls'
+  const noticeSent = sendsNotice && speech?.notice?.includes(loop.notice) === true
   const { pattern, tools, warnings } = loop
   emit({ kind: 'loop', pattern, tool: tools.at(-1) ?? '', noticeSent, warnings })
 }

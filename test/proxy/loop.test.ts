@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
 import { afterStep, callModel, runAgent, START, type Step } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import type { ChatMessage, Script } from '../support/provider.ts'
@@ -223,6 +224,16 @@ describe('a warning about a loop', () => {
     expect(provider.requests.at(-1)?.json.messages.at(-1)?.content).toBe('the result of search')
     const metrics = await (await fetch(`${url}/metrics`)).text()
     expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="observed"} 1')
+  })
+
+  it('is not counted as a warning where the agent itself asks for its last answer', async () => {
+    const { url, provider } = await startBoth(always)
+    const { messages } = await runAgent(url, START, { max: 3 })
+    await callModel(url, [...messages, { role: 'user', content: SUMMARY_REQUESTS[0] ?? '' }])
+    expect(provider.requests.at(-1)?.body).not.toContain('repeating')
+    const metrics = await (await fetch(`${url}/metrics`)).text()
+    expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="observed"} 1')
+    expect(metrics).not.toContain('action="warned"')
   })
 
   it('is not injected where the guard is off', async () => {
