@@ -346,7 +346,7 @@ function metricsRenderer({ store }: Services, metrics: Metrics, state: State): M
 
 /** Says what the API of sessions is made of. */
 function sessionSources(config: Config, services: Services): SessionSources {
-  const { store, now, newId, emit, windows, upstreams } = services
+  const { store, now, newId, emit, windows, upstreams, policies } = services
   return {
     version: VERSION,
     store,
@@ -362,6 +362,10 @@ function sessionSources(config: Config, services: Services): SessionSources {
         const of = { upstream, model }
         return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
       },
+    isLoopGuardOff() {
+      const { settings, rules } = policies().loop
+      return !settings.enabled && rules.every((rule) => !rule.settings.enabled)
+    },
   }
 }
 

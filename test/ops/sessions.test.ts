@@ -437,6 +437,30 @@ describe('an operator', () => {
     })
   })
 
+  it('is told that nothing looks for loops where the loop guard is off', async () => {
+    const { url } = await startBoth(runaway(), { loop_guard: { enabled: false } })
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { id } = await firstSession(url)
+    const reply = await act(url, id, 'loop-guard', { mode: 'enforce' })
+    expect(reply.status).toBe(409)
+    expect(apiError.parse(reply.json).error).toMatchObject({
+      code: 'loop_guard_off',
+      message: expect.stringContaining('loop_guard.enabled'),
+    })
+    expect(await firstSession(url)).toMatchObject({ threads: [{ loop_guard_mode: null }] })
+    expect((await act(url, id, 'loop-guard', { mode: null })).status).toBe(200)
+  })
+
+  it('sets the loop guard where it is on for some requests alone', async () => {
+    const { url } = await startBoth(runaway(), {
+      loop_guard: { enabled: false },
+      overrides: [{ model: 'big-*', loop_guard: { enabled: true } }],
+    })
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { id } = await firstSession(url)
+    expect((await act(url, id, 'loop-guard', { mode: 'warn' })).status).toBe(200)
+  })
+
   it('resets a run that was stopped: it counts from one again', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
     const { messages } = await runAgent(url, START, named('one'))

@@ -56,12 +56,25 @@ const IDEMPOTENCY = {
   schema: { type: 'string', maxLength: 200 },
 }
 
-function action(summary: string, body: z.ZodType, isRequired: boolean, headers: readonly Json[] = []): Json {
+const LOOP_GUARD_OFF: Json = { 409: reply('The loop guard is off in the configuration.', 'Error') }
+
+function action(
+  summary: string,
+  body: z.ZodType,
+  isRequired: boolean,
+  headers: readonly Json[] = [],
+  otherReplies: Json = {},
+): Json {
   return {
     summary,
     parameters: [ID, ...headers],
     requestBody: { required: isRequired, content: { 'application/json': { schema: inputOf(body) } } },
-    responses: { 200: reply('The session after it.', 'SessionDetail'), ...REFUSALS, ...UNKNOWN },
+    responses: {
+      200: reply('The session after it.', 'SessionDetail'),
+      ...REFUSALS,
+      ...UNKNOWN,
+      ...otherReplies,
+    },
   }
 }
 
@@ -109,7 +122,9 @@ export function openApi(version: string): Json {
         post: action('Raise the limits of current runs', extendBody, true, [IDEMPOTENCY]),
       },
       [`${session}/budget`]: { patch: action('Set limits of runs', budgetBody, true) },
-      [`${session}/loop-guard`]: { patch: action('Set what happens in a loop', loopGuardBody, true) },
+      [`${session}/loop-guard`]: {
+        patch: action('Set what happens in a loop', loopGuardBody, true, [], LOOP_GUARD_OFF),
+      },
       '/governor/events': { get: EVENTS },
     },
     components: {

@@ -39,6 +39,8 @@ export interface SessionSources {
   readonly now: () => number
   readonly newId: () => string
   readonly contextOf: (session: Session) => ContextOf
+  /** True if the loop guard is off for every request. */
+  readonly isLoopGuardOff: () => boolean
   readonly emit: Emit
 }
 
@@ -63,6 +65,13 @@ const unknown = () =>
   )
 const unknownThread = () =>
   new RequestProblem(404, 'unknown_thread', 'The session has no agent of this number.')
+
+const loopGuardOff = () =>
+  new RequestProblem(
+    409,
+    'loop_guard_off',
+    'Nothing looks for loops: the configuration has loop_guard.enabled: false. Set it to true first.',
+  )
 
 function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: string): z.output<Shape> {
   const { success, data, error } = shape.safeParse(given)
@@ -203,6 +212,7 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
   })
   app.patch(`${session}/loop-guard`, (request) => {
     const { thread, mode } = parse(loopGuardBody, request.body, 'body')
+    if (mode !== null && sources.isLoopGuardOff()) throw loopGuardOff()
     const change = (before: Session) => setLoopMode(before, thread, mode)
     return act(sources, request, { name: 'loop_guard', thread, details: { mode }, change })
   })
