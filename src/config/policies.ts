@@ -112,6 +112,8 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
         announce: texts.announce,
         stop: stop.text,
         fallback: stop.fallback_text,
+        operatorStop: stop.operator_text,
+        operatorFallback: stop.operator_fallback_text,
       },
     },
   }

@@ -101,9 +101,17 @@ const timeouts = z.strictObject({
 const stop = z.strictObject({
   text: text(
     DEFAULT_TEXTS.stop,
-    'What Governor asks the model of a stopped run: its final answer, without tools.',
+    'What Governor asks the model of a run that it stops: its final answer, without tools. The same for every limit and for the loop guard.',
   ),
   fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run if its model gives none.'),
+  operator_text: text(
+    DEFAULT_TEXTS.operatorStop,
+    'What Governor asks the model of a run that an operator has stopped.',
+  ),
+  operator_fallback_text: text(
+    DEFAULT_TEXTS.operatorFallback,
+    'The answer of a run that an operator has stopped if its model gives none.',
+  ),
 })
 
 const loopGuard = z.strictObject({

@@ -276,23 +276,20 @@ function stop(
   return { kind: 'stop', verdict: 'stop', speech, limit: { meter: spent }, fallback }
 }
 
-const STOPPED_BY_OPERATOR =
-  'An operator has stopped this run. Please provide a final response summarizing what you have found and accomplished so far, without calling any more tools.'
-const OPERATOR_FALLBACK = '(Stopped by an operator)'
-
 function stopForOperator({ runState, policy, asksForSummary }: DecisionInput): Decision {
   const used = Math.max(0, runState.iteration - 1)
+  const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
+  const { operatorStop, operatorFallback } = policy.texts
   const speech: Speech = {
-    notice: asksForSummary ? undefined : STOPPED_BY_OPERATOR,
+    notice: asksForSummary ? undefined : fill(operatorStop, meter),
     tier: undefined,
     meter: undefined,
     channel: policy.channel,
     dropTools: NO_TOOLS,
     announcement: policy.enabled ? announcementOf(policy) : undefined,
   }
-  const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
   const limit = { meter, reason: 'operator' } as const
-  return { kind: 'stop', verdict: 'stop', speech, limit, fallback: OPERATOR_FALLBACK }
+  return { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(operatorFallback, meter) }
 }
 
 /** Decides on a request that no limit stops. */

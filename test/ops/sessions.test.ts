@@ -334,6 +334,26 @@ describe('an operator', () => {
     expect((await callModel(url, human, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
   })
 
+  it('stops a run with the texts of the configuration', async () => {
+    const { url, provider } = await startBoth(
+      ({ json }) =>
+        json.tools && json.tool_choice !== 'none' ? { calls: [{ name: 'search', arguments: {} }] } : {},
+      {
+        budget,
+        stop: {
+          operator_text: 'Stop after {used} of {max}, please.',
+          operator_fallback_text: '(stopped at {used})',
+        },
+      },
+    )
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    await act(url, (await firstSession(url)).id, 'stop')
+    const step = await callModel(url, messages, named('one'))
+    expect(JSON.stringify(provider.requests.at(2)?.json)).toContain('Stop after 2 of 10, please.')
+    expect(step.message.content).toBe('(stopped at 2)')
+    expect(step.governor).toMatchObject({ terminal_reason: 'operator', has_final_answer: false })
+  })
+
   it('stops a run where the budget is off', async () => {
     const { url } = await startBoth(runaway(), { budget: { enabled: false } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })

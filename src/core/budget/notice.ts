@@ -30,6 +30,10 @@ export interface NoticeTexts {
   readonly stop: string
   /** The answer of a stopped run whose model gave none. */
   readonly fallback: string
+  /** Asks the model of a run that an operator has stopped for its final answer. */
+  readonly operatorStop: string
+  /** The answer of such a run whose model gave none. */
+  readonly operatorFallback: string
 }
 
 /** The placeholders a template may use. */
@@ -58,6 +62,9 @@ export const DEFAULT_TEXTS: NoticeTexts = {
     "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
   stop: "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
   fallback: '(Reached max {unit}: {max})',
+  operatorStop:
+    'An operator has stopped this run. Please provide a final response summarizing what you have found and accomplished so far, without calling any more tools.',
+  operatorFallback: '(Stopped by an operator)',
 }
 
 function isPlaceholder(key: string): boolean {
