@@ -5,7 +5,14 @@ import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import fastify, { type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
-import { budgetOf, loopGuardOf, modelSettingsOf, overflowPolicyOf, registryOf } from './config/policies.ts'
+import {
+  budgetOf,
+  loopGuardOf,
+  modelSettingsOf,
+  overflowPolicyOf,
+  registryOf,
+  stopPolicyOf,
+} from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
@@ -79,6 +86,7 @@ function policiesOf(config: Config): Policies {
     budget: budgetOf(config),
     overflow: overflowPolicyOf(config),
     storm: config.storm,
+    stop: stopPolicyOf(config),
     observesOnly: config.mode === 'observe',
   }
 }

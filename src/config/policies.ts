@@ -142,6 +142,11 @@ export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSett
   return { settings: settingsOf(base, stop), rules }
 }
 
+/** Returns what happens at the end of a run. */
+export function stopPolicyOf({ stop }: Config) {
+  return { hasFooter: stop.footer }
+}
+
 /** Returns the overflow policy; rows of the configuration come before the built-in ones. */
 export function overflowPolicyOf({ overflow }: Config) {
   return {

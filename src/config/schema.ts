@@ -112,6 +112,12 @@ const stop = z.strictObject({
     DEFAULT_TEXTS.operatorFallback,
     'The answer of a run that an operator has stopped if its model gives none.',
   ),
+  footer: z
+    .boolean()
+    .default(false)
+    .describe(
+      'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: 300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the client asked for, such as JSON, gets none.',
+    ),
 })
 
 const loopGuard = z.strictObject({

@@ -1,9 +1,10 @@
 /** Tells whether a model's last text is an answer, rather than reasoning or a tool call written as text. */
+import { FOOTER_START } from './footer.ts'
 import { parseForeign } from './foreign-json.ts'
 
 /**
- * Opening and closing marks around a model's reasoning, and around a tool call that a model writes as plain text because
- * it is offered no tools. Without a closing mark the markup reaches to the end.
+ * Opening and closing marks around a model's reasoning, around a tool call that a model writes as plain text because it is
+ * offered no tools, and around other text that is no answer. Without a closing mark the markup reaches to the end.
  */
 const MARKUP: readonly (readonly [open: string, close: string])[] = [
   ['<think>', '</think>'],
@@ -38,6 +39,8 @@ const MARKUP: readonly (readonly [open: string, close: string])[] = [
   ['<｜DSML｜function_calls>', '</｜DSML｜function_calls>'],
   ['[TOOL_CALLS]', '\n'],
   ['[TOOL_REQUEST]', '[END_TOOL_REQUEST]'],
+  // A model may repeat the footer that it finds in its history.
+  [FOOTER_START, '\n'],
 ]
 
 const LONGEST_MARK = Math.max(...MARKUP.map(([open]) => open.length))

@@ -29,6 +29,8 @@ export interface FinalAnswer {
   readonly id?: string
   /** The loop that ended the run, as `x-governor-loop` states it: `repetition;count=8`. */
   readonly loop?: string
+  /** The line that the client reads after `text`. */
+  readonly footer?: string
 }
 
 /** The limit that stopped a run. */

@@ -143,6 +143,8 @@ export interface AnswerChange {
   readonly dropCalls: boolean
   /** Replaces the model's text. */
   readonly text?: string
+  /** Text to add to the model's text, line breaks included. */
+  readonly footer?: string
   /** Bodies of earlier attempts at the same response, whose usage is added as the client pays for it too. */
   readonly earlier: readonly Buffer[]
 }
@@ -159,8 +161,11 @@ export interface AnswerStream {
    * `broken`: it ended with an error, or without an end.
    */
   endResponse(): 'answered' | 'silent' | 'broken'
-  /** Ends the client's stream. `fallback`: the text to give if there was no real answer. */
-  finish(terminal: TerminalFor, fallback: string | undefined): Buffer[]
+  /**
+   * Ends the client's stream. `fallback`: the text to give if there was no real answer. `footer`: the last line of what the
+   * client reads; the stream has to be opened for it.
+   */
+  finish(terminal: TerminalFor, fallback: string | undefined, footer?: string): Buffer[]
   /** Returns the bytes that are still held of a broken response. */
   abandon(): Buffer[]
   /** The client has received the beginning of a response, so that its stream needs an end. */
@@ -169,7 +174,7 @@ export interface AnswerStream {
   readonly hasFailed: boolean
   /** The client has received more than the beginning of a response, so that no other reply can replace it. */
   readonly hasText: boolean
-  /** All the text that went to the client. */
+  /** All the text that went to the client, without the footer. */
   readonly text: string
   /** The newest response, including the calls that were removed. Unset if the provider does not store it. */
   readonly buffered?: BufferedCalls | undefined
@@ -191,7 +196,7 @@ export interface ToolCallFilter {
    */
   release(blocked: ReadonlySet<number>): Buffer[]
   /** Drops the held calls. The client's stream continues, after the returned bytes, as the final answer of the run. */
-  becomeAnswer(isJson: boolean): readonly [Buffer[], AnswerStream]
+  becomeAnswer(isJson: boolean, mayHaveFooter?: boolean): readonly [Buffer[], AnswerStream]
 }
 
 /** A response that Governor makes itself. */
@@ -304,8 +309,9 @@ export interface Dialect {
   /**
    * Opens a stream that ends a run. `dropCalls`: remove tool calls; otherwise only the terminal state is added. `isJson`:
    * the client asked for a JSON object, so that one in the text is an answer and not a call written as text.
+   * `mayHaveFooter`: `finish` may get a footer.
    */
-  openStream(dropCalls: boolean, isJson: boolean): AnswerStream
+  openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
   /** Reads the calls of a whole response; `undefined` if the body is not a response of this dialect, or has several choices. */
   readCalls(body: Buffer): BufferedCalls | undefined
   /**

@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
+import { footerAfter, textWithFooter } from '../core/footer.ts'
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
 import { isLastTry, withTruncated } from '../core/session/stop-attempts.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
@@ -46,6 +47,8 @@ export interface Ending {
   /** The client asked for a JSON object. */
   readonly isJson: boolean
   readonly terminal: TerminalFor
+  /** The last line of what the client reads; `undefined` if there is none. */
+  readonly footer: string | undefined
   /** Earlier responses, whose calls were all blocked; the client's stream began with the first. */
   readonly rounds?: readonly BlockedMessage[]
 }
@@ -184,11 +187,12 @@ async function takeForced(
   plain: AsyncIterable<Buffer>,
   keeps: readonly string[],
 ): Promise<Taken> {
-  const { dialect, isJson, x } = answer.ending
+  const { dialect, isJson, footer, x } = answer.ending
   const read = await readForced(
     {
       dialect,
       isJson,
+      mayHaveFooter: footer !== undefined,
       keeps,
       maxBytes: x.services.maxGuardedBody,
       show: (chunks, hasText) => show(answer, chunks, answer.isShown || hasText),
@@ -203,8 +207,8 @@ async function takeForced(
 }
 
 async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise<Taken> {
-  const { dialect, isStop, isJson } = answer.ending
-  const stream = answer.stream ?? dialect.openStream(isStop, isJson)
+  const { dialect, isStop, isJson, footer } = answer.ending
+  const stream = answer.stream ?? dialect.openStream(isStop, isJson, footer !== undefined)
   answer.stream = stream
   const take = (frame: Frame) => show(answer, stream.push(frame), answer.isShown || stream.hasText)
   const reader = createFrameReader()
@@ -284,6 +288,7 @@ async function record(
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
   exchange.emit({ kind: 'stopped', reason, by, session })
   if (!isStop) return
+  const footer = footerFor(answer)
   const loop = reason === 'loop_guard' ? terminalGovernorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {
     text: (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED),
@@ -291,12 +296,18 @@ async function record(
     terminal,
     ...(id === undefined ? {} : { id }),
     ...(loop === undefined ? {} : { loop }),
+    ...(footer === undefined ? {} : { footer }),
     ...(answer.kept ? { isCall: true } : {}),
   }
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await evaluation.handle.noteStopAttempt(withTruncated))
   if (isHalf || !isRecorded) releaseIteration(evaluation)
   else await evaluation.handle.end(final)
+}
+
+/** Returns the footer of an answer; a call of a tool has none. */
+function footerFor({ ending, kept }: Answer): string | undefined {
+  return kept ? undefined : ending.footer
 }
 
 /** Saves results for calls that the provider keeps and the client has not seen. */
@@ -318,10 +329,11 @@ async function finishStream(
 ): Promise<void> {
   const { terminal, rounds, x } = answer.ending
   let ended = terminal(false)
-  const last = stream.finish((hasFinalAnswer, isTruncated) => {
+  const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
     ended = terminal(hasFinalAnswer || answer.kept !== undefined, isTruncated)
     return ended
-  }, text)
+  }
+  const last = stream.finish(terminalFor, text, footerFor(answer))
   // If no last answer came, the provider continues from the response before it.
   const id = stream.buffered?.id ?? rounds?.at(-1)?.buffered.id
   await record(answer, stream.text, ended, isRecorded, id)
@@ -340,11 +352,13 @@ async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorde
   const wholeText = textBefore === '' ? text : `${textBefore}\n\n${newest}`
   await record(answer, wholeText ?? newest, ended, isRecorded, read.buffered?.id)
   await saveUnseenCalls(answer, read.buffered)
+  const footer = footerAfter(wholeText ?? newest, footerFor(answer))
   const rewritten = dialect.writeAnswer(body, {
     terminal: ended,
     dropCalls: isStop && !kept,
     earlier,
     ...(wholeText === undefined ? {} : { text: wholeText }),
+    ...(footer === undefined ? {} : { footer }),
   })
   const headers = [...rewrittenHeaders(head), 'content-length', String(rewritten.length)]
   writeHead(x.exchange.response, head, headers, terminalGovernorHeaders)
@@ -375,9 +389,15 @@ export async function giveFallback(answer: Answer, isRecorded: boolean): Promise
 }
 
 /** Returns the fallback text as an answer. */
-function fallbackAnswer({ x, fallback, terminal }: Ending, id: string | undefined): FinalAnswer {
+function fallbackAnswer({ x, fallback, terminal, footer }: Ending, id: string | undefined): FinalAnswer {
   const { model } = x.evaluation.request.conversation
-  return { text: fallback, model, terminal: terminal(false), ...(id === undefined ? {} : { id }) }
+  return {
+    text: fallback,
+    model,
+    terminal: terminal(false),
+    ...(id === undefined ? {} : { id }),
+    ...(footer === undefined ? {} : { footer }),
+  }
 }
 
 /** Sends the fallback text as the whole response. */
@@ -395,7 +415,8 @@ function replyFor(
   request: DialectRequest,
   streams: boolean,
 ): GovernorReply {
-  return dialect.reply(answer, streams, services.newId(), services.now(), request.asksForUsage?.())
+  const said = request.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
+  return dialect.reply(said, streams, services.newId(), services.now(), request.asksForUsage?.())
 }
 
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */

@@ -22,7 +22,7 @@ import type { Ending } from './answer-response.ts'
 import { attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest } from './evaluated-request.ts'
-import { type AnswerVariant, terminalHeaders } from './final-answer.ts'
+import { type AnswerVariant, footerFor, terminalHeaders } from './final-answer.ts'
 import { openSpoken, type SpokenRequest } from './forward.ts'
 import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './held-response.ts'
 import { replaceBy, savePartOfResults } from './pending-results.ts'
@@ -203,6 +203,7 @@ function endRun(
     fallback,
     isJson: request.hasFormat(),
     terminal,
+    footer: footerFor(x, limit),
     rounds,
   }
   return filter.end(ending, lastVariants(filtering, rounds))

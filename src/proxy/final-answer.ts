@@ -1,7 +1,8 @@
 /** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
 import type { Conversation } from '../core/conversation.ts'
+import { footerOf } from '../core/footer.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
-import { type FinalAnswer, type Terminal, terminalOf } from '../core/terminal.ts'
+import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/buffer-budget.ts'
 import { relay } from '../http/relay.ts'
@@ -45,6 +46,11 @@ export function terminalHeaders({
   return { 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
 }
 
+/** Returns the footer of the final answer; `undefined` where none is configured, or the answer must have a format. */
+export function footerFor({ services, evaluation }: EvaluatedRequest, limit: Limit): string | undefined {
+  return services.policies().stop.hasFooter && !evaluation.request.hasFormat() ? footerOf(limit) : undefined
+}
+
 /** Answers a stopped request, or one with which an agent ends its run itself. */
 export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
   const { exchange, evaluation, governorHeaders } = evaluated
@@ -65,6 +71,7 @@ export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
     fallback: isStop ? decision.fallback : '',
     isJson: evaluation.request.hasFormat(),
     terminal,
+    footer: isStop ? footerFor(x, limit) : undefined,
   }
   try {
     await askForAnswer(ending, isStop ? stopVariants(x, speech?.notice) : selfStopVariants(x))

@@ -18,6 +18,8 @@ export function onlyCall(
 export interface ForcedReading {
   readonly dialect: Dialect
   readonly isJson: boolean
+  /** A footer may follow the answer. */
+  readonly mayHaveFooter: boolean
   /** Names of the tools one call of which is the answer. */
   readonly keeps: readonly string[]
   /** Bytes; a longer response has no call that is an answer. */
@@ -39,9 +41,9 @@ export interface ForcedRead {
 
 /** Reads a response and holds its calls until they are complete; its text passes, and the terminal state is added at its end. */
 export async function readForced(reading: ForcedReading, plain: AsyncIterable<Buffer>): Promise<ForcedRead> {
-  const { dialect, isJson, keeps, maxBytes, show } = reading
+  const { dialect, isJson, mayHaveFooter, keeps, maxBytes, show } = reading
   const filter = dialect.openFilter()
-  const stream = dialect.openStream(false, isJson)
+  const stream = dialect.openStream(false, isJson, mayHaveFooter)
   const released = createFrameReader()
   const give = async (frames: readonly Frame[]) => {
     for (const frame of frames) await show(stream.push(frame), stream.hasText)
@@ -60,7 +62,7 @@ export async function readForced(reading: ForcedReading, plain: AsyncIterable<Bu
   const isText = buffered?.calls.length === 0 && isRealAnswer(buffered.text, isJson)
   const isNoAnswer = length > maxBytes || (buffered !== undefined && !kept && !isText)
   if (isNoAnswer && !stream.hasFailed) {
-    const [opening, answer] = filter.becomeAnswer(isJson)
+    const [opening, answer] = filter.becomeAnswer(isJson, mayHaveFooter)
     await show(opening, false)
     return { stream: answer, isOver: false, buffered }
   }

@@ -53,7 +53,7 @@ export function streamFilter(filtered: FilteredResponse, { head }: UpstreamRespo
     take: (response) => takeStream(stream, response),
     release: (blocked) => releaseStream(stream, blocked),
     end(ending, variants) {
-      const [opening, answer] = calls.becomeAnswer(ending.isJson)
+      const [opening, answer] = calls.becomeAnswer(ending.isJson, ending.footer !== undefined)
       const begun = { answer, head, opening, isShown: stream.hasHead }
       return askForAnswer(ending, variants, { stream: begun, earlier: [], text: '' })
     },

@@ -19,12 +19,19 @@ import type { IdentitySettings } from './identity.ts'
 import type { NoteUnpricedModel } from './unpriced-models.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
+/** What happens at the end of a run, besides what is said to the model. */
+export interface StopPolicy {
+  /** The final answer ends with a line about what ended the run. */
+  readonly hasFooter: boolean
+}
+
 /** The policies, which a reload may change; read once per request. */
 export interface Policies {
   readonly budget: ByRule<BudgetSettings>
   readonly loop: ByRule<LoopPolicy>
   readonly overflow: OverflowPolicy
   readonly storm: StormPolicy
+  readonly stop: StopPolicy
   /** Requests are judged, and nothing is said, blocked or stopped. */
   readonly observesOnly: boolean
 }

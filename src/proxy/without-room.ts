@@ -1,5 +1,6 @@
 /** Handles requests whose body finds no room in memory: the body is not read, and a run that was stopped stays stopped. */
 import { pipeline, Readable } from 'node:stream'
+import { textWithFooter } from '../core/footer.ts'
 import { hashOf } from '../core/hash.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { Dialect } from '../dialect/dialect.ts'
@@ -75,7 +76,12 @@ export async function answerWithoutRoom(
   stream.destroy()
   services.emit({ kind: 'answer_repeated' })
   exchange.noteVerdict('stop')
-  const made = dialect.reply(answer, streams, services.newId(), services.now())
+  const made = dialect.reply(
+    { ...answer, text: textWithFooter(answer) },
+    streams,
+    services.newId(),
+    services.now(),
+  )
   reply(exchange.response, 200, made.contentType, made.body, {
     'x-governor-verdict': 'stop',
     'x-governor-session': session,

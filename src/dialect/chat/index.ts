@@ -324,7 +324,7 @@ export const chat: Dialect = {
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
-  openStream: (dropCalls, isJson) => openAnswer(chatStream, dropCalls, isJson),
+  openStream: (dropCalls, isJson, mayHaveFooter) => openAnswer(chatStream, dropCalls, isJson, mayHaveFooter),
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
   openFilter: () => openFilter(chatStream),

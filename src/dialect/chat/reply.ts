@@ -13,6 +13,7 @@ import {
   isCutOff,
   isFailure,
   textOfMessage,
+  withAddedText,
   withoutCalls,
 } from './wire.ts'
 
@@ -31,9 +32,10 @@ export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
 function rewrittenChoice(choice: Json, change: AnswerChange): Json {
   const message = isObject(choice['message']) ? choice['message'] : {}
   const kept = change.dropCalls ? withoutCalls(message) : message
+  const said = change.text === undefined ? kept : { ...kept, content: change.text }
   return {
     ...choice,
-    message: change.text === undefined ? kept : { ...kept, content: change.text },
+    message: change.footer === undefined ? said : withAddedText(said, change.footer),
     finish_reason: change.dropCalls ? finishWithoutCalls(choice['finish_reason']) : choice['finish_reason'],
   }
 }
@@ -49,7 +51,8 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
         (isObject(choice['message']) && hasCalls(choice['message'])) ||
         finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason'],
     )
-  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+  const isSame = change.text === undefined && change.footer === undefined
+  if (!mustDrop && isSame && change.earlier.length === 0) {
     // Only the terminal state is added: all other bytes stay as the provider sent them.
     return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }

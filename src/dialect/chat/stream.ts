@@ -21,7 +21,15 @@ import {
   withDeltas,
   withoutRole,
 } from './chunk.ts'
-import { choicesOf, DONE, finishWithoutCalls, isCutOff, isFailure, withoutCalls } from './wire.ts'
+import {
+  choicesOf,
+  DONE,
+  finishWithoutCalls,
+  isCutOff,
+  isFailure,
+  withAddedText,
+  withoutCalls,
+} from './wire.ts'
 
 interface ChatPart extends Part {
   readonly chunk: Json
@@ -205,17 +213,29 @@ function finishChunk(stream: ChatStream, governor: unknown): Buffer {
   return governorChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
 }
 
+/** Returns the chunk with the footer after the text of its first choice. */
+function withFooter(chunk: Json, footer: string): Json {
+  const choices = choicesOf(chunk).map((choice) =>
+    (choice['index'] ?? 0) === 0 ? { ...choice, delta: withAddedText(deltaOf(choice), footer) } : choice,
+  )
+  return { ...chunk, choices }
+}
+
 /** Returns the provider's own end, with the terminal state beside its last finish reason and the usage of all responses. */
 function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
-  const { mode, metadata, usage, responses } = ending
+  const { mode, metadata, usage, responses, footer } = ending
   const parts = ending.parts.filter(({ isDone }) => !isDone)
   const last = parts.findLast(({ chunk }) => finishes(chunk))
-  const bytes = parts.flatMap((part) => {
+  // Some providers send text beside the finish reason.
+  const lastText = parts.findLast(({ text }) => text !== '')
+  const bytes = footer === undefined || lastText ? [] : [textChunk(stream, { content: footer })]
+  for (const part of parts) {
     const kept = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
-    const summed = responses > 1 && isObject(kept['usage']) ? { ...kept, usage } : kept
+    const said = part === lastText && footer !== undefined ? withFooter(kept, footer) : kept
+    const summed = responses > 1 && isObject(said['usage']) ? { ...said, usage } : said
     const chunk = part === last ? { ...summed, governor: metadata } : summed
-    return render(changed(part, chunk), stream)
-  })
+    bytes.push(...render(changed(part, chunk), stream))
+  }
   // Some providers send no finish reason. The client needs one, and the terminal state beside it.
   return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(stream, metadata)]
 }

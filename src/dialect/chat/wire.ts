@@ -19,6 +19,13 @@ export function textOfMessage({ content, refusal, audio }: Json): string {
   return contentText(content) + textOf(refusal) + textOf(propertyOf(audio, 'transcript'))
 }
 
+/** Returns a message or a delta with more text at the end of its content. */
+export function withAddedText(message: Json, text: string): Json {
+  const { content } = message
+  if (Array.isArray(content)) return { ...message, content: [...content, { type: 'text', text }] }
+  return { ...message, content: typeof content === 'string' ? content + text : text }
+}
+
 /** True if the message contains tool calls. */
 export function hasCalls(message: Json): boolean {
   const calls = message['tool_calls']

@@ -336,7 +336,8 @@ export const messages: Dialect = {
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
-  openStream: (dropCalls, isJson) => openAnswer(messagesStream, dropCalls, isJson),
+  openStream: (dropCalls, isJson, mayHaveFooter) =>
+    openAnswer(messagesStream, dropCalls, isJson, mayHaveFooter),
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
   openFilter: () => openFilter(messagesStream),

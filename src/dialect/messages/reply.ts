@@ -2,7 +2,7 @@
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
+import { type Json, objectsIn, parseObject, summedUsage, textOf } from '../shared/json-object.ts'
 import { readMessageCalls } from './buffered-calls.ts'
 import { event, textEvents } from './events.ts'
 import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls } from './wire.ts'
@@ -27,20 +27,29 @@ function changedContent(content: readonly Json[], text: string | undefined): Jso
   return [...kept.filter(({ type }) => type !== 'text'), ...(text === '' ? [] : [{ type: 'text', text }])]
 }
 
+/** Returns content with the footer at the end of its last text: some clients show the last block alone. */
+function withFooter(content: readonly Json[], footer: string): Json[] {
+  const last = content.findLast(({ type }) => type === 'text')
+  if (!last) return [...content, { type: 'text', text: footer }]
+  return content.map((block) => (block === last ? { ...block, text: textOf(block['text']) + footer } : block))
+}
+
 /** Writes a whole response as the final answer of a run. */
 export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   const answer = parseObject(body.toString('utf8')) ?? {}
   const content = contentOf(answer)
   const { stop_reason: reason } = answer
   const mustDrop = change.dropCalls && (content.some(isCall) || stopWithoutCalls(reason) !== reason)
-  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+  const isSame = change.text === undefined && change.footer === undefined
+  if (!mustDrop && isSame && change.earlier.length === 0) {
     // Only the terminal state is added: all other bytes stay as the provider sent them.
     return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }
+  const said = change.dropCalls ? changedContent(content, change.text) : content
   return Buffer.from(
     JSON.stringify({
       ...answer,
-      content: change.dropCalls ? changedContent(content, change.text) : content,
+      content: change.footer === undefined ? said : withFooter(said, change.footer),
       stop_reason: change.dropCalls ? stopWithoutCalls(reason) : reason,
       ...summedUsage(objectsIn(change.earlier), answer),
       governor: change.terminal,

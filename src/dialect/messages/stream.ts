@@ -25,6 +25,8 @@ interface MessagesStream {
   next: number
   /** The index of the client's open block. */
   open: number | undefined
+  /** The client's open block contains text. */
+  isTextOpen: boolean
   /** The client's indexes of the blocks of the current response, by the provider's indexes. */
   readonly indexes: Map<unknown, number>
   /** The places of the calls of the current response, by the provider's indexes of their blocks. */
@@ -41,6 +43,7 @@ const start = (): MessagesStream => ({
   hasBegun: false,
   next: 0,
   open: undefined,
+  isTextOpen: false,
   indexes: new Map(),
   callBlocks: new Map(),
   calls: 0,
@@ -80,13 +83,19 @@ function addToMessage(data: Json, stream: MessagesStream): void {
   addEvent(stream.assembly, data)
 }
 
-function kindOf({ type, index, content_block: block }: Json, stream: MessagesStream): Part['kind'] {
+/** True for the beginning of a text block. */
+function isText({ type, content_block: block }: Json): boolean {
+  return type === 'content_block_start' && isObject(block) && block['type'] === 'text'
+}
+
+function kindOf(data: Json, stream: MessagesStream): Part['kind'] {
+  const { type, index } = data
   switch (type) {
     case 'content_block_start':
     case 'content_block_delta':
     case 'content_block_stop':
       if (stream.callBlocks.has(index)) return 'call'
-      return type === 'content_block_start' && isObject(block) && block['type'] === 'text' ? 'text' : 'other'
+      return isText(data) ? 'text' : 'other'
     case 'message_start':
       return 'other'
     case 'message_delta':
@@ -100,10 +109,9 @@ function kindOf({ type, index, content_block: block }: Json, stream: MessagesStr
 }
 
 /** Returns the text that an event adds to a block. */
-function addedText({ type, content_block: block, delta }: Json): string {
-  if (type === 'content_block_start' && isObject(block) && block['type'] === 'text') {
-    return textOf(block['text'])
-  }
+function addedText(data: Json): string {
+  const { type, content_block: block, delta } = data
+  if (isText(data)) return isObject(block) ? textOf(block['text']) : ''
   return type === 'content_block_delta' && isObject(delta) && delta['type'] === 'text_delta'
     ? textOf(delta['text'])
     : ''
@@ -137,6 +145,7 @@ function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   }
   if (type === 'content_block_start') {
     stream.open = stream.next
+    stream.isTextOpen = isText(part.data)
     stream.indexes.set(index, stream.next++)
   }
   const number = index === undefined ? undefined : stream.indexes.get(index)
@@ -146,6 +155,12 @@ function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   if (Object.keys(changes).length === 0) return [terminated(part.frame)]
   const json = Buffer.from(dataOf(part.frame) ?? '')
   return [withData(part.frame, withMembers(json, changes).toString('utf8'))]
+}
+
+/** True for the end of the text block that the client has open. */
+function endsText({ data: { type, index } }: MessagesPart, stream: MessagesStream): boolean {
+  const isOpen = stream.open !== undefined && stream.indexes.get(index) === stream.open
+  return type === 'content_block_stop' && isOpen && stream.isTextOpen
 }
 
 function closeOpen(stream: MessagesStream): Buffer[] {
@@ -219,11 +234,23 @@ function providersEnd(ending: StreamEnding<MessagesPart>, stream: MessagesStream
   })
 }
 
+/** Returns the footer at the end of the client's open text, as some clients show the last block alone. */
+function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: MessagesStream): Buffer[] {
+  if (stream.open === undefined || !stream.isTextOpen)
+    return [...closeOpen(stream), ...textEvents(stream.next++, footer)]
+  const delta = { type: 'text_delta', text: footer }
+  return [
+    event({ type: 'content_block_delta', index: stream.open, delta }),
+    ...textEnd.flatMap((part) => render(part, stream)),
+  ]
+}
+
 function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
-  const { mode, fallback } = end
+  const { mode, fallback, footer, textEnd } = end
   const isAnswer = mode === 'answer'
   const before = [
     ...(isAnswer && !stream.hasBegun ? [governorStart()] : []),
+    ...(footer === undefined ? [] : footerEvents(footer, textEnd, stream)),
     ...(isAnswer ? closeOpen(stream) : []),
   ]
   if (fallback === undefined) return [...before, ...providersEnd(end, stream)]
@@ -243,6 +270,7 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   render,
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
   withoutBlocked: keepCalls,
+  endsText,
   closeOpen,
   assemble,
   newest: assemble,

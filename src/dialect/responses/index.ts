@@ -387,7 +387,8 @@ export const responses: Dialect = {
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
-  openStream: (dropCalls, isJson) => openAnswer(responsesStream, dropCalls, isJson),
+  openStream: (dropCalls, isJson, mayHaveFooter) =>
+    openAnswer(responsesStream, dropCalls, isJson, mayHaveFooter),
   readCalls: (body) => readResponse(body)?.buffered,
   withoutCalls: withoutResponseCalls,
   openFilter: () => openFilter(responsesStream),

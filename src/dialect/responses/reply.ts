@@ -19,6 +19,7 @@ import {
   messageItem,
   placesWithoutBlocked,
   textOfOutputItems,
+  withAddedText,
   withoutCallItems,
 } from './wire.ts'
 
@@ -38,24 +39,34 @@ export function readResponse(body: Buffer): ReadAnswer | undefined {
   return { text: buffered.text, calls: buffered.calls, end: endOf(response), buffered }
 }
 
+/** Returns an output with the footer at the end of its last message. `id`: for a message of its own if there is none. */
+function withFooter(output: readonly Json[], footer: string, id: string): Json[] {
+  const last = output.findLast(({ type }) => type === 'message')
+  if (!last) return [...output, messageItem(id, footer)]
+  return output.map((item) => (item === last ? withAddedText(item, footer) : item))
+}
+
 /** Writes a whole response as the final answer of a run. */
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   const response = parseObject(body.toString('utf8')) ?? {}
   const output = objectsOf(response['output'])
   const mustDrop = change.dropCalls && output.some(isClientCall)
-  if (!mustDrop && change.text === undefined && change.earlier.length === 0) {
+  const isSame = change.text === undefined && change.footer === undefined
+  if (!mustDrop && isSame && change.earlier.length === 0) {
     // Only the terminal state is added: all other bytes stay as the provider sent them.
     return withMembers(body, { governor: JSON.stringify(change.terminal) })
   }
   const kept = change.dropCalls ? withoutCallItems(output) : output
-  const replacement = change.text !== undefined && messageItem(governorId('msg', response['id']), change.text)
+  const id = governorId('msg', response['id'])
+  const said = change.text === undefined ? kept : [messageItem(id, change.text)]
+  const shown = change.footer === undefined ? said : withFooter(said, change.footer, id)
   return Buffer.from(
     JSON.stringify({
       ...response,
       ...(change.dropCalls && !change.terminal.truncated ? COMPLETED : {}),
-      output: replacement ? [replacement] : kept,
+      output: shown,
       // Some providers send this member, which SDKs compute otherwise.
-      ...('output_text' in response ? { output_text: change.text ?? textOfOutputItems(kept) } : {}),
+      ...('output_text' in response ? { output_text: textOfOutputItems(shown) } : {}),
       ...summedUsage(objectsIn(change.earlier), response),
       governor: change.terminal,
     }),

@@ -15,6 +15,7 @@ import {
   placesWithoutBlocked,
   textOfOutputItems,
   textsOfContent,
+  withAddedText,
 } from './wire.ts'
 
 const DONE = '[DONE]'
@@ -42,6 +43,8 @@ interface ResponsesPart extends Part {
   readonly items: ReadonlyMap<unknown, OutputItem>
   /** Set if the event ends a response and has to state the client's output, and this sum of all usage. */
   readonly total?: { readonly usage: unknown }
+  /** Its event is not the one in its frame. */
+  readonly isChanged?: true
 }
 
 /** The state of one client's stream. */
@@ -225,7 +228,8 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   const whole = total ? withTotals(event, total.usage, stream) : event
   const next = placed(whole, part.items.get(event['output_index']), stream)
   const changed = typeof event['sequence_number'] === 'number' ? numbered(next, stream) : next
-  return [changed === event ? terminated(frame) : withData(frame, JSON.stringify(changed))]
+  const isAsCame = changed === event && !part.isChanged
+  return [isAsCame ? terminated(frame) : withData(frame, JSON.stringify(changed))]
 }
 
 function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): ResponsesPart | undefined {
@@ -251,11 +255,14 @@ function governorEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStrea
   const last = responseOf(endIn(parts)?.event ?? {})
   const total = responses > 1 ? usage : (last['usage'] ?? usage)
   const isCutOff = isTruncated(parts)
+  const output = stream.output.map(({ shown }) => shown)
   const response: Json = {
     ...stream.latest,
     ...last,
     ...(isCutOff ? {} : COMPLETED),
-    output: stream.output.map(({ shown }) => shown),
+    output,
+    // Some providers send this member, which SDKs compute otherwise.
+    ...('output_text' in last ? { output_text: textOfOutputItems(output) } : {}),
     ...(total === undefined ? {} : { usage: total }),
     governor: metadata,
   }
@@ -264,14 +271,15 @@ function governorEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStrea
 
 /** Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own. */
 function providersEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, mode, responses, metadata } = ending
+  const { parts, mode, responses, metadata, footer } = ending
+  const mayChange = mode === 'answer' || footer !== undefined
   const end = endIn(parts)
   if (!end) return mode === 'answer' ? governorEnd(ending, stream) : []
   const { frame, event } = end
   const isNext = stream.number === undefined || event['sequence_number'] === stream.number + 1
   const isComplete = isTruncated(parts) || responseOf(event)['status'] === 'completed'
   const isAsCame = !stream.isChanged && responses === 1 && isComplete
-  if (!isNext || (mode === 'answer' && !isAsCame)) return governorEnd(ending, stream)
+  if (!isNext || (mayChange && !isAsCame)) return governorEnd(ending, stream)
   const data = Buffer.from(dataOf(frame) ?? '')
   const text = memberText(data, 'response')
   const response = text && withMembers(Buffer.from(text), { governor: JSON.stringify(metadata) }).toString()
@@ -290,6 +298,66 @@ function closeItems(stream: ResponsesStream): Buffer[] {
   })
 }
 
+/** Events that end a text or its message. */
+const TEXT_ENDS = new Set<unknown>([
+  'response.output_text.done',
+  'response.content_part.done',
+  'response.output_item.done',
+])
+
+/** True for the end of the newest message that the client has, or of its text; a refusal is none. */
+function endsText({ event, items }: ResponsesPart, stream: ResponsesStream): boolean {
+  const { type, part, item } = event
+  const entry = items.get(event['output_index'])
+  if (!TEXT_ENDS.has(type) || !entry || !isOpenMessage(entry, stream)) return false
+  const ended = isObject(item) ? objectsOf(item['content']).at(-1) : part
+  return !isObject(ended) ? type === 'response.output_text.done' : ended['type'] === 'output_text'
+}
+
+/** True if a message is the last item of the client's output, and not ended there. */
+function isOpenMessage(entry: OutputItem, { output }: ResponsesStream): boolean {
+  const isLast = entry.index === undefined || entry === output.at(-1)
+  return entry.item['type'] === 'message' && !entry.isDone && isLast
+}
+
+/** Returns the event that ends a text with the footer at the end of that text. */
+function withFooter(event: Json, footer: string): Json {
+  const { text, part, item } = event
+  const isTextPart = isObject(part) && typeof part['text'] === 'string'
+  return {
+    ...event,
+    ...(typeof text === 'string' ? { text: text + footer } : {}),
+    ...(isTextPart ? { part: { ...part, text: textOf(part['text']) + footer } } : {}),
+    ...(isObject(item) ? { item: withAddedText(item, footer) } : {}),
+  }
+}
+
+/** Adds the footer to the client's last message, or in a message of its own if other content came after that. */
+function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: ResponsesStream): Buffer[] {
+  const [first] = textEnd
+  const entry = first ? first.items.get(first.event['output_index']) : stream.output.at(-1)
+  if (!entry || !isOpenMessage(entry, stream)) return addMessage(footer, stream)
+  stream.isChanged = true
+  entry.text += footer
+  // Some providers do not stream text, but send all of it with the end of the item.
+  const isStreamed = textEnd.every(({ text }) => text === '')
+  const place = textEnd.find(({ event }) => 'content_index' in event)?.event['content_index'] ?? 0
+  const delta = {
+    type: 'response.output_text.delta',
+    item_id: entry.item['id'],
+    output_index: entry.index,
+    content_index: place,
+    delta: footer,
+    logprobs: [],
+  }
+  return [
+    ...(isStreamed ? governorEvents([delta], stream) : []),
+    ...textEnd.flatMap((part) =>
+      render({ ...part, event: withFooter(part.event, footer), isChanged: true }, stream),
+    ),
+  ]
+}
+
 /** Adds a message of Governor's own to the client's output. */
 function addMessage(text: string, stream: ResponsesStream): Buffer[] {
   if (text === '') return []
@@ -300,9 +368,15 @@ function addMessage(text: string, stream: ResponsesStream): Buffer[] {
 }
 
 function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, mode, fallback } = end
+  const { parts, mode, fallback, footer = '', textEnd } = end
   const text = fallback ?? endIn(parts)?.text ?? ''
-  const added = mode === 'answer' ? [...closeItems(stream), ...addMessage(text, stream)] : []
+  // Some providers do not stream text, but send all of it with the end of the response.
+  const isLateText = mode === 'answer' && text !== ''
+  const added = isLateText || footer === '' ? [] : addFooter(footer, textEnd, stream)
+  if (mode === 'answer') {
+    added.push(...closeItems(stream))
+    if (isLateText) added.push(...addMessage(text + footer, stream))
+  }
   return [...added, ...providersEnd(end, stream), ...(stream.done ? [terminated(stream.done)] : [])]
 }
 
@@ -321,6 +395,7 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   render,
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
   withoutBlocked: keepCalls,
+  endsText,
   assemble,
   newest: ({ latest, dropped }) =>
     bufferedCallsOf(

@@ -166,6 +166,16 @@ export function messageItem(id: string, text: string): Json {
   }
 }
 
+/** Returns a message with more text at the end of its last text. */
+export function withAddedText(item: Json, added: string): Json {
+  const content = objectsOf(item['content'])
+  const last = content.findLast(({ text }) => typeof text === 'string')
+  const more = { type: 'output_text', text: added, annotations: [], logprobs: [] }
+  if (!last) return { ...item, content: [...content, more] }
+  const changed = (part: Json) => (part === last ? { ...part, text: textOf(part['text']) + added } : part)
+  return { ...item, content: content.map(changed) }
+}
+
 /** The members of a complete response without an error. */
 export const COMPLETED: Json = { status: 'completed', incomplete_details: null, error: null }
 

@@ -1,5 +1,6 @@
 /** Rewrites streamed responses in any dialect: holds the calls, or the end, of a response until Governor has decided on them. */
 import { isRealAnswer, mayStillBeMarkup } from '../../core/final-answer.ts'
+import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
@@ -42,6 +43,10 @@ export interface StreamEnding<P extends Part> {
   /** The sum over all responses. */
   readonly usage: unknown
   readonly responses: number
+  /** Text to add to the model's text, line breaks included; `undefined` if there is none. */
+  readonly footer: string | undefined
+  /** The parts that end the model's text, which come after the footer; empty without a footer. */
+  readonly textEnd: readonly P[]
 }
 
 /** What the client gets of the last response. */
@@ -74,6 +79,8 @@ export interface StreamDialect<P extends Part, S> {
   besideCalls?(part: P): P | undefined
   /** What separates the texts of two responses. */
   separator?(dialectState: S): Buffer[]
+  /** True if a part ends a text that the client has received, so that no more text can follow in the same place. Unset if texts have no end of their own. */
+  endsText?(part: P, dialectState: S): boolean
   /** Ends what an incomplete response has left open. */
   closeOpen?(dialectState: S): Buffer[]
   /** The calls of the current response; `undefined` if it is incomplete. */
@@ -135,6 +142,10 @@ interface StreamState<P extends Part, S> {
   pendingText: string
   /** The text is certain to be an answer. */
   isAnswer: boolean
+  /** A footer may follow, so that the end of a text is held until other content follows. */
+  mayHaveFooter: boolean
+  /** The held end of the newest text. */
+  textEnd: P[]
   /** The client has received content. */
   hasShown: boolean
   hasFailed: boolean
@@ -157,6 +168,7 @@ function newState<P extends Part, S>(
   dialect: StreamDialect<P, S>,
   mode: StreamMode,
   isJson: boolean,
+  mayHaveFooter: boolean,
 ): StreamState<P, S> {
   return {
     dialect,
@@ -174,6 +186,8 @@ function newState<P extends Part, S>(
     pendingParts: [],
     pendingText: '',
     isAnswer: mode === 'observe',
+    mayHaveFooter,
+    textEnd: [],
     hasShown: false,
     hasFailed: false,
   }
@@ -203,12 +217,24 @@ function separatorBefore<P extends Part, S>(state: StreamState<P, S>, text: stri
   return isSecond ? (state.dialect.separator?.(state.dialectState) ?? []) : []
 }
 
+/** Shows the held end of a text. */
+function showTextEnd<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+  const parts = state.textEnd
+  state.textEnd = []
+  return parts.flatMap((part) => state.dialect.render(part, state.dialectState))
+}
+
 function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
+  const { dialect, dialectState, mayHaveFooter } = state
   return parts.flatMap((part) => {
     const separator = separatorBefore(state, part.text)
     state.text += part.text
     state.hasShown ||= !part.isEmpty
-    return [...separator, ...state.dialect.render(part, state.dialectState)]
+    if (mayHaveFooter && dialect.endsText?.(part, dialectState)) {
+      state.textEnd.push(part)
+      return separator
+    }
+    return [...showTextEnd(state), ...separator, ...dialect.render(part, dialectState)]
   })
 }
 
@@ -285,7 +311,7 @@ function beginResponse<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   state.begun++
   if (responses === 0) return []
   if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
-  return [...showRest(state), ...(dialect.closeOpen?.(dialectState) ?? [])]
+  return [...showRest(state), ...showTextEnd(state), ...(dialect.closeOpen?.(dialectState) ?? [])]
 }
 
 function endFiltered<P extends Part, S>(state: StreamState<P, S>): BufferedCalls | undefined {
@@ -320,7 +346,11 @@ function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlyS
 }
 
 /** Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run. */
-function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boolean): Buffer[] {
+function becomeAnswer<P extends Part, S>(
+  state: StreamState<P, S>,
+  isJson: boolean,
+  mayHaveFooter: boolean,
+): Buffer[] {
   const { last, dialect, dialectState } = state
   const opening = dialect.isNamedByLast || !last ? [] : open(state, last.opening)
   const rest = showRest(state)
@@ -328,6 +358,7 @@ function becomeAnswer<P extends Part, S>(state: StreamState<P, S>, isJson: boole
   state.last = undefined
   state.mode = 'answer'
   state.isJson = isJson
+  state.mayHaveFooter = mayHaveFooter
   state.current = newResponse()
   state.hasShown = false
   beginSection(state)
@@ -350,7 +381,8 @@ function showPendingText<P extends Part, S>(state: StreamState<P, S>): Buffer[] 
 function abandon<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   const { buffered } = state.current
   state.current.buffered = []
-  return [...showPendingText(state), ...buffered.map(({ frame }) => terminated(frame))]
+  const text = [...showPendingText(state), ...showTextEnd(state)]
+  return [...text, ...buffered.map(({ frame }) => terminated(frame))]
 }
 
 function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
@@ -399,6 +431,7 @@ function finish<P extends Part, S>(
   state: StreamState<P, S>,
   terminalFor: TerminalFor,
   fallback: string | undefined,
+  footer: string | undefined,
 ): Buffer[] {
   const { dialect, dialectState, mode, responses, earlierUsage } = state
   const parts = state.current.buffered
@@ -409,7 +442,18 @@ function finish<P extends Part, S>(
   const usedFallback = isAnswered ? undefined : fallback
   const separator = separatorBefore(state, usedFallback ?? endText)
   state.text = usedFallback ?? state.text + endText
-  const ending = { parts, mode, metadata, fallback: usedFallback, usage: earlierUsage, responses }
+  const added = isAnswered ? footerAfter(state.text, footer) : undefined
+  if (added === undefined) buffered.push(...showTextEnd(state))
+  const ending = {
+    parts,
+    mode,
+    metadata,
+    fallback: usedFallback === undefined ? undefined : textWithFooter({ text: usedFallback, footer }),
+    usage: earlierUsage,
+    responses,
+    footer: added,
+    textEnd: state.textEnd,
+  }
   return [...buffered, ...separator, ...dialect.ending(ending, dialectState)]
 }
 
@@ -433,27 +477,34 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
     push: (frame) =>
       state.hasFailed ? [frame.raw] : [...beginResponse(state), ...answering(state, read(state, frame))],
     endResponse: () => endAnswering(state),
-    finish: (terminalFor, fallback) => finish(state, terminalFor, fallback),
+    finish: (terminalFor, fallback, footer) => finish(state, terminalFor, fallback, footer),
     abandon: () => abandon(state),
   }
 }
 
-/** Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it itself. */
+/**
+ * Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it itself.
+ * `mayHaveFooter`: the end of a text is held, as a footer may be added to it.
+ */
 export function openAnswer<P extends Part, S>(
   dialect: StreamDialect<P, S>,
   dropCalls: boolean,
   isJson: boolean,
+  mayHaveFooter = false,
 ): AnswerStream {
-  return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson))
+  return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter))
 }
 
 /** Opens a stream whose calls are held until Governor has decided on them. */
 export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): ToolCallFilter {
-  const state = newState(dialect, 'filter', false)
+  const state = newState(dialect, 'filter', false, false)
   return {
     push: (frame) => [...beginResponse(state), ...filtered(state, read(state, frame))],
     endResponse: () => endFiltered(state),
     release: (blocked) => release(state, blocked),
-    becomeAnswer: (isJson) => [becomeAnswer(state, isJson), answerOf(state)],
+    becomeAnswer: (isJson, mayHaveFooter = false) => [
+      becomeAnswer(state, isJson, mayHaveFooter),
+      answerOf(state),
+    ],
   }
 }

@@ -1,0 +1,39 @@
+/** The last line of a final answer that says why Governor ended the run, for clients that show no metadata. */
+
+import { METERS } from './budget/meters.ts'
+import { fill } from './budget/notice.ts'
+import type { Limit } from './terminal.ts'
+
+/** How each footer begins. */
+export const FOOTER_START = '— stopped by governor: '
+
+/** What a footer says, by what ended the run; `limit`: a template, filled in with the numbers of the meter. */
+const REASONS = {
+  limit: '{used} of {max} {unit}',
+  loop_guard: 'the agent was in a loop',
+  operator: 'an operator stopped the run',
+} as const
+
+/** Returns the footer for what ended a run, without a line break. The amount used never exceeds the limit. */
+export function footerOf({ meter, reason }: Limit): string {
+  const used = Math.min(METERS[meter.name].limit.rounded(meter.used), meter.max)
+  return FOOTER_START + fill(REASONS[reason ?? 'limit'], { ...meter, used })
+}
+
+/** Returns what has to follow a text so that the footer is its last line, once; `undefined` if nothing has to. */
+export function footerAfter(text: string, footer: string | undefined): string | undefined {
+  // A model that finds a footer in its history may end its own answer with one.
+  if (footer === undefined || text.trimEnd().endsWith(footer)) return undefined
+  return text.trim() === '' ? footer : `\n\n${footer}`
+}
+
+/** A text, and the line that the client reads after it. */
+interface Said {
+  readonly text: string
+  readonly footer?: string | undefined
+}
+
+/** Returns a final answer as the client reads it: with its footer, if it has one. */
+export function textWithFooter({ text, footer }: Said): string {
+  return text + (footerAfter(text, footer) ?? '')
+}
