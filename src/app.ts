@@ -254,6 +254,7 @@ function createServices(
       now,
     }),
     harnessRegistry: registryOf(config),
+    keepsTranscripts: sessions.transcript,
     identity: {
       headers: ['x-governor-session', ...sessions.headers.map((name) => name.toLowerCase())],
       threadHeaders: sessions.thread_headers.map((name) => name.toLowerCase()),
@@ -362,6 +363,7 @@ function sessionSources(config: Config, services: Services): SessionSources {
     now,
     newId,
     emit,
+    keepsTranscripts: config.sessions.transcript,
     contextOf:
       ({ contexts }) =>
       (name, model) => {

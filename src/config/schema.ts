@@ -260,6 +260,12 @@ const sessions = z.strictObject({
     .refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' })
     .prefault('256mb')
     .describe('Memory that all sessions together may take, roughly.'),
+  transcript: z
+    .boolean()
+    .default(false)
+    .describe(
+      'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 characters of each and 262,144 of all; they are kept where the session is and as long, and take at most as much memory again as `max_bytes`. If false, no prompt is kept, and no answer but those with which Governor ended a run.',
+    ),
   scaffolding: z
     .strictObject({
       tags: z

@@ -321,6 +321,8 @@ export interface Dialect {
   withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
   /** Opens a stream whose calls are held until Governor has decided on them. */
   openFilter(): ToolCallFilter
+  /** Opens a stream that is only read: takes its frames, and returns the text that each adds to what the user reads. */
+  openText(): (frame: Frame) => string
   /**
    * A complete response with a given text: a recorded answer, or the fallback. `createdAt` is in ms since the epoch.
    * `statesUsage`: the client asked for usage in a stream.

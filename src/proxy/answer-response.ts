@@ -287,11 +287,13 @@ async function record(
   const { terminal_reason: reason, session } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
   exchange.emit({ kind: 'stopped', reason, by, session })
+  const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
+  evaluation.handle.noteFinalText(recorded, terminal)
   if (!isStop) return
   const footer = footerFor(answer)
   const loop = reason === 'loop_guard' ? terminalGovernorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {
-    text: (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED),
+    text: recorded,
     model: evaluation.request.conversation.model,
     terminal,
     ...(id === undefined ? {} : { id }),

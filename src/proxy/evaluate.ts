@@ -15,6 +15,7 @@ import { hashOf, hashOfBytes } from '../core/hash.ts'
 import { type LoopMode, type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
 import { observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
 import type { StormPolicy } from '../core/session/error-streak.ts'
+import { saidIn } from '../core/session/kept-transcript.ts'
 import type { LimitPair } from '../core/session/operator-settings.ts'
 import type { Asked } from '../core/session/record-request.ts'
 import {
@@ -207,6 +208,7 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
     demands: request.demands(),
     storm,
     asked: askedOf(agentRequest, explicit),
+    said: saidOf(services, agentRequest),
     target: { upstream: upstream.name, model: request.conversation.model },
     observeRequestCalls: follow,
     observeResponseCalls: note,
@@ -226,6 +228,13 @@ function askedOf(
     name,
     tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
   }
+}
+
+/** Returns what a request shows of the conversation; `undefined` where that is not kept, or could not be read. */
+function saidOf(services: Services, { request }: AgentRequest): SessionLookup['said'] {
+  const { keepsTranscripts, harnessRegistry, emit } = services
+  if (!keepsTranscripts) return undefined
+  return isolated(emit, 'transcript', () => saidIn(request.conversation, harnessRegistry)) ?? []
 }
 
 const NO_TOOLS: readonly string[] = []

@@ -22,6 +22,7 @@ export function observeUsage(
   const { dialect, upstream } = route
   if (head.status !== 200 || !dialect) return undefined
   const { decision, request, handle } = evaluation
+  const withText = services.keepsTranscripts && !isEnd(decision)
   const isKept = request.isKept === true
   return observeResponse({
     dialect,
@@ -29,11 +30,17 @@ export function observeUsage(
     requestBytes: lengthOf(call.body),
     withCalls: isKept,
     withId: isKept,
-    withEnd: handle.hasName() || decision.speech?.tier === 'warning',
+    withEnd: withText || handle.hasName() || decision.speech?.tier === 'warning',
+    withText,
     begin: (id) => handle.responseBegan(id),
     settle: (answer) => noteAnswer(services, emit, upstream, evaluation, answer),
     fault: (error) => services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) }),
   })
+}
+
+/** True if the run ends with the response: then the text that the client gets is kept, and not the provider's. */
+function isEnd({ kind }: Evaluation['decision']): boolean {
+  return kind === 'stop' || kind === 'self_stop'
 }
 
 function noteAnswer(
@@ -66,6 +73,7 @@ function noteAnswer(
     },
     answer.usage,
   )
+  if (answer.text !== undefined) handle.noteText(answer.text, answer)
   if (!answer.usage.estimated) notePrompt(services, upstream, evaluation, answer.usage.input)
   if (answer.callsNothing && handle.wasWarned()) {
     emit({ kind: 'warning_answered', reaction: 'acknowledged' })

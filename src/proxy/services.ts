@@ -47,6 +47,8 @@ export interface Services extends AccessSettings {
   readonly windows: Windows
   readonly noteUnpricedModel: NoteUnpricedModel
   readonly harnessRegistry: HarnessRegistry
+  /** What users and assistants say is kept, as the configuration opts into it. */
+  readonly keepsTranscripts: boolean
   readonly identity: IdentitySettings
   readonly unsupportedEdits: UnsupportedEdits
   /** The longest body that is read, in bytes. */

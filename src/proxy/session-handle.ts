@@ -15,6 +15,7 @@ import {
   withoutErrors,
   withoutProbe,
 } from '../core/session/error-streak.ts'
+import type { Said } from '../core/session/kept-transcript.ts'
 import type { IterationFacts } from '../core/session/record.ts'
 import type { Asked } from '../core/session/record-request.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
@@ -39,13 +40,14 @@ import {
   responseBegan,
   resumeRun,
 } from '../core/session/transitions.ts'
-import type { FinalAnswer } from '../core/terminal.ts'
+import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import type { Emit, ProxyEvent } from '../telemetry/event.ts'
 import type { Answered } from '../usage/observe.ts'
 import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
+import { keepTranscript, type TranscriptKeeper } from './keep-transcript.ts'
 import type { Services } from './services.ts'
 import { keepUnclaimed, takeUnclaimed } from './unclaimed-usage.ts'
 
@@ -78,6 +80,8 @@ export interface SessionLookup {
     | undefined
   /** What it wants besides plain text. */
   readonly demands: readonly Hash[]
+  /** What it shows of the conversation, to be kept; unset where transcripts are not kept. */
+  readonly said: readonly Said[] | undefined
   /** Observes the calls of the response for the loop guard. */
   readonly observeResponseCalls:
     | ((loopState: LoopState, calls: readonly ToolCall[], emit: Emit) => LoopState)
@@ -97,6 +101,8 @@ interface Counted {
   /** Unset where the session has no name. */
   readonly key: SessionKey | undefined
   readonly runState: RunState
+  /** Unset where transcripts are not kept. */
+  readonly transcript: TranscriptKeeper | undefined
   isWarned: boolean
   /** The calls of a response to this request were judged. */
   wereCallsJudged: boolean
@@ -151,6 +157,10 @@ function handleOf(counted: Counted) {
     noteAnswer(usage: CallUsage, metadata: AnswerMetadata = {}): void {
       counted.recorded = unlessLost(counted, recordAnswer(counted, usage, metadata), undefined)
     },
+    /** Keeps what the model answered, where transcripts are kept. */
+    noteText: (text: string, metadata: AnswerMetadata) => noteText(counted, text, metadata),
+    /** Keeps the text with which the run ended for its client, where transcripts are kept. */
+    noteFinalText: (text: string, terminal: Terminal) => counted.transcript?.ended(text, terminal),
     /** Links the id that the head of a response states, as a client may continue from it before the response is over. */
     responseBegan: (response: string): void => linkResponse(counted, response),
     savePendingResults: (response: string, pending: PendingResults) =>
@@ -205,6 +215,7 @@ export async function openSession(services: Services, lookup: SessionLookup): Pr
     askedAt,
     key,
     runState,
+    transcript: transcriptFor(services, lookup, key, runState),
     isWarned: false,
     wereCallsJudged: false,
     linked: [],
@@ -212,6 +223,36 @@ export async function openSession(services: Services, lookup: SessionLookup): Pr
     decided: ALLOWED,
     overflow: undefined,
   })
+}
+
+function transcriptFor(
+  services: Services,
+  { said, facts }: SessionLookup,
+  key: SessionKey | undefined,
+  runState: RunState,
+): TranscriptKeeper | undefined {
+  if (!said) return undefined
+  const { fingerprint, previous, endsInUserMessage } = facts
+  return keepTranscript(services, {
+    key,
+    fingerprint,
+    runState,
+    said,
+    isContinued: previous !== undefined,
+    endsInUserMessage,
+  })
+}
+
+function noteText(counted: Counted, text: string, metadata: AnswerMetadata): void {
+  const { transcript, lookup, key } = counted
+  const [first] = key === undefined ? idsIn(counted, metadata) : []
+  const begun = first === undefined ? key : sessionKey(lookup.tenant, nameOfUnnamed(first))
+  transcript?.answered(text, metadata.callsNothing === true, begun)
+}
+
+/** Returns the name of a session that begins in the store when a client continues from this response. */
+function nameOfUnnamed(response: string): string {
+  return nameOf('response', response)
 }
 
 async function countIn(
@@ -392,7 +433,7 @@ async function linkUnnamed(
 ): Promise<void> {
   const [first] = ids
   if (first === undefined) return
-  const name = nameOf('response', first)
+  const name = nameOfUnnamed(first)
   await link(counted, [...ids, ...items], { id: name, session: name, begun: session })
 }
 

@@ -1,7 +1,7 @@
 /** The store in the memory of this process: bounded in number, age and size, and lost when the process ends. */
 import type { Session } from '../core/session/session.ts'
 import { sizeOfSession } from './session-size.ts'
-import { createShelf, entryOf, peekValue, setValue } from './shelf.ts'
+import { createShelf, entryOf, peekValue, type Shelf, setValue } from './shelf.ts'
 import {
   type Link,
   type SessionKey,
@@ -89,6 +89,28 @@ function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
   }
 }
 
+/** Returns the shelf of each kind of values: one for all kinds with small values, one for each kind with large ones. */
+function createValueShelves({ maxSessions: max, ttl, maxBytes }: MemoryLimits, now: () => number) {
+  const maxValues = Math.max(max, LEAST_VALUES)
+  // Each value is small, and bounded by the code that writes it.
+  const small = createShelf<unknown>({ max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now })
+  const large = new Map<string, Shelf<unknown>>()
+  return <Value>({ name, sizeOf }: ValueKind<Value>): Shelf<unknown> => {
+    if (!sizeOf) return small
+    const known = large.get(name)
+    if (known) return known
+    const shelf = createShelf<unknown>({
+      max,
+      ttl,
+      maxBytes,
+      sizeOf: (value) => sizeOf(value as Value),
+      now,
+    })
+    large.set(name, shelf)
+    return shelf
+  }
+}
+
 /** Creates a store in memory. `now` returns milliseconds that only grow and are never 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
@@ -100,9 +122,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     sizeOf: sizeOfLink,
     now,
   })
-  const maxValues = Math.max(max, LEAST_VALUES)
-  // Each value is small, and bounded by the code that writes it.
-  const values = createShelf<unknown>({ max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now })
+  const valuesOf = createValueShelves({ maxSessions: max, ttl, maxBytes }, now)
   const valueName = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
   return {
     async update(key, change) {
@@ -121,13 +141,14 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       setValue(links, name, link, entryOf(links, name))
     },
     linked: async (tenant, response) => entryOf(links, sessionKey(tenant, response))?.value,
-    value: async <Value>({ name, empty }: ValueKind<Value>, key: SessionKey) =>
-      (peekValue(values, valueName(name, key)) ?? empty) as Value,
+    value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
+      (peekValue(valuesOf(kind), valueName(kind.name, key)) ?? kind.empty) as Value,
     async updateValue<Value, Result>(
       kind: ValueKind<Value>,
       key: SessionKey,
       change: ValueChange<Value, Result>,
     ) {
+      const values = valuesOf(kind)
       const name = valueName(kind.name, key)
       const entry = entryOf(values, name)
       const { value, result } = change((entry?.value ?? kind.empty) as Value)

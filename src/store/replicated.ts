@@ -78,22 +78,41 @@ function createSessionCells(remote: RemoteStore, options: ReplicatedOptions): Ce
   })
 }
 
-function createValueCells(remote: RemoteStore, options: ReplicatedOptions): Cells<unknown> {
+function createValueCells(
+  remote: RemoteStore,
+  options: ReplicatedOptions,
+  bounds: { readonly max: number; readonly maxBytes: number; readonly sizeOf: (value: unknown) => number },
+): Cells<unknown> {
   const { limits, timeout, now, replica, lost } = options
   return createCells<unknown>({
     remote: remote.values,
     merge: mergeValues,
     restores: false,
     bound: (value) => value,
-    sizeOf: () => 1,
-    max: MAX_VALUES,
-    maxBytes: MAX_VALUES,
+    ...bounds,
     ttl: limits.ttl,
     timeout,
     now,
     replica,
     lost,
   })
+}
+
+/** Keeps values: all kinds with small ones together, each kind with large ones apart. */
+function createValues(remote: RemoteStore, options: ReplicatedOptions) {
+  const { maxSessions: max, maxBytes } = options.limits
+  const small = createValueCells(remote, options, { max: MAX_VALUES, maxBytes: MAX_VALUES, sizeOf: () => 1 })
+  const large = new Map<string, Cells<unknown>>()
+  return {
+    of<Value>({ name, sizeOf }: ValueKind<Value>): Cells<unknown> {
+      if (!sizeOf) return small
+      const bounds = { max, maxBytes, sizeOf: (value: unknown) => sizeOf(value as Value) }
+      const cells = large.get(name) ?? createValueCells(remote, options, bounds)
+      large.set(name, cells)
+      return cells
+    },
+    heal: () => Promise.all([small, ...large.values()].map((cells) => cells.heal())),
+  }
 }
 
 /** Writes links to both stores; those that the remote store missed are written when it is back. */
@@ -175,7 +194,7 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
   const { limits, now } = options
   const memory = createMemoryStore(limits, now)
   const sessions = createSessionCells(remote, options)
-  const values = createValueCells(remote, options)
+  const values = createValues(remote, options)
   const links = createLinks(remote, memory, options)
   const localList = createSessionList(sessions, now)
   const nameOf = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
@@ -188,14 +207,16 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
     get: (key) => sessions.get(key),
     link: links.link,
     linked: links.linked,
-    value: async <Value>({ name, empty }: ValueKind<Value>, key: SessionKey) =>
-      ((await values.get(nameOf(name, key))) ?? empty) as Value,
+    value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
+      ((await values.of(kind).get(nameOf(kind.name, key))) ?? kind.empty) as Value,
     updateValue: (kind, key, change) =>
-      values.update(
-        nameOf(kind.name, key),
-        (before) => change((before ?? kind.empty) as Parameters<typeof change>[0]),
-        kind.ttl,
-      ),
+      values
+        .of(kind)
+        .update(
+          nameOf(kind.name, key),
+          (before) => change((before ?? kind.empty) as Parameters<typeof change>[0]),
+          kind.ttl,
+        ),
     async list(limit, cursor) {
       try {
         return await remote.list(limit, cursor)

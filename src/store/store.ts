@@ -3,6 +3,7 @@
  * may take a round trip, and rejects if the store fails. The store in memory makes each change before the call returns, so
  * that the next call sees it.
  */
+import type { TranscriptEntry } from '../core/session/kept-transcript.ts'
 import type { Changed, Session } from '../core/session/session.ts'
 
 /** The key of a tenant's session or value. Make it once: looking up the same string object again is faster. */
@@ -38,7 +39,10 @@ export interface Link {
   readonly redirectTo?: string
 }
 
-/** A kind of small values: plain JSON of a few kilobytes at most, bounded by the code that writes it. */
+/**
+ * A kind of values: plain JSON, bounded by the code that writes it. Values are small, of a few kilobytes at most, unless the
+ * kind says how large they are.
+ */
 export interface ValueKind<Value> {
   /** One word, different from those of all other kinds. */
   readonly name: string
@@ -46,6 +50,21 @@ export interface ValueKind<Value> {
   readonly ttl?: number
   /** The value where none was written, or it was forgotten. */
   readonly empty: Value
+  /**
+   * Returns the bytes of a value in memory, roughly. Set for a kind whose values are large: all of them together may take as
+   * much memory as all sessions.
+   */
+  readonly sizeOf?: (value: Value) => number
+}
+
+/** Bytes of an entry of a transcript besides its text. */
+const BYTES_PER_ENTRY = 256
+
+/** What users and assistants said, by session; written only where `sessions.transcript` is on. */
+export const TRANSCRIPTS: ValueKind<readonly TranscriptEntry[]> = {
+  name: 'transcript',
+  empty: [],
+  sizeOf: (entries) => entries.reduce((size, { text }) => size + BYTES_PER_ENTRY + text.length * 2, 0),
 }
 
 /** Returns a session's next state. Pure: a store runs it again if another process was faster. */

@@ -24,8 +24,8 @@ export type FailOpenReason =
   | 'store'
   | 'fault'
 
-/** The guards; a fault in one of them leaves the other at work. */
-export type GuardName = 'budget' | 'loop_guard'
+/** The guards, and the transcript; a fault in one of them leaves the others at work. */
+export type GuardName = 'budget' | 'loop_guard' | 'transcript'
 
 /** How a request ended for the client. `refused`: by Governor; `drained`: cut off because Governor ended. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'

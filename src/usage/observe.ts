@@ -5,6 +5,7 @@
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
+import { type ResponseText, readText } from '../dialect/shared/response-text.ts'
 import { decoded, decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
@@ -22,6 +23,8 @@ export interface Answered {
   readonly callsNothing?: boolean | undefined
   /** The id of its first item. */
   readonly item?: string | undefined
+  /** What the model said; set only with `withText`. */
+  readonly text?: string | undefined
 }
 
 const HEAD_BYTES = 16_384
@@ -82,6 +85,8 @@ export interface ObserverTarget {
   readonly withCalls?: boolean
   /** Report whether it certainly has no tool calls. */
   readonly withEnd?: boolean
+  /** Report what the model said. */
+  readonly withText?: boolean
   /** Report its id as soon as it is known. */
   readonly withId?: boolean
   /** Called with the id at most once, before the client gets its bytes; not for a body with a content coding. */
@@ -108,6 +113,8 @@ interface Observed {
   isOver: boolean
   /** How many bytes are needed before the next search for the id; 0: no more searches. */
   nextSearch: number
+  /** Unset if nobody asks for the text, or after a fault in reading it. */
+  text: ResponseText | undefined
 }
 
 /** Returns an observer of a successful response. */
@@ -128,10 +135,12 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
     length: 0,
     isOver: false,
     nextSearch: target.withId === true && coding === 'identity' ? 1 : 0,
+    text: target.withText === true ? readText(target.dialect, isEventStream(headers)) : undefined,
   }
   return {
     take(chunk) {
       keep(observed, chunk)
+      if (observed.text && coding === 'identity') takeText(observed, observed.text, chunk)
       if (observed.nextSearch > 0) lookForId(observed)
     },
     end() {
@@ -140,6 +149,25 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
       if (observed.coding === 'identity') settle(observed, keptBody(observed))
       else settleEncoded(observed)
     },
+  }
+}
+
+/** A fault in reading the text leaves the rest of the response observed. */
+function takeText(observed: Observed, text: ResponseText, chunk: Buffer): void {
+  try {
+    text.push(chunk)
+  } catch (error) {
+    observed.text = undefined
+    observed.target.fault(error as Error)
+  }
+}
+
+function textOf({ text, target }: Observed): string | undefined {
+  try {
+    return text?.end()
+  } catch (error) {
+    target.fault(error as Error)
+    return undefined
   }
 }
 
@@ -214,13 +242,17 @@ function settleEncoded(observed: Observed): void {
   const { coding, target } = observed
   const whole = wholeBody(observed)
   // The length of a body that cannot be decoded says little: only the request is estimated.
-  const settleWith = (plain: Buffer | undefined) => settle(observed, bodyFrom(observed, plain ?? NOTHING))
+  const settleWith = (plain: Buffer | undefined) => {
+    if (plain && observed.text) takeText(observed, observed.text, plain)
+    settle(observed, bodyFrom(observed, plain ?? NOTHING))
+  }
   if (!whole) return settleWith(undefined)
   if (whole.length <= MAX_DECODED_AT_ONCE) return settleWith(decodedAtOnce(whole, coding, MAX_DECODED))
   decoded(whole, coding, MAX_DECODED).then(settleWith).catch(target.fault)
 }
 
-function settle({ target }: Observed, body: Body): void {
+function settle(observed: Observed, body: Body): void {
+  const { target } = observed
   const { dialect, requestBytes, withEnd, fault } = target
   let metadata: ResponseMetadata = NO_METADATA
   let callsNothing: boolean | undefined
@@ -240,5 +272,6 @@ function settle({ target }: Observed, body: Body): void {
     calls,
     callsNothing,
     item,
+    text: textOf(observed),
   })
 }

@@ -24,6 +24,7 @@ const POLICY: BudgetPolicy = {
 const at = (iteration: number, toolCalls = 0, more: Partial<RunState> = {}): RunState => ({
   iteration,
   toolCalls,
+  thread: 1,
   isRetry: false,
   isNewRun: false,
   isNew: false,

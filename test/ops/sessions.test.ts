@@ -559,7 +559,7 @@ describe('the description of the API', () => {
   })
 
   it('names every route that there is', async () => {
-    const { url } = await startBoth(runaway())
+    const { url } = await startBoth(runaway(), { sessions: { transcript: true } })
     const { paths } = (await ask(url, '/governor/openapi.json')).json as { paths: Record<string, object> }
     await runAgent(url, START, { ...named('one'), max: 1 })
     const { id } = await firstSession(url)

@@ -39,6 +39,7 @@ const count = (store: Store, id: string, tenant = 'me') =>
 
 const NUMBERS: ValueKind<readonly number[]> = { name: 'numbers', ttl: 1_000_000, empty: [] }
 const LASTING: ValueKind<readonly number[]> = { name: 'lasting', empty: [] }
+const LARGE: ValueKind<readonly number[]> = { name: 'large', empty: [], sizeOf: (list) => list.length * 8 }
 
 const add = (store: Store, kind: ValueKind<readonly number[]>, name: string, number: number) =>
   store.updateValue(kind, key(name, SHARED), (known) => ({
@@ -182,7 +183,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
     })
   })
 
-  describe(`${name} keeps small values`, () => {
+  describe(`${name} keeps values`, () => {
     it('by kind and name, and gives the empty one where there is none', async () => {
       const { store } = await open()
       expect(await store.value(NUMBERS, key('a', SHARED))).toBe(NUMBERS.empty)
@@ -201,15 +202,26 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
       expect(await store.value(NUMBERS, key('a', SHARED))).toHaveLength(50)
     })
 
-    it('until a change removes one', async () => {
+    it.each([NUMBERS, LARGE])('until a change removes one of $name', async (kind) => {
       const { store } = await open()
-      await add(store, NUMBERS, 'a', 1)
-      const taken = await store.updateValue(NUMBERS, key('a', SHARED), (known) => ({
+      await add(store, kind, 'a', 1)
+      const taken = await store.updateValue(kind, key('a', SHARED), (known) => ({
         value: undefined,
         result: known,
       }))
       expect(taken).toEqual([1])
-      expect(await store.value(NUMBERS, key('a', SHARED))).toBe(NUMBERS.empty)
+      expect(await store.value(kind, key('a', SHARED))).toBe(kind.empty)
+    })
+
+    it('of a kind with large ones as it keeps others, and as long as sessions', async () => {
+      const { store, pass } = await open()
+      await Promise.all([1, 2, 3].map((number) => add(store, LARGE, 'a', number)))
+      expect(await store.value(LARGE, key('a', SHARED))).toHaveLength(3)
+      expect(await store.value(NUMBERS, key('a', SHARED))).toEqual([])
+      await pass(CONTRACT_TTL - 1_000)
+      expect(await store.value(LARGE, key('a', SHARED))).toHaveLength(3)
+      await pass(2_000)
+      expect(await store.value(LARGE, key('a', SHARED))).toBe(LARGE.empty)
     })
 
     it('for the time of their kind since they were changed last, however often they are read', async () => {

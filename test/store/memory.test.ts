@@ -184,3 +184,13 @@ it('keeps the small values that were changed last', async () => {
   expect(await store.value(kind, key('0'))).toBe(kind.empty)
   expect(await store.value(kind, key('2999'))).toEqual({ at: 2_999 })
 })
+
+it('keeps the large values that were changed last, as many as fit into the memory of sessions', async () => {
+  const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 100_000 })
+  const kind: ValueKind<string> = { name: 'text', empty: '', sizeOf: ({ length }) => length }
+  const write = (at: number) =>
+    store.updateValue(kind, key(String(at)), () => ({ value: `${at}`.padEnd(20_000), result: undefined }))
+  for (let at = 0; at < 20; at++) await write(at)
+  const kept = await Promise.all(Array.from({ length: 20 }, (_, at) => store.value(kind, key(String(at)))))
+  expect(kept.filter((text) => text !== '')).toEqual(kept.slice(-5))
+})

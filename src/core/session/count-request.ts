@@ -327,6 +327,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
     result: {
       iteration: sinceReset(iteration, next),
       toolCalls: next.toolCalls,
+      thread: number,
       isRetry,
       resendCount,
       isNewRun: place.startsRun,

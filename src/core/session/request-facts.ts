@@ -47,7 +47,7 @@ export interface RequestFacts {
  * Returns whether the last message is the beginning of an answer that the client wrote for the model: an assistant message
  * without calls, for which the provider has run nothing either.
  */
-function endsInPrefill(conversation: Conversation, last: number): boolean {
+export function endsInPrefill(conversation: Conversation, last: number): boolean {
   if (last < 0 || conversation.role(last) !== 'assistant') return false
   const ran = conversation.ranByProvider?.(last) ?? []
   return conversation.callCount(last) === 0 && ran.length === 0

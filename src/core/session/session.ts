@@ -145,6 +145,8 @@ export interface RunState extends ThinkingState {
   /** Iteration number of this request, from 1. */
   readonly iteration: number
   readonly toolCalls: number
+  /** The number of its thread in the session, from 1. */
+  readonly thread: number
   readonly isRetry: boolean
   /** How often the same bytes were sent, this time included; set where that makes a resend count as an iteration. */
   readonly resendCount?: number | undefined

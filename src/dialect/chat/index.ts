@@ -39,7 +39,7 @@ import {
   stringAt,
 } from '../shared/request-list.ts'
 import { sessionIdAt } from '../shared/session-id.ts'
-import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
 import { dropTools } from '../shared/tools.ts'
 import { messagesAfterBlock, readChatCalls, withoutChatCalls } from './buffered-calls.ts'
 import { type ChatMessage, callsOf, listedCalls } from './calls.ts'
@@ -328,5 +328,6 @@ export const chat: Dialect = {
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
   openFilter: () => openFilter(chatStream),
+  openText: () => openText(chatStream),
   reply: replyInChat,
 }

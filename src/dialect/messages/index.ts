@@ -32,7 +32,7 @@ import {
   stringAt,
 } from '../shared/request-list.ts'
 import { sessionIdAt } from '../shared/session-id.ts'
-import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
 import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
@@ -341,5 +341,6 @@ export const messages: Dialect = {
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
   openFilter: () => openFilter(messagesStream),
+  openText: () => openText(messagesStream),
   reply: replyInMessages,
 }

@@ -44,7 +44,7 @@ import {
   stringAt,
 } from '../shared/request-list.ts'
 import { sessionIdAt } from '../shared/session-id.ts'
-import { openAnswer, openFilter } from '../shared/stream-engine.ts'
+import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
 import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
@@ -392,5 +392,6 @@ export const responses: Dialect = {
   readCalls: (body) => readResponse(body)?.buffered,
   withoutCalls: withoutResponseCalls,
   openFilter: () => openFilter(responsesStream),
+  openText: () => openText(responsesStream),
   reply: replyInResponses,
 }

@@ -495,6 +495,12 @@ export function openAnswer<P extends Part, S>(
   return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter))
 }
 
+/** Returns a function that takes the frames of one response and returns the text that each adds; it changes no byte. */
+export function openText<P extends Part, S>(dialect: StreamDialect<P, S>): (frame: Frame) => string {
+  const dialectState = dialect.start('observe')
+  return (frame) => dialect.parse(frame, dialectState, false).text
+}
+
 /** Opens a stream whose calls are held until Governor has decided on them. */
 export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): ToolCallFilter {
   const state = newState(dialect, 'filter', false, false)

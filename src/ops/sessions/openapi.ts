@@ -9,11 +9,17 @@ import {
   sessionDetail,
   sessionPage,
   threadBody,
+  transcript,
 } from './schema.ts'
 
 type Json = Readonly<Record<string, unknown>>
 
-const REPLIES = { SessionPage: sessionPage, SessionDetail: sessionDetail, Error: apiError } as const
+const REPLIES = {
+  SessionPage: sessionPage,
+  SessionDetail: sessionDetail,
+  Transcript: transcript,
+  Error: apiError,
+} as const
 type ReplyName = keyof typeof REPLIES
 
 /** Schemas that others name stand in `components`. */
@@ -114,6 +120,20 @@ export function openApi(version: string): Json {
           summary: 'One session in full',
           parameters: [ID],
           responses: { 200: reply('The session.', 'SessionDetail'), ...REFUSALS, ...UNKNOWN },
+        },
+      },
+      [`${session}/transcript`]: {
+        get: {
+          summary: 'What the user and the assistant said in one session',
+          parameters: [ID],
+          responses: {
+            200: reply('Its transcript, which is empty until something is said.', 'Transcript'),
+            ...REFUSALS,
+            404: reply(
+              'No such session; or transcript_off: nothing is kept, as sessions.transcript is off.',
+              'Error',
+            ),
+          },
         },
       },
       [`${session}/stop`]: { post: action('End current runs with an answer', threadBody, false) },

@@ -13,8 +13,9 @@ import {
   stopRuns,
 } from '../../core/session/operator.ts'
 import type { Session } from '../../core/session/session.ts'
+import { completedAnswer, transcriptOf } from '../../core/session/transcript-view.ts'
 import { type ContextOf, detailOf, rowOf } from '../../core/session/view.ts'
-import type { SessionKey, Store } from '../../store/store.ts'
+import { type SessionKey, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit, OperatorAction } from '../../telemetry/event.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, problemBody, unauthorized } from '../access.ts'
 import { createSessionEvents } from './events.ts'
@@ -26,6 +27,7 @@ import {
   listQuery,
   loopGuardBody,
   type ShownSession,
+  type ShownTranscript,
   threadBody,
 } from './schema.ts'
 import { idOf, keyOf } from './session-id.ts'
@@ -42,6 +44,8 @@ export interface SessionSources {
   /** True if the loop guard is off for every request. */
   readonly isLoopGuardOff: () => boolean
   readonly emit: Emit
+  /** What users and assistants say is kept. */
+  readonly keepsTranscripts: boolean
 }
 
 /** What a request may not have, or what is wrong with it. */
@@ -63,6 +67,12 @@ const unknown = () =>
     'unknown_session',
     'No session has this id. GET /governor/sessions lists those there are.',
   )
+const transcriptOff = () =>
+  new RequestProblem(
+    404,
+    'transcript_off',
+    'No transcripts are kept. Set sessions.transcript: true in the configuration to keep what is said from then on.',
+  )
 const unknownThread = () =>
   new RequestProblem(404, 'unknown_thread', 'The session has no agent of this number.')
 
@@ -81,11 +91,17 @@ function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: stri
   throw new RequestProblem(400, 'invalid_request', `${what}: ${where}${issue?.message ?? 'not valid'}`)
 }
 
+type Ended = { readonly terminal: ShownSession['terminal'] }
+
+/** Returns a function that puts the id of the API in the place of the client's name for the session. */
+const hideName =
+  (id: string) =>
+  <One extends Ended>(ended: One): One =>
+    ended.terminal ? { ...ended, terminal: { ...ended.terminal, session: id } } : ended
+
 /** The names that clients chose are shown with the token alone. */
 function withoutNames(session: ShownSession): ShownSession {
-  const { id } = session
-  const hide = <Ended extends { readonly terminal: ShownSession['terminal'] }>(ended: Ended): Ended =>
-    ended.terminal ? { ...ended, terminal: { ...ended.terminal, session: id } } : ended
+  const hide = hideName(session.id)
   return {
     ...hide(session),
     name: null,
@@ -101,14 +117,33 @@ function keyIn(request: FastifyRequest): SessionKey {
   return key
 }
 
-function showDetail(
+async function showDetail(
   sources: SessionSources,
   key: SessionKey,
   session: Session,
   by: AdminAccess,
-): ShownSession {
-  const shown = { id: idOf(key), ...detailOf(session, sources.now(), sources.contextOf(session)) }
+): Promise<ShownSession> {
+  const { store, keepsTranscripts, now, contextOf } = sources
+  const detail = detailOf(session, now(), contextOf(session))
+  const isAsked = keepsTranscripts && !detail.final_answer
+  const final_answer = isAsked
+    ? completedAnswer(await store.value(TRANSCRIPTS, key), detail)
+    : detail.final_answer
+  const shown = { id: idOf(key), ...detail, final_answer, transcript: keepsTranscripts }
   return by === 'token' ? shown : withoutNames(shown)
+}
+
+async function showTranscript(
+  { store, keepsTranscripts, now, contextOf }: SessionSources,
+  key: SessionKey,
+  by: AdminAccess,
+): Promise<ShownTranscript> {
+  if (!keepsTranscripts) throw transcriptOff()
+  const [session, entries] = await Promise.all([store.get(key), store.value(TRANSCRIPTS, key)])
+  if (!session) throw unknown()
+  const id = idOf(key)
+  const shown = transcriptOf(entries, detailOf(session, now(), contextOf(session)))
+  return { id, ...shown, entries: by === 'token' ? shown.entries : shown.entries.map(hideName(id)) }
 }
 
 const showRow = (row: ListedRow, by: AdminAccess): ListedRow =>
@@ -176,6 +211,9 @@ function readRoutes(app: FastifyInstance, sources: SessionSources): void {
     if (!session) throw unknown()
     return showDetail(sources, key, session, adminAccess(request.raw, access))
   })
+  app.get('/governor/sessions/:id/transcript', (request) =>
+    showTranscript(sources, keyIn(request), adminAccess(request.raw, access)),
+  )
   app.get('/governor/openapi.json', () => openApi(version))
 }
 

@@ -3,6 +3,7 @@
  * replies against them.
  */
 import * as z from 'zod'
+import type { TranscriptView } from '../../core/session/transcript-view.ts'
 import type { SessionDetail, SessionRow } from '../../core/session/view.ts'
 
 const time = z.iso.datetime()
@@ -168,9 +169,10 @@ export const sessionDetail = z
     contexts: z.array(context),
     terminal: nullable(terminal),
     final_answer: nullable(z.strictObject({ text: z.string(), truncated: z.boolean() })).describe(
-      'What the model said when Governor ended the run: the first 64 KiB.',
+      'What the model said when Governor ended the run, and with `sessions.transcript` also when the run was completed: the first 64 KiB.',
     ),
     warnings: z.strictObject({ acknowledged: count, ignored: count }),
+    transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
   })
   .meta({ id: 'SessionDetail' })
 
@@ -180,6 +182,34 @@ export const sessionPage = z
     next: nullable(z.string()).describe('Give it as `cursor` for the next page.'),
   })
   .meta({ id: 'SessionPage' })
+
+const entry = z
+  .strictObject({
+    thread: count.describe('The agent that said it, or was told it.'),
+    role: z.enum(['user', 'assistant']),
+    text: z.string().describe('The first 65,536 characters. It may contain anything: show it as text alone.'),
+    truncated: z.boolean().describe('There was more of it.'),
+    at: time.describe('When Governor saw it.'),
+    terminal_state: nullable(z.string()).describe(
+      'How the run ended with this answer. completed: it called nothing, and a human spoke after it or nothing came for five minutes. null: the run went on, or is not over.',
+    ),
+    terminal: nullable(terminal),
+  })
+  .meta({ id: 'TranscriptEntry' })
+
+export const transcript = z
+  .strictObject({
+    id: z.string(),
+    entries: z
+      .array(entry)
+      .describe(
+        'What users and assistants said, oldest first. Texts of a harness, requests that an agent makes to itself for a summary, notices of Governor and results of tools are left out.',
+      ),
+    truncated: z
+      .boolean()
+      .describe('Older texts were dropped: 200 texts are kept, and 262,144 characters of them together.'),
+  })
+  .meta({ id: 'Transcript' })
 
 export const apiError = z
   .strictObject({ error: z.strictObject({ type: z.string(), code: z.string(), message: z.string() }) })
@@ -231,4 +261,5 @@ export const loopGuardBody = z.strictObject({
 // Held by the compiler: what is shown is what is described.
 type Described<Shape> = Shape & { readonly id: string }
 export type ListedRow = Described<SessionRow>
-export type ShownSession = Described<SessionDetail>
+export type ShownSession = Described<SessionDetail> & { readonly transcript: boolean }
+export type ShownTranscript = Described<TranscriptView>

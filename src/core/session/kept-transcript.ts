@@ -1,0 +1,251 @@
+/**
+ * The opt-in transcript of a session: what the user and the assistant said, thread by thread. Plain data and pure
+ * functions, so that any store can hold it. Texts of a harness, Governor's own notices and results of tools are left out.
+ */
+import { type Conversation, lastMessage } from '../conversation.ts'
+import { isRealAnswer } from '../final-answer.ts'
+import type { HarnessRegistry } from '../harness/match.ts'
+import { type Hash, hashOfText } from '../hash.ts'
+import type { Terminal } from '../terminal.ts'
+import { endsInPrefill } from './request-facts.ts'
+import { userText } from './transcript.ts'
+
+/** Characters that are kept of one text. */
+export const MAX_ENTRY_TEXT = 65_536
+/** Texts of one session, and characters of all of them together; the oldest are dropped. */
+export const MAX_ENTRIES = 200
+export const MAX_TRANSCRIPT_TEXT = 262_144
+/** How many of the newest texts of a request are read: the texts before them were kept with earlier requests. */
+const MAX_READ = 64
+
+/** Who said something. */
+export type Speaker = 'user' | 'assistant'
+
+/** One text of a request. */
+export interface Said {
+  readonly role: Speaker
+  readonly text: string
+  /** The message called no tool. */
+  readonly callsNothing: boolean
+}
+
+/** One text of a transcript. */
+export interface TranscriptEntry {
+  /** Counts the texts of a session from 1, those included that were dropped. */
+  readonly number: number
+  /** The number of its thread. */
+  readonly thread: number
+  readonly role: Speaker
+  /** At most `MAX_ENTRY_TEXT` characters. */
+  readonly text: string
+  /** There was more of it. */
+  readonly truncated?: true
+  /** Hash of the text without its white space: clients send answers back with other white space. */
+  readonly hash: Hash
+  /** When Governor saw it, in milliseconds since the epoch. */
+  readonly at: number
+  /** Fingerprint of the request that it answers; unset where only a later request showed it. */
+  readonly request?: string
+  /** An answer that called no tool. */
+  readonly callsNothing?: true
+  /** Set for the answer with which the run ended, where the client was told so. */
+  readonly terminal?: Terminal
+}
+
+/** What is known of the answer to a request. */
+export interface AnswerText {
+  readonly text: string
+  /** Fingerprint of the request. */
+  readonly request: string
+  readonly callsNothing: boolean
+  readonly terminal?: Terminal | undefined
+}
+
+/** How the texts of a request go with those that are kept. */
+export interface SaidIn {
+  /** The number of the request's thread. */
+  readonly thread: number
+  /** Oldest first. */
+  readonly said: readonly Said[]
+  /** The request contains new messages alone, as the provider keeps the history. */
+  readonly isContinued: boolean
+  /** The request ends in a user's message that begins a run, so that this message is new even if it was said before. */
+  readonly endsInNew: boolean
+}
+
+/** Returns what a user and an assistant said in the newest messages of a request, oldest first. @throws {TooMuchToRead} */
+export function saidIn(conversation: Conversation, registry: HarnessRegistry): readonly Said[] {
+  const said: Said[] = []
+  const last = lastMessage(conversation)
+  let left = MAX_TRANSCRIPT_TEXT
+  for (
+    let at = endsInPrefill(conversation, last) ? last - 1 : last;
+    at >= 0 && said.length < MAX_READ && left > 0;
+    at--
+  ) {
+    const one = saidAt(conversation, at, registry)
+    if (!one) continue
+    said.push(one)
+    left -= one.text.length
+  }
+  return said.reverse()
+}
+
+function saidAt(conversation: Conversation, at: number, registry: HarnessRegistry): Said | undefined {
+  const role = conversation.role(at)
+  if (role !== 'user' && role !== 'assistant') return undefined
+  const isUser = role === 'user'
+  const text = isUser ? userText(conversation, at, registry) : joinedText(conversation.texts(at))
+  if (text === undefined || (isUser ? text.trim() === '' : !isRealAnswer(text))) return undefined
+  return { role, text, callsNothing: !isUser && conversation.callCount(at) === 0 }
+}
+
+/** Joins the texts of one message, or of several responses that the client sees as one. */
+export function joinedText(texts: readonly string[]): string {
+  return texts.filter((text) => text !== '').join('\n\n')
+}
+
+/** Returns the first `MAX_ENTRY_TEXT` characters, without half of a character at the end. */
+function shortened(text: string): string {
+  const isHalf = /[\ud800-\udbff]/.test(text.charAt(MAX_ENTRY_TEXT - 1))
+  return text.slice(0, isHalf ? MAX_ENTRY_TEXT - 1 : MAX_ENTRY_TEXT)
+}
+
+function hashOfSaid(text: string): Hash {
+  return hashOfText(text.slice(0, MAX_ENTRY_TEXT).replace(/\s+/g, ''))
+}
+
+type NewEntry = Omit<TranscriptEntry, 'number' | 'text' | 'truncated' | 'hash'> & { readonly text: string }
+
+function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry {
+  const kept = shortened(text)
+  return {
+    ...facts,
+    number,
+    text: kept,
+    hash: hashOfSaid(text),
+    ...(kept.length < text.length ? { truncated: true } : {}),
+  }
+}
+
+/** Drops the oldest texts of a transcript that is too large. */
+function bounded(entries: readonly TranscriptEntry[]): readonly TranscriptEntry[] {
+  let from = Math.max(0, entries.length - MAX_ENTRIES)
+  let length = 0
+  for (let at = entries.length - 1; at >= from; at--) {
+    length += entries[at]?.text.length ?? 0
+    if (length > MAX_TRANSCRIPT_TEXT) from = at + 1
+  }
+  return from === 0 ? entries : entries.slice(from)
+}
+
+function withEntries(
+  entries: readonly TranscriptEntry[],
+  added: readonly NewEntry[],
+): readonly TranscriptEntry[] {
+  if (added.length === 0) return entries
+  const first = (entries.at(-1)?.number ?? 0) + 1
+  return bounded([...entries, ...added.map((entry, at) => entryOf(entry, first + at))])
+}
+
+/** A text of a request with its hash. */
+interface HashedText extends Said {
+  readonly hash: Hash
+}
+
+type Matching = Pick<HashedText, 'role' | 'hash'>
+
+const isSame = (one: Matching | undefined, other: Matching | undefined): boolean =>
+  one !== undefined && other !== undefined && one.role === other.role && one.hash === other.hash
+
+/**
+ * Returns where the longest row of texts ends that the request shows as they were kept, in both lists; the newest of several,
+ * `undefined` if it shows none. One equal text alone proves little: users say "continue", and models "Done.", many times.
+ */
+function lastShown(
+  kept: readonly Matching[],
+  said: readonly Matching[],
+): readonly [at: number, place: number] | undefined {
+  let found: readonly [number, number] | undefined
+  let longest = 1
+  let before: readonly number[] = []
+  for (const [at, entry] of kept.entries()) {
+    const lengths = said.map((one, place) => (isSame(entry, one) ? (before[place - 1] ?? 0) + 1 : 0))
+    for (const [place, length] of lengths.entries()) {
+      if (length < longest) continue
+      longest = length
+      found = [at, place]
+    }
+    before = lengths
+  }
+  return found
+}
+
+/**
+ * Returns from where on the texts of a request are new. After the texts that both show, an assistant's text at the same
+ * place is the same answer, however the client writes it; a user's text is the same only if it has the same words.
+ */
+function startOfNew(kept: readonly Matching[], said: readonly Matching[]): number {
+  const shown = lastShown(kept, said)
+  if (!shown) return 0
+  let at = shown[0] + 1
+  let place = shown[1] + 1
+  for (; place < said.length; place++) {
+    if (said[place]?.role === 'user') while (kept[at]?.role === 'assistant') at++
+    const isKnown =
+      said[place]?.role === 'assistant' ? kept[at]?.role === 'assistant' : isSame(kept[at], said[place])
+    if (!isKnown) break
+    at++
+  }
+  return place
+}
+
+/** Adds the texts of a request that the transcript does not hold yet. `at`: milliseconds since the epoch. */
+export function withSaid(
+  entries: readonly TranscriptEntry[],
+  { thread, said, isContinued, endsInNew }: SaidIn,
+  at: number,
+): readonly TranscriptEntry[] {
+  if (said.length === 0) return entries
+  const kept = entries.filter((entry) => entry.thread === thread)
+  const hashed = said.map((one): HashedText => ({ ...one, hash: hashOfSaid(one.text) }))
+  const start = isContinued ? 0 : startOfNew(kept, endsInNew ? hashed.slice(0, -1) : hashed)
+  const added = hashed.slice(start)
+  return withEntries(
+    entries,
+    added.map(({ role, text, callsNothing }) => ({
+      thread,
+      role,
+      text,
+      at,
+      ...(callsNothing ? { callsNothing: true } : {}),
+    })),
+  )
+}
+
+/**
+ * Adds the answer to a request. Another answer to the same request takes the place of the one before: the client sent its
+ * request again.
+ */
+export function withAnswerText(
+  entries: readonly TranscriptEntry[],
+  thread: number,
+  { text, request, callsNothing, terminal }: AnswerText,
+  at: number,
+): readonly TranscriptEntry[] {
+  if (text.trim() === '') return entries
+  const answer: NewEntry = {
+    thread,
+    role: 'assistant',
+    text,
+    at,
+    request,
+    ...(callsNothing ? { callsNothing: true } : {}),
+    ...(terminal ? { terminal } : {}),
+  }
+  const place = entries.findLastIndex((entry) => entry.thread === thread && entry.request === request)
+  const before = entries[place]
+  return before
+    ? bounded(entries.with(place, entryOf(answer, before.number)))
+    : withEntries(entries, [answer])
+}

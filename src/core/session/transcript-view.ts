@@ -1,0 +1,71 @@
+/** A kept transcript as operators see it. Pure; the keys are part of the public contract. */
+import type { EndState, Terminal } from '../terminal.ts'
+import type { Speaker, TranscriptEntry } from './kept-transcript.ts'
+import type { SessionDetail, ThreadView } from './view.ts'
+
+/** One text of a transcript. `at` is an ISO text. */
+export interface EntryView {
+  readonly thread: number
+  readonly role: Speaker
+  readonly text: string
+  /** There was more of it. */
+  readonly truncated: boolean
+  /** When Governor saw it. */
+  readonly at: string
+  /** How the run ended with this answer; `null` if it went on, or is not over. */
+  readonly terminal_state: EndState | null
+  readonly terminal: Terminal | null
+}
+
+/** A transcript, oldest first. */
+export interface TranscriptView {
+  readonly entries: readonly EntryView[]
+  /** Older texts were dropped. */
+  readonly truncated: boolean
+}
+
+/**
+ * Returns the state in which the run of an answer ended; `null` if it went on, or is not over. A run is completed if its last
+ * answer called no tool, and a user spoke after it or nothing came for five minutes: text alone completes nothing.
+ */
+function endOf(
+  entry: TranscriptEntry,
+  next: TranscriptEntry | undefined,
+  thread: ThreadView | undefined,
+): EntryView['terminal_state'] {
+  if (entry.role === 'user') return null
+  if (entry.terminal) return entry.terminal.terminal_state
+  const isLast = next ? next.role === 'user' : thread?.state === 'completed'
+  return entry.callsNothing && isLast ? 'completed' : null
+}
+
+/** Returns what is shown of the transcript of a session. */
+export function transcriptOf(
+  entries: readonly TranscriptEntry[],
+  { threads }: Pick<SessionDetail, 'threads'>,
+): TranscriptView {
+  const byNumber = new Map(threads.map((thread) => [thread.thread, thread]))
+  const following = new Map<number, TranscriptEntry>()
+  const shown = entries.toReversed().map((entry): EntryView => {
+    const { thread, role, text, truncated = false, at, terminal = null } = entry
+    const ended = endOf(entry, following.get(thread), byNumber.get(thread))
+    following.set(thread, entry)
+    return { thread, role, text, truncated, at: new Date(at).toISOString(), terminal_state: ended, terminal }
+  })
+  return { entries: shown.reverse(), truncated: (entries[0]?.number ?? 1) > 1 }
+}
+
+/** How much of a final answer is shown, in bytes. */
+const MAX_ANSWER = 65_536
+
+/** Returns the last answer of a session whose newest ended run is completed; `null` if there is none, or it is not kept. */
+export function completedAnswer(
+  entries: readonly TranscriptEntry[],
+  { threads }: Pick<SessionDetail, 'threads'>,
+): SessionDetail['final_answer'] {
+  const ended = threads.findLast(({ state }) => state === 'completed')
+  const last = ended && entries.findLast(({ thread }) => thread === ended.thread)
+  if (last?.role !== 'assistant' || !last.callsNothing) return null
+  const { read } = new TextEncoder().encodeInto(last.text, new Uint8Array(MAX_ANSWER))
+  return { text: last.text.slice(0, read), truncated: last.truncated === true || read < last.text.length }
+}
