@@ -1,4 +1,4 @@
-/** The program as it is built: one bundle of its own code and of the packages that it always needs. */
+/** The built program: one bundle of its own code and the packages that it always needs. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, mkdtempSync, rmSync } from 'node:fs'
@@ -35,7 +35,7 @@ async function launch(args: readonly string[], env: Readonly<Record<string, stri
   return String(JSON.parse(line).address)
 }
 
-/** A proxy that opens a tunnel to `target`, whatever it is asked for, and says for what it was. */
+/** A proxy that opens every tunnel to `target`, and records what it was asked for. */
 async function startProxy(target: string) {
   const asked: string[] = []
   const proxy = http.createServer((request, response) => {
@@ -62,7 +62,7 @@ async function startProxy(target: string) {
 }
 
 describe('the bundle', () => {
-  it('starts, guards and is watched without any package beside it', async () => {
+  it('starts, guards requests and serves its own pages without any package installed beside it', async () => {
     const provider = await startProvider(() => ({ text: 'Done.' }))
     onTestFinished(() => provider.close())
     const address = await launch(['--upstream', provider.url])
@@ -77,7 +77,7 @@ describe('the bundle', () => {
     expect((await fetch(`${address}/governor/nothing`)).status).toBe(404)
   })
 
-  it('shows the demo without any package beside it', () => {
+  it('runs the demo without any package installed beside it', () => {
     const { status, stdout, stderr } = spawnSync(
       process.execPath,
       [join(folder, 'dist', 'main.js'), 'demo'],
@@ -92,7 +92,7 @@ describe('the bundle', () => {
     expect(stdout).toContain('7/30  ███░░░░░░░  BLOCK')
   })
 
-  it('reaches upstreams through the proxy of the environment', async () => {
+  it('reaches upstreams through the proxy that HTTP_PROXY names', async () => {
     const provider = await startProvider(() => ({ text: 'Done.' }))
     onTestFinished(() => provider.close())
     const proxy = await startProxy(provider.url)
@@ -106,9 +106,9 @@ describe('the bundle', () => {
 describe('a build without development packages', () => {
   it.each([
     ['start', 1],
-    // Installing must not fail: who installs so brings a dist, or has no use for one.
+    // Installing must not fail: such an installation already has a dist, or does not need one.
     ['prepare', 0],
-  ])('says to npm’s %s how to get them, and ends with %i', (event, code) => {
+  ])('tells npm %s how to install them, and exits with code %i', (event, code) => {
     const bare = mkdtempSync(join(tmpdir(), 'governor-bare-'))
     onTestFinished(() => rmSync(bare, { recursive: true }))
     for (const name of ['scripts', 'src', 'package.json'])

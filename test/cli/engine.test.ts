@@ -1,4 +1,4 @@
-/** What V8 keeps, seen in a process of its own, as it is set once for all of a process. */
+/** Which compiled code V8 keeps. It is measured in a separate process, because the setting holds for a whole process. */
 import { spawnSync } from 'node:child_process'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest'
 
 const engine = pathToFileURL(resolve('dist/cli/engine.js')).href
 
-/** Runs functions once, lets the collector work while they rest, and prints the share of their code that is left. */
+/** Runs functions once, causes garbage collections while they are idle, and prints the share of their code that is left. */
 const REST = `
 import { PerformanceObserver, constants } from 'node:perf_hooks'
 import { getHeapCodeStatistics } from 'node:v8'
@@ -37,7 +37,7 @@ for (let at = 0; collections < COLLECTIONS; at++) {
 process.stdout.write(String((size() - empty) / made) + ' ' + functions.length)
 `
 
-/** Of the code of functions that rested for some collections: how much of it is there still. */
+/** Returns which share of the code of idle functions is left after several garbage collections. */
 function codeLeft(before: string): number {
   const { stdout } = spawnSync(
     process.execPath,
@@ -47,8 +47,8 @@ function codeLeft(before: string): number {
   return Number.parseFloat(stdout)
 }
 
-describe('What has run', () => {
-  it('stays compiled while it rests, which by itself it would not', () => {
+describe('tuneEngine', () => {
+  it('keeps the compiled code of functions that are idle, which V8 would discard by default', () => {
     expect(codeLeft('')).toBeLessThan(0.5)
     expect(codeLeft(`(await import('${engine}')).tuneEngine()`)).toBeGreaterThan(0.8)
   })

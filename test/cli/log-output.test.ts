@@ -19,7 +19,7 @@ function newOutput() {
 }
 
 describe('the log output', () => {
-  it('writes all lines in order, those at the end as well', async () => {
+  it('writes all lines in order, including those written just before it is closed', async () => {
     const { output, read } = newOutput()
     const lines = Array.from({ length: 5_000 }, (_, at) => `${at}\n`).join('')
     for (const line of lines.split(/(?<=\n)/)) output.write(line)
@@ -30,7 +30,7 @@ describe('the log output', () => {
     await vi.waitFor(() => expect(read()).toBe(`${lines}last\n`))
   })
 
-  it('writes what is left when the process ends without closing it', async () => {
+  it('writes the buffered lines when the process exits without closing it', async () => {
     const { output, read, exit } = newOutput()
     output.write('first\n')
     await vi.waitFor(() => expect(read()).toBe('first\n'))
@@ -60,8 +60,8 @@ function openPipe() {
 /** A pipe takes 64 KB at a time. */
 const PATIENT = { interval: 5, timeout: 10_000 }
 
-describe('a log that is not read', () => {
-  it('keeps nobody waiting, goes on with its reader, and loses whole lines only', async () => {
+describe('a log that its reader does not read', () => {
+  it('blocks no writer, continues once it is read again, and loses only whole lines', async () => {
     const { writer, reader, read } = openPipe()
     onTestFinished(() => closeSync(reader))
     const output = createLogOutput(writer)

@@ -31,24 +31,24 @@ function emptyFolder(): string {
 }
 
 describe('the package', () => {
-  it('is called agent-governor in the manifest and in the lock file, and its program governor', () => {
+  it('is named agent-governor in the manifest and in the lock file, and its program is named governor', () => {
     const lock = JSON.parse(read('package-lock.json'))
     expect([manifest.name, lock.name, lock.packages[''].name]).toEqual(Array(3).fill('agent-governor'))
     expect(manifest.bin).toEqual({ governor: 'dist/main.js' })
     expect(lock.packages[''].bin).toEqual(manifest.bin)
   })
 
-  it('has a program that runs by its name after every build', () => {
+  it('has a program that can be run as a file after every build', () => {
     const { status, stdout } = run(resolve('dist/main.js'), ['--version'], emptyFolder())
     expect({ status, stdout }).toEqual({ status: 0, stdout: `${manifest.version}\n` })
   })
 
-  it('passes a command and its flags on from npm start', () => {
+  it('gets a command and its flags from npm start', () => {
     const { status, stdout } = run('npm', ['--silent', 'start', '--', 'check-config', '--port', '1'], '.')
     expect({ status, stdout }).toEqual({ status: 0, stdout: 'config/governor.yaml: valid\n' })
   })
 
-  it('drains and ends when npm start is sent SIGTERM, and leaves no process behind', async () => {
+  it('drains and exits when npm start gets SIGTERM, and leaves no process behind', async () => {
     const npm = spawn('npm', ['--silent', 'start', '--', '--port', '0'], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -68,7 +68,7 @@ describe('the package', () => {
     expect(said).toEqual(['listening', 'draining', 'stopped'])
   })
 
-  it('ends its tests with one line that counts them', () => {
+  it('prints one line with the numbers of passed and failed tests at the end of a test run', () => {
     const { stdout } = run('npm', ['--silent', 'run', 'test:run', '--', 'test/sse/frames.test.ts'], '.')
     expect(stdout.trimEnd().split('\n').at(-1)).toMatch(/^[1-9]\d* passed, 0 failed$/)
   })

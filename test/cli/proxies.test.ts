@@ -4,7 +4,7 @@ import { ConfigError } from '../../src/config/load.ts'
 
 const http = 'http://proxy.example:3128'
 
-describe('the proxies of the environment', () => {
+describe('the proxy settings of the environment', () => {
   it.each([
     [{}, undefined],
     [{ HTTPS_PROXY: '', http_proxy: '' }, undefined],
@@ -20,12 +20,12 @@ describe('the proxies of the environment', () => {
     ],
     [{ HTTPS_PROXY: 'http://me:secret@proxy.example' }, { https: 'http://me:secret@proxy.example' }],
     [{ HTTPS_PROXY: 'socks5://127.0.0.1:1080' }, { https: 'socks5://127.0.0.1:1080' }],
-  ])('%j are %j', (env, proxies) => {
+  ])('%j are read as %j', (env, proxies) => {
     expect(proxiesIn(env)).toEqual(proxies)
   })
 
   it.each(['my proxy', 'http://', 'ftp://me:secret@x', 'http://me:secret@x:port'])(
-    'are refused in words where one is %j, which may hold a secret',
+    'are rejected with an explanation that does not repeat the value, when the value is %j',
     (value) => {
       const refusal = () => proxiesIn({ HTTPS_PROXY: value })
       expect(refusal).toThrow(ConfigError)

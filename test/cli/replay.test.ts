@@ -67,13 +67,13 @@ describe('governor replay --json', () => {
   ]
   const image = (data: string) => [{ type: 'image', source: { type: 'base64', data } }]
 
-  it('tells one picture that a tool gave from another', async () => {
+  it('treats different pictures in tool results as different results', async () => {
     const same = ['AA', 'AA', 'AA'].map(image)
     expect(await judged(lineOf('a', blocks(same)))).toEqual(['2:warn:repetition:shot'])
     expect(await judged(lineOf('a', blocks(['AA', 'AB', 'AC'].map(image))))).toEqual([])
   })
 
-  it('takes words beside results for a person’s, but for those that a harness is known to write', async () => {
+  it('treats text beside tool results as written by a human, unless a harness is known to write it', async () => {
     const results = Array(12).fill('nothing to be seen')
     const text = (value: string) => [{ type: 'text', text: value }]
     const reminded = await judged(
@@ -84,13 +84,13 @@ describe('governor replay --json', () => {
     expect(asked.some((found) => found.includes('block'))).toBe(false)
   })
 
-  it('takes each line for a conversation of its own, whatever API it was made for', async () => {
+  it('reads each line as a separate conversation, for any API', async () => {
     const body = { model: 'm', system: 'You help.', messages: blocks(['ok', 'ok', 'ok']) }
     const text = `${JSON.stringify(body)}\n${talk('b', times(3, LIST))}`
     expect(await judged(text)).toEqual(['2:warn:repetition:shot', '2:warn:repetition:list'])
   })
 
-  it('takes a list of what Responses has for one conversation, in whatever order its fields stand', async () => {
+  it('reads a list of Responses items as one conversation, in any order of their fields', async () => {
     const step = (at: number): Json[] => [
       { id: `i${at}`, type: 'custom_tool_call', call_id: `c${at}`, name: 'run', input: 'ls' },
       { id: `o${at}`, type: 'custom_tool_call_output', call_id: `c${at}`, output: 'a.ts' },
@@ -100,14 +100,14 @@ describe('governor replay --json', () => {
     ])
   })
 
-  it('says of every line that it is no JSON where the file as a whole is none', async () => {
+  it('reports every line as not JSON when the file as a whole is not JSON', async () => {
     const { err, code } = await governor(['replay', '--json', fileWith('{\n"messages": [\n')])
     expect(code).toBe(1)
     expect(err).toContain('line 1: not JSON')
     expect(err).toContain('line 2: not JSON')
   })
 
-  it('names ten lines of a file that it skips, and counts the others', async () => {
+  it('reports ten skipped lines of a file one by one, and counts the others', async () => {
     const pretty = JSON.stringify({ messages: times(3, LIST).flatMap(chat) }, null, 2)
     const count = pretty.split('\n').length
     const { err } = await governor(['replay', '--json', fileWith(pretty), fileWith('no JSON\n')])
@@ -117,13 +117,13 @@ describe('governor replay --json', () => {
     expect(lines[11]).toMatch(/line 1: not JSON: skipped$/)
   })
 
-  it('takes no offence at a byte order mark', async () => {
+  it('accepts a byte order mark at the start of a file', async () => {
     const text = talk('a', times(3, LIST))
     expect(await judged(`\ufeff${text}`)).toEqual(await judged(text))
     expect(await judged(`\ufeff${text.trim()}`)).toEqual(['2:warn:repetition:list'])
   })
 
-  it('takes a file with one message a line for one conversation', async () => {
+  it('reads a file with one message per line as one conversation', async () => {
     const linesOf = (messages: readonly Json[]) =>
       messages.map((message) => JSON.stringify(message)).join('\n')
     const file = fileWith(`${linesOf([user('Go.'), ...times(3, LIST).flatMap(chat)])}\n\n`)
@@ -139,7 +139,7 @@ describe('governor replay --json', () => {
     expect(await judged(linesOf([user('Go.'), ...items]))).toEqual(['2:warn:repetition:shell'])
   })
 
-  it('reports what is no message in a file with one message a line, and goes on', async () => {
+  it('reports a line that is not a message in a file with one message per line, and continues', async () => {
     const messages = [user('Go.'), ...times(3, LIST).flatMap(chat)].map((message) => JSON.stringify(message))
     const file = fileWith(
       [...messages.slice(0, 2), 'no JSON', ...messages.slice(2), talk('fine', [LIST])].join('\n'),
@@ -149,14 +149,14 @@ describe('governor replay --json', () => {
     expect(err).toBe(`governor: ${file}, line 3: not JSON: skipped\n`)
   })
 
-  it('says for each finding which conversation, call, verdict, pattern and tool', async () => {
+  it('prints conversation, call, verdict, pattern and tool for each finding', async () => {
     const file = fileWith(talk('fine', [LIST]) + talk('stuck', times(3, LIST)))
     const { code, out, err } = await governor(['replay', '--json', file])
     expect({ code, err }).toEqual({ code: 0, err: '' })
     expect(out).toBe('{"id":"stuck","call_index":2,"verdict":"warn","pattern":"repetition","tool":"list"}\n')
   })
 
-  it('says where it would have warned, blocked and stopped, and nothing of the run after that', async () => {
+  it('reports where it would have warned, blocked and stopped, and nothing after the stop', async () => {
     expect(await judged(talk('stuck', times(20, LIST)))).toEqual([
       '2:warn:repetition:list',
       '4:warn:repetition:list',
@@ -166,7 +166,7 @@ describe('governor replay --json', () => {
     ])
   })
 
-  it('begins again with a human message, not with what a harness writes', async () => {
+  it('starts a new run at a human message, but not at a message that a harness writes', async () => {
     const stuck = times(12, LIST).flatMap(chat)
     const more = times(3, LIST).flatMap(chat)
     const harness = user('<system-reminder>Mind the time.</system-reminder>')
@@ -241,7 +241,7 @@ describe('governor replay --json', () => {
     }
   })
 
-  it('counts calls through the whole conversation, parallel ones each, and takes equal ones for one', async () => {
+  it('numbers calls through the whole conversation, but counts equal parallel calls as one', async () => {
     const call = (id: string) => ({ id, type: 'function', function: { name: 'list', arguments: '{}' } })
     const step = (...ids: string[]) => [
       { role: 'assistant', tool_calls: ids.map(call) },
@@ -251,7 +251,7 @@ describe('governor replay --json', () => {
     expect(await judged(lineOf('x', messages))).toEqual(['5:warn:repetition:list'])
   })
 
-  it('goes by the thresholds of --config', async () => {
+  it('uses the thresholds of --config', async () => {
     const config = join(folder, 'strict.yaml')
     writeFileSync(config, 'loop_guard: { repetition_threshold: 2, max_warnings_before_block: 1 }\n')
     expect(await judged(talk('x', times(4, LIST)), '--config', config)).toEqual([
@@ -260,7 +260,7 @@ describe('governor replay --json', () => {
     ])
   })
 
-  it('says in one line what is there instead of a key that is gone', async () => {
+  it('warns in one line about a removed configuration key and names its replacement', async () => {
     const config = join(folder, 'old.yaml')
     writeFileSync(config, 'loop_guard: { window_size: 20 }\n')
     const replayed = await governor(['replay', '--json', '--config', config, fileWith(talk('x', [LIST]))])
@@ -273,7 +273,7 @@ describe('governor replay --json', () => {
     }
   })
 
-  it('reports a line that is no conversation with its number, and goes on', async () => {
+  it('reports a line that is not a conversation with its number, and continues', async () => {
     const file = fileWith(`{"id": 1\n\n{"id":"x"}\n7\n${talk('stuck', times(3, LIST))}`)
     const { code, out, err } = await governor(['replay', '--json', file])
     expect(code).toBe(0)
@@ -286,7 +286,7 @@ describe('governor replay --json', () => {
     ])
   })
 
-  it('never trips over what stands in a conversation', async () => {
+  it('never fails unexpectedly, whatever a conversation contains', async () => {
     const part = fc.oneof(
       fc.record(
         {
@@ -317,7 +317,7 @@ describe('governor replay --json', () => {
 describe('governor replay', () => {
   const text = talk('fine', [LIST]) + talk('stuck', times(3, LIST))
 
-  it('prints a table and what it comes to', async () => {
+  it('prints a table and a summary', async () => {
     const { out } = await governor(['replay', fileWith(text)])
     expect(out.split('\n').map((line) => line.split(/ {2,}/))).toEqual([
       ['conversation', 'call', 'verdict', 'pattern', 'tool'],
@@ -328,13 +328,13 @@ describe('governor replay', () => {
     ])
   })
 
-  it('says where a conversation stands that has no id', async () => {
+  it('identifies a conversation without an id by its file and line', async () => {
     const { id: _, ...rest } = JSON.parse(talk('x', times(3, LIST))) as Json
     const file = fileWith(`\n${JSON.stringify(rest)}`)
     expect((await governor(['replay', '--json', file])).out).toContain(`"id":${JSON.stringify(`${file}:2`)}`)
   })
 
-  it('is in colour for people who want it', async () => {
+  it('prints colours only to a terminal, and not if NO_COLOR is set', async () => {
     const file = fileWith(text)
     const coloured = async (given: Given) => (await governor(['replay', file], given)).out.includes('\u001b[')
     expect(await coloured({ isInteractive: true })).toBe(true)
@@ -342,7 +342,7 @@ describe('governor replay', () => {
     expect(await coloured({})).toBe(false)
   })
 
-  it('lets nothing in a recording steer the terminal', async () => {
+  it('prints no control characters that a recording contains', async () => {
     const { out } = await governor([
       'replay',
       fileWith(talk('\u001b[2Jx', times(3, ['\u001b]0;hi\u0007', '{}', 'a']))),
@@ -351,7 +351,7 @@ describe('governor replay', () => {
     expect(out).not.toContain('\u001b')
   })
 
-  it('shows people how far long work is, and takes that away in the end', async () => {
+  it('shows a progress bar on a terminal, and removes it at the end', async () => {
     const file = fileWith(talk('x', [['read', '{}', 'x'.repeat(1_000_000)]]).repeat(10))
     const { err } = await governor(['replay', file], { isInteractive: true })
     expect(err).toMatch(/█+░+ 50 %/)
@@ -359,7 +359,7 @@ describe('governor replay', () => {
     expect((await governor(['replay', file])).err).toBe('')
   })
 
-  it('reads standard input where the file is -, however its bytes come in', async () => {
+  it('reads standard input when the file is -, however the bytes are split', async () => {
     const bytes = Buffer.from(talk('gestört', times(3, LIST)) + talk('b', times(3, LIST)).trimEnd())
     await fc.assert(
       fc.asyncProperty(fc.array(fc.nat(bytes.length), { maxLength: 8 }), async (cuts) => {
@@ -378,7 +378,7 @@ describe('governor replay', () => {
     )
   })
 
-  it('judges all files that can be read, and says which can not', async () => {
+  it('evaluates all files that it can read, and reports the others', async () => {
     const missing = join(folder, 'none.jsonl')
     const { code, out, err } = await governor(['replay', missing, folder, fileWith(text)])
     expect(code).toBe(1)
@@ -393,7 +393,7 @@ describe('governor replay', () => {
     ['\n\n', ['--json']],
     ['{"model":"gpt-test"}\n', ['--json']],
     ['no JSON\n', []],
-  ])('ends with 1 and says what it expects where %j is all there is', async (text, flags) => {
+  ])('exits with code 1 and says what it expects when the file contains only %j', async (text, flags) => {
     const { code, out, err } = await governor(['replay', ...flags, fileWith(text)])
     expect({ code, out }).toEqual({ code: 1, out: '' })
     expect(err.split('\n').at(-2)).toBe(

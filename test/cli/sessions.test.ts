@@ -23,7 +23,7 @@ async function started(script: Script = runaway(), config: Record<string, unknow
 }
 
 describe('governor sessions', () => {
-  it('lists sessions, those at risk first, in lines of at most 80 columns', async () => {
+  it('lists sessions in lines of at most 80 columns, the highest risk first', async () => {
     const { url } = await started()
     const { code, printed } = await called(url, 'sessions')
     const lines = printed.trimEnd().split('\n')
@@ -35,7 +35,7 @@ describe('governor sessions', () => {
     expect(printed).not.toContain('\u001b')
   })
 
-  it('lists them as JSON lines', async () => {
+  it('lists sessions as JSON lines with --json', async () => {
     const { url } = await started()
     const { printed } = await called(url, 'sessions', '--json')
     const rows = printed
@@ -45,7 +45,7 @@ describe('governor sessions', () => {
     expect(rows).toMatchObject([{ iteration: 9 }, { iteration: 1 }])
   })
 
-  it('shows, extends and stops one by the beginning of its id, or by its name', async () => {
+  it('shows, extends and stops a session by the start of its id or by its name', async () => {
     const { url } = await started()
     const [row] = (await called(url, 'sessions')).printed.split('\n').slice(1)
     const id = row?.slice(0, 9) ?? ''
@@ -58,7 +58,7 @@ describe('governor sessions', () => {
     expect((await called(url, 'sessions')).printed).toMatch(/stopping/)
   })
 
-  it('says in one line what is wrong', async () => {
+  it('reports each mistake in one line', async () => {
     const { url } = await started()
     expect(await called(url, 'stop', 'nobody')).toMatchObject({
       code: 1,
@@ -84,7 +84,7 @@ describe('governor sessions', () => {
     expect((await called(url, 'sessions', 'x')).code).toBe(2)
   })
 
-  it('sends the token of GOVERNOR_ADMIN_TOKEN', async () => {
+  it('sends the token that is set in GOVERNOR_ADMIN_TOKEN', async () => {
     const { url } = await started(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
     expect(await called(url, 'sessions')).toMatchObject({
       code: 1,
@@ -102,7 +102,7 @@ describe('governor sessions', () => {
     '\u202egnp.exe',
     '<img onerror=alert(1)>',
     '目录'.repeat(90),
-  ])('shows a tool named %j in the line and nothing else', async (tool) => {
+  ])('shows a tool named %j without control characters and within its line', async (tool) => {
     const { url } = await started(() => ({ calls: [{ name: tool, arguments: {} }] }))
     const { printed } = await called(url, 'sessions')
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what must not be there
@@ -117,7 +117,7 @@ describe('governor sessions', () => {
     ['目录目录', 5],
     ['e\u0301e\u0301', 3],
     ['', 2],
-  ])('fits %j into %i columns', (text, columns) => {
+  ])('shortens %j to %i columns', (text, columns) => {
     const width = [...fitted(text, columns)].reduce(
       (sum, one) => sum + (/[\u2e80-\uffff]/.test(one) ? 2 : /\p{M}/u.test(one) ? 0 : 1),
       0,
@@ -128,14 +128,14 @@ describe('governor sessions', () => {
 })
 
 describe('governor top', () => {
-  it('prints the table once where nobody watches', async () => {
+  it('prints the table once when its output is not a terminal', async () => {
     const { url } = await started()
     const { code, printed } = await called(url, 'top')
     expect(code).toBe(0)
     expect(printed.trimEnd().split('\n')).toHaveLength(3)
   })
 
-  it('shows sessions, inspects, extends and stops one by keys, and leaves the screen as it was', async () => {
+  it('shows, inspects, extends and stops sessions by keys, and restores the screen at the end', async () => {
     const { url } = await started()
     let press: (key: string) => void = () => undefined
     const captured = captureTerminal({ isInteractive: true })

@@ -52,7 +52,7 @@ async function get(url: string): Promise<number> {
 }
 
 describe('a started Governor', () => {
-  it('reloads its policies on SIGHUP, and on SIGTERM finishes what is running while it takes nothing new', async () => {
+  it('reloads its policies on SIGHUP; on SIGTERM it finishes running requests and accepts no new ones', async () => {
     const provider = await startHoldingProvider()
     const write = (budget: string) =>
       writeFileSync(
@@ -109,12 +109,12 @@ describe('a started Governor', () => {
     expect(await line('stopped')).toMatchObject({ complete: true })
     expect(await exitCode).toBe(0)
     expect(complaints()).toBe('')
-    // A line per request, and nothing of what they said or of who they were.
+    // One line per request, without prompts, answers or keys.
     expect(log.filter((text) => JSON.parse(text).msg === 'request').length).toBeGreaterThanOrEqual(4)
     expect(log.join('\n')).not.toMatch(/secret|moon|cheese|research agent/)
   })
 
-  it('ends at once on SIGTERM when nothing is running, with connections that are kept alive', async () => {
+  it('exits at once on SIGTERM when no request is running, even with kept-alive connections', async () => {
     const { child, line, exitCode } = launch(['--port', '0'])
     const { address, config } = await line('listening')
     expect(config).toBeNull()
@@ -129,7 +129,7 @@ describe('a started Governor', () => {
     expect(await exitCode).toBe(0)
   })
 
-  it('names the keys that SIGHUP found changed and does not put in force, and none of their values', async () => {
+  it('logs after SIGHUP which changed keys need a restart, without their values', async () => {
     const write = (upstreams: string, more: string) =>
       writeFileSync(file, `upstreams: { ${upstreams} }\nbudget: { max_iterations: 7 }\n${more}\n`)
     write('openai: { url: "http://127.0.0.1:1" }, old: { url: "http://127.0.0.1:1" }', '')
@@ -174,7 +174,7 @@ describe('a started Governor', () => {
     },
   )
 
-  it('says in one line that its port is in use', async () => {
+  it('reports in one line that its port is in use', async () => {
     const other = await serve((_request, response) => response.end())
     onTestFinished(() => other.close())
     const { port } = new URL(other.url)
@@ -186,7 +186,7 @@ describe('a started Governor', () => {
     expect(log).toEqual([])
   })
 
-  it('says in one line that Redis is not there, and starts all the same', async () => {
+  it('reports in one line that Redis cannot be reached, and starts anyway', async () => {
     const port = await freePort()
     const { line, log, complaints } = launch(['--port', '0'], { REDIS_URL: `redis://127.0.0.1:${port}` })
     const { address, store } = await line('listening')
@@ -202,7 +202,7 @@ describe('a started Governor', () => {
   })
 
   it.each(['arguments as text', 'a user id'] as const)(
-    'lives on where a request of some KB becomes 20 MB of brackets in %s',
+    'survives a request of a few KB that decompresses to 20 MB of brackets in %s',
     async (place) => {
       const provider = await serve((request, response) => {
         request.resume().once('end', () => response.end('{"choices":[]}'))
@@ -223,16 +223,16 @@ describe('a started Governor', () => {
   )
 })
 
-/** A port that nothing listens on: whoever asks can't read it from a log that goes nowhere. */
+/** A port that nothing listens on. The test chooses it because it can't read the address from a log that is not written. */
 async function unusedPort(): Promise<number> {
   const other = await serve((_request, response) => response.end())
   await other.close()
   return Number(new URL(other.url).port)
 }
 
-describe('a started Governor whose log can not be written', () => {
+describe('a started Governor whose log cannot be written', () => {
   it.skipIf(!existsSync('/dev/full'))(
-    'serves and ends on SIGTERM as ever when the disk is full',
+    'serves requests and exits on SIGTERM as usual when the disk is full',
     async () => {
       const full = openSync('/dev/full', 'w')
       const port = await unusedPort()
@@ -253,9 +253,9 @@ describe('a started Governor whose log can not be written', () => {
   )
 
   it.each([
-    ['reads no more', (log: Readable) => log.removeAllListeners('data').pause()],
+    ['stopped reading', (log: Readable) => log.removeAllListeners('data').pause()],
     ['is gone', (log: Readable) => log.destroy()],
-  ])('serves and ends on SIGTERM as ever when the reader %s', async (_, leave) => {
+  ])('serves requests and exits on SIGTERM as usual when the reader of its log %s', async (_, leave) => {
     const provider = await serve((_request, response) => response.end())
     onTestFinished(() => provider.close())
     const { child, line, exitCode } = launch(['--port', '0', '--upstream', provider.url])
@@ -263,7 +263,7 @@ describe('a started Governor whose log can not be written', () => {
     const ended = once(child, 'exit')
     if (!child.stdout) throw new Error('no output')
     leave(child.stdout)
-    // More than the pipe and what may wait take.
+    // More than the pipe and the log buffer can hold.
     for (let at = 0; at < 150; at++) expect(await get(`${address}/v1/${'x'.repeat(10_000)}`)).toBe(200)
     child.kill('SIGTERM')
     expect(await ended).toEqual([0, null])

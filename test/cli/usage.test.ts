@@ -25,7 +25,7 @@ async function governor(args: readonly string[], env: Environment = {}) {
 }
 
 /** What `check-config` says about a file, without the file's name. */
-/** The problems of a file, without the file's name and the line. */
+/** Returns the mistakes that `check-config` reports about a file, without the name of the file and the line. */
 async function complaintsAbout(text: string, env: Environment = {}): Promise<string[]> {
   const file = fileWith(text)
   const { code, out, err } = await governor(['check-config', '--config', file], env)
@@ -68,7 +68,7 @@ describe('the built command', () => {
   })
 })
 
-describe('the command line', () => {
+describe('prints its commands, flags and variables with --help', () => {
   it('explains itself', async () => {
     const { code, out } = await governor(['--help'])
     expect(code).toBe(0)
@@ -104,7 +104,7 @@ describe('the command line', () => {
   })
 })
 
-describe('a configuration with mistakes', () => {
+describe('reports all mistakes at once, each with its path, what was found and what was expected', () => {
   it('is told all of them at once: the path, what was found and what was expected', async () => {
     const problems = await complaintsAbout(`
 server: { port: high, drain_timeout: 30, host: 5 }
@@ -183,7 +183,7 @@ upstreams: { openai: { url: "http://127.0.0.1", api_key: [${secrets}], headers: 
   })
 })
 
-describe('a configuration', () => {
+describe('can be checked without starting Governor', () => {
   it('is checked without starting anything', async () => {
     const file = fileWith('budget: { max_iterations: 5 }')
     expect(await governor(['check-config', '--config', file])).toEqual({

@@ -53,13 +53,13 @@ async function checkHealth(given: Variables): Promise<{ address: string; status:
   return { address: String(JSON.parse(line).address), status }
 }
 
-describe('the image', () => {
-  it('finds itself healthy on the port of PORT, whatever the configuration file says', async () => {
+describe('the container image', () => {
+  it('passes its health check on the port that PORT sets, whatever the configuration file says', async () => {
     const port = String(await freePort())
     expect(await checkHealth({ PORT: port })).toEqual({ address: `http://127.0.0.1:${port}`, status: 0 })
   })
 
-  it('listens on the port that it exposes, where nobody names another', () => {
+  it('listens on the port that it exposes when no other port is set', () => {
     const [, exposed] = /^EXPOSE (\d+)$/m.exec(dockerfile) ?? []
     expect(imageVariables()).toMatchObject({ PORT: exposed, HOST: '0.0.0.0' })
   })
@@ -68,7 +68,7 @@ describe('the image', () => {
 describe('docker-compose.yml', () => {
   const { governor } = parse(readFileSync('docker-compose.yml', 'utf8'), { logLevel: 'error' }).services
 
-  it('passes on the keys that the configuration file may name, and all of .env', () => {
+  it('passes on the keys that the configuration file may name, and all variables of .env', () => {
     const named = [...readFileSync('config/governor.yaml', 'utf8').matchAll(/: \$\{(\w+)\}$/gm)]
     expect(named.map(([, name]) => name)).toEqual([
       'OPENAI_API_KEY',
@@ -81,7 +81,7 @@ describe('docker-compose.yml', () => {
     expect(governor.env_file).toEqual([{ path: '.env', required: false }])
   })
 
-  it('publishes the port that PORT names, and leaves the one inside the container alone', () => {
+  it('publishes the port that PORT sets on the host, and keeps the port inside the container', () => {
     const { PORT, HOST } = governor.environment
     expect({ PORT, HOST }).toEqual({ PORT: Number(imageVariables()['PORT']), HOST: imageVariables()['HOST'] })
     expect(governor.ports).toEqual([`127.0.0.1:\${PORT:-8787}:${PORT}`])

@@ -52,7 +52,7 @@ describe('config/governor.yaml', () => {
     expect(config).toEqual(checkConfig({}, 'nothing'))
   })
 
-  it('has every key there is and no other, those that are commented out included', () => {
+  it('contains every key of the schema and no other, including those that are commented out', () => {
     const active = text.replace(/^( *)# ([a-z_]+: (?:\$\{\w+\}|https:\S+))$/gm, '$1$2')
     const document = parseDocument(active)
     expect(document.errors).toEqual([])
@@ -60,7 +60,7 @@ describe('config/governor.yaml', () => {
     expect(new Set(pathsOf(document.toJS()))).toEqual(new Set(known))
   })
 
-  it('tells editors where its schema is', () => {
+  it('names its schema for editors in the first line', () => {
     expect(text.split('\n')[0]).toBe('# yaml-language-server: $schema=./schema.json')
   })
 })
@@ -85,12 +85,12 @@ describe('npm run schema', () => {
     ['config/schema.json', `${JSON.stringify(schema, null, 2)}\n`],
     ['config/governor.yaml', commentedFile()],
     ['README.md', configurationTable()],
-  ])('has written %s since the configuration last changed', (file, written) => {
+  ])('has been run since the last change of the configuration: %s is up to date', (file, written) => {
     expect(readFileSync(file, 'utf8')).toContain(written)
   })
 })
 
-describe('the configuration', () => {
+describe('the configuration schema', () => {
   it('describes every key', () => {
     const silent = keysOf(schema).filter(({ node }) => !node.description)
     expect(silent.map(({ path }) => path)).toEqual([])
@@ -98,8 +98,8 @@ describe('the configuration', () => {
   })
 })
 
-describe('the budget of the configuration', () => {
-  it.each(LIMITS)('limits %s of a run and of a session by the key that the table of meters names', (name) => {
+describe('the budget section of the configuration', () => {
+  it.each(LIMITS)('limits the %s of a run and of a session by the key that METERS names', (name) => {
     const limits = { [METERS[name].limit.setting]: 5 }
     const run = name === 'iterations' ? limits : { run: limits }
     const { policy } = budgetOf(checkConfig({ budget: { ...run, session: limits } }, 'test')).settings
@@ -107,10 +107,10 @@ describe('the budget of the configuration', () => {
   })
 })
 
-describe('a section of the configuration', () => {
+describe('the section of the configuration', () => {
   const config = checkConfig({}, 'test')
   it.each(Object.entries(schema.properties ?? {}))(
-    '%s is named after a reload if it changed, unless its description says that it is reloaded',
+    '%s needs a restart after a change, unless its description says that SIGHUP reloads it',
     (name, { description = '' }) => {
       const changed = { ...config, [name]: 'changed' }
       expect(restartKeys(config, changed)).toEqual(description.includes('Reloaded on SIGHUP') ? [] : [name])

@@ -15,7 +15,7 @@ function load(yaml: string, env: Environment = {}, flags: Flags = {}) {
   return loadConfig({ config: FILE, ...flags }, env).config
 }
 
-/** The message that a configuration is refused with, the file's path in it as FILE. */
+/** Returns the message with which a configuration is rejected; the path of the file in it is replaced by FILE. */
 function refusal(run: () => unknown): string {
   try {
     run()
@@ -26,8 +26,8 @@ function refusal(run: () => unknown): string {
   throw new Error('was not refused')
 }
 
-describe('a key that is gone', () => {
-  it('is accepted with one line that names what is there instead', () => {
+describe('a removed configuration key', () => {
+  it('is accepted with one warning that names its replacement', () => {
     writeFileSync(FILE, 'loop_guard:\n  mode: warn\n  window_size: 20\n')
     const { config, warnings } = loadConfig({ config: FILE }, {})
     expect(config.loop_guard).toMatchObject({ mode: 'warn', standstill: 5 })
@@ -38,7 +38,7 @@ describe('a key that is gone', () => {
     expect(loadConfig({ config: FILE }, {}).warnings).toHaveLength(1)
   })
 
-  it('is not asked for: a configuration without it says nothing', () => {
+  it('causes no warning when the configuration does not use it', () => {
     writeFileSync(FILE, 'loop_guard: { mode: warn }\n')
     expect(loadConfig({ config: FILE }, {}).warnings).toEqual([])
   })
@@ -199,11 +199,11 @@ describe('a wrong configuration', () => {
       'sessions: {scaffolding: {prefixes: [3]}}',
       'sessions.scaffolding.prefixes.0: found 3: expected a text, or text and end',
     ],
-  ])('such as %s is refused with its path, what was found and what was expected', (yaml, message) => {
+  ])('such as %s is rejected with the path, what was found and what was expected', (yaml, message) => {
     expect(refusal(() => load(yaml))).toContain(`FILE: ${message}`)
   })
 
-  it('is refused with one line for each problem', () => {
+  it('is rejected with one line for each mistake', () => {
     const message = refusal(() => load('budget: {max_iterations: -1, adaptive: 7}\nserver: {prot: 1}'))
     expect(message.split('\n').map((line) => line.split(': ')[1])).toEqual(
       expect.arrayContaining(['budget.max_iterations', 'budget.adaptive', 'server.prot']),
@@ -211,7 +211,7 @@ describe('a wrong configuration', () => {
     expect(message.split('\n')).toHaveLength(3)
   })
 
-  it('is refused with the line of what is wrong, or of what it would stand in', () => {
+  it('is rejected with the line of each wrong value, or of the section that lacks a value', () => {
     const file = [
       'upstreams:',
       '  x:',
@@ -241,7 +241,7 @@ describe('a wrong configuration', () => {
     ['a: 1\na: 2', 'at line 2'],
     ['- 1', 'FILE: found a list: expected keys and values'],
     ['hello', 'FILE: found "hello": expected keys and values'],
-  ])('that is %j is refused with what is wrong about it', (yaml, message) => {
+  ])('such as %j is rejected with the reason', (yaml, message) => {
     expect(refusal(() => load(yaml))).toContain(message)
   })
 
@@ -249,16 +249,16 @@ describe('a wrong configuration', () => {
     'budget: {}\nupstreams: {__proto__: {url: "http://x"}}',
     'upstreams:\n  x: {url: "http://x", headers: {"__proto__": hush}}',
     '\n__proto__: {}',
-  ])('with a key that JavaScript has for itself is refused with its line: %j', (yaml) => {
+  ])('with a __proto__ key is rejected with the line of the key: %j', (yaml) => {
     expect(refusal(() => load(yaml))).toBe('FILE, line 2: no key may be named __proto__: choose another name')
   })
 
-  it('that is written in another encoding than UTF-8 is refused', () => {
+  it('is rejected when its file is not encoded in UTF-8', () => {
     writeFileSync(FILE, Buffer.from('stop: {text: Résumé}', 'latin1'))
     expect(() => loadConfig({ config: FILE }, {})).toThrow('is not in UTF-8: save it in that encoding')
   })
 
-  it('that was named and does not exist is refused with its path and why', () => {
+  it('is rejected with the path and the reason when its file does not exist', () => {
     const missing = join(folder, 'none.yaml')
     const why = "can't be read (no such file): check the path given with --config or GOVERNOR_CONFIG"
     expect(refusal(() => loadConfig({ config: missing }, {}))).toBe(`${missing}: ${why}`)
@@ -273,7 +273,7 @@ describe('a limit on tokens', () => {
     ['2M', 2_000_000],
     ['1.5k', 1_500],
     ['" 250 K "', 250_000],
-  ])('may be written as %s', (written, tokens) => {
+  ])('can be written as %s', (written, tokens) => {
     expect(load(`budget: {run: {max_tokens: ${written}}}`).budget.run.max_tokens).toBe(tokens)
     const { session, overrides } = load(
       `budget: {session: {max_tokens: ${written}}, overrides: [{model: a, run: {max_tokens: ${written}}}]}`,
@@ -281,28 +281,31 @@ describe('a limit on tokens', () => {
     expect([session.max_tokens, overrides[0]?.run?.max_tokens]).toEqual([tokens, tokens])
   })
 
-  it('may be written so in a variable', () => {
+  it('can be written with a unit in a variable', () => {
     expect(load(`budget: {run: {max_tokens: "\${MOST}"}}`, { MOST: '2M' }).budget.run.max_tokens).toBe(
       2_000_000,
     )
   })
 
-  it.each(['5.5', 'lots', '2MB', '99999999999M'])('is shown and explained where it is %s', (written) => {
-    const shown = /^[\d.]+$/.test(written) ? written : `"${written}"`
-    expect(refusal(() => load(`budget: {run: {max_tokens: ${written}}}`))).toBe(
-      `FILE: budget.run.max_tokens: found ${shown}: expected a whole number of 0 or more, such as 2000000, 250k or 2M (line 1)`,
-    )
-  })
+  it.each(['5.5', 'lots', '2MB', '99999999999M'])(
+    'is rejected with its value and the expected form when it is %s',
+    (written) => {
+      const shown = /^[\d.]+$/.test(written) ? written : `"${written}"`
+      expect(refusal(() => load(`budget: {run: {max_tokens: ${written}}}`))).toBe(
+        `FILE: budget.run.max_tokens: found ${shown}: expected a whole number of 0 or more, such as 2000000, 250k or 2M (line 1)`,
+      )
+    },
+  )
 })
 
-describe('an upstream that is always there', () => {
-  it('keeps its URL where a file sets a key alone', () => {
+describe('a built-in upstream', () => {
+  it('keeps its URL when the file sets only another of its keys', () => {
     const { upstreams } = load('upstreams: {openai: {api_key: sk-1}}')
     expect(upstreams['openai']).toMatchObject({ url: 'https://api.openai.com', api_key: 'sk-1' })
   })
 })
 
-describe('a value that would only fail later', () => {
+describe('a value that would fail only later', () => {
   it.each([
     [
       'upstreams: {openai: {api_key: "sk-x\\n"}}',
@@ -315,7 +318,7 @@ describe('a value that would only fail later', () => {
     ['sessions: {max_bytes: 0b}', 'sessions.max_bytes: found "0b": expected at least 1kb'],
     ['sessions: {max: 10000000000}', 'sessions.max: found 10000000000: expected at most'],
     ['server: {drain_timeout: 60d}', 'server.drain_timeout: found "60d": too much'],
-  ])('is refused at start: %s', (yaml, message) => {
+  ])('is rejected at start: %s', (yaml, message) => {
     expect(refusal(() => load(yaml))).toContain(message)
   })
 })
@@ -329,7 +332,7 @@ describe('an upstream on this machine', () => {
     'server: {host: 10.0.0.5}\nupstreams: {x: {url: "http://127.0.0.1:8787"}}',
     'server: {host: 0.0.0.0}\nupstreams: {x: {url: "http://10.0.0.5:8787"}}',
     'server: {port: 0}\nupstreams: {x: {url: "http://127.0.0.1:8787"}}',
-  ])('may be at any address that is not surely Governor’s: %s', (yaml) => {
+  ])('may have any address that is not certainly Governor’s own: %s', (yaml) => {
     expect(load(yaml).upstreams['x']).toBeDefined()
   })
 })
@@ -347,7 +350,7 @@ describe('a secret', () => {
     'api_key: hush-hush',
     'server:\n  access_keys: ["hush-hush',
     `server: {access_keys: ["\${SECRET}", 5], prot: "\${SECRET}"}`,
-  ])('is in no message about %j', (yaml) => {
+  ])('never appears in the error message about %j', (yaml) => {
     const message = refusal(() => load(yaml, { SECRET: 'hush-hush' }))
     expect(message).not.toContain('hush')
     expect(message).toContain('FILE')
@@ -355,7 +358,7 @@ describe('a secret', () => {
 })
 
 describe('variables in a file', () => {
-  it('are replaced in values, with a default where they are unset or empty', () => {
+  it('are replaced in values, with a default if they are unset or empty', () => {
     const yaml = `
 server: {host: "\${HOST_A}", port: 1}
 upstreams:
@@ -382,20 +385,20 @@ upstreams: {x: {api_key: \${K}, url: http://\${NAME:-fallback}/v1, headers: {a: 
     })
   })
 
-  it('are not replaced in keys, also between braces', () => {
+  it('are not replaced in keys, not even between braces', () => {
     expect(refusal(() => load(`upstreams: {\${K}: {url: "http://x"}}`, { K: 'x' }))).toBe(
       // biome-ignore lint/suspicious/noTemplateCurlyInString: as it stands in the file
       'FILE: upstreams.${K}: expected a name of letters, digits, - and _ (line 1)',
     )
   })
 
-  it('keep the type that an unquoted value has', () => {
+  it('keep the type that their value would have without quotes', () => {
     const yaml = `server:\n  port: \${P}\nbudget:\n  enabled: \${E:-false}\n  max_iterations: \${M:-7}`
     const { server, budget } = load(yaml, { P: '9000' })
     expect([server.port, budget.enabled, budget.max_iterations]).toEqual([9000, false, 7])
   })
 
-  it('are of the type that is wanted where they can be, quoted or not', () => {
+  it('are converted to the expected type where possible, quoted or not', () => {
     const yaml = `
 server: {port: "\${P}", access_keys: ["\${K}"]}
 upstreams:
@@ -410,7 +413,7 @@ budget: {max_iterations: "\${M:-7}", client_override: "\${C:-false}", adaptive: 
     expect(budget).toMatchObject({ max_iterations: 7, client_override: false, adaptive: false })
   })
 
-  it('that are wrong either way are named as they stand there', () => {
+  it('are shown in an error with the quotes that the file has around them', () => {
     expect(refusal(() => load(`server: {port: "\${P}"}`, { P: '90000' }))).toContain(
       'found "90000": expected a number',
     )
@@ -420,14 +423,14 @@ budget: {max_iterations: "\${M:-7}", client_override: "\${C:-false}", adaptive: 
     expect(refusal(() => load('server: {port: "9000"}'))).toContain('found "9000": expected a number')
   })
 
-  it('that are not set are named with their line and what to do', () => {
+  it('cause an error with their line and a remedy when they are not set', () => {
     const message = refusal(() => load(`server:\n  host: \${NOT_SET}`))
     expect(message).toMatch(/^FILE, line 2: the environment variable NOT_SET is not set: /)
   })
 })
 
 describe('a configuration', () => {
-  it('that is empty has every default', () => {
+  it('has every default when it is empty', () => {
     const { server, budget, upstreams, sessions, stop } = load('# nothing\n')
     expect(server).toMatchObject({
       host: '127.0.0.1',
@@ -452,7 +455,7 @@ describe('a configuration', () => {
     expect(checkConfig({}, 'nothing')).toEqual(load('{}'))
   })
 
-  it('takes a flag over the environment over the file over the default', () => {
+  it('takes a value from the flag before the environment, the file and the default', () => {
     const yaml =
       'server: {port: 1, host: file}\nlog: {level: warn}\nupstreams: {openai: {url: "http://file", api_key: k}}'
     const env = { PORT: '2', HOST: 'env', LOG_LEVEL: 'error', OPENAI_UPSTREAM_URL: 'http://env' }
@@ -468,7 +471,7 @@ describe('a configuration', () => {
     expect(load(yaml, env, flags).upstreams['openai']?.api_key).toBe('k')
   })
 
-  it('remembers sessions in Redis where the file or REDIS_URL says so, at the address of REDIS_URL if it is set', () => {
+  it('selects Redis by the file or by REDIS_URL, and prefers the address in REDIS_URL', () => {
     const outcome = (yaml: string, env: Environment = {}) => {
       const { store, redis } = load(yaml, env)
       return [store, redis.url, redis.timeout]
@@ -480,7 +483,7 @@ describe('a configuration', () => {
     expect(outcome(yaml, { REDIS_URL: 'rediss://env:2/3' })).toEqual(['redis', 'rediss://env:2/3', 1_000])
   })
 
-  it('shows no password of Redis in a message', () => {
+  it('never shows a password of Redis in an error message', () => {
     const message = refusal(() => load('', { REDIS_URL: 'http://user:secret@host' }))
     expect(message).toContain('redis.url: found "http://…@host": expected a redis:// or rediss:// URL')
     const other = refusal(() => load('redis: {password: [secret], timeout: 1ms, prefix: "{a}"}'))
@@ -489,13 +492,13 @@ describe('a configuration', () => {
     expect(other).toContain('redis.prefix: found "{a}": expected a text without braces and white space')
   })
 
-  it('names the file of a certificate that is not there', () => {
+  it('is rejected with the path of a missing certificate file', () => {
     expect(refusal(() => load('redis: {tls: {ca: /nowhere/ca.pem}}'))).toContain(
       'redis.tls.ca: found "/nowhere/ca.pem": expected the path of a PEM file: no such file',
     )
   })
 
-  it('names a wrong value from outside by its key', () => {
+  it('is rejected with the name of the key when a value from the environment or a flag is wrong', () => {
     expect(refusal(() => load('', { PORT: 'abc' }))).toContain('server.port: found "abc": expected a number')
     expect(refusal(() => load('', {}, { logLevel: 'loud' }))).toContain(
       'log.level: found "loud": expected one of',
@@ -509,7 +512,7 @@ describe('a configuration', () => {
     ['1H', 3_600_000],
     [' 2 d ', 172_800_000],
     ['0s', 0],
-  ])('reads the time %j as %i ms', (text, milliseconds) => {
+  ])('reads the duration %j as %i ms', (text, milliseconds) => {
     expect(load(`timeouts: {idle: "${text}"}`).timeouts.idle).toBe(milliseconds)
   })
 
@@ -522,15 +525,12 @@ describe('a configuration', () => {
     expect(load(`server: {max_guarded_body: "${text}"}`).server.max_guarded_body).toBe(bytes)
   })
 
-  it.each(['', '30', 's', '-1s', '1 s 2', '1w', '1e3s', 'Infinity s'])(
-    'does not take %j for a time',
-    (text) => {
-      expect(refusal(() => load(`timeouts: {idle: "${text}"}`))).toContain('expected a length of time')
-    },
-  )
+  it.each(['', '30', 's', '-1s', '1 s 2', '1w', '1e3s', 'Infinity s'])('rejects %j as a duration', (text) => {
+    expect(refusal(() => load(`timeouts: {idle: "${text}"}`))).toContain('expected a length of time')
+  })
 })
 
-describe('the budget', () => {
+describe('the configuration of budgets and overrides', () => {
   it.each([
     ['budget: {run: {max_cost_usd: -1}}', 'budget.run.max_cost_usd: found -1: expected at least 0'],
     [
@@ -586,11 +586,11 @@ describe('the budget', () => {
       'models: [{model: a, upstream: b, context_window: 5}]',
       'models.0.upstream: found "b": no such upstream',
     ],
-  ])('%s is refused: %s', (yaml, message) => {
+  ])('rejects %s: %s', (yaml, message) => {
     expect(() => load(yaml)).toThrow(message)
   })
 
-  it('may be different for some requests by a top-level override, which sets no key that it does not name', () => {
+  it('allows a top-level override to change only the keys that it names', () => {
     const { overrides } = load(
       'overrides: [{header: {user-agent: "*"}, budget: {run: {max_tokens: 5}}, loop_guard: {mode: warn}}]',
     )
@@ -599,7 +599,7 @@ describe('the budget', () => {
     ])
   })
 
-  it('may be different for some requests, by any of its keys', () => {
+  it('allows an override of the budget to change any of its keys', () => {
     const { budget } = load(
       'budget: {overrides: [{model: "*-mini", header: {X-Team: a}, enabled: false, style: countdown, run: {max_tokens: 5}, session: {max_iterations: 2}, wrap_up: {drop_tools: [x]}}]}',
     )

@@ -20,8 +20,8 @@ function found(pattern: RegExp, texts = pages): { file: string; what: string }[]
   )
 }
 
-describe('the documents', () => {
-  it('show no setting that would be refused', () => {
+describe('the documentation', () => {
+  it('shows only settings that the configuration accepts', () => {
     const settings = [
       ...found(/^ *```yaml\n([\s\S]*?)^ *```$/gm),
       ...found(/`((?:budget|loop_guard|overflow|overrides|models|stop|server|upstreams): [^`]*)`/g),
@@ -32,7 +32,7 @@ describe('the documents', () => {
     }
   })
 
-  it('show only commands that there are, in the form that works in a clone or where it is installed', async () => {
+  it('shows only commands that exist, in a form that works in a clone or after installation', async () => {
     const terminal = captureTerminal()
     await run(['--help'], terminal)
     const commands = [...terminal.printed.matchAll(/^ {2}([a-z-]+) /gm)].map(([, name = '']) => name)
@@ -51,7 +51,7 @@ describe('the documents', () => {
     expect(found(/npm run ([a-z:-]+)/g).filter(({ what }) => !(what in scripts))).toEqual([])
   })
 
-  it('name every metric that Governor has, and no other', async () => {
+  it('names every metric of Governor and no other', async () => {
     const { text } = await createMetrics({ sessions: () => 0, open: () => 0, isStoreUp: () => true }).render()
     const metrics = new Set([...text.matchAll(/^# TYPE (governor_\w+)/gm)].map(([, name]) => name))
     const table = pages.filter(({ file }) => file.endsWith('metrics.md'))
@@ -60,14 +60,14 @@ describe('the documents', () => {
     expect(found(/`(governor_\w+_\w+)/g).filter(({ what }) => !metrics.has(what))).toEqual([])
   })
 
-  it('explain every pattern of a loop', () => {
+  it('explains every loop pattern', () => {
     const rows = found(/^\| `(\w+)` \| /gm, [
       { file: 'docs/loops.md', text: readFileSync('docs/loops.md', 'utf8') },
     ])
     expect(rows.map(({ what }) => what)).toEqual(Object.keys(PATTERNS))
   })
 
-  it('link to files that there are', () => {
+  it('links only to files that exist', () => {
     const missing = found(/\]\((?!https?:|#)([^)#]+)/g).filter(
       ({ file, what }) => !existsSync(join(dirname(file), what)),
     )

@@ -4,14 +4,14 @@ import { overWindow } from '../../src/core/overflow.ts'
 import { clampOutput } from '../../src/overflow/clamp.ts'
 
 describe('a lowered output cap', () => {
-  it('is the stated bound of the model as it is, and a computed room less a margin', () => {
+  it('equals the limit that the provider stated, or the computed room minus a margin', () => {
     expect(clampOutput({ recovery: 'clamp_output_only', maxOutput: 4_096 }, { cap: 9_000 })).toEqual({
       cap: 4_096,
     })
     expect(clampOutput(overWindow(7_000, 8_000), { cap: 9_000 })).toEqual({ cap: 990 })
   })
 
-  it('is less than what was asked for and fits the window, for any numbers', () => {
+  it('is smaller than the requested cap and fits the window, for any numbers', () => {
     const size = fc.integer({ min: 1, max: 500_000 })
     fc.assert(
       fc.property(size, size, size, fc.option(size, { nil: undefined }), (prompt, room, cap, thinking) => {
@@ -25,7 +25,7 @@ describe('a lowered output cap', () => {
     )
   })
 
-  it('leaves a thinking budget that still fits, lowers one that does not, and gives up where none would', () => {
+  it('keeps a thinking budget that still fits, lowers one that does not, and is undefined when none would fit', () => {
     const bound = (maxOutput: number) => ({ recovery: 'clamp_output_only', maxOutput }) as const
     expect(clampOutput(bound(8_192), { cap: 20_000, thinking: 4_000 })).toEqual({
       cap: 8_192,
@@ -38,7 +38,7 @@ describe('a lowered output cap', () => {
     expect(clampOutput(bound(1_000), { cap: 20_000, thinking: 16_000 })).toBeUndefined()
   })
 
-  it('is none where nothing is stated, or nothing would be gained', () => {
+  it('is undefined when the provider stated no limit or nothing would be gained', () => {
     expect(clampOutput({ recovery: 'clamp_output_only' }, { cap: 9_000 })).toBeUndefined()
     expect(clampOutput({ recovery: 'clamp_output_only', maxOutput: 9_000 }, { cap: 9_000 })).toBeUndefined()
     expect(clampOutput({ recovery: 'clamp_output_only', maxOutput: 3 }, { cap: 9_000 })).toBeUndefined()

@@ -11,12 +11,12 @@ const refused = (message: string, status = 400, more: object = {}) => ({
   body: { error: { message, ...more } },
 })
 
-/** The rows of a configuration, as they stand in its file. */
+/** The rows of a configuration with these quirks. */
 const rowsOf = (...quirks: object[]) => overflowPolicyOf(checkConfig({ overflow: { quirks } }, 'test')).quirks
 
 const meaningOf = (reply: RawReply, ...quirks: object[]) => classify(reply, rowsOf(...quirks))
 
-describe('a row of the configuration', () => {
+describe('a quirk in the configuration', () => {
   const house = {
     id: 'house',
     status: 400,
@@ -24,7 +24,7 @@ describe('a row of the configuration', () => {
     means: 'shrink_context',
   }
 
-  it('comes before the built-in ones and takes its limit from a named group', () => {
+  it('is tried before the built-in rows and takes its limit from a named group', () => {
     expect(meaningOf(refused('over the Budget of 131,072 units'), house)).toEqual({
       quirk: 'house',
       overflow: { recovery: 'shrink_context', limit: 131_072 },
@@ -32,7 +32,7 @@ describe('a row of the configuration', () => {
     expect(meaningOf(refused('over the budget of 131,072 units', 422), house)).toBeUndefined()
   })
 
-  it('takes the request from a named group as well, and a number that it does not name from the message', () => {
+  it('takes the prompt size from a named group too, and numbers without a group from the message', () => {
     const text = 'limit=(?<limit>\\w+).*want=(?<prompt>\\d+)'
     const both = { id: 'both', text, means: 'shrink_context' }
     expect(meaningOf(refused('limit=128k, want=140000'), both)?.overflow).toEqual({
@@ -48,7 +48,7 @@ describe('a row of the configuration', () => {
     })
   })
 
-  it('fits where all that it gives holds: status, code, text, and nothing that it excludes', () => {
+  it('applies only if its status, code and text all match and its exclusion does not', () => {
     const row = {
       id: 'own',
       status: [400, 422],
@@ -65,13 +65,13 @@ describe('a row of the configuration', () => {
     expect(meaningOf(refused('No way at the Weekend', 422, code), row)).toBeUndefined()
   })
 
-  it('can say one thing in several ways', () => {
+  it('may share its id with another row that has a different text', () => {
     const ways = ['first way', 'second way'].map((text) => ({ id: 'own', text, means: 'tier_downgrade' }))
     for (const message of ['the first way', 'the second way'])
       expect(meaningOf(refused(message), ...ways)?.quirk).toBe('own')
   })
 
-  it('can say that something is no overflow, and leave the rest to the words', () => {
+  it('can mark an error as no overflow, or leave the numbers to the general reader', () => {
     const no = { id: 'own', text: 'prompt is too long', means: 'not_overflow' }
     expect(meaningOf(refused('prompt is too long: 9 tokens > 8 maximum'), no)).toBeUndefined()
     const yes = { id: 'own', code: '^77$', means: 'input_too_large' }
@@ -81,12 +81,12 @@ describe('a row of the configuration', () => {
     })
   })
 
-  it('matches what is written, quotes included', () => {
+  it('matches the text as it is written, including quotes', () => {
     const own = { id: 'own', text: 'the "window" is (?<limit>\\d+)', means: 'shrink_context' }
     expect(meaningOf(refused('The "window" is 4096'), own)?.overflow).toMatchObject({ limit: 4096 })
   })
 
-  it('is refused where its pattern could be slow', () => {
+  it('is rejected when its pattern could be slow', () => {
     const row = (text: string) => () => customRow({ id: 'own', text, means: 'compress_only' })
     expect(row('(a)\\1')).toThrow(/escape/)
     expect(row('(?=a)b')).toThrow()
@@ -94,14 +94,14 @@ describe('a row of the configuration', () => {
   })
 
   // A backtracking engine would not end before the test times out.
-  it('reads a long text with a pattern on which backtracking would never end', () => {
+  it('reads a long text with a pattern that would make a backtracking engine run forever', () => {
     const own = { id: 'own', text: '(a+)+$', means: 'compress_only' }
     expect(meaningOf(refused(`${'a'.repeat(60_000)}!`), own)).toBeUndefined()
   })
 })
 
-describe('a row in the older form', () => {
-  it('is read as before, its limit from a named group', () => {
+describe('a quirk in the older form', () => {
+  it('is still accepted and takes its limit from a named group', () => {
     const match = { status: 400, text: 'budget of (?P<units>[\\d,]+) units' }
     const own = { id: 'house-gateway', match, recovery: 'shrink_context', limit_from: 'units' }
     expect(meaningOf(refused('over the Budget of 131,072 units'), own)).toEqual({
@@ -111,7 +111,7 @@ describe('a row in the older form', () => {
     expect(meaningOf(refused('over the budget of 131,072 units', 422), own)).toBeUndefined()
   })
 
-  it('takes its limit from a field of the reply, and the whole of a code', () => {
+  it('takes its limit from a field of the reply, and matches only a whole code', () => {
     const own = {
       id: 'own',
       match: { code: 'TOO.BIG' },
@@ -126,7 +126,7 @@ describe('a row in the older form', () => {
       expect(meaningOf(refused('no', 400, { code, window: 4096 }), own)).toBeUndefined()
   })
 
-  it('can say that something is no overflow', () => {
+  it('can mark an error as no overflow', () => {
     const own = { id: 'own', match: { text: 'prompt is too long' }, recovery: 'not_overflow' }
     expect(meaningOf(refused('prompt is too long: 9 tokens > 8 maximum'), own)).toBeUndefined()
   })
@@ -146,12 +146,12 @@ describe('a list of models', () => {
     ['Google', { models: [{ name: 'models/m', inputTokenLimit: 1048576 }] }, 1048576],
     ['a single model', { id: 'm', context_length: 4096 }, 4096],
     ['a bare array', [{ id: 'm', context_length: '4096' }], 4096],
-  ])('of %s declares windows', (_, body, window) => {
+  ])('in the form of %s declares windows', (_, body, window) => {
     expect(declaredWindows(body)).toEqual([{ model: 'm', window }])
   })
 
   it.each([[null], ['text'], [{ data: [{ id: 'm' }] }], [{ data: [{ context_length: 1 }] }], [{ data: 3 }]])(
-    'declares nothing in %j',
+    'declares no window when it is %j',
     (body) => {
       expect(declaredWindows(body)).toEqual([])
     },

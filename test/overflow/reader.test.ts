@@ -5,15 +5,15 @@ import { normalised, plainNumbers } from '../../src/overflow/text.ts'
 
 const read = (text: string) => readOverflow(normalised(text))
 
-describe('the general reader', () => {
-  it('brings numbers into one form, however they are written', () => {
+describe('the general reader of overflow errors', () => {
+  it('normalizes numbers, however they are written', () => {
     expect(plainNumbers('131,072; 131 072; 131_072; 131072.0')).toBe('131072; 131072; 131072; 131072')
     expect(plainNumbers('128k, 1.0m context, 12.8万')).toBe('128000, 1000000 context, 128000')
     expect(plainNumbers('gpt-4-32k llama-3.3-70b 2024-08-01')).toBe('gpt-4-32k llama-3.3-70b 2024-08-01')
     expect(plainNumbers('[1, 8192]')).toBe('[1, 8192]')
   })
 
-  it('tells the limit from the prompt, in whatever order they come, for any two numbers', () => {
+  it('distinguishes the limit from the prompt, in any order, for any two numbers', () => {
     const sentences: ((prompt: string, limit: string) => string)[] = [
       (prompt, limit) => `Your prompt has ${prompt} tokens but the model takes at most ${limit}`,
       (prompt, limit) => `The maximum context is ${limit} tokens and your input contains ${prompt} tokens`,
@@ -45,7 +45,7 @@ describe('the general reader', () => {
     )
   })
 
-  it('gives the output the room that any input leaves', () => {
+  it('computes the room for the output from any prompt size', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1_100, max: 500_000 }),
@@ -85,7 +85,7 @@ describe('the general reader', () => {
     ['Total of 9001 tokens is over the maximum of 8192', { recovery: 'unknown_overflow', limit: 8_192 }],
     ['The conversation is too long.', { recovery: 'compress_only' }],
     ['Prompt is too long. Please keep it under your plan.', { recovery: 'compress_only' }],
-  ])('%s', (text, overflow) => {
+  ])('understands: %s', (text, overflow) => {
     expect(read(text)).toEqual(overflow)
   })
 

@@ -5,7 +5,7 @@ import { type Overflow, type Recovery, statedNumbers } from '../../src/core/over
 import { classify } from '../../src/overflow/classify.ts'
 import { ROWS, type Row } from '../../src/overflow/rows.ts'
 
-/** As Python prints it. */
+/** Returns a value as Python prints it. */
 function printed(value: unknown): string {
   if (typeof value === 'string') {
     const text = value.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')
@@ -21,7 +21,7 @@ interface Example {
   readonly status: number
   readonly body: unknown
   readonly means: Recovery | 'not_overflow'
-  /** All numbers that are stated, by the names that clients are told them; without it they are not compared. */
+  /** All numbers that the reply states, by the names that clients see; if it is absent, numbers are not compared. */
   readonly numbers?: Readonly<Record<string, number>>
 }
 
@@ -35,31 +35,31 @@ function numbersOf(overflow: Overflow): object {
   return { limit, prompt_tokens: promptTokens, max_output: maxOutput, overflow_by: overflowBy }
 }
 
-describe('what replies mean', () => {
-  it.each(EXAMPLES)('$id means $means', ({ status, body, means, numbers }) => {
+describe('the classification of provider replies', () => {
+  it.each(EXAMPLES)('of $id is $means', ({ status, body, means, numbers }) => {
     const overflow = classify({ status, body }, ROWS)?.overflow
     expect(overflow?.recovery ?? 'not_overflow').toBe(means)
     if (overflow && numbers) expect(numbersOf(overflow)).toEqual(numbers)
   })
 
-  it('has a name of its own for every example', () => {
+  it('is tested with examples whose ids are unique', () => {
     expect(new Set(EXAMPLES.map(({ id }) => id)).size).toBe(EXAMPLES.length)
   })
 
-  it('has an example for every row, which no row before it takes', () => {
+  it('has an example for every row that no earlier row matches', () => {
     const rows = ROWS.map((row, at): Row => ({ ...row, id: `${row.id} #${at}`, means: 'unknown_overflow' }))
     const taken = new Set(EXAMPLES.map((example) => classify(example, rows)?.quirk))
     expect(rows.filter(({ id }) => !taken.has(id)).map(({ id }) => id)).toEqual([])
   })
 
-  it('names and documents every row', () => {
+  it('has an id and a documented source for every row', () => {
     for (const { id, source } of ROWS) {
       expect(id).toMatch(/^[a-z0-9-]{3,40}$/)
       expect(source, id).toMatch(/\w/)
     }
   })
 
-  it('reads an example in any envelope as it reads it bare', () => {
+  it('is the same for a bare error as for the error in any envelope', () => {
     const texts = EXAMPLES.flatMap(({ body, means, status }) => {
       const { error } = body as { error?: { message?: unknown } }
       return typeof error?.message === 'string' && means !== 'not_overflow' && status === 400
@@ -114,7 +114,7 @@ describe('what replies mean', () => {
     }
   })
 
-  it('takes no words of a tool for a refusal, though the event that tells of them has an error', () => {
+  it('ignores the error text of a tool inside an event', () => {
     const item = {
       type: 'mcp_call',
       error: { message: 'The prompt is too long: 9001 tokens > 8192 maximum' },
@@ -126,7 +126,7 @@ describe('what replies mean', () => {
     for (const body of told) expect(classify({ status: 200, body }, ROWS)).toBeUndefined()
   })
 
-  it('knows a code that names the context, however it is written', () => {
+  it('recognizes a code that names the context, in any spelling', () => {
     const codes = [
       'CONTEXT_LENGTH_EXCEEDED',
       'ContextWindowExceededError',
@@ -140,7 +140,7 @@ describe('what replies mean', () => {
     }
   })
 
-  it('takes a code for no overflow that names a quota, a count that a quota has run out of, a file or a failure', () => {
+  it('ignores a code that names a quota, an exhausted count, a file or a failure', () => {
     const refusals: [status: number, code: string, message: string][] = [
       [400, 'input_token_rate_limit_exceeded', 'Rate limit of 40000 input tokens per minute'],
       [403, 'token_limit_exceeded', 'Your daily token limit has been reached'],
@@ -163,7 +163,7 @@ describe('what replies mean', () => {
     }
   })
 
-  it('takes no number of MiniMax for a window, whatever number it is', () => {
+  it('never takes the number in an error of MiniMax as a window', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 99_999 }), (status) => {
         const message = `invalid params, context window exceeds limit (${status})`
@@ -174,7 +174,7 @@ describe('what replies mean', () => {
     )
   })
 
-  it('throws on no body, whatever it is', () => {
+  it('throws for no body', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 599 }), fc.jsonValue(), (status, body) => {
         classify({ status, body }, ROWS)
@@ -185,7 +185,7 @@ describe('what replies mean', () => {
     )
   })
 
-  it('reads 64 KB of any text on which a pattern could backtrack', () => {
+  it('handles 64 KB of any text on which a pattern could backtrack', () => {
     const pieces = [
       'the prompt ',
       '9 > ',

@@ -5,7 +5,7 @@ import { type Answer, type ChatMessage, completion, runaway, type Script } from 
 import { startRaw } from '../../support/raw.ts'
 import { rawRequest } from '../../support/raw-reply.ts'
 
-/** Of a body that is not in the content coding which it is said to be in. */
+/** The headers of a body that is not in the content coding that they name. */
 const GARBLED = { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }
 
 const refusal: Answer = { status: 400, body: { error: { message: 'Unexpected role' } } }
@@ -20,7 +20,7 @@ const budget = { max_iterations: 10, adaptive: false, caution_threshold: 0.2, wa
 
 describe('a provider that refuses what Governor added', () => {
   it.each([400, 422, 500])(
-    'gets the client’s own bytes instead after a %i, and the client sees that answer',
+    'gets the client’s own bytes instead after a %i, and the client receives that answer',
     async (status) => {
       const script = refusing(/the result of search\\n\\n\[BUDGET/, {
         status,
@@ -38,7 +38,7 @@ describe('a provider that refuses what Governor added', () => {
     },
   )
 
-  it('gets the next notice by another channel, and none once all are refused', async () => {
+  it('gets the next notice through another channel, and no notice once all channels are refused', async () => {
     const { url, provider } = await startBoth(refusing(/\[BUDGET/), { budget })
     const { steps } = await runAgent(url, START, { max: 6 })
     expect(steps.every((step) => step.status === 200)).toBe(true)
@@ -59,7 +59,7 @@ describe('a provider that refuses what Governor added', () => {
     ])
   })
 
-  it('is not blamed for an error that the client’s own bytes get as well', async () => {
+  it('is not recorded as refusing an edit when it answers the client’s own bytes with an error too', async () => {
     let broken = false
     const go = runaway()
     const { url, provider, events } = await startBoth(
@@ -78,7 +78,7 @@ describe('a provider that refuses what Governor added', () => {
     expect(events.some((event) => event.kind === 'alteration_refused')).toBe(false)
   })
 
-  it('is stopped all the same: failing open is no unlimited budget', async () => {
+  it('still causes a stop when the budget is used up', async () => {
     const { url } = await startBoth(refusing(/\[BUDGET|maximum number of tool-calling/), {
       budget: { ...budget, max_iterations: 3 },
     })
@@ -91,7 +91,7 @@ describe('a provider that refuses what Governor added', () => {
   })
 })
 
-/** The same call, made twice in vain. */
+/** The same call twice, with the same result. */
 function calledTwice(): ChatMessage[] {
   return ['a', 'b'].flatMap((id): ChatMessage[] => [
     {
@@ -102,7 +102,7 @@ function calledTwice(): ChatMessage[] {
   ])
 }
 
-describe('a refusal that never ends', () => {
+describe('a refusal whose body never ends', () => {
   it.each([
     ['a notice', { budget: { max_iterations: 4 }, loop_guard: { enabled: false } }],
     ['a stop', { budget: { max_iterations: 2 }, loop_guard: { enabled: false } }],
@@ -113,7 +113,7 @@ describe('a refusal that never ends', () => {
         loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
       },
     ],
-  ])('of %s is not waited for, nor is its connection kept', async (_, config) => {
+  ])('of a request with %s delays no answer, and its connection is closed', async (_, config) => {
     const upstream = await startRaw()
     const { url } = await startGovernor(upstream.url, { overflow: { enabled: false }, ...config })
     const answered = callModel(url, [{ role: 'user', content: 'go' }, ...calledTwice()])
@@ -136,8 +136,8 @@ describe('a refusal that never ends', () => {
   })
 })
 
-describe('what Governor fails at on the way to an answer', () => {
-  it('goes through unguarded, and is counted', async () => {
+describe('a response that Governor fails to process', () => {
+  it('is requested again with the client’s own bytes, relayed unguarded and counted', async () => {
     const garbled = { status: 200, body: 'data: plain', headers: GARBLED }
     const { url, provider, events } = await startBoth(() => garbled, {
       loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
@@ -153,7 +153,7 @@ describe('what Governor fails at on the way to an answer', () => {
 })
 
 describe('an error of the provider', () => {
-  it.each([429, 500, 503])('of status %i is relayed and uses up no iteration', async (status) => {
+  it.each([429, 500, 503])('with status %i is relayed and uses up no iteration', async (status) => {
     let fails = true
     const go = runaway()
     const { url } = await startBoth((request, number) => {

@@ -38,8 +38,8 @@ const governorOf = async (response: Response) => {
   return body.error?.governor ?? body.governor
 }
 
-describe('a refusal that says that something is too large', () => {
-  it('keeps status and body, and says what to do', async () => {
+describe('an overflow error', () => {
+  it('keeps its status and body, and says what the client can do', async () => {
     const { url, events } = await startBoth(() => ({ status: 400, body: TOO_LONG }))
     const response = await ask(url)
     expect(response.status).toBe(400)
@@ -61,7 +61,7 @@ describe('a refusal that says that something is too large', () => {
     )
   })
 
-  it('keeps every other byte of the body', async () => {
+  it('keeps every other byte of its body', async () => {
     const body =
       '{ "error" : {"code": "context_length_exceeded", "big": 9007199254740993, "x": 1.0 }, "é":"\\u00e9" }\n'
     const { url } = await startBoth(() => ({ status: 400, body }))
@@ -70,14 +70,14 @@ describe('a refusal that says that something is too large', () => {
     expect(text).not.toBe(body)
   })
 
-  it('is explained to uncounted requests as well', async () => {
+  it('is annotated for requests that are not counted, too', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: TOO_LONG }))
     const response = await ask(url, { tools: undefined })
     expect(response.headers.get('x-governor-overflow')).toBe('shrink_context')
     expect(await governorOf(response)).toMatchObject({ limit: 8192, context: { base: 8192 } })
   })
 
-  it('is undone from its content coding, as the coded bytes are no more', async () => {
+  it('is sent without content coding and without etag when its body was annotated', async () => {
     const coded = gzipSync(JSON.stringify(TOO_LONG))
     const provider = await serve((request, response) => {
       request.resume()
@@ -99,7 +99,7 @@ describe('a refusal that says that something is too large', () => {
       { status: 500, body: 'the context window is full', headers: { 'content-type': 'text/plain' } },
       undefined,
     ],
-  ])('is told in headers alone where the body is %s', async (_, answer) => {
+  ])('is described only in headers when the body is %s', async (_, answer) => {
     const { url } = await startBoth(() => answer)
     const response = await ask(url)
     expect(response.headers.get('x-governor-overflow')).toMatch(/^(?:compress_only|unknown_overflow)$/)
@@ -112,26 +112,26 @@ describe('a refusal that says that something is too large', () => {
   it.each<[string, unknown]>([
     ['the error is a string', { error: 'the input length exceeds the context length' }],
     ['the body is the error', { object: 'error', message: 'the input length exceeds the context length' }],
-  ])('is told beside it where %s', async (_, body) => {
+  ])('is described in a field of the body beside the error when %s', async (_, body) => {
     const { url } = await startBoth(() => ({ status: 400, body }))
     const given = (await (await ask(url)).json()) as Record<string, unknown>
     expect(given).toMatchObject({ ...(body as object), governor: { recovery: 'compress_only' } })
   })
 
-  it('is explained in the first error of a list', async () => {
+  it('is annotated in the first error of a list', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: [TOO_LONG] }))
     const given = (await (await ask(url)).json()) as [{ error: { governor: unknown } }]
     expect(given[0].error.governor).toMatchObject({ recovery: 'shrink_context' })
   })
 
-  it('is found in an answer of status 200', async () => {
+  it('is recognized in a response with status 200', async () => {
     const { url } = await startBoth(() => ({ status: 200, body: TOO_LONG }))
     const response = await ask(url)
     expect(response.status).toBe(200)
     expect(response.headers.get('x-governor-overflow')).toBe('shrink_context')
   })
 
-  it('is found in a plain text of status 200, where events are none', async () => {
+  it('is recognized in a plain text with status 200, but not if the client asked for a stream', async () => {
     const headers = { 'content-type': 'text/plain' }
     const text = 'Input is too long for requested model.'
     const { url } = await startBoth(({ json }) => ({
@@ -147,7 +147,7 @@ describe('a refusal that says that something is too large', () => {
     expect(await events.text()).toBe(`data: ${text}\n\n`)
   })
 
-  it('reaches users of the OpenAI SDK as the error they know, with what to do', async () => {
+  it('reaches users of the OpenAI SDK as the exception they know, with the recovery', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: TOO_LONG }))
     const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
     const failed = await client.chat.completions
@@ -160,7 +160,7 @@ describe('a refusal that says that something is too large', () => {
     expect(headers?.get('x-governor-overflow')).toBe('shrink_context')
   })
 
-  it('reaches users of the OpenAI SDK within a stream', async () => {
+  it('reaches users of the OpenAI SDK as an exception within a stream', async () => {
     const { url } = await startBoth(() => ({
       status: 200,
       body: `data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"so"}}]}\n\ndata: ${JSON.stringify(TOO_LONG)}\n\n`,
@@ -180,7 +180,7 @@ describe('a refusal that says that something is too large', () => {
     expect(failed.error).toMatchObject({ governor: { recovery: 'shrink_context', limit: 8192 } })
   })
 
-  it('reaches users of the Anthropic SDK as the error they know', async () => {
+  it('reaches users of the Anthropic SDK as the exception they know', async () => {
     const message = 'prompt is too long: 205000 tokens > 200000 maximum'
     const body = { type: 'error', error: { type: 'invalid_request_error', message }, request_id: 'req_1' }
     const { url } = await startBoth(() => ({ status: 400, body }))
@@ -195,7 +195,7 @@ describe('a refusal that says that something is too large', () => {
     })
   })
 
-  it('is not healed by leaving out what Governor had to say', async () => {
+  it('does not make Governor send the request again without its notice', async () => {
     const { url, provider, events } = await startBoth(
       ({ json }) =>
         json.messages.length > 1
@@ -220,7 +220,7 @@ describe('a refusal that says that something is too large', () => {
     expect(events.some(({ kind }) => kind === 'alteration_refused')).toBe(false)
   })
 
-  it('is left alone where overflow is off', async () => {
+  it('is not changed when overflow handling is disabled', async () => {
     const { url } = await startBoth(() => ({ status: 400, body: TOO_LONG }), { overflow: { enabled: false } })
     const response = await ask(url)
     expect(response.headers.get('x-governor-overflow')).toBeNull()
@@ -228,7 +228,7 @@ describe('a refusal that says that something is too large', () => {
   })
 })
 
-describe('any other error', () => {
+describe('an error that is no overflow', () => {
   const gzipped = gzipSync(
     JSON.stringify({ error: { message: 'Rate limit reached: 40,000 tokens per minute' } }),
   )
@@ -253,7 +253,7 @@ describe('any other error', () => {
       `{"error":{"message":"prompt is too long","pad":"${'x'.repeat(70_000)}"}}`,
       {},
     ],
-  ])('about %s stays as it is, byte for byte', async (_, status, body, headers) => {
+  ])('about %s is relayed byte for byte', async (_, status, body, headers) => {
     const provider = await serve((request, response) => {
       request.resume()
       response.writeHead(status, { 'content-type': 'application/json', ...headers })
@@ -272,11 +272,11 @@ describe('any other error', () => {
   })
 })
 
-describe('canonical errors', () => {
+describe('a canonical overflow error', () => {
   const config = { overflow: { canonical: true } }
   const odd = { error: 'Prompt is 9001 tokens but the model context window is 8192 tokens.' }
 
-  it('speak as OpenAI does, with the original beside', async () => {
+  it('has the form of OpenAI, and contains the original error', async () => {
     const { url } = await startBoth(() => ({ status: 500, body: odd }), config)
     const response = await ask(url)
     expect(response.status).toBe(400)
@@ -292,7 +292,7 @@ describe('canonical errors', () => {
     })
   })
 
-  it('speak as Anthropic does, to those who speak with it', async () => {
+  it('has the form of Anthropic for a client of the Messages API', async () => {
     const { url } = await startBoth(() => ({ status: 413, body: odd }), config)
     const body = { model: 'claude', max_tokens: 100, messages: [HUMAN] }
     const response = await ask(
@@ -312,7 +312,7 @@ describe('canonical errors', () => {
     })
   })
 
-  it('leave an error about the output alone', async () => {
+  it('does not replace an error about the output cap', async () => {
     const body = {
       error: { message: 'max_tokens is too large: 9000. This model supports at most 4096 completion tokens' },
     }
@@ -322,7 +322,7 @@ describe('canonical errors', () => {
 })
 
 describe('a quirk of the user', () => {
-  it('comes before all built-in rows, also after a reload', async () => {
+  it('is tried before all built-in rows, also after a reload', async () => {
     const quirks = [
       {
         id: 'house',
@@ -347,7 +347,7 @@ describe('a quirk of the user', () => {
   })
 })
 
-describe('what is known of contexts', () => {
+describe('the context window of a model', () => {
   const COMPRESS = { status: 400, body: { error: { message: 'prompt is too long' } } }
   const usage = (tokens: number) => ({
     prompt_tokens: tokens,
@@ -365,7 +365,7 @@ describe('what is known of contexts', () => {
   const contextOf = async (response: Response) =>
     ((await governorOf(response)) as { context: unknown }).context
 
-  it('comes from the configuration before the provider, and from that before the catalogue', async () => {
+  it('comes from the configuration first, then from the provider, then from the catalogue', async () => {
     const answers: Answer[] = [{ status: 400, body: TOO_LONG }, COMPRESS]
     const { url } = await startBoth((_, number) => answers[(number - 1) % 2] ?? {}, {
       models: [{ model: 'house-*', context_window: 100_000 }],
@@ -386,7 +386,7 @@ describe('what is known of contexts', () => {
     expect(other).toMatchObject({ source: 'catalogue' })
   })
 
-  it('of one session does not reach another', async () => {
+  it('that one session learned is not used for another session', async () => {
     const tier = {
       status: 429,
       body: { error: { message: 'Extra usage is required for long context requests.' } },
@@ -406,7 +406,7 @@ describe('what is known of contexts', () => {
     })
   })
 
-  it('is read from lists of models that pass by, whose bytes stay', async () => {
+  it('is learned from lists of models that Governor relays unchanged', async () => {
     const list = '{"object":"list","data":[ {"id":"house-model","max_model_len":16384} ]}'
     const provider = await serve((request, response) => {
       request.resume()
@@ -420,7 +420,7 @@ describe('what is known of contexts', () => {
     await provider.close()
   })
 
-  it('is known to another process with the same store as soon as one has learned it', async () => {
+  it('is shared with another process through the same store as soon as one process has learned it', async () => {
     const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
     const learns = await startBoth(() => ({ status: 400, body: TOO_LONG }), {}, { store })
     expect(await contextOf(await ask(learns.url))).toMatchObject({ base: 8192, source: 'provider' })
@@ -428,7 +428,7 @@ describe('what is known of contexts', () => {
     expect(await contextOf(await ask(knows.url))).toMatchObject({ base: 8192, source: 'provider' })
   })
 
-  it('forgets a learned limit when a larger prompt is taken', async () => {
+  it('is forgotten when the provider accepts a larger prompt', async () => {
     const answers: Answer[] = [{ status: 400, body: TOO_LONG }, fine(20_000), COMPRESS]
     const { url, until } = await startBoth((_, number) => answers[number - 1] ?? {})
     expect(await contextOf(await ask(url))).toMatchObject({ base: 8192, source: 'provider' })

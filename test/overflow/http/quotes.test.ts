@@ -1,4 +1,4 @@
-/** Errors that quote what they refuse: a tool's result may say anything, and sets no limit. */
+/** Errors that quote the request: the text of a tool result is no statement of the provider, so it sets no limit. */
 import OpenAI, { APIError } from 'openai'
 import { describe, expect, it } from 'vitest'
 import { TOOLS } from '../../support/agent.ts'
@@ -9,7 +9,7 @@ const SAID =
 
 const SEARCH = { id: 'c1', type: 'function' as const, function: { name: 'search', arguments: '{}' } }
 
-/** Asks with a tool result, and returns what the openai package makes of the refusal. */
+/** Asks with a tool result, and returns the error that the openai package throws. */
 async function refused(message: string, result = SAID, status = 400) {
   const body = { error: { message, type: 'invalid_request_error', param: null, code: null } }
   const { url, events } = await startBoth(() => ({ status, body }))
@@ -38,14 +38,14 @@ describe('an error that quotes a tool result', () => {
     `Invalid request body: {"messages":[{"role":"tool","content":"${SAID}"}]} misses a field.`,
     `1 validation error for ChatRequest\nmessages.2.content\n  Input should be a valid list [type=list_type, input_value="${SAID}", input_type=str]`,
     `Content policy: the text “${SAID.slice(0, 70)}…” was flagged.`,
-  ])('sets no limit, and reaches the client as it came: %s', async (message) => {
+  ])('sets no limit, and reaches the client unchanged: %s', async (message) => {
     const { governor, recovery, events } = await refused(message)
     expect(governor).toBeUndefined()
     expect(recovery).toBeNull()
     expect(events.some(({ kind }) => kind === 'overflow')).toBe(false)
   })
 
-  it('sets none where it is an event of a stream, either', async () => {
+  it('sets no limit as an event of a stream, either', async () => {
     const event = `data: ${JSON.stringify({ error: { message: `Invalid tool result: '${SAID}'` } })}\n\n`
     const { url } = await startBoth(() => ({
       status: 200,
@@ -60,24 +60,24 @@ describe('an error that quotes a tool result', () => {
   })
 })
 
-describe("a provider's own word of what is too large", () => {
+describe("a provider's own words about an overflow", () => {
   it.each([
-    ['that stands in no other text', 'found nothing', SAID, { recovery: 'shrink_context', limit: 4096 }],
+    ['that appear in no other text', 'found nothing', SAID, { recovery: 'shrink_context', limit: 4096 }],
     [
-      'after which something is quoted',
+      'that are followed by a quotation',
       'limit: at most 7 results of the search',
       "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens, ending in 'at most 7 results of the search'.",
       { recovery: 'shrink_context', limit: 4096, prompt_tokens: 5000 },
     ],
-    // An agent has written down what it was told before.
-    ['that was said before, word by word', SAID, SAID, { recovery: 'shrink_context', limit: 4096 }],
+    // The agent has written down an earlier error.
+    ['that a tool result repeats word by word', SAID, SAID, { recovery: 'shrink_context', limit: 4096 }],
     [
-      'that was said before of a smaller prompt',
+      'that a tool result repeats about a smaller prompt',
       SAID,
       "This model's maximum context length is 4096 tokens. However, your messages resulted in 6000 tokens. Please reduce the length of the messages.",
       { recovery: 'shrink_context', limit: 4096, prompt_tokens: 6000 },
     ],
-  ])('%s is understood', async (_, result, message, expected) => {
+  ])('%s are understood', async (_, result, message, expected) => {
     expect((await refused(message, result)).governor).toMatchObject(expected)
   })
 })

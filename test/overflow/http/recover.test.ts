@@ -54,14 +54,14 @@ describe('an output cap that is too large', () => {
     expect(events).toContainEqual({ kind: 'recovered', recovery: 'clamp_output_only', outcome: 'answered' })
   })
 
-  it('is lowered in a stream as well', async () => {
+  it('is lowered in a streaming request as well', async () => {
     const { url } = await startBoth(once(BOUND))
     const response = await ask(url, { max_tokens: 9000, stream: true })
     expect(response.headers.get('x-governor-recovered')).toBe('clamp_output_only')
     expect(await response.text()).toContain('done')
   })
 
-  it('uses up one iteration and no more', async () => {
+  it('uses up only one iteration', async () => {
     const { url } = await startBoth(once(BOUND))
     const headers = { 'x-governor-session': 's' }
     expect((await ask(url, { max_tokens: 9000 }, headers)).headers.get('x-governor-iteration')).toMatch(
@@ -74,7 +74,7 @@ describe('an output cap that is too large', () => {
     expect((await ask(url, next, headers)).headers.get('x-governor-iteration')).toMatch(/^1\//)
   })
 
-  it('is lowered in Messages with the thinking budget below it', async () => {
+  it('is lowered in Messages together with its thinking budget', async () => {
     const { url, provider } = await startBoth((_, number) =>
       number === 1
         ? {
@@ -102,7 +102,7 @@ describe('an output cap that is too large', () => {
     })
   })
 
-  it('that is refused again reaches the client as the first refusal', async () => {
+  it('reaches the client as the first refusal when the lowered cap is refused too', async () => {
     const { url, provider, events } = await startBoth((_, number) =>
       number === 1 ? BOUND : refusal('something else', 500),
     )
@@ -119,7 +119,7 @@ describe('an output cap that is too large', () => {
     ['the configuration says so', { overflow: { clamp_output_only: 'annotate' } }, { max_tokens: 9000 }],
     ['the client asked for no number', {}, {}],
     ['it would not be lowered', {}, { max_tokens: 4096 }],
-  ])('is only told where %s', async (_, config, body) => {
+  ])('is only annotated when %s', async (_, config, body) => {
     const { url, provider } = await startBoth(once(BOUND), config)
     const response = await ask(url, body)
     expect(response.headers.get('x-governor-overflow')).toBe('clamp_output_only')
@@ -127,7 +127,7 @@ describe('an output cap that is too large', () => {
   })
 })
 
-describe('long context that is not part of the plan', () => {
+describe('a long context that the plan does not include', () => {
   const TIER: Answer = {
     status: 400,
     body: {
@@ -144,7 +144,7 @@ describe('long context that is not part of the plan', () => {
   }
   const body = { max_tokens: 100, tools: undefined }
 
-  it('is asked for without its beta, the others kept', async () => {
+  it('is requested again without its beta header, but with the other betas', async () => {
     const { url, provider } = await startBoth(once(TIER))
     const response = await ask(url, body, headers, '/v1/messages')
     expect(response.status).toBe(200)
@@ -165,7 +165,7 @@ describe('long context that is not part of the plan', () => {
       { ...body, messages: [{ role: 'user', content: 'word '.repeat(200_000) }] },
       headers,
     ],
-  ])('is only told where %s', async (_, config, asked, sent) => {
+  ])('is only annotated when %s', async (_, config, asked, sent) => {
     const { url, provider } = await startBoth(once(TIER), config)
     const response = await ask(url, asked, sent, '/v1/messages')
     expect(response.headers.get('x-governor-overflow')).toBe('tier_downgrade')

@@ -40,7 +40,7 @@ const dataOf = (text: string, at: number) =>
   )
 
 describe('an error event in a stream', () => {
-  it('gains its meaning inside its own frame', async () => {
+  it('is annotated inside its own frame', async () => {
     const { text, events } = await ask(`${delta('so')}${errorEvent}`)
     expect(text.startsWith(delta('so'))).toBe(true)
     expect(dataOf(text, 1)).toEqual({
@@ -50,7 +50,7 @@ describe('an error event in a stream', () => {
     expect(events).toContainEqual(expect.objectContaining({ kind: 'overflow' }))
   })
 
-  it('gains it in the response of a failed event of Responses', async () => {
+  it('is annotated within the response object of a `response.failed` event', async () => {
     const failed = { type: 'response.failed', response: { id: 'r', status: 'failed', error: ERROR.error } }
     const created = `event: response.created\ndata: {"type":"response.created","response":{"id":"r","error": null}}\n\n`
     const { text } = await ask(
@@ -62,7 +62,7 @@ describe('an error event in a stream', () => {
     expect(dataOf(text, 1).response.error.governor).toMatchObject({ recovery: 'compress_only' })
   })
 
-  it('gains it in an error object under `exception`', async () => {
+  it('is annotated in an error object under `exception`', async () => {
     const exception = { type: 'BadRequestError', message: 'prompt is too long: 9001 tokens > 8192 maximum' }
     const { text } = await ask(`${delta('so')}data: ${JSON.stringify({ id: 'c', exception })}\n\n`)
     expect(text.startsWith(delta('so'))).toBe(true)
@@ -75,7 +75,7 @@ describe('an error event in a stream', () => {
     })
   })
 
-  it('gains it in the error of the choice that has one', async () => {
+  it('is annotated in the choice that has the error', async () => {
     const choices = [
       { index: 0, delta: {}, finish_reason: null },
       { index: 1, finish_reason: 'error', error: ERROR.error },
@@ -90,7 +90,7 @@ describe('an error event in a stream', () => {
     ])
   })
 
-  it('of Anthropic keeps the name of its event', async () => {
+  it('keeps its event name when it comes from Anthropic', async () => {
     const error = {
       type: 'error',
       error: { type: 'invalid_request_error', message: 'prompt is too long: 9001 tokens > 8192 maximum' },
@@ -101,7 +101,7 @@ describe('an error event in a stream', () => {
     )
   })
 
-  it('is put into the canonical form in its place', async () => {
+  it('is replaced in its place by the canonical form', async () => {
     const { text } = await ask(`${delta('so')}${errorEvent}`, { overflow: { canonical: true } })
     expect(dataOf(text, 1).error).toMatchObject({
       type: 'invalid_request_error',
@@ -110,7 +110,7 @@ describe('an error event in a stream', () => {
     })
   })
 
-  it('that is an event of its own is put into the canonical form as one', async () => {
+  it('is replaced by a canonical error event when it is an `error` event of Responses', async () => {
     const event = {
       type: 'error',
       code: null,
@@ -133,18 +133,18 @@ describe('an error event in a stream', () => {
     ],
     ['is quoted by the model', `${delta('{"error": {"message": "prompt is too long"}}')}data: [DONE]\n\n`],
     [
-      'is of a choice whose text says it',
+      'belongs to a choice whose text mentions an overflow',
       `data: {"choices":[{"text":"The prompt is too long.","error":{"message":"Overloaded"}}]}\n\n`,
     ],
     ['is null under `exception`', `data: {"exception": null, "message": "prompt is too long"}\n\n`],
-    ['is none', `data: {"error": null, "choices": []}\n\ndata: [DONE]\n\n`],
-    ['is no JSON', 'data: {"error": prompt is too long\n\n'],
-  ])('stays as it is where it %s', async (_, body) => {
+    ['is null at the top level', `data: {"error": null, "choices": []}\n\ndata: [DONE]\n\n`],
+    ['is not JSON', 'data: {"error": prompt is too long\n\n'],
+  ])('stays unchanged when it %s', async (_, body) => {
     expect((await ask(body)).text).toBe(body)
   })
 })
 
-describe('watching for error events', () => {
+describe('watching a stream for error events', () => {
   const frames = fc.array(
     fc.constantFrom(
       delta('text'),
@@ -187,7 +187,7 @@ describe('watching for error events', () => {
     )
   })
 
-  it('shows every error event whole, and nothing else, for any cuts', () => {
+  it('passes on every complete error event and nothing else, for any cuts', () => {
     fc.assert(
       fc.property(frames, fc.array(fc.nat()), (parts, cuts) => {
         const seen: string[] = []
@@ -203,7 +203,7 @@ describe('watching for error events', () => {
     )
   })
 
-  it('holds nothing back but an error event that is not whole', () => {
+  it('holds back no bytes except those of an incomplete error event', () => {
     fc.assert(
       fc.property(frames, fc.array(fc.nat()), (parts, cuts) => {
         const { pending } = fed(parts.join(''), cuts, (frame, sent) => frame.subarray(sent))
@@ -213,7 +213,7 @@ describe('watching for error events', () => {
     )
   })
 
-  it.each(['\n\n', '\r\n\r\n'])('are changed each, however many come at once, ended by %j', (end) => {
+  it.each(['\n\n', '\r\n\r\n'])('handles many error events in one chunk, each ended by %j', (end) => {
     const watch = watchErrorFrames((frame, sent) => Buffer.from(`${sent}:${frame.length};`))
     const frame = `"error"${end}`
     const chunk = Buffer.from(frame.repeat(20_000))
@@ -221,7 +221,7 @@ describe('watching for error events', () => {
     expect(watch.end()).toEqual([])
   })
 
-  it('gives up on a frame of any length without keeping it', () => {
+  it('gives up on a frame that is too long, without buffering it', () => {
     const watch = watchErrorFrames(() => Buffer.from('changed'))
     const long = Buffer.concat([Buffer.from('data: {"error": {"pad":"'), Buffer.alloc(300_000, 0x61)])
     expect(Buffer.concat(watch.push(long)).equals(long)).toBe(true)
