@@ -24,7 +24,6 @@ async function governor(args: readonly string[], env: Environment = {}) {
   return { code, out: terminal.printed, err: terminal.complaints }
 }
 
-/** What `check-config` says about a file, without the file's name. */
 /** Returns the mistakes that `check-config` reports about a file, without the name of the file and the line. */
 async function complaintsAbout(text: string, env: Environment = {}): Promise<string[]> {
   const file = fileWith(text)
@@ -53,12 +52,12 @@ describe('the built command', () => {
     return { status, stdout, stderr }
   }
 
-  it('says its version', () => {
+  it('prints its version', () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
     expect(spawned('--version')).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' })
   })
 
-  it('does not start with a wrong file: exit code 2 and the mistake, not a stack trace', () => {
+  it('exits with code 2 and the mistake, without a stack trace, when the configuration is wrong', () => {
     const file = fileWith('budget:\n  max_iteration: 5\n')
     const { status, stdout, stderr } = spawned('start', '--config', file)
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' })
@@ -68,8 +67,8 @@ describe('the built command', () => {
   })
 })
 
-describe('prints its commands, flags and variables with --help', () => {
-  it('explains itself', async () => {
+describe('the command line', () => {
+  it('prints its commands, flags and variables with --help', async () => {
     const { code, out } = await governor(['--help'])
     expect(code).toBe(0)
     for (const word of ['start', 'check-config', 'demo', '--config', '--upstream', 'OPENAI_UPSTREAM_URL']) {
@@ -77,7 +76,7 @@ describe('prints its commands, flags and variables with --help', () => {
     }
   })
 
-  it.each([[['help']], [['help', 'replay']]])('answers %j as --help', async (args) => {
+  it.each([[['help']], [['help', 'replay']]])('answers %j like --help', async (args) => {
     expect(await governor(args)).toEqual(await governor(['--help']))
   })
 
@@ -94,7 +93,7 @@ describe('prints its commands, flags and variables with --help', () => {
     })
   })
 
-  it('says that a port is no negative number', async () => {
+  it('rejects a negative port', async () => {
     const file = fileWith('')
     expect(await governor(['check-config', '--config', file, '--port', '-1'])).toEqual({
       code: 2,
@@ -104,8 +103,8 @@ describe('prints its commands, flags and variables with --help', () => {
   })
 })
 
-describe('reports all mistakes at once, each with its path, what was found and what was expected', () => {
-  it('is told all of them at once: the path, what was found and what was expected', async () => {
+describe('check-config', () => {
+  it('reports all mistakes at once, each with its path, what was found and what was expected', async () => {
     const problems = await complaintsAbout(`
 server: { port: high, drain_timeout: 30, host: 5 }
 upstreams: { openai: { url: localhost, apikey: x }, v1: { url: "http://127.0.0.1" } }
@@ -135,7 +134,7 @@ retries: 3
     expect(problems.find((line) => line.includes('unknown placeholder {x}: expected {meter}'))).toBeTruthy()
   })
 
-  it('never has a key of it repeated', async () => {
+  it('never repeats a key from a wrong configuration', async () => {
     const secrets = 'sk-1234567890'
     const problems = await complaintsAbout(`
 server: { access_keys: ${secrets} }
@@ -157,20 +156,20 @@ upstreams: { openai: { url: "http://127.0.0.1", api_key: [${secrets}], headers: 
     { text: '- budget', says: /^found a list: expected keys and values$/ },
     { text: 'upstreams: { more: }', says: /^upstreams\.more: found null: expected keys and values$/ },
     { text: 'budget: { max_iterations: }', says: /^budget\.max_iterations: found null: expected a number$/ },
-  ])('is told in one line that $text is wrong', async ({ text, says }) => {
+  ])('reports in one line that $text is wrong', async ({ text, says }) => {
     const problems = await complaintsAbout(text)
     expect(problems).toHaveLength(1)
     expect(problems[0]).toMatch(says)
   })
 
-  it('is told which file is missing, also when a variable names it', async () => {
+  it('reports which file is missing, also when a variable names the file', async () => {
     const missing = join(folder, 'none.yaml')
     const says = `governor: the configuration is wrong\n  ${missing}: can't be read (no such file): check the path given with --config or GOVERNOR_CONFIG\n`
     expect(await governor(['check-config', '--config', missing])).toEqual({ code: 2, out: '', err: says })
     expect((await governor(['check-config'], { GOVERNOR_CONFIG: missing })).err).toBe(says)
   })
 
-  it('is told the flag or the variable where the mistake is not in the file', async () => {
+  it('names the flag or the variable when the mistake is not in the file', async () => {
     const file = fileWith('')
     const args = ['check-config', '--config', file]
     expect((await governor(args, { PORT: 'http' })).err).toContain(
@@ -183,8 +182,8 @@ upstreams: { openai: { url: "http://127.0.0.1", api_key: [${secrets}], headers: 
   })
 })
 
-describe('can be checked without starting Governor', () => {
-  it('is checked without starting anything', async () => {
+describe('a configuration', () => {
+  it('can be checked without starting Governor', async () => {
     const file = fileWith('budget: { max_iterations: 5 }')
     expect(await governor(['check-config', '--config', file])).toEqual({
       code: 0,
@@ -193,7 +192,7 @@ describe('can be checked without starting Governor', () => {
     })
   })
 
-  it('takes variables in values, with a default where they are empty or not set', () => {
+  it('may use variables in values, with a default if they are empty or not set', () => {
     const file = fileWith(`
 server:
   host: $\${HOST}
@@ -220,7 +219,7 @@ budget:
     })
   })
 
-  it('says which variable is missing, and on which line', async () => {
+  it('with an unset variable is rejected with the name of the variable and its line', async () => {
     expect(await complaintsAbout(`server:\n  host: \${NOWHERE}\n`)).toEqual([
       expect.stringMatching(
         /line 2: the environment variable NOWHERE is not set: set it, or write \$\{NOWHERE:-default\}$/,
@@ -228,7 +227,7 @@ budget:
     ])
   })
 
-  it('prefers a flag to the environment, the environment to the file, the file to the default', () => {
+  it('takes a value from the flag before the environment, the file and the default', () => {
     const config = fileWith('server: { host: 127.0.0.2, port: 1 }\nlog: { level: warn }\n')
     const env = { HOST: '127.0.0.3', PORT: '2', OPENAI_UPSTREAM_URL: 'http://127.0.0.1:1', LOG_LEVEL: '' }
     const loaded = loadConfig(
@@ -241,7 +240,7 @@ budget:
     expect(loaded.upstreams['anthropic']?.url).toBe('http://127.0.0.1:2')
   })
 
-  it('may have sections with nothing but comments in them', () => {
+  it('may have sections that contain only comments', () => {
     const file = fileWith('budget:\n  # max_iterations: 5\nupstreams:\nsessions:\n  scaffolding:\n')
     expect(loadConfig({ config: file }, {}).config.budget.max_iterations).toBe(300)
   })

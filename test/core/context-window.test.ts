@@ -32,7 +32,7 @@ const of = { upstream: 'openai', model: 'm' }
 const other = { upstream: 'openai', model: 'other' }
 
 describe('the base context', () => {
-  it('is the configuration’s, else the provider’s, else the catalogue’s, else unknown', () => {
+  it('comes from the configuration, else from the provider, else from the catalogue, else it is unknown', () => {
     expect(baseContext(1_000, { learned: 500 }, 2_000)).toEqual({ tokens: 1_000, source: 'config' })
     expect(baseContext(undefined, { learned: 500, declared: 800 }, 2_000)).toEqual({
       tokens: 500,
@@ -51,7 +51,7 @@ describe('the base context', () => {
     )
   })
 
-  it('never rises by any stated limits', () => {
+  it('never rises, whatever limits providers state', () => {
     fc.assert(
       fc.property(known, fc.array(overflow), (before, refusals) => {
         let now = before
@@ -68,7 +68,7 @@ describe('the base context', () => {
     )
   })
 
-  it('forgets a learned limit by any larger success, and by no smaller one', () => {
+  it('loses its learned limit when a larger prompt succeeds, but not when a smaller one does', () => {
     fc.assert(
       fc.property(tokens, tokens, (limit, prompt) => {
         const learned = learn(NO_WINDOW, { recovery: 'shrink_context', limit })
@@ -77,7 +77,7 @@ describe('the base context', () => {
     )
   })
 
-  it('accepts no absurd window from any source', () => {
+  it('ignores an absurd window from any source', () => {
     for (const limit of [0, 1, -5, 1.5, Number.NaN, 1e12]) {
       expect(learn(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)
       expect(declare(NO_WINDOW, limit)).toBe(NO_WINDOW)
@@ -90,7 +90,7 @@ describe('the effective context', () => {
   const refused = (what: Overflow, now = 0, before: readonly Reduction[] = []) =>
     reduce(before, { ...of, overflow: what, now, ttl: 100 })
 
-  it('is the base, or less with a reason and an expiry', () => {
+  it('is the base, or a smaller number with a reason and an expiry', () => {
     expect(effectiveContext(base, [], of, 0)).toEqual({ tokens: 1_000_000 })
     const reduced = refused({ recovery: 'shrink_context', limit: 128_000 })
     expect(effectiveContext(base, reduced, of, 50)).toEqual({
@@ -102,7 +102,7 @@ describe('the effective context', () => {
     expect(effectiveContext(base, reduced, other, 50)).toEqual({ tokens: 1_000_000 })
   })
 
-  it('of a plan without long context is the standard tier, and the base stays', () => {
+  it('of a plan without long context is the standard tier, and the base stays the same', () => {
     expect(effectiveContext(base, refused({ recovery: 'tier_downgrade' }), of, 0)).toMatchObject({
       tokens: STANDARD_TIER,
       reason: 'tier',
@@ -110,7 +110,7 @@ describe('the effective context', () => {
     expect(learn(NO_WINDOW, { recovery: 'tier_downgrade' })).toBe(NO_WINDOW)
   })
 
-  it('is never more than the base, whatever is refused', () => {
+  it('is never larger than the base, whatever is refused', () => {
     fc.assert(
       fc.property(tokens, fc.array(overflow), (window, refusals) => {
         const reductions = refusals.reduce<readonly Reduction[]>((held, what) => refused(what, 0, held), [])
@@ -125,7 +125,7 @@ describe('the effective context', () => {
     )
   })
 
-  it('ends with a larger accepted prompt in the session, and stays bounded', () => {
+  it('is restored by a larger accepted prompt in the session; the number of reductions is bounded', () => {
     const reduced = refused({ recovery: 'shrink_context', limit: 1_000 })
     expect(succeedInSession(reduced, of, 1_001)).toEqual([])
     expect(succeedInSession(reduced, of, 1_000)).toBe(reduced)

@@ -52,7 +52,7 @@ describe('the verdict', () => {
     expect(decide({ runState: at(iteration), policy: POLICY }).kind).toBe(kind)
   })
 
-  it('warns with the tier and its sentence', () => {
+  it('is a warning with the tier and its sentence', () => {
     expect(decide({ runState: at(18), policy: POLICY })).toEqual({
       kind: 'warn',
       verdict: 'warn',
@@ -68,7 +68,7 @@ describe('the verdict', () => {
     })
   })
 
-  it('stops with the limit, the request for an answer, and what stands in for one', () => {
+  it('is a stop with the limit, the request for an answer and the fallback text', () => {
     expect(decide({ runState: at(21), policy: POLICY })).toEqual({
       kind: 'stop',
       verdict: 'stop',
@@ -78,7 +78,7 @@ describe('the verdict', () => {
     })
   })
 
-  it('repeats the answer of a run that was stopped, and goes on once its budget is raised', () => {
+  it('repeats the answer of a stopped run, and allows requests again once its budget is raised', () => {
     const runState = { ...at(22), finalAnswer: ended }
     expect(decide({ runState, policy: POLICY })).toEqual({ kind: 'replay', verdict: 'stop', answer: ended })
     const raised = { ...POLICY, run: { ...POLICY.run, iterations: 90 } }
@@ -89,7 +89,7 @@ describe('the verdict', () => {
     })
   })
 
-  it('allows everything without a limit and everything when it is turned off', () => {
+  it('allows everything when there is no limit or the budget is turned off', () => {
     const allowed = { kind: 'allow', verdict: 'allow', resumesRun: false }
     const unlimited = { ...POLICY, run: NO_LIMITS }
     expect(decide({ runState: at(100_000, 100_000), policy: unlimited })).toEqual(allowed)
@@ -97,7 +97,7 @@ describe('the verdict', () => {
     expect(decide({ runState: at(100_000), policy: turnedOff })).toEqual(allowed)
   })
 
-  it('stops at the tool calls where they are used up first, and names them', () => {
+  it('is a stop that names the tool calls when they are used up first', () => {
     const both = { ...POLICY, run: { ...POLICY.run, tool_calls: 8 } }
     expect(decide({ runState: at(5, 8), policy: both })).toMatchObject({
       kind: 'stop',
@@ -109,7 +109,7 @@ describe('the verdict', () => {
     })
   })
 
-  it('announces the budget in the same words in every request of a run', () => {
+  it('comes with an announcement of the budget in the same words in every request of a run', () => {
     const policy = { ...POLICY, announce: ['iterations'] as const }
     const words = [1, 13, 14, 20, 21].map(
       (iteration) => decide({ runState: at(iteration), policy }).speech?.announcement,
@@ -122,10 +122,10 @@ describe('the verdict', () => {
   })
 })
 
-describe('a decision that is not about the budget alone', () => {
+describe('a decision that depends on more than the budget', () => {
   const storm = { error: { status: 529, contentType: 'text/plain', body: '' }, retryAfter: 5, errors: 9 }
 
-  it('lets an agent that asks for its final answer have it, and neither warns nor cautions it', () => {
+  it("allows an agent's own request for its final answer, without a warning or a caution", () => {
     const limit = { meter: { name: 'iterations', used: 18, max: 20 } }
     expect(decide({ runState: at(18), policy: POLICY, asksForSummary: true, mayBlock: true })).toMatchObject({
       kind: 'self_stop',
@@ -134,13 +134,13 @@ describe('a decision that is not about the budget alone', () => {
     })
   })
 
-  it('stops an agent at its limit without telling it what it asks for itself', () => {
+  it('stops an agent at its limit without a notice when the agent asks for its final answer itself', () => {
     const decision = decide({ runState: at(21), policy: POLICY, asksForSummary: true })
     expect(decision).toMatchObject({ kind: 'stop', verdict: 'stop' })
     expect(decision.speech?.notice).toBeUndefined()
   })
 
-  it('filters the calls of a response where one may have to be blocked, and warns in the same request', () => {
+  it('filters the calls of a response when one may be blocked, and can warn in the same request', () => {
     const filtered = (iteration: number) =>
       decide({ runState: at(iteration), policy: POLICY, mayBlock: true })
     expect(filtered(1)).toMatchObject({ kind: 'filter_calls', verdict: 'allow' })
@@ -156,7 +156,7 @@ describe('a decision that is not about the budget alone', () => {
     [18, 'warn'],
     [21, 'stop'],
   ] as const)(
-    'has the client wait in a storm of errors on iteration %i of 20, by the name of %s',
+    'tells the client to wait during a storm of errors on iteration %i of 20, with verdict %s',
     (iteration, verdict) => {
       const runState = at(iteration, 0, { storm })
       expect(decide({ runState, policy: POLICY, mayBlock: true })).toMatchObject({
@@ -167,7 +167,7 @@ describe('a decision that is not about the budget alone', () => {
     },
   )
 
-  it('replays the answer of a run that is over, storm or not, and after a fault in the budget as well', () => {
+  it('replays the answer of a run that is over, also in a storm and after a fault in the budget', () => {
     const over = { runState: at(22, 0, { storm, finalAnswer: ended }), policy: POLICY }
     const replayed = { kind: 'replay', verdict: 'stop', answer: ended }
     expect(decide(over)).toEqual(replayed)
@@ -175,7 +175,7 @@ describe('a decision that is not about the budget alone', () => {
     expect(decideWithoutBudget({ runState: at(21), policy: POLICY })).toMatchObject({ kind: 'allow' })
   })
 
-  it('lets the answer of another form through that a run asks for after its end, and calls nothing resumed', () => {
+  it('allows a request in another form after the end of a run, and does not resume the run', () => {
     const runState = at(22, 0, { finalAnswer: ended, asksForOtherForm: true })
     expect(decide({ runState, policy: POLICY, mayBlock: true })).toMatchObject({
       kind: 'allow',
@@ -185,7 +185,7 @@ describe('a decision that is not about the budget alone', () => {
 })
 
 describe('the terminal object', () => {
-  it('says the limit and never more used than there was', () => {
+  it('states the limit, and never more used than the limit', () => {
     expect(terminalOf({ meter }, 'abc', false)).toEqual({
       terminal_state: 'tool_limit_reached',
       terminal_reason: 'max_iterations',
@@ -202,7 +202,7 @@ describe('the terminal object', () => {
     })
   })
 
-  it('of an agent that ended itself without a limit says what it used', () => {
+  it('of an agent that ended itself without a limit states what it used', () => {
     const own = { name: 'iterations', used: 91, max: 0 } as const
     expect(terminalOf({ meter: own }, '', true)).toMatchObject({ budget_used: 91, budget_max: 0 })
   })

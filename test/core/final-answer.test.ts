@@ -68,16 +68,16 @@ describe('a final answer', () => {
     '<think>never closed',
     '<tool_call>{"name": "se',
     '[TOOL_CALLS] [{"name": "a"}]',
-  ])('is not %j', (text) => {
+  ])('is missing in %j', (text) => {
     expect(isRealAnswer(text)).toBe(false)
   })
 
-  it.each(MARKUP)('is what comes after %j, and before it', (markup) => {
+  it.each(MARKUP)('is found after %j, and before it', (markup) => {
     expect(isRealAnswer(`${markup}\n\nIt is 42.`)).toBe(true)
     expect(isRealAnswer(`It is 42.\n${markup.replace('</think>', '')}`)).toBe(true)
   })
 
-  it('is not any sequence of reasoning and tool calls', () => {
+  it('is missing in any sequence of reasoning and tool calls', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...MARKUP, ' ', '\n')), (pieces) => {
         expect(isRealAnswer(pieces.join(''))).toBe(false)
@@ -106,19 +106,19 @@ describe('a final answer', () => {
     ['Reasoning whose beginning the template wrote.</think>\n\nIt is 42.', true],
     ['Reasoning whose beginning the template wrote.</think>\n', false],
     ['Reasoning.</think><tool_call>{}</tool_call>', false],
-  ])('is %j: %s', (text, isAnswer) => {
+  ])('in %j: %s', (text, isAnswer) => {
     expect(isRealAnswer(text)).toBe(isAnswer)
   })
 
-  it('is judged in one pass, however often markup is repeated', () => {
+  it('is found in one pass, however often markup is repeated', () => {
     const many = '<think>a</think>'.repeat(50_000)
     expect(isRealAnswer(many)).toBe(false)
     expect(isRealAnswer(`${many}b`)).toBe(true)
   })
 })
 
-describe('the beginning of a reply', () => {
-  it('that is certainly an answer is one in the end, unless a block ends in it that the template began', () => {
+describe('the beginning of a reply that streams in', () => {
+  it('is recognized as an answer only if the whole reply is one, except for reasoning that its template began', () => {
     fc.assert(
       fc.property(anyText, fc.nat(), (text, at) => {
         const prefix = text.slice(0, at % (text.length + 1))
@@ -129,7 +129,7 @@ describe('the beginning of a reply', () => {
     )
   })
 
-  it('that is certainly an answer stays one as it grows', () => {
+  it('stays recognized as an answer as it grows', () => {
     fc.assert(
       fc.property(anyText, fc.nat(), (text, at) => {
         const prefix = text.slice(0, at % (text.length + 1))
@@ -145,7 +145,7 @@ describe('the beginning of a reply', () => {
     }
   })
 
-  it('may still be a call in JSON until it is another object', () => {
+  it('may still be a tool call in JSON until it turns out to be another object', () => {
     const may = (text: string) => mayStillBeMarkup(text)
     expect(['{', '[ {', '{"na', '{"name": "Ad', '```js', '```json\n{"typ'].map(may)).toEqual(
       Array(6).fill(true),
@@ -153,7 +153,7 @@ describe('the beginning of a reply', () => {
     expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map(may)).toEqual(Array(5).fill(false))
   })
 
-  it('takes no more than its length to tell, however much white space stands in it', () => {
+  it('is checked in linear time, however much white space it contains', () => {
     const text = `\`\`\`json${' '.repeat(2_000_000)}`
     expect(mayStillBeMarkup(text)).toBe(true)
     expect(mayStillBeMarkup(`${text}x`)).toBe(false)
@@ -161,7 +161,7 @@ describe('the beginning of a reply', () => {
   })
 
   it.each(['H', 'Hello', '<b', '<thinkers', '[1', '<|end', ' <think>a</think> b', '</think>'])(
-    'is surely an answer at %j',
+    'is certainly an answer at %j',
     (text) => {
       expect(mayStillBeMarkup(text)).toBe(false)
     },

@@ -6,7 +6,7 @@ import { hashOf, hashOfBytes, hashOfText, nameOf } from '../../src/core/hash.ts'
 /** What is longer is hashed piece by piece. */
 const LONG = 131_072
 
-describe('names of texts', () => {
+describe('hashes of texts', () => {
   it('are equal for equal texts and for no others', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme' }), fc.string({ unit: 'grapheme' }), (a, b) => {
@@ -28,7 +28,7 @@ describe('names of texts', () => {
     expect(hashOfText('a')).toBe(before)
   })
 
-  it('are different for texts and for bytes', () => {
+  it('differ from those of the same bytes', () => {
     for (const length of [0, 1, 31, 32, 33, 1_000, LONG, LONG + 1]) {
       const text = 'a'.repeat(length)
       expect(hashOfBytes(Buffer.from(text))).not.toBe(hashOfText(text))
@@ -50,7 +50,7 @@ describe('names of texts', () => {
     expect(hashOfBytes(Buffer.from('abc'))).toBe(0x44bc2cf5ad770999n.toString(36))
   })
 
-  it('are those of the whole text if they are made piece by piece', async () => {
+  it('equal the hash of the whole text when they are computed in pieces', async () => {
     const { h64Raw, h64ToString } = await xxhash()
     for (const length of [LONG - 1, LONG, LONG + 1, 3 * LONG, 3 * LONG + 7]) {
       const bytes = Buffer.from(Array.from({ length }, (_, at) => (at * 31 + (at >> 7)) % 251))
@@ -60,7 +60,7 @@ describe('names of texts', () => {
     }
   })
 
-  it('are different for bodies that differ in one bit', () => {
+  it('differ for bodies that differ in one bit', () => {
     const body = Buffer.alloc(2 * LONG, '{"a":1}')
     const names = new Set([hashOfBytes(body)])
     for (let bit = 0; bit < 8; bit++) {
@@ -75,7 +75,7 @@ describe('names of texts', () => {
 })
 
 describe('an engine without WebAssembly', () => {
-  it('is refused, because it would hash texts in another way than other machines', async () => {
+  it('is rejected, because its hashes would differ from those of other machines', async () => {
     vi.stubGlobal('WebAssembly', undefined)
     vi.resetModules()
     await expect(import('../../src/core/hash.ts')).rejects.toThrow('Governor needs WebAssembly')
@@ -83,8 +83,8 @@ describe('an engine without WebAssembly', () => {
   })
 })
 
-describe('names of what may be a secret', () => {
-  it('are made by sha256', () => {
+describe('hashes of possible secrets', () => {
+  it('are made with SHA-256', () => {
     expect(hashOf('abc')).toHaveLength(43)
     expect(nameOf('abc')).toMatch(/^[0-9a-f]{32}$/)
   })

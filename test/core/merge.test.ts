@@ -42,8 +42,8 @@ const sessionOf = (threads: readonly Thread[], tokens: number, iterations: numbe
 const single = (iteration: number, tokens: number, changes: Partial<Run> = {}) =>
   sessionOf([threadOf(runOf(iteration, tokens, changes))], tokens, iteration)
 
-describe('what two replicas know of one session', () => {
-  it('joins to the larger iteration and to all usage, once', () => {
+describe('a session that two replicas counted separately', () => {
+  it('merges to the larger iteration and the usage of both, counted once', () => {
     const amount = fc.record({ steps: fc.nat(50), tokens: fc.nat(1_000) })
     fc.assert(
       fc.property(amount, amount, amount, (before, here, there) => {
@@ -63,14 +63,14 @@ describe('what two replicas know of one session', () => {
     )
   })
 
-  it('stays as the store has it where the replica changed nothing, and as the replica has it where the store did not', () => {
+  it('keeps the side that changed if only one side changed', () => {
     const requests = [3, 5].map((iteration) => ({ fingerprint: `f${iteration}`, iteration }))
     const [old, now] = [single(3, 30), single(5, 50, { recentRequests: requests })]
     expect(mergeSessions(old, old, now)).toEqual(now)
     expect(mergeSessions(old, now, old)).toEqual(now)
   })
 
-  it('keeps the stop of either', () => {
+  it('keeps a stop of either replica', () => {
     const meter = { name: 'iterations', used: 3, max: 3 } as const
     const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }
     const [base, stopped, other] = [single(3, 30), single(3, 40, { finalAnswer }), single(9, 90)]
@@ -78,7 +78,7 @@ describe('what two replicas know of one session', () => {
     expect(mergeSessions(base, other, stopped).threads[0]?.run.finalAnswer).toEqual(finalAnswer)
   })
 
-  it('goes on with the run that began later, and adds the usage of the other to the session alone', () => {
+  it('continues the run that began later, and adds the usage of the other run to the session only', () => {
     const base = single(3, 30)
     const next = sessionOf([threadOf(runOf(1, 10), ['go', 'more'])], 40, 4)
     const late = single(4, 50)
@@ -89,7 +89,7 @@ describe('what two replicas know of one session', () => {
     }
   })
 
-  it('keeps the threads of both', () => {
+  it('keeps the threads of both replicas', () => {
     const base = single(1, 10)
     const [first] = base.threads
     const threads = first ? [first] : []

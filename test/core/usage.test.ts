@@ -16,7 +16,7 @@ function seen(session: Session, messages: readonly Message[], thread = '') {
 }
 
 describe('the usage of a run', () => {
-  it('adds up over its answers, and over all threads for the session', () => {
+  it('adds up over its answers; the usage of the session adds up over all threads', () => {
     const one = seen(NEW_SESSION, TASK, 'main')
     const other = seen(one.session, TASK, 'helper')
     let session = noteAnswer(other.session, one.request, { usage: call, ids: [], requestBytes: 400 })
@@ -39,7 +39,7 @@ describe('the usage of a run', () => {
     expect(session.usage).toEqual({ input: 300, output: 30, cachedInput: 120, cost: 0.75, estimated: true })
   })
 
-  it('begins anew with a human message; the session’s goes on', () => {
+  it('begins at zero with a human message, while that of the session continues', () => {
     const one = seen(NEW_SESSION, TASK)
     const session = noteAnswer(one.session, one.request, { usage: call, ids: [], requestBytes: 400 })
     const next = seen(session, [...TASK, ...steps('a', 1), user('And the tests.')])
@@ -51,8 +51,8 @@ describe('the usage of a run', () => {
   })
 })
 
-describe('a response that a client goes on from', () => {
-  it('leads to the thread that gave it, whatever the request shows', () => {
+describe('a response that a client continues from', () => {
+  it('identifies its thread, whatever the request shows', () => {
     const main = seen(NEW_SESSION, TASK)
     const other = seen(main.session, [system('You are a helper.'), user('Look it up.')])
     let session = noteAnswer(other.session, main.request, { usage: call, ids: ['resp_1'], requestBytes: 400 })
@@ -66,7 +66,7 @@ describe('a response that a client goes on from', () => {
     expect(after.threads.at(-1)?.responses).toEqual(['resp_1'])
   })
 
-  it('is one of the newest few', () => {
+  it('must be one of the newest eight of its thread', () => {
     const { session, request } = seen(NEW_SESSION, TASK)
     const ids = Array.from({ length: 50 }, (_, at) => `resp_${at}`)
     const after = ids.reduce(
@@ -77,12 +77,12 @@ describe('a response that a client goes on from', () => {
   })
 })
 
-describe('tokens', () => {
-  it('are estimated from characters', () => {
+describe('the number of tokens', () => {
+  it('is estimated from characters', () => {
     expect([0, 1, 4, 4_000].map(estimateTokens)).toEqual([0, 1, 1, 1_000])
   })
 
-  it('stay marked as estimated once some were', () => {
+  it('stays marked as estimated if a part of it was estimated', () => {
     const sum = [true, false].reduce((all, estimated) => addCall(all, { ...call, estimated }), NO_USAGE)
     expect(sum.estimated).toBe(true)
   })

@@ -48,14 +48,14 @@ describe('a budget of bytes', () => {
     holding(budget, 60)
   })
 
-  it('refuses a body larger than the whole budget without a wait', () => {
+  it('rejects a body larger than the whole budget without a wait', () => {
     const { budget } = start()
     expect(budget.lease().grow(101)).toBe(false)
     const lease = holding(budget, 60)
     expect(lease.grow(41)).toBe(false)
   })
 
-  it('serves waiting leases in order, and first those that hold bytes already', async () => {
+  it('serves waiting leases in order, those that already hold bytes first', async () => {
     const { budget } = start()
     const first = holding(budget, 90)
     const holder = holding(budget, 5)
@@ -69,7 +69,7 @@ describe('a budget of bytes', () => {
     expect(order).toEqual(['holder true', 'a true', 'b true'])
   })
 
-  it('lets a body wait for two seconds in all', async () => {
+  it('lets a body wait for two seconds in total', async () => {
     const { budget, clock } = start()
     const other = holding(budget, 100)
     const lease = budget.lease()

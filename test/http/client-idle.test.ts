@@ -25,7 +25,7 @@ async function moment(): Promise<void> {
   await other.closed
 }
 
-describe('a client that stops', () => {
+describe('a client that stops sending', () => {
   it.each([
     ['before its first byte', ''],
     ['in the middle of its headers', 'POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-A: '],
@@ -36,7 +36,7 @@ describe('a client that stops', () => {
       'in the middle of a chunk',
       `${head(0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')}a\r\n{"a"`,
     ],
-  ])('%s is let go', async (_, sent) => {
+  ])('%s is disconnected', async (_, sent) => {
     const client = connect(governor.url)
     client.write(sent)
     await client.closed

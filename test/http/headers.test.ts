@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { requestHeaders, responseHeaders } from '../../src/http/headers.ts'
 
-describe('fields that a connection names', () => {
+describe('fields that the Connection field names', () => {
   it.each([
     { connection: ['close, X-Foo'] },
     { connection: ['keep-alive', 'x-foo'] },
     { connection: ['X-FOO , keep-alive', 'keep-alive'] },
-  ])('end here: $connection', ({ connection }) => {
+  ])('are dropped: $connection', ({ connection }) => {
     const named = connection.flatMap((value) => ['Connection', value])
     const fields = [
       'a',

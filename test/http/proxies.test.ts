@@ -91,7 +91,7 @@ describe('a forward proxy on the way to the upstream', () => {
       /the proxy on the way can't be reached \(connection refused\)\. Check HTTPS_PROXY/,
     ],
     ['http://proxy.invalid:80', /the proxy on the way can't be reached \(the host name does not resolve/],
-  ])('is named where there is none at %s', async (http, words) => {
+  ])('is named in the error if nothing listens at %s', async (http, words) => {
     const proxies = { http, https: undefined, noProxy: undefined }
     const { url } = await startGovernor('http://provider.invalid', {}, { proxies })
     const response = await fetch(`${url}/v1/models`)

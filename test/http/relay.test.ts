@@ -5,7 +5,7 @@ import { expect, it } from 'vitest'
 import { relay } from '../../src/http/relay.ts'
 import type { ResponseBody } from '../../src/http/upstream-response.ts'
 
-it('a chunk that is written in many pieces waits for a slow client once', async () => {
+it('a chunk that is written in many pieces waits only once for a slow client', async () => {
   const listeners: number[] = []
   const server = http.createServer((_, response) => {
     const head = { status: 400, reason: 'Bad Request', headers: ['content-type', 'application/json'] }

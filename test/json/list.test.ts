@@ -103,7 +103,7 @@ describe('a walk over an object', () => {
     )
   })
 
-  it('a walk knows a key however it is escaped', () => {
+  it('a walk recognizes a key however it is escaped', () => {
     fc.assert(
       fc.property(objectText, fc.constantFrom('a', 'b', '', 'ab', 'ä', '"'), (text, name) => {
         const json = Buffer.from(text.trim())

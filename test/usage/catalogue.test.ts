@@ -33,7 +33,7 @@ describe('the catalogue', () => {
     expect(claude?.costOf({ input: 100_000, cacheWrite: 100_000, output: 0 })).toBeCloseTo(0.375)
   })
 
-  it('knows models behind a gateway by their names, with or without a prefix', async () => {
+  it('recognizes models behind a gateway by their names, with or without a prefix', async () => {
     const catalogue = await loaded()
     const direct = catalogue.priceOf('gpt-4o', OPENAI)?.costOf(MILLION)
     expect(catalogue.priceOf('gpt-4o', LOCAL)?.costOf(MILLION)).toBe(direct)
@@ -41,7 +41,7 @@ describe('the catalogue', () => {
   })
 
   it.each(['', 'my-own-model', '__proto__', 'constructor', 'x'.repeat(10_000), 'a/b/'])(
-    'says that it does not know %j',
+    'reports %j as unknown',
     async (model) => {
       const catalogue = await loaded()
       expect(catalogue.priceOf(model, LOCAL)).toBeUndefined()
@@ -99,7 +99,7 @@ describe('a price', () => {
   })
 })
 
-describe('settings', () => {
+describe('configured prices and windows', () => {
   it('come before the catalogue, and the first match with a value counts', async () => {
     const catalogue = await loaded([
       { model: 'gpt-4o', upstream: 'local', contextWindow: 32_000 },

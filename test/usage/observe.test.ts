@@ -152,7 +152,7 @@ describe('a response observer', () => {
     expect(tapped(cut(zipped, 500), ['Content-Encoding', 'gzip']).usage).toEqual(stated)
   })
 
-  it('reads the part that came of a compressed stream that broke off', () => {
+  it('reads the received part of a compressed stream that broke off', () => {
     const frames = Buffer.from(chunks(request, { text: 'word '.repeat(500) }, 1).join(''))
     const zipped = gzipSync(frames)
     const { usage } = tapped(
@@ -166,7 +166,7 @@ describe('a response observer', () => {
   it.each([
     ['an encoding nobody knows', ['content-encoding', 'rot13']],
     ['bytes that are not what their headers say', ['content-encoding', 'br']],
-  ])('estimates the input alone of %s', (_, headers) => {
+  ])('estimates only the input of %s', (_, headers) => {
     expect(tapped([whole.subarray(0, 5_000)], headers).usage).toEqual({
       input: 100,
       output: 0,
@@ -175,7 +175,7 @@ describe('a response observer', () => {
   })
 
   it.each(['', '{}', '[1]', '{"usage":null}', '{"usage":{"prompt_tokens":-1}}', '{"usage":{"prompt_tok'])(
-    'estimates where a response says %o',
+    'estimates when a response states %o',
     (body) => {
       expect(tapped([Buffer.from(body)]).usage.estimated).toBe(true)
     },

@@ -54,7 +54,7 @@ describe('a notice', () => {
 })
 
 describe('a template', () => {
-  it('may use every placeholder there is, and each gets its value', () => {
+  it('may use every placeholder, and each is replaced by its value', () => {
     const values: Record<string, string> = Object.fromEntries(
       PLACEHOLDERS.map((name) => [name, fill(`{${name}}`, toolCalls(3, 20))]),
     )
@@ -67,7 +67,7 @@ describe('a template', () => {
     ['{Used}{remaining}', ['Used', 'remaining']],
     ['{constructor} {__proto__}', ['constructor', '__proto__']],
     ['{"json": true} {} { used } {used}/{max}', []],
-  ])('%j has the unknown placeholders %j', (template, unknown) => {
+  ])('such as %j has the unknown placeholders %j', (template, unknown) => {
     expect(unknownPlaceholders(template)).toEqual(unknown)
   })
 

@@ -77,7 +77,7 @@ function positionsOf(answers: readonly { tokens: number; cost: number; seconds: 
 }
 
 describe('the pressure on a run', () => {
-  it('never falls, under any limits and with any usage, and a stop stays a stop', () => {
+  it('never falls during a run, under any limits and with any usage, and a stop is never lifted', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const ranks = positionsOf(answers).map((runState) => {
@@ -91,7 +91,7 @@ describe('the pressure on a run', () => {
     )
   })
 
-  it('never shows a negative rest', () => {
+  it('never shows a negative remainder', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         for (const runState of positionsOf(answers)) {
@@ -103,7 +103,7 @@ describe('the pressure on a run', () => {
     )
   })
 
-  it('gives the same notice for the same request again', () => {
+  it('leads to the same notice for the same request', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const last = [...TASK, ...steps('a', answers.length)]
@@ -132,11 +132,14 @@ describe('an amount', () => {
     ['seconds', 301, 300, '301s', '300s', '0s'],
     ['context', 105_000, 128_000, '105k', '128k', '23k'],
     ['iterations', 14, 20, '14', '20', '6'],
-  ] as const)('of %s: %d of %d is %s of %s with %s left', (name, used, max, saidUsed, saidMax, left) => {
-    expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
-  })
+  ] as const)(
+    'of %s: %d of %d is shown as %s of %s with %s left',
+    (name, used, max, saidUsed, saidMax, left) => {
+      expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
+    },
+  )
 
-  it('is never shown as more than it is, and never as used up too early', () => {
+  it('is never shown larger than it is, and its remainder is never shown as negative', () => {
     const names: readonly MeterName[] = [...LIMITS, 'context']
     const value = (said: string) =>
       Number.parseFloat(said.replace('$', '')) * (said.endsWith('M') ? 1e6 : said.endsWith('k') ? 1e3 : 1)
@@ -169,11 +172,14 @@ describe('the policy of a request', () => {
     ['auto', false, { iterations: 9 }, []],
     ['always', false, {}, LIMITS],
     ['never', true, { iterations: 9 }, []],
-  ] as const)('announced %s, override %s, declared %j states %j', (announce, mode, declared, stated) => {
-    expect(policyFor(settings(announce, mode), declared).announce).toEqual(stated)
-  })
+  ] as const)(
+    'that announces %s, has override %s and declares %j states %j',
+    (announce, mode, declared, stated) => {
+      expect(policyFor(settings(announce, mode), declared).announce).toEqual(stated)
+    },
+  )
 
-  it('states every limit that is set, in one text', () => {
+  it('states all limits in one text', () => {
     const policy = policyFor(settings('always', true), {})
     const [runState] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
     const announcement = runState && decide({ runState, policy }).speech?.announcement

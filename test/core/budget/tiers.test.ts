@@ -40,17 +40,20 @@ describe('the tier of a budget', () => {
     { max: 5, caution: 4, warning: 5 },
     { max: 1000, caution: 700, warning: 900 },
     { max: 60, caution: 42, warning: 54 },
-  ])('of $max goes by the shares alone where it is not adaptive', ({ max, caution, warning }) => {
-    const at = (used: number) => tierOf(iterations(used, max), FIXED)
-    expect([at(caution - 1), at(caution), at(warning - 1), at(warning)]).toEqual([
-      'none',
-      'caution',
-      'caution',
-      'warning',
-    ])
-  })
+  ])(
+    'of $max is caution from $caution and warning from $warning when adaptive is false',
+    ({ max, caution, warning }) => {
+      const at = (used: number) => tierOf(iterations(used, max), FIXED)
+      expect([at(caution - 1), at(caution), at(warning - 1), at(warning)]).toEqual([
+        'none',
+        'caution',
+        'caution',
+        'warning',
+      ])
+    },
+  )
 
-  it('is none if nothing was used or there is no limit', () => {
+  it('is none when nothing was used or there is no limit', () => {
     expect(tierOf(toolCalls(0, 1), ADAPTIVE)).toBe('none')
     expect(tierOf(iterations(1_000_000, 0), ADAPTIVE)).toBe('none')
   })
@@ -66,7 +69,7 @@ describe('the tier of a budget', () => {
     )
   })
 
-  it('leaves at least 3 and 2 and at most 30 and 10 when caution and warning start, whatever the shares', () => {
+  it('starts caution when 3 to 30 are left, and warning when 2 to 10 are left, for any shares', () => {
     fc.assert(
       fc.property(fc.integer({ min: 4, max: 2_000 }), anyThresholds, (max, shares) => {
         const tierWith = (left: number) => tierOf(iterations(max - left, max), { ...shares, adaptive: true })
@@ -80,8 +83,8 @@ describe('the tier of a budget', () => {
   })
 })
 
-describe('several meters', () => {
-  it('have the highest of their tiers, and name its meter', () => {
+describe('the tier of several meters', () => {
+  it('is the highest of their tiers, and names its meter', () => {
     const calm = iterations(5, 60)
     const hard = toolCalls(18, 20)
     expect(pressureOf([calm, hard], ADAPTIVE)).toEqual({ tier: 'warning', meter: hard })
@@ -89,7 +92,7 @@ describe('several meters', () => {
     expect(pressureOf([], ADAPTIVE)).toBeUndefined()
   })
 
-  it('of one tier name the meter with the larger share used, and among equals the first', () => {
+  it('names the meter with the larger used share, and the first of two equal ones', () => {
     const more = toolCalls(16, 20)
     expect(pressureOf([iterations(42, 60), more], ADAPTIVE)?.meter).toBe(more)
     const [first, second] = [iterations(14, 20), toolCalls(14, 20)]
@@ -98,7 +101,7 @@ describe('several meters', () => {
 })
 
 describe('exhaustion', () => {
-  it('comes with the iteration after the last, never with one of the budget', () => {
+  it('of iterations comes with the iteration after the last one of the budget', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 10_000 }), fc.nat({ max: 20_000 }), (max, used) => {
         const meter = iterations(used, max)
@@ -110,7 +113,7 @@ describe('exhaustion', () => {
     expect(exhausted([iterations(61, 60)])).toEqual(iterations(61, 60))
   })
 
-  it('of tool calls comes when the last one is used, as the next answer could make another', () => {
+  it('of tool calls comes when the last one is used, because the next answer could make another', () => {
     expect(exhausted([toolCalls(19, 20)])).toBeUndefined()
     expect(exhausted([iterations(3, 60), toolCalls(20, 20)])).toEqual(toolCalls(20, 20))
     expect(exhausted([toolCalls(23, 20)])).toEqual(toolCalls(23, 20))

@@ -44,23 +44,23 @@ const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
 
 const folded = (text: string) => `  ${text.replace(/ /g, ' \n\t ')}\n`
 
-describe('what a harness writes in the name of a human', () => {
-  it('is recognised in every kind', () => {
+describe('text that a harness writes in the role of a user', () => {
+  it('is listed for every kind of match', () => {
     const kinds = [of('exact'), of('prefix'), of('tag'), of('human'), SUMMARY_REQUESTS]
     expect(kinds.every((texts) => texts.length > 0)).toBe(true)
   })
 
-  it('is not human for any known text', () => {
+  it('is not human, for any known text', () => {
     expect(WRITTEN.filter((text) => humanOf(text) !== '')).toEqual([])
     expect(WRITTEN.filter((text) => humanOf(`\n ${text}\n`) !== '')).toEqual([])
   })
 
-  it('is human if a sentence quotes it', () => {
+  it('is human when a sentence quotes it', () => {
     const sentences = WRITTEN.map((text) => `Why did you write "${text}" to me?`)
     expect(sentences.filter((sentence) => humanOf(sentence) !== sentence)).toEqual([])
   })
 
-  it('is recognised with its white space folded', () => {
+  it('is recognized with its white space collapsed', () => {
     const texts = [
       ...of('exact'),
       ...of('prefix'),
@@ -72,7 +72,7 @@ describe('what a harness writes in the name of a human', () => {
     }
   })
 
-  it('ends at its known end: the words after that are a human’s', () => {
+  it('ends at its known end, and text after that is human', () => {
     for (const text of ENDED) {
       expect(humanOf(`${text} Do this instead.`)).toBe('Do this instead.')
       expect(humanOf(`${text}\n\nDo this instead.`)).toBe('Do this instead.')
@@ -87,15 +87,15 @@ describe('what a harness writes in the name of a human', () => {
     '[Request interrupted by user: what does that mean?',
     'You appear to be repeating the same action, stop it',
     '[BUDGET: Iteration 3/20 is what I read. What is it?',
-  ])('is a person’s text where it never ends: %j', (text) => {
+  ])('is human when its end is missing: %j', (text) => {
     expect(humanOf(text)).toBe(text)
   })
 
-  it('may be a summary without its end', () => {
+  it('may be a summary without an end', () => {
     expect(humanOf('[CONTEXT COMPACTION — REFERENCE ONLY] What was done so far.')).toBe('')
   })
 
-  it.each(LOOPS)('is the notice of another Governor: %j', (loop) => {
+  it.each(LOOPS)('may be a notice of another Governor: %j', (loop) => {
     const refused = blockText('a', 8)
     for (const notice of [loopNotice(loop, undefined), loopNotice(loop, 5), `${refused}\n\n${refused}`])
       for (const text of [notice, ...BUDGET_NOTICES.map((budget) => `${notice}\n\n${budget}`)]) {
@@ -128,18 +128,18 @@ describe('a human message', () => {
     'System: please help',
     '[System: hello]',
     '# AGENTS.md',
-  ])('is %j, which only resembles scaffolding', (text) => {
+  ])('may be %j, which only resembles harness text', (text) => {
     expect(humanOf(text)).toBe(text)
   })
 
-  it('that is empty has no words', () => {
+  it('without words is empty', () => {
     expect(humanOf()).toBe('')
     expect(humanOf('', ' \n')).toBe('')
   })
 })
 
 describe('a request for the last answer', () => {
-  it.each(SUMMARY_REQUESTS)('is recognised as a whole message, white space folded: %s', (template) => {
+  it.each(SUMMARY_REQUESTS)('is recognized as a whole message with collapsed white space: %s', (template) => {
     const text = template.replaceAll('{}', 'agent.max_steps')
     expect(isSummaryRequest([text], registry)).toBe(true)
     expect(isSummaryRequest([folded(text)], registry)).toBe(true)
@@ -165,7 +165,7 @@ describe('a request for the last answer', () => {
     expect(isSummaryRequest([], registry)).toBe(false)
   })
 
-  it('has exactly one word in each gap', () => {
+  it('allows exactly one word in each gap', () => {
     const filledWith = (word: string) =>
       SUMMARY_REQUESTS.filter((text) => text.includes('{}')).map((text) =>
         isSummaryRequest([text.replaceAll('{}', word)], registry),
@@ -193,16 +193,16 @@ describe('a configured registry', () => {
     '((note: hurry))',
     'go  on',
     'Your budget is used up. Sum up.',
-  ])('recognises %j', (text) => {
+  ])('recognizes %j', (text) => {
     expect(humanText([text], own)).toBe('')
   })
 
-  it('recognises a text up to the end that it has', () => {
+  it('recognizes a text up to its configured end', () => {
     expect(humanText(['((note: hurry)) Wait.'], own)).toBe('Wait.')
     expect(humanText(['((note: hurry'], own)).toBe('((note: hurry')
   })
 
-  it('recognises only the texts that it was built with', () => {
+  it('recognizes only the texts that it was built with', () => {
     for (const text of [...WRITTEN, 'go on, please', 'I got a NOTE FROM THE HARNESS:']) {
       expect(humanText([text], own)).toBe(text)
     }

@@ -13,7 +13,7 @@ function rewritten(value: unknown): string {
   return `{\t${members.toReversed().join(' , ')} }`
 }
 
-describe('a call', () => {
+describe('the hash of a call', () => {
   it('is the same in any key order and with any white space', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 5 }), (value) => {
@@ -44,7 +44,7 @@ describe('a call', () => {
     { why: 'a key that other objects are made with', a: '{"__proto__":{"a":1}}', b: '{"__proto__":{"a":2}}' },
     { why: 'its very end', a: `{"c":"${'x'.repeat(200_000)}a"}`, b: `{"c":"${'x'.repeat(200_000)}b"}` },
     { why: 'text that is no JSON', a: '{"c": "a', b: '{"c":  "a' },
-  ])('is told from another by $why', ({ a, b }) => {
+  ])('differs because of $why', ({ a, b }) => {
     expect(isSame(a, b)).toBe(false)
     expect(isSame(a, a)).toBe(true)
   })
@@ -55,11 +55,11 @@ describe('a call', () => {
     { why: 'a key that stands twice, of which readers take the last', a: '{"a":[1],"a":2}', b: '{"a":2}' },
     { why: 'the same with texts', a: '{"a":"1","a":"2"}', b: '{"a":"2"}' },
     { why: 'numbers beside texts', a: '{"b":"x","a":7}', b: '{"a":7,"b":"x"}' },
-  ])('is the same in spite of $why', ({ a, b }) => {
+  ])('stays the same despite $why', ({ a, b }) => {
     expect(isSame(a, b)).toBe(true)
   })
 
-  it('differs for another tool, wherever the name ends and the arguments begin', () => {
+  it('differs for another tool, even if name and arguments join to the same text', () => {
     expect(callHash('a', '{}')).not.toBe(callHash('b', '{}'))
     expect(callHash('a', 'b{')).not.toBe(callHash('ab', '{'))
   })
@@ -80,11 +80,11 @@ describe('a call', () => {
     '01',
     '-',
     '"\n"',
-  ])('may have the arguments %j', (text) => {
+  ])('exists for the arguments %j', (text) => {
     expect(callHash('tool', text)).toMatch(/^[\w-]{43}$/)
   })
 
-  it('accepts the same texts as JSON as JSON.parse does', () => {
+  it('treats the same texts as JSON as JSON.parse does', () => {
     const unit = fc.constantFrom(
       '{',
       '}',
@@ -122,7 +122,7 @@ describe('a call', () => {
 
   const deep = (levels: number, inner: string) => `${'['.repeat(levels)}${inner}${']'.repeat(levels)}`
 
-  it('is compared as it is written if it is nested deeper than 64 levels, or longer than 64 KB', () => {
+  it('uses the text as it is if that is nested deeper than 64 levels or longer than 64 KB', () => {
     const long = (gap: string) => `{"a":1,${gap}"b":"${'x'.repeat(65_536)}"}`
     expect(isSame(deep(63, '{"x":1,"y":2}'), deep(63, '{"y":2, "x":1}'))).toBe(true)
     expect(isSame(deep(64, '{"x":1,"y":2}'), deep(64, '{"y":2, "x":1}'))).toBe(false)

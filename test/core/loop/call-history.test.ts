@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { policyWith, tell } from './loop-story.ts'
 
-describe('a loop', () => {
+describe('a loop in the history of calls', () => {
   it.each([
     {
       what: 'the third equal call with the same result in a row',
@@ -60,7 +60,7 @@ describe('a loop', () => {
       story: 'get?=run get?=run get?=run get?=run get?=run get?=run',
       found: ['5:repetition'],
     },
-  ])('is $what', ({ story, found }) => {
+  ])('is found: $what', ({ story, found }) => {
     expect(tell(story).found).toEqual(found)
   })
 
@@ -102,11 +102,11 @@ describe('a loop', () => {
       story: 'a=1 a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 a=1',
     },
     { what: 'equal calls of tools with other results each time', story: 'a=1 b=1 a=2 b=2 a=3 b=3' },
-  ])('is not $what', ({ story }) => {
+  ])('is not found: $what', ({ story }) => {
     expect(tell(story).found).toEqual([])
   })
 
-  it('counts equal calls of one response as one, and responses as they come', () => {
+  it('counts equal calls of one response as one', () => {
     expect(tell('a=1+a=1+a=1 a=1+a=1 a=1').found).toEqual(['5:repetition'])
     expect(tell('a=1+b=2 a=1+b=2 a=1+b=2').found).toEqual(['4:repetition'])
   })
@@ -115,20 +115,20 @@ describe('a loop', () => {
     expect(tell('a=1 a=1 b=2 b=2 a=1+b=2').found).toEqual(['4:repetition'])
   })
 
-  it('counts from zero after it was found, and still remembers earlier calls', () => {
+  it('is counted from zero after it was found, while earlier calls stay known', () => {
     expect(tell('a=1 '.repeat(7)).found).toEqual(['2:repetition', '4:repetition', '6:repetition'])
     expect(tell('a=1 b=2 '.repeat(4)).found).toEqual(['3:ping_pong', '5:ping_pong', '7:ping_pong'])
     expect(tell('a=1 b=2 c=3 '.repeat(6)).found).toEqual(['7:cycle', '11:cycle', '15:cycle'])
   })
 
-  it('takes one repetition less after a warning about any other, but never one call alone', () => {
+  it('needs one repetition less after a warning about another loop, but never fewer than two calls', () => {
     expect(tell('a=1 a=1 a=1 b=1 c=1 c=1').found).toEqual(['2:repetition', '5:repetition'])
     const policy = policyWith({ repetition_threshold: 2 })
     expect(tell('a=1 a=1 b=1 c=1 b=1', policy).found).toEqual(['1:repetition', '4:repetition'])
     expect(tell('a=1 a=1 b=1 a=1', policy).found).toEqual(['1:repetition'])
   })
 
-  it('gets one notice if something new came in between, however often it is made', () => {
+  it('gets one notice if something new came in between, however often it repeats', () => {
     const steps = (count: number, step: (at: number) => string) =>
       Array.from({ length: count }, (_, at) => step(at)).join(' ')
     expect(tell(steps(30, (at) => `todo=list work${at}=done`)).found).toEqual(['4:repetition'])
@@ -136,20 +136,20 @@ describe('a loop', () => {
     expect(tell(steps(10, (at) => `down=ok down=ok down=ok see=${at}`)).found).toEqual(['2:repetition'])
   })
 
-  it('gets another notice if it continues without anything new after that', () => {
+  it('gets another notice if it continues without anything new after the first notice', () => {
     expect(tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 z=1 a=1 a=1 a=1 a=1').found).toEqual([
       '2:repetition',
       '11:repetition',
     ])
   })
 
-  it('of a call that waits gets a notice when the call was made twice as often', () => {
+  it('of a polling call gets the next notice when the number of calls has doubled', () => {
     expect(tell('get?=run '.repeat(50)).found).toEqual([5, 11, 23, 47].map((at) => `${at}:repetition`))
     expect(tell('get?=run '.repeat(50)).findings.map(({ count }) => count)).toEqual([6, 12, 24, 48])
     expect(tell('sleep?=ok mail=no '.repeat(20)).found).toEqual([7, 15, 31].map((at) => `${at}:ping_pong`))
   })
 
-  it('says how often and with what', () => {
+  it('states its pattern, its tools, its count and its span', () => {
     const [row] = tell('a=1 a=1 a=1').findings
     expect(row).toMatchObject({ pattern: 'repetition', tools: ['a'], count: 3, span: 3 })
     const [window] = tell('v=x g=1 v=x f=2 v=x').findings
@@ -160,17 +160,17 @@ describe('a loop', () => {
 })
 
 describe('the settings of a loop', () => {
-  it('say how many equal calls it takes', () => {
+  it('set how many equal calls make a loop', () => {
     expect(tell('a=1 '.repeat(5), policyWith({ repetition_threshold: 5 })).found).toEqual(['4:repetition'])
     expect(tell('a=1 a=1', policyWith({ repetition_threshold: 2 })).found).toEqual(['1:repetition'])
   })
 
-  it('lets equal calls add up to a threshold above the one for calls whose results differ', () => {
+  it('may require more equal calls than calls with different results', () => {
     const policy = policyWith({ repetition_threshold: 8, standstill: 20 })
     expect(tell('a=1 '.repeat(8), policy).found).toEqual(['5:same_call', '6:repetition'])
   })
 
-  it('say how many responses without anything new it takes', () => {
+  it('set how many responses without anything new make a loop', () => {
     const story = 'a=1 b=2 c=3 d=4 '.repeat(3)
     expect(tell(story, policyWith({ standstill: 6 })).found).toEqual(['9:cycle'])
   })
@@ -184,7 +184,7 @@ describe('the settings of a loop', () => {
     ).toEqual(['12:repetition'])
   })
 
-  it('say how much more patience polling gets', () => {
+  it('set how many more calls polling may make', () => {
     const story = 'get?=run '.repeat(9)
     expect(tell(story, policyWith({ poll_multiplier: 1 })).found).toEqual(['2:repetition', '5:repetition'])
     expect(tell(story, policyWith({ poll_multiplier: 3 })).found).toEqual(['8:repetition'])

@@ -8,7 +8,7 @@ describe('the words of a call', () => {
     ['bash', '{"command":"sleep 30 && cat log"}'],
     ['bash', '{"command":"kubectl rollout status deploy/web"}'],
     ['browser', '{"action": "wait"}'],
-  ])('say that %s %s waits', (tool, args) => {
+  ])('show that %s %s waits', (tool, args) => {
     expect(waits(wordsOf(tool, args))).toBe(true)
   })
 
@@ -16,7 +16,7 @@ describe('the words of a call', () => {
     ['read_file', '{"path":"a.ts"}'],
     ['list_waiters', '{}'],
     ['bash', `{"command":"cat ${'x'.repeat(300)} && sleep 3"}`],
-  ])('do not say that %s %s waits', (tool, args) => {
+  ])('do not show that %s %s waits', (tool, args) => {
     expect(waits(wordsOf(tool, args))).toBe(false)
   })
 
@@ -27,7 +27,7 @@ describe('the words of a call', () => {
     ['bash', '{"command":"rm -rf build"}'],
     ['bash', '{"command":"echo 1 > a.txt"}'],
     ['bash', '{"command":"npm test >>out.log"}'],
-  ])('say that %s %s changes something', (tool, args) => {
+  ])('show that %s %s changes something', (tool, args) => {
     expect(changes(wordsOf(tool, args))).toBe(true)
   })
 
@@ -37,30 +37,33 @@ describe('the words of a call', () => {
     ['bash', '{"command":"find / -name x 2> /dev/null"}'],
     ['python', '{"code":"items.map(x => x.id)"}'],
     ['query', '{"sql":"SELECT 1 WHERE a >= 2"}'],
-  ])('do not say that %s %s changes something', (tool, args) => {
+  ])('do not show that %s %s changes something', (tool, args) => {
     expect(changes(wordsOf(tool, args))).toBe(false)
   })
 
-  it('take time in proportion to their number', () => {
+  it('are read in linear time', () => {
     for (const piece of ['>', '> ', '-', 'a_', 'A', 'aA'])
       for (const judge of [waits, changes])
         expect(judge(wordsOf(piece.repeat(500_000), piece.repeat(500_000)))).toBeDefined()
   })
 })
 
-describe('an answer', () => {
+describe('a tool result', () => {
   it.each(['{"status":"running"}', 'Job 7 is queued.', 'IN_PROGRESS', 'not yet ready', 'Not finished.'])(
-    'says with %j that work goes on',
+    'such as %j says that work goes on',
     (result) => {
       expect(saysWorkGoesOn(result)).toBe(true)
     },
   )
 
-  it.each(['done', 'ran 3 tests', `${'x'.repeat(300)} running`])('does not with %j', (result) => {
-    expect(saysWorkGoesOn(result)).toBe(false)
-  })
+  it.each(['done', 'ran 3 tests', `${'x'.repeat(300)} running`])(
+    'such as %j does not say that work goes on',
+    (result) => {
+      expect(saysWorkGoesOn(result)).toBe(false)
+    },
+  )
 
-  it('of 16 characters is too short to show any progress, and of 17 is not', () => {
+  it('of up to 16 characters is too short to show progress', () => {
     expect(['', 'ok', 'x'.repeat(16), 'x'.repeat(17)].map(isTerse)).toEqual([true, true, true, false])
   })
 })

@@ -31,7 +31,7 @@ const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayBlock(memory, p
 const STUCK = 'a=1 '.repeat(6)
 
 describe('a model that repeats itself', () => {
-  it('gets a warning, then advice to wait, longer each time', () => {
+  it('gets a warning, then advice to wait, each time longer', () => {
     const { findings } = tell('a=1 '.repeat(13), policyWith({ mode: 'warn' }))
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4, 5, 6])
     const [first = '', ...others] = findings.map(({ notice }) => notice)
@@ -50,7 +50,7 @@ describe('a model that repeats itself', () => {
     for (const notice of others) expect(notice).toContain('check whether its precondition is met')
   })
 
-  it('gets a notice that says what it repeats', () => {
+  it('gets a notice that names what it repeats', () => {
     const noticeOf = (story: string) => tell(story).findings[0]?.notice ?? ''
     expect(noticeOf('view=x grep=1 view=x find=2 view=x')).toContain(
       '3 of the last 5 tool calls were identical',
@@ -63,7 +63,7 @@ describe('a model that repeats itself', () => {
     expect(noticeOf('a=1 a=2 a=3 a=4 a=5 a=6')).toMatch(/though their results may differ.*wait 5 seconds/)
   })
 
-  it('has its call blocked after two ignored warnings, before it completes the loop a third time', () => {
+  it('has its call blocked after two ignored warnings, when the loop would complete a third time', () => {
     const before = tell('a=1 '.repeat(5)).memory
     expect([mayRefuseAny(before), isRefused(before, 'a')]).toEqual([false, false])
     const { memory } = tell(STUCK)
@@ -80,7 +80,7 @@ describe('a model that repeats itself', () => {
   it.each([
     { pattern: 'ping_pong', story: `${'a=1 b=2 '.repeat(3)}a=1`, next: 'b' },
     { pattern: 'cycle', story: `${'a=1 b=2 c=3 '.repeat(5)}`, next: 'a' },
-  ])('has a $pattern broken, and then every call of it', ({ story, next }) => {
+  ])('has a call of a $pattern blocked, and then every call of that loop', ({ story, next }) => {
     const { memory } = tell(story)
     expect(isRefused(memory, next)).toBe(true)
     const { memory: blockedLoop } = refuse(memory, next)
@@ -97,7 +97,7 @@ describe('a model that repeats itself', () => {
     expect(ends).toEqual([false, false, true])
   })
 
-  it('may make the call again after it did something new and different, and then gets a warning again', () => {
+  it('may repeat the call after something new and different, and is then warned first', () => {
     const { memory } = refuse(tell(STUCK).memory, 'a')
     expect(isRefused(tell('b=1', POLICY, memory).memory, 'a')).toBe(false)
     const { memory: back, findings } = tell(`b=1 ${'a=1 '.repeat(7)}`, POLICY, memory)
@@ -105,12 +105,12 @@ describe('a model that repeats itself', () => {
     expect(isRefused(back, 'a')).toBe(true)
   })
 
-  it('does not leave the loop by a new result of the blocked call alone', () => {
+  it('does not leave the loop when only the blocked call gives a new result', () => {
     const { memory } = refuse(tell(STUCK).memory, 'a')
     expect(isRefused(tell('a=2', POLICY, memory).memory, 'a')).toBe(true)
   })
 
-  it('with something new in between never has a call blocked, however many notices it got', () => {
+  it('never has a call blocked if something new comes in between, however many notices it got', () => {
     const work = (step: (at: number) => string) =>
       tell(Array.from({ length: 40 }, (_, at) => step(at)).join(' '))
     const stories = [
@@ -125,7 +125,7 @@ describe('a model that repeats itself', () => {
     }
   })
 
-  it('whose results are too short to show progress may ignore twice as many warnings', () => {
+  it('may ignore twice as many warnings if its results are too short to show progress', () => {
     const { memory, findings } = tell('undo.=ok '.repeat(9))
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4])
     expect(isRefused(tell('undo.=ok '.repeat(7)).memory, 'undo')).toBe(false)
@@ -133,7 +133,7 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('key.=ok see=longer '.repeat(5)).memory, 'key')).toBe(true)
   })
 
-  it('and waits has a call blocked only after 40 equal answers within ten minutes', () => {
+  it('has a polling call blocked only after 40 equal answers within ten minutes', () => {
     const waitFor = (answers: number, every: number) =>
       tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
     const { memory } = waitFor(40, 10_000)
@@ -148,13 +148,7 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('get?=run '.repeat(200)).memory, 'get', POLICY)).toBe(false)
   })
 
-  it('and waits is not blocked for answers that a clock which was set back puts into the future', () => {
-    const { memory } = tell('get?=run '.repeat(40), POLICY, NO_LOOP, 60_000)
-    expect(isRefused(memory, 'get', POLICY, 2_400_000)).toBe(false)
-    expect(isRefused(memory, 'get', POLICY, -86_400_000)).toBe(false)
-  })
-
-  it('and had a call blocked for too many equal answers may make it again after a while', () => {
+  it('may make a blocked polling call again after ten minutes', () => {
     const { memory } = refuse(
       tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,
       'get',
@@ -165,18 +159,18 @@ describe('a model that repeats itself', () => {
     expect(isRefused(memory, 'get', POLICY, 602_000)).toBe(false)
   })
 
-  it('and waits counts only the equal answers since the last new one', () => {
+  it('has only the equal answers since the last new one counted while it polls', () => {
     const moved = tell(`${'get?=run '.repeat(30)}${'get?=half '.repeat(30)}`, POLICY, NO_LOOP, 1_000)
     expect(isRefused(moved.memory, 'get', POLICY, 61_000)).toBe(false)
   })
 
-  it('that reacts to each warning and later repeats something else has no call blocked', () => {
+  it('has no call blocked if it reacts to each warning and later repeats something else', () => {
     const { findings, memory } = tell('a=1 a=1 a=1 x=1 b=1 b=1 y=1 c=1 c=1 z=1 d=1')
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 1, 1])
     expect(mayRefuseAny(memory)).toBe(false)
   })
 
-  it('that goes from loop to loop without anything new has ignored the warning', () => {
+  it('has ignored a warning if it goes from one loop to the next without anything new', () => {
     const { findings } = tell('b=1 a=1 a=1 a=1 b=1 b=1')
     expect(findings.map(({ tools, warnings }) => [tools[0], warnings])).toEqual([
       ['a', 1],
@@ -184,7 +178,7 @@ describe('a model that repeats itself', () => {
     ])
   })
 
-  it('never has a call blocked whose results differ', () => {
+  it('never has a call blocked if the results of the call differ', () => {
     const story = Array.from({ length: 40 }, (_, at) => `now=${at}`).join(' ')
     const { findings, memory } = tell(story)
     expect(findings).toHaveLength(1)
@@ -197,13 +191,13 @@ describe('a model that repeats itself', () => {
     expect([mayRefuseAny(memory, policy), isRefused(memory, 'a', policy)]).toEqual([false, false])
   })
 
-  it('is blocked at once if no warning may be ignored', () => {
+  it('has its call blocked at once if no warning may be ignored', () => {
     const policy = policyWith({ max_warnings_before_block: 0 })
     expect(isRefused(tell('a=1 a=1', policy).memory, 'a', policy)).toBe(true)
     expect(isRefused(tell('a=1', policy).memory, 'a', policy)).toBe(false)
   })
 
-  it('has its next call blocked if a call that was to be blocked came through', () => {
+  it('has its next call blocked even if a call that should have been blocked was executed', () => {
     const { memory, findings } = tell('a=1 '.repeat(7))
     expect(findings).toHaveLength(3)
     expect(isRefused(memory, 'a')).toBe(true)
@@ -211,7 +205,7 @@ describe('a model that repeats itself', () => {
 })
 
 describe('a human message', () => {
-  it('lifts any block and begins with a first warning again, whatever happened before', () => {
+  it('lifts any block and resets the warnings, whatever happened before', () => {
     const step = fc.constantFrom('a=1', 'b=1', 'a=2', 'c=1', 'a=1+b=1', 'HUMAN')
     fc.assert(
       fc.property(fc.array(step, { minLength: 1, maxLength: 60 }), fc.boolean(), (steps, isRefusedToo) => {
@@ -226,14 +220,14 @@ describe('a human message', () => {
     )
   })
 
-  it('resets everything, equal calls in a row included', () => {
+  it('resets everything, including equal calls in a row', () => {
     expect(tell('a=1 a=1 HUMAN a=1 a=1').found).toEqual([])
     expect(tell('a=1 a=2 a=3 HUMAN a=4 a=5 a=6').found).toEqual([])
     expect(tell('a=1 b=2 HUMAN a=1 b=2').found).toEqual([])
     expect(tell('a=1 b=1 a=1 HUMAN b=1 a=1').found).toEqual([])
   })
 
-  it('in the same words as before resets all but equal calls in a row, and lifts any block', () => {
+  it('with the same words as before lifts any block and resets all but equal calls in a row', () => {
     expect(tell('a=1 a=1 AGAIN a=1').found).toEqual(['2:repetition'])
     expect(tell('a=1 a=2 AGAIN a=3 a=4 AGAIN a=5 a=6').found).toEqual(['5:same_call'])
     expect(tell('a=1 b=2 AGAIN a=1 b=2').found).toEqual([])
@@ -241,11 +235,11 @@ describe('a human message', () => {
   })
 })
 
-describe('what counts for the guard', () => {
+describe('a call in the loop guard', () => {
   const readOf = (name: string, text: string, result?: string) =>
     loopCall('1', signatureOf({ name, arguments: text }, POLICY), result, POLICY)
 
-  it('leaves out calls of an exempt tool, which do not interrupt a row either', () => {
+  it('is ignored if its tool is exempt', () => {
     expect(readOf('process', '{"action":"list"}', 'nothing')).toBeUndefined()
     const policy = policyWith({ exempt_tools: ['browser_*'] })
     expect(signatureOf({ name: 'browser_click', arguments: '{}' }, policy).isExempt).toBe(true)
@@ -254,19 +248,19 @@ describe('what counts for the guard', () => {
     ).toEqual([undefined])
   })
 
-  it('is a call with arguments of any kind, and one without a result', () => {
+  it('counts with arguments of any kind, and without a result', () => {
     expect(readOf('ls', '{"path": ', 'usage')).toMatchObject({ call: callHash('ls', '{"path": ') })
     expect(readOf('ls', '', undefined)).toMatchObject({ resultHash: '' })
   })
 
-  it('is a poll by the words of the call or of the result', () => {
+  it('is a poll if its own words or those of its result say so', () => {
     expect(readOf('job_status', '{}', 'ok')?.isPoll).toBe(true)
     expect(readOf('job', '{}', 'still running')?.isPoll).toBe(true)
     expect(readOf('job', '{}', 'ok')?.isPoll).toBe(false)
   })
 })
 
-describe('the memory of a run', () => {
+describe('the loop memory of a run', () => {
   const call = fc
     .tuple(fc.constantFrom('a', 'b', 'c', 'get?', 'edit!'), fc.constantFrom('1', '2'))
     .map(([name, resultHash]) => `${name}=${resultHash}`)
@@ -279,7 +273,7 @@ describe('the memory of a run', () => {
     },
   )
 
-  it('is plain data: any run continues the same after it was stored and read', () => {
+  it('is plain data: a run continues the same after it was stored and read', () => {
     fc.assert(
       fc.property(story, story, (first, second) => {
         const { memory } = tell(first.join(' '))
@@ -291,7 +285,7 @@ describe('the memory of a run', () => {
     )
   })
 
-  it('stays as small however long any run is and whatever its tools are called', () => {
+  it('stays small, however long the run and the names of its tools are', () => {
     fc.assert(
       fc.property(story, fc.string({ minLength: 1_000, maxLength: 2_000 }), (steps, name) => {
         let memory = NO_LOOP

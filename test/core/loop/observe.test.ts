@@ -90,8 +90,8 @@ const policies = fc.record({
   volatile: fc.constantFrom('none' as const, 'default' as const),
 })
 
-describe('the guard of a conversation', () => {
-  it('finds the same loops as if it masked every result at once', () => {
+describe('the loop guard of a conversation', () => {
+  it('finds the same loops as a guard that masks every result at once', () => {
     // No more messages than are looked at of a transcript that nothing is known of.
     const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
     fc.assert(
@@ -113,10 +113,10 @@ describe('the guard of a conversation', () => {
   })
 })
 
-describe('a message in the name of a human', () => {
+describe('a message in the role of a user', () => {
   const stuck = (at: number) => stepOf([{ tool: 'a', given: 'nothing to see' }], at)
 
-  it('interrupts equal calls in a row, unless it says the same as the message before', () => {
+  it('interrupts equal calls in a row, unless it has the same words as the message before', () => {
     const around = (between: string) => {
       const messages = [user('Go on.'), ...stuck(0), ...stuck(1), user(between), ...stuck(2)]
       return take(INITIAL_LOOP_STATE, messages, POLICY).finding?.pattern
@@ -125,7 +125,7 @@ describe('a message in the name of a human', () => {
     expect(around('Go on.')).toBe('repetition')
   })
 
-  it('is observed once, however many requests show it', () => {
+  it('is observed once, however many requests contain it', () => {
     const messages = [user('Go.'), ...stuck(0), ...stuck(1), user('I have changed it.')]
     let loopState = take(take(INITIAL_LOOP_STATE, messages, POLICY), messages, POLICY)
     messages.push(...stuck(2))
@@ -136,7 +136,7 @@ describe('a message in the name of a human', () => {
   })
 })
 
-describe('a worker that empties a queue', () => {
+describe('an agent that empties a queue', () => {
   const uuidOf = (at: number) => `123e4567-e89b-42d3-a456-4266141740${String(at).padStart(2, '0')}`
 
   /** Two responses: the next task is claimed, which says no more than its id, and then it is worked on. */
@@ -165,7 +165,7 @@ describe('a worker that empties a queue', () => {
   })
 })
 
-describe('a response that calls very many tools', () => {
+describe('a response with very many tool calls', () => {
   const before = [user('go'), ...stepOf([{ tool: 'a', given: '' }], 0)]
   const known = take(INITIAL_LOOP_STATE, before, POLICY)
   const messagesWith = (count: number) => {
@@ -182,7 +182,7 @@ describe('a response that calls very many tools', () => {
     expect(stepsOf(320)).toBeLessThan(17 * stepsOf(20))
   })
 
-  it('is skipped if it would take too much work, and the messages after it are not', () => {
+  it('is skipped if it would take too much work, but later messages are read', () => {
     const messages = messagesWith(1_000)
     expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
     const after = takeFrom(known, conversationOf(messages), POLICY, skipTranscript)

@@ -29,8 +29,8 @@ function take(results: readonly string[], keeps = true): { history: CallHistory;
 
 const RESULTS = ['done in 1s', 'done in 2s', 'failed', 'failed at 10:00:00', 'failed at 11:00:00', '']
 
-describe('names of results', () => {
-  it('are equal for results that are equal apart from times and ids, in any order', () => {
+describe('hashes of results', () => {
+  it('are equal for results that differ only in times and ids, in any order', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: 10 }), (results) => {
         const names = take(results).history.window.map(({ resultHash }) => resultHash)
@@ -43,12 +43,12 @@ describe('names of results', () => {
     )
   })
 
-  it('are made without reading earlier results as long as those are equal', () => {
+  it('are computed without reading earlier results as long as those are equal', () => {
     expect(take(['same', 'same', 'same']).lookups).toBe(0)
     expect(take(['done in 1s', 'done in 2s', 'done in 3s', 'done in 4s']).lookups).toBe(1)
   })
 
-  it('are different if the earlier result is gone, and equal again after that', () => {
+  it('differ if the earlier result is gone, and are equal again after that', () => {
     const names = take(['done in 1s', 'done in 2s', 'done in 3s'], false).history.window.map(
       ({ resultHash }) => resultHash,
     )

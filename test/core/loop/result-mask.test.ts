@@ -65,7 +65,7 @@ describe('two results', () => {
     },
     { what: 'a reminder alone', a: 'ok', b: 'ok\n\n<system-reminder>\nUse the tasks.\n</system-reminder>' },
     { what: 'the order of their lines', a: 'a.ts\nb.ts\nc.ts', b: 'c.ts\na.ts\nb.ts' },
-  ])('that differ in $what are equal', ({ a, b }) => {
+  ])('that differ only in $what are equal', ({ a, b }) => {
     expect(maskVolatile(a)).toBe(maskVolatile(b))
     expect(isSame(a, b)).toBe(true)
     expect(maskedHash(a, 'none')).not.toBe(maskedHash(b, 'none'))
@@ -89,11 +89,11 @@ describe('two results', () => {
     { what: 'a commit', a: `at ${'a1'.repeat(20)}`, b: `at ${'b2'.repeat(20)}` },
     { what: 'how often a line is there', a: 'x\nx\ny', b: 'x\ny\ny' },
     { what: 'nothing and white space', a: '', b: '\n' },
-  ])('that differ in $what are not', ({ a, b }) => {
+  ])('that differ in $what are different', ({ a, b }) => {
     expect(isSame(a, b)).toBe(false)
   })
 
-  it("are equal where Governor's notices are all that differs", () => {
+  it('that differ only in notices of Governor are equal', () => {
     const loop = { pattern: 'repetition', tools: ['ls'], count: 3, span: 3 } as const
     const notice = loopNotice(loop, undefined)
     const budget = '[BUDGET: Iteration 7/10. You have 3 iterations left.]'

@@ -72,7 +72,7 @@ describe('a result that is not decoded', () => {
   })
 
   it.each(['é日\u{1F600}', '\u0001\u0002\u0003\u0004', '\n\t"\\', '[日] '])(
-    'says that something goes on behind %j as well',
+    'says that work goes on after %j as well',
     (signs) => {
       expect(isUnfinished(readResult(`${signs}Running`))).toBe(true)
     },
@@ -91,8 +91,8 @@ describe('a result that is not decoded', () => {
   })
 })
 
-describe('a result as JSON', () => {
-  it('ends in a notice where its last paragraph begins like one', () => {
+describe('a result in JSON', () => {
+  it('ends in a notice if its last paragraph begins like one', () => {
     const part = fc.constantFrom(
       '\n',
       '\n\n',

@@ -16,7 +16,7 @@ const reply = (waitMs?: number): ErrorReply => ({
   ...(waitMs === undefined ? {} : { waitMs }),
 })
 
-it('any request after the time to wait that was told goes through, whatever errors came before', () => {
+it('any request goes through after the stated time to wait, whatever errors came before', () => {
   fc.assert(
     fc.property(
       fc.array(fc.tuple(fc.nat({ max: 700_000 }), fc.option(fc.integer({ min: 1, max: 400_000 }))), {
@@ -38,7 +38,7 @@ it('any request after the time to wait that was told goes through, whatever erro
   )
 })
 
-it('any number of upstreams and models leaves at most 4 to remember, and a success leaves nothing of its own', () => {
+it('at most 4 error streaks are remembered, and a success removes its own', () => {
   fc.assert(
     fc.property(fc.array(fc.string(), { minLength: 1, maxLength: 40 }), (targets) => {
       let streaks: readonly ErrorStreak[] = []

@@ -118,7 +118,7 @@ describe('the iteration that a transcript shows', () => {
     ],
     ['counts from the start where no human spoke', 3, [system('Go.'), ...steps('a', 2)]],
     ['is 1 where there is nothing', 1, []],
-  ])('%s', (_, iteration, messages) => {
+  ])('counts: %s', (_, iteration, messages) => {
     expect(sightingOf(messages).iteration).toBe(iteration)
   })
 
@@ -137,7 +137,7 @@ describe('the iteration that a transcript shows', () => {
 })
 
 describe('tool calls', () => {
-  it('are counted since the last human message, parallel ones each, and the newest by themselves', () => {
+  it('are counted since the last human message, each parallel one separately, and those of the newest step too', () => {
     const messages = [...TASK, ...steps('old', 5), user('Next.'), called('a', 'b'), result('a'), result('b')]
     expect(sightingOf(messages)).toMatchObject({ toolCalls: 2, newToolCalls: 2 })
     expect(sightingOf([...messages, ...steps('c', 1)])).toMatchObject({ toolCalls: 3, newToolCalls: 1 })
@@ -146,7 +146,7 @@ describe('tool calls', () => {
   })
 })
 
-describe('an agent that asks for its own last answer', () => {
+describe("an agent's own request for a final answer", () => {
   const full = [...TASK, ...steps('a', 2)]
   it.each<[string, boolean, Message[]]>([
     ['is heard where its request is the last message', true, [...full, user(SUMMARY_REQUEST)]],
@@ -155,11 +155,11 @@ describe('an agent that asks for its own last answer', () => {
     ['is not heard from a quotation', false, [...full, user(`What means "${SUMMARY_REQUEST}"?`)]],
     ['is not heard from a tool', false, [...full, result('a1', SUMMARY_REQUEST)]],
     ['is not heard from nothing', false, []],
-  ])('%s', (_, asks, messages) => {
+  ])('is recognized: %s', (_, asks, messages) => {
     expect(sightingOf(messages).asksForSummary).toBe(asks)
   })
 
-  it('does not start a run by asking', () => {
+  it('does not start a new run', () => {
     expect(sightingOf([...full, user(SUMMARY_REQUEST)]).iteration).toBe(3)
   })
 })
@@ -177,12 +177,12 @@ describe('a request that takes part in a tool loop', () => {
     ],
     ['does neither: a title', false, TASK, { tools: undefined }],
     ['does neither: an empty list of tools', false, TASK, { tools: [] }],
-  ])('%s', (_, is, messages, extra) => {
+  ])('is recognized: %s', (_, is, messages, extra) => {
     expect(isAgentic(conversationOf(messages, extra))).toBe(is)
   })
 })
 
-describe('the name of a session that has none', () => {
+describe("the id of a session without a client's id", () => {
   const idOf = (messages: readonly Message[], extra: Message = {}, tenant = 'me') =>
     derivedSessionId(tenant, sightingOf(messages, extra))
   const begun = [...TASK, ...steps('a', 1)]
@@ -193,12 +193,12 @@ describe('the name of a session that has none', () => {
     expect(idOf([])).toBeUndefined()
   })
 
-  it('tells fifty runs of one prompt apart by the ids of their first tool calls', () => {
+  it('distinguishes fifty runs of one prompt by the ids of their first tool calls', () => {
     const ids = Array.from({ length: 50 }, (_, at) => idOf([...TASK, ...steps(`run${at}-`, 1)]))
     expect(new Set(ids).size).toBe(50)
   })
 
-  it('stays as the conversation grows, whatever model is asked', () => {
+  it('stays the same as the conversation grows, for any model', () => {
     const growing = [
       begun,
       [...TASK, ...steps('a', 9)],
@@ -213,11 +213,11 @@ describe('the name of a session that has none', () => {
     ['system text', [system('You are another agent.'), ...begun.slice(1)], 'me'],
     ['first human message', [system('You are an agent.'), user('Fix the bugs.'), ...steps('a', 1)], 'me'],
     ['first answer', [...TASK, said('I will.'), user('Go.')], 'me'],
-  ])('is another for another %s', (_, messages, tenant) => {
+  ])('differs for another %s', (_, messages, tenant) => {
     expect(idOf(messages, {}, tenant)).not.toBe(idOf(begun))
   })
 
-  it('goes by what the human said, not by the reminders before it', () => {
+  it('depends on the words of the human, not on the reminders before them', () => {
     const withReminder = [system('You are an agent.'), user(REMINDER), user('Fix the bug.'), ...steps('a', 1)]
     expect(idOf(withReminder)).toBe(idOf(begun))
   })

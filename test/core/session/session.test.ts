@@ -55,7 +55,7 @@ describe('a run', () => {
     expect(recentRequests.map(({ toolCalls }) => toolCalls)).toEqual([0, 1, 2, 3, 4])
   })
 
-  it('takes the same bytes again for a retry that uses nothing', () => {
+  it('treats the same bytes as a retry that uses nothing', () => {
     const session = newSession()
     const requests = growing(TASK, 'a', 3)
     const recentRequests = requests.flatMap((messages) => [
@@ -68,7 +68,7 @@ describe('a run', () => {
     expect(recentRequests.filter(({ isRetry }) => isRetry)).toHaveLength(6)
   })
 
-  it('goes by the transcript where that shows more than is remembered', () => {
+  it('takes its count from the transcript when that shows more than the store remembers', () => {
     const session = newSession()
     session.see(TASK)
     expect(session.iteration([...TASK, ...steps('a', 7)])).toBe(8)
@@ -87,7 +87,7 @@ describe('a run', () => {
     })
   })
 
-  it('ends with a human who says the same again, every time', () => {
+  it('ends with every human message, also with the same words', () => {
     const session = newSession()
     let transcript: readonly Message[] = TASK
     for (let time = 0; time < 4; time++) {
@@ -132,7 +132,7 @@ describe('a run', () => {
   })
 })
 
-describe('a history that got shorter', () => {
+describe('a run whose history became shorter', () => {
   const begun = () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 8)) session.see(messages)
@@ -145,7 +145,7 @@ describe('a history that got shorter', () => {
     ['was compacted into a summary with the last steps', [SYSTEM, SUMMARY, ...steps('a', 8).slice(-4)]],
     ['lost its beginning', [SYSTEM, ...steps('a', 8).slice(-6)]],
     ['lost its middle', [...TASK, ...steps('a', 8).slice(-4)]],
-  ])('and %s keeps the count', (_, transcript) => {
+  ])('and %s keeps its count', (_, transcript) => {
     const session = begun()
     expect(session.see(transcript)).toMatchObject({ iteration: 9, isNewRun: false })
     expect(session.see([...transcript, ...steps('b', 1)])).toMatchObject({ iteration: 10, isNewRun: false })
@@ -153,20 +153,20 @@ describe('a history that got shorter', () => {
     expect(session.session.threads).toHaveLength(1)
   })
 
-  it('keeps the count of tool calls', () => {
+  it('keeps its count of tool calls', () => {
     const session = begun()
     expect(session.see([SYSTEM, SUMMARY]).toolCalls).toBe(7)
     expect(session.see([SYSTEM, SUMMARY, called('x', 'y'), result('x'), result('y')]).toolCalls).toBe(9)
   })
 
-  it('keeps the count of a run that is not the first, down to its first human message', () => {
+  it('keeps the count of a later run, down to its first human message', () => {
     const session = newSession()
     const second = [...TASK, ...steps('a', 2), user('Now the tests.')]
     for (const messages of growing(second, 'b', 4)) session.see(messages)
     expect(session.see([...TASK, SUMMARY])).toMatchObject({ iteration: 5, isNewRun: false })
   })
 
-  it('slides over any number of messages and still counts every request', () => {
+  it('counts every request while the history slides over any number of messages', () => {
     const session = newSession()
     const all = [user('Fix the bug.'), ...steps('a', 30)]
     const recentRequests = Array.from({ length: 30 }, (_, at) => {
@@ -176,7 +176,7 @@ describe('a history that got shorter', () => {
     expect(recentRequests).toEqual(Array.from({ length: 30 }, (_, at) => at + 1))
   })
 
-  it('counts on where a conversation has had hundreds of human messages', () => {
+  it('continues its count in a conversation with hundreds of human messages', () => {
     const session = newSession()
     const long = Array.from({ length: 300 }, (_, at) => [user(`Question ${at}`), said(`Answer ${at}`)]).flat()
     const start = [SYSTEM, ...long, user('And now work.')]
@@ -191,7 +191,7 @@ describe('a history that got shorter', () => {
     ])
   })
 
-  it('knows the newest human message where hundreds slid out of the history', () => {
+  it('recognizes the newest human message after hundreds were dropped from the history', () => {
     const session = newSession()
     for (let at = 1; at <= 140; at++) {
       const shown = [SYSTEM, user(`Question ${at - 1}`), said('Answer'), user(`Question ${at}`)]
@@ -204,7 +204,7 @@ describe('a history that got shorter', () => {
   })
 })
 
-describe('the same beginning of a conversation, shown again later', () => {
+describe('a conversation that starts over with the same messages', () => {
   const shownAgain = (isDerived: boolean) => {
     const session = newSession()
     const requests = growing(TASK, 'a', 8)
@@ -212,27 +212,27 @@ describe('the same beginning of a conversation, shown again later', () => {
     return requests.slice(1, 4).map((messages) => session.see(messages, { isDerived }).iteration)
   }
 
-  it('is another run of a session that is known by its beginning alone', () => {
+  it('is a new run if the session is identified only by how it began', () => {
     expect(shownAgain(true)).toEqual([2, 3, 4])
   })
 
-  it('is the same run of a session that has a name', () => {
+  it('is the same run if the client names the session', () => {
     expect(shownAgain(false)).toEqual([9, 10, 11])
   })
 })
 
-describe('conversations that began with the same words, of a session that is known by its beginning alone', () => {
+describe('conversations that began with the same words and have no session id', () => {
   const GREETED = [SYSTEM, user('Hi.'), said('Hello! How can I help?')]
   const conversation = (name: string, count: number) =>
     growing([...GREETED, user(`Task ${name}.`)], name, count)
   const isDerived = true
 
-  it('are counted for themselves, in whatever order their requests come', () => {
+  it('are counted separately, in any order of their requests', () => {
     const talks = ['a', 'b', 'c'].map((name) => conversation(name, 6))
     expectToBeCountedApart(talks, { isDerived })
   })
 
-  it('go on with each thing that a human says', () => {
+  it('each continue with what a human says next', () => {
     const session = newSession()
     const [a = [], b = []] = [conversation('a', 4), conversation('b', 3)].map((requests) => {
       for (const messages of requests) session.see(messages, { isDerived })
@@ -245,7 +245,7 @@ describe('conversations that began with the same words, of a session that is kno
     expect(session.session.threads).toHaveLength(2)
   })
 
-  it('keep their count where a history lost its middle', () => {
+  it('keep their count when a history lost its middle', () => {
     const session = newSession()
     for (const messages of conversation('a', 6)) session.see(messages, { isDerived })
     for (const messages of conversation('b', 2)) session.see(messages, { isDerived })
@@ -257,14 +257,14 @@ describe('conversations that began with the same words, of a session that is kno
 describe('threads of one session', () => {
   const OTHER = [SYSTEM, user('Find the docs.')]
 
-  it('are told apart by system text and first human message, and do not disturb each other', () => {
+  it('are distinguished by system text and first human message, and do not affect each other', () => {
     const threads = [TASK, OTHER, [system('You are a reviewer.'), user('Fix the bug.')]].map((start, at) =>
       growing(start, `t${at}-`, 5),
     )
     expectToBeCountedApart(threads)
   })
 
-  it('are told apart by the name a client gives them, the same words or not', () => {
+  it('are distinguished by the name that the client gives them, whether their words are equal or not', () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 4)) {
       const counts = ['', 'one', 'two'].map((thread) => session.iteration(messages, { thread }))
@@ -275,7 +275,7 @@ describe('threads of one session', () => {
     expect(session.session.threads).toHaveLength(3)
   })
 
-  it('are bounded in number, the least recently used going first', () => {
+  it('are bounded in number; the least recently used are dropped first', () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 3)) session.see(messages)
     for (let at = 0; at < 70; at++) {
@@ -286,7 +286,7 @@ describe('threads of one session', () => {
     expect(session.iteration([...TASK, SUMMARY])).toBe(74)
   })
 
-  it('remember no more of a transcript than they need', () => {
+  it('keep no more of a transcript than they need', () => {
     const session = newSession()
     const long = Array.from({ length: 1000 }, (_, at) => [
       user(`Question ${at}`),
@@ -298,13 +298,13 @@ describe('threads of one session', () => {
   })
 })
 
-describe('a request that got no answer', () => {
+describe('a request that failed', () => {
   const failed = (messages: readonly Message[]) => ({
     fingerprint: sightingOf(messages).fingerprint,
     thread: '',
   })
 
-  it('does not use an iteration, however often it is tried and whatever is sent instead', () => {
+  it('uses no iteration, however often it is retried and whatever replaces it', () => {
     const session = newSession()
     const [first = [], second = [], third = []] = growing(TASK, 'a', 3)
     session.see(first)
@@ -316,7 +316,7 @@ describe('a request that got no answer', () => {
     expect(session.see(third)).toMatchObject({ iteration: 3, toolCalls: 2 })
   })
 
-  it('of an older iteration gives nothing back', () => {
+  it('releases nothing if its iteration is not the newest', () => {
     const session = newSession()
     const [first = [], second = []] = growing(TASK, 'a', 2)
     session.see(first)
@@ -325,7 +325,7 @@ describe('a request that got no answer', () => {
     expect(session.iteration([SYSTEM, SUMMARY])).toBe(3)
   })
 
-  it('gives nothing back to a session that has forgotten it', () => {
+  it('releases nothing in a session that does not remember it', () => {
     const session = newSession()
     session.see(TASK)
     const before = session.session
@@ -333,7 +333,7 @@ describe('a request that got no answer', () => {
     expect(session.session).toEqual(before)
   })
 
-  it('is given back once where it was sent twice at a time', () => {
+  it('is released once if it was sent twice at the same time', () => {
     const session = newSession()
     const [first = [], second = []] = growing(TASK, 'a', 2)
     expect([session.iteration(first), session.iteration(first)]).toEqual([1, 1])
@@ -355,7 +355,7 @@ describe('a run that was stopped', () => {
     return session
   }
 
-  it('has its answer for every further request', () => {
+  it('repeats its answer for every further request', () => {
     const session = stopped()
     expect(session.see([...TASK, ...steps('a', 3)]).finalAnswer).toEqual(answer)
     expect(session.see([...TASK, ...steps('a', 4)]).finalAnswer).toEqual(answer)
@@ -363,19 +363,19 @@ describe('a run that was stopped', () => {
     expect(session.see([SYSTEM, SUMMARY]).finalAnswer).toEqual(answer)
   })
 
-  it.each(['Now the tests.', 'Fix the bug.'])('is over once a human says %j', (words) => {
+  it.each(['Now the tests.', 'Fix the bug.'])('is over when a human says %j', (words) => {
     const session = stopped()
     const runState = session.see([...TASK, ...steps('a', 3), said('So far.'), user(words)])
     expect(runState).toMatchObject({ iteration: 1, isNewRun: true })
     expect(runState.finalAnswer).toBeUndefined()
   })
 
-  it('is over once a human says the same again at the end of a history that lost its beginning', () => {
+  it('is over when a human repeats the first message after a history that lost its beginning', () => {
     const runState = stopped().see([SYSTEM, said('So far.'), user('Fix the bug.')])
     expect(runState).toMatchObject({ iteration: 1, isNewRun: true })
   })
 
-  it('leaves other threads alone', () => {
+  it('does not affect other threads', () => {
     expect(stopped().see([SYSTEM, user('Find the docs.')]).finalAnswer).toBeUndefined()
   })
 })

@@ -36,8 +36,8 @@ function total(agents: readonly Agent[], turns: readonly number[]): number {
   return session.session.totals?.iterations ?? 0
 }
 
-describe('the sum of a session', () => {
-  it('counts each model call once, in any order of any agents, with clocks in their system texts or not', () => {
+describe('the totals of a session', () => {
+  it('count each model call once, in any order of any agents, with or without clocks in their system texts', () => {
     const agent = fc.record({
       hasClock: fc.boolean(),
       count: fc.integer({ min: 1, max: 8 }),
@@ -59,7 +59,7 @@ describe('the sum of a session', () => {
     )
   })
 
-  it('counts the calls of more threads than are remembered once each', () => {
+  it('count each call once even if there are more threads than are remembered', () => {
     const agents = Array.from({ length: 100 }, (_, at) => ({
       name: `a${at}`,
       hasClock: at % 10 === 0,
@@ -70,7 +70,7 @@ describe('the sum of a session', () => {
     expect(total(agents, turns)).toBe(1_200)
   })
 
-  it('takes in what a transcript shows of calls that it has not seen, once', () => {
+  it('include calls that only a transcript shows, once', () => {
     const session = newSession()
     const task = [system('You are an agent.'), user('Fix the bug.')]
     session.see([...task, ...steps('a', 5)])
@@ -81,7 +81,7 @@ describe('the sum of a session', () => {
     expect(session.session.totals).toMatchObject({ iterations: 11, toolCalls: 10 })
   })
 
-  it('remembers a bounded number of forgotten threads', () => {
+  it('need only a bounded number of forgotten threads', () => {
     const session = newSession()
     for (let at = 0; at < 1_200; at++) session.see([system('You are an agent.'), user(`Task ${at}.`)])
     expect(session.session.threads).toHaveLength(64)
