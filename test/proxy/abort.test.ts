@@ -51,7 +51,7 @@ describe.each(ALL)('%s', (_, request) => {
     ['leaves', (client: Wire) => client.socket.destroy()],
     ['ends its side', (client: Wire) => client.socket.end()],
     ['is torn down', (client: Wire) => client.socket.resetAndDestroy()],
-  ])('whose client %s before the first byte ends at the upstream too', async (_, act) => {
+  ])('is aborted at the upstream when the client %s before the first byte', async (_, act) => {
     const { client, wire } = await ask(request)
     act(client)
     // No time limit is at work here: only the client's leaving ends this connection.
@@ -59,7 +59,7 @@ describe.each(ALL)('%s', (_, request) => {
     wire.socket.destroy()
   })
 
-  it('whose client leaves in the middle of the stream ends at the upstream too', async () => {
+  it('is aborted at the upstream when the client leaves in the middle of the stream', async () => {
     const { client, wire } = await ask(request)
     wire.write(SSE)
     await client.until('data: 1\n\n')
@@ -68,7 +68,7 @@ describe.each(ALL)('%s', (_, request) => {
     wire.socket.destroy()
   })
 
-  it('whose client leaves between headers and first event ends at the upstream too', async () => {
+  it('is aborted at the upstream when the client leaves between the headers and the first event', async () => {
     const { client, wire } = await ask(request)
     wire.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
     await client.until('\r\n\r\n')
@@ -82,7 +82,7 @@ describe.each(ALL)('%s', (_, request) => {
     ['half a chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFF\r\npart'],
     ['half of its length', 'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npart'],
     ['an error in chunks', 'HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n'],
-  ])('whose upstream dies after %s ends as an error, not as an answer', async (_, part) => {
+  ])('ends as an error and not as an answer when the upstream dies after %s', async (_, part) => {
     for (const die of [(wire: Wire) => wire.socket.end(), (wire: Wire) => wire.socket.resetAndDestroy()]) {
       const { client, wire } = await ask(request)
       wire.write(part)
@@ -106,7 +106,7 @@ describe.each(ALL)('%s', (_, request) => {
       'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
       '',
     ],
-  ])('gets the beginning of %s that breaks off at once', async (_, part, body) => {
+  ])('passes on the beginning of %s that breaks off at once', async (_, part, body) => {
     const { client, wire } = await ask(request)
     wire.write(part)
     wire.socket.end()
@@ -122,7 +122,7 @@ describe.each(ALL)('%s', (_, request) => {
     ['with nothing', ''],
     ['with half a head', 'HTTP/1.1 200 OK\r\nX: '],
     ['after an informational response', 'HTTP/1.1 103 Early Hints\r\n\r\n'],
-  ])('whose connection dies %s is answered with 502 and never sent twice', async (_, part) => {
+  ])('is answered with 502 and never sent twice when the connection dies %s', async (_, part) => {
     const { client, wire } = await ask(request)
     if (part !== '') wire.write(part)
     wire.socket.end()
@@ -139,7 +139,7 @@ describe.each(ALL)('%s', (_, request) => {
   })
 })
 
-it('a POST on a connection used before, which dies under it, is not sent twice', async () => {
+it('a POST whose reused connection dies is not sent twice', async () => {
   const own = await startRaw()
   const { url } = await startGovernor(own.url)
   const client = connect(url)
@@ -157,7 +157,7 @@ it('a POST on a connection used before, which dies under it, is not sent twice',
   expect((await fresh.message()).line).toBe('GET /v1/models HTTP/1.1')
 })
 
-it('an upload whose client leaves in the middle ends at the upstream, unfinished', async () => {
+it('an upload is aborted at the upstream when the client leaves in the middle of it', async () => {
   for (const framing of [
     'Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n',
     'Content-Length: 8\r\n\r\npart',
@@ -172,7 +172,7 @@ it('an upload whose client leaves in the middle ends at the upstream, unfinished
   }
 })
 
-it('a guarded upload whose client leaves in the middle never reaches the upstream', async () => {
+it('a guarded upload never reaches the upstream when the client leaves in the middle of it', async () => {
   const gone = connect(governor.url)
   gone.write(GUARDED.slice(0, -5))
   gone.socket.end()
@@ -181,7 +181,7 @@ it('a guarded upload whose client leaves in the middle never reaches the upstrea
   for (const { socket } of [client, wire]) socket.destroy()
 })
 
-it('an upload whose upstream dies is answered with 502, and the rest of it is taken', async () => {
+it('an upload whose upstream dies is answered with 502, and its remaining bytes are still read', async () => {
   const client = connect(governor.url)
   const size = 2 * 1024 * 1024
   client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\npart`)
@@ -196,7 +196,7 @@ it('an upload whose upstream dies is answered with 502, and the rest of it is ta
   for (const { socket } of [client, next]) socket.destroy()
 })
 
-it('pipelined requests whose turn has not come end at the upstream too when the client leaves', async () => {
+it('pipelined requests that still wait for their turn are aborted at the upstream when the client leaves', async () => {
   const { url, governor: own } = await startGovernor(upstream.url)
   const client = connect(url)
   const wires: Wire[] = []
@@ -235,7 +235,7 @@ it('pipelined requests are logged once each, when they are answered', async () =
 it.each([
   ['what is no request', ''],
   ['what is no request, after a request that waits for its turn,', GET],
-])('%s ends the connection and never ends up inside the response under way', async (_, waiting) => {
+])('%s closes the connection and never appears inside the current response', async (_, waiting) => {
   const { client, wire } = await ask(POST)
   wire.write(SSE)
   await client.until('data: 1\n\n')
@@ -248,14 +248,14 @@ it.each([
   other?.socket.destroy()
 })
 
-it('bytes that are not a request get a 400 when no response is under way', async () => {
+it('bytes that are not an HTTP request get a 400 when no response is being sent', async () => {
   const client = connect(governor.url)
   client.write('no request at all\r\n\r\n')
   expect((await client.message()).line).toBe('HTTP/1.1 400 Bad Request')
   client.socket.destroy()
 })
 
-it('requests that still run when the drain time is over are logged as drained, not as an upstream failure', async () => {
+it('requests that still run at the end of the drain time are logged as drained, not as an upstream failure', async () => {
   const {
     url,
     governor: own,

@@ -21,7 +21,7 @@ describe('an access key', () => {
     { 'api-key': 'team-1' },
     { 'x-goog-api-key': 'team-1' },
     { authorization: 'Bearer sk-of-the-client', 'x-api-key': 'team-1' },
-  ])('is taken from %j, and the upstream gets its own instead', async (headers) => {
+  ])('is accepted in %j, and the upstream gets its own key instead', async (headers) => {
     const { status, sent } = await asked(headers)
     expect(status).toBe(200)
     expect(JSON.stringify(sent?.rawHeaders)).toContain('sk-own')
@@ -29,7 +29,7 @@ describe('an access key', () => {
   })
 
   it.each([{}, { authorization: 'Bearer other' }, { authorization: 'Basic team-1' }, { 'x-api-key': '' }])(
-    'is none in %j',
+    'is missing in %j',
     async (headers) => {
       const { status, sent } = await asked(headers as Record<string, string>)
       expect(status).toBe(401)
@@ -38,12 +38,12 @@ describe('an access key', () => {
   )
 })
 
-describe('a key that Governor holds in a header', () => {
+describe("an upstream's key in a configured header", () => {
   it.each([
     ...['Authorization', 'x-api-key', 'api-key', 'X-Goog-Api-Key', 'Cookie', 'Proxy-Authorization'],
     ...['cf-aig-authorization', 'Helicone-Auth', 'CF-Access-Client-Secret', 'Ocp-Apim-Subscription-Key'],
     ...['x-amz-security-token', 'X-Gateway-Credential', 'x-apikey'],
-  ])('called %s is used by clients with an access key, and by no others', async (name) => {
+  ])('named %s is used only for clients with an access key', async (name) => {
     const held = { headers: { [name]: 'sk-own' } }
     for (const headers of [{}, { authorization: 'Bearer other' }] as Record<string, string>[]) {
       const { status, sent } = await asked(headers, held)
@@ -62,7 +62,7 @@ describe('a key that Governor holds in a header', () => {
     { headers: { 'X-Team': 'blue', 'OpenAI-Organization': 'org-1', 'anthropic-version': '2023-06-01' } },
     { headers: { Authorization: '' } },
     {},
-  ])('is not held in %j: every client uses its own key', async (held) => {
+  ])('is not assumed in %j: every client uses its own key', async (held) => {
     const { status, sent } = await asked({ 'x-api-key': 'sk-client' }, held)
     expect(status).toBe(200)
     expect(sent?.header('x-api-key')).toBe('sk-client')

@@ -10,9 +10,9 @@ const REFUSAL =
   "[LOOP GUARD] Blocked: 'search' was called 6 times with identical arguments and results. This call was not executed. Try something different or give your final answer."
 
 describe.each([{ stream: false }, { stream: true }])(
-  'a call over Messages that was warned of in vain (stream: $stream)',
+  'a repeated call over Messages after ignored warnings (stream: $stream)',
   ({ stream }) => {
-    it('is blocked, the model is asked again with its own words, and the client gets that answer', async () => {
+    it('is blocked, the model is asked again with its own response, and the client gets the new answer', async () => {
       const { url, provider } = await startBoth(repeatsUntilBlocked(SAME, () => ({ text: 'I give up.' })))
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
@@ -87,7 +87,7 @@ describe.each([{ stream: false }, { stream: true }])(
     })
 
     it.each([429, 500, 400])(
-      'goes through where the provider answers the second question with %i',
+      'reaches the client when the provider answers the repeated request with %i',
       async (status) => {
         const { url } = await startBoth((request) =>
           readsBlock(request)

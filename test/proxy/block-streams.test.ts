@@ -60,7 +60,7 @@ function clientOf(url: string) {
 const callsOf = (message: OpenAI.ChatCompletionMessage | undefined) =>
   message?.tool_calls?.map(({ id, ...call }) => [id, 'function' in call ? call.function.arguments : ''])
 
-describe('a streamed call is recognised and blocked', () => {
+describe('a repeated call in a stream is recognized and blocked', () => {
   it.each<[string, string[]]>([
     [
       'that comes with the role and the finish reason',
@@ -126,7 +126,7 @@ describe('a streamed call is recognised and blocked', () => {
     expect(asked.at(-1)?.tool_call_id).toBe('a')
   })
 
-  it('among comments, which pass at once', async () => {
+  it('when comments surround it, and the comments reach the client at once', async () => {
     const { message } = await whereThird(
       stream(': hello\n\n', role, ': here\n\n', calling({ index: 0, ...CALL }), ': there\n\n', end, DONE),
     )
@@ -152,13 +152,13 @@ describe('a streamed call is recognised and blocked', () => {
         end,
       ],
     ],
-  ])('beside another call, which passes, %s', async (_, events) => {
+  ])('while another call of the same response passes, %s', async (_, events) => {
     const { message, decision } = await whereThird(stream(...events, DONE))
     expect(callsOf(message)).toEqual([['b', '{"file":"a"}']])
     expect(decision).toBe('block')
   })
 
-  it('without arguments, and a provider that is asked again gets empty ones', async () => {
+  it('when it has no arguments, and the provider gets empty arguments when it is asked again', async () => {
     const bare: Answer = { calls: [{ name: 'list', arguments: '' }] }
     const { url, provider } = await startBoth(
       (request, number) =>
@@ -183,7 +183,7 @@ describe('a streamed call is recognised and blocked', () => {
   })
 })
 
-describe('the text of a response whose call is blocked', () => {
+describe('text beside a blocked call', () => {
   it('is kept if it comes with the call or after it', async () => {
     const said = stream(
       delta({ role: 'assistant', tool_calls: [{ index: 0, ...CALL }], content: 'With. ' }),
@@ -195,18 +195,21 @@ describe('the text of a response whose call is blocked', () => {
     expect(message?.content).toBe('With. After.\n\nI give up.')
   })
 
-  it.each([[null], [[]]])('passes at once although every chunk has a list of calls: %j', async (none) => {
-    const said = [
-      delta({ role: 'assistant', content: 'One ', tool_calls: none }),
-      delta({ content: 'two.', tool_calls: none }),
-    ]
-    const { message } = await whereThird(stream(...said, calling({ index: 0, ...CALL }), end, DONE))
-    expect(message?.content).toBe('One two.\n\nI give up.')
-  })
+  it.each([[null], [[]]])(
+    'reaches the client at once although every chunk has a list of calls: %j',
+    async (none) => {
+      const said = [
+        delta({ role: 'assistant', content: 'One ', tool_calls: none }),
+        delta({ content: 'two.', tool_calls: none }),
+      ]
+      const { message } = await whereThird(stream(...said, calling({ index: 0, ...CALL }), end, DONE))
+      expect(message?.content).toBe('One two.\n\nI give up.')
+    },
+  )
 })
 
 describe('a provider that refuses fields of its own messages', () => {
-  it('is asked again without the fields that the API does not know', async () => {
+  it('is asked again without the fields that the API does not define', async () => {
     const said = stream(
       delta({ role: 'assistant', reasoning_content: 'Hm.' }),
       calling({ index: 0, ...CALL }),

@@ -161,8 +161,8 @@ describe('a response without a blocked call', () => {
   })
 })
 
-describe('a response in gzip, though none was asked for', () => {
-  it('is read, however large it is', async () => {
+describe('a gzip response that nobody asked for', () => {
+  it('is read and filtered, however large it is', async () => {
     const large = answerOf(
       {
         content: Array.from({ length: 40_000 }, (_, at) => `${at * 7919}`).join(' '),
@@ -180,7 +180,7 @@ describe('a response in gzip, though none was asked for', () => {
     expect(verdictOf(got)).toBe('block')
   })
 
-  it('is read as a stream, however large it is', async () => {
+  it('is read and filtered as a stream, however large it is', async () => {
     const { client, wire } = await ask(true)
     const words = Array.from({ length: 400 }, (_, at) => `${at * 7919}`).join(' ')
     const texts = Array.from({ length: 60 }, (_, at) => event({ content: `${at} ${words}` }))
@@ -230,14 +230,14 @@ describe('a response that breaks off', () => {
   it.each([
     ['JSON', false, () => `${JSON_HEAD}Content-Length: 900\r\n\r\n${REFUSED}`],
     ['events', true, () => begun(...REFUSED_STREAM)],
-  ])('before anything was shown is an error: %s', async (_, stream, reply) => {
+  ])('before any content was shown is an error: %s', async (_, stream, reply) => {
     const { client, wire } = await ask(stream)
     wire.write(reply())
     wire.socket.end()
     expect((await client.message()).line).toBe('HTTP/1.1 502 Bad Gateway')
   })
 
-  it('after some text was shown breaks off for the client as well', async () => {
+  it('after some text was shown also breaks off for the client', async () => {
     const { client, wire } = await ask(true)
     wire.write(begun(event({ role: 'assistant', content: 'Let me' })))
     expect((await client.until('Let me')).toString()).toContain('200 OK')
@@ -248,7 +248,7 @@ describe('a response that breaks off', () => {
   it.each([
     ['breaks off', (wire: Wire) => wire.socket.end()],
     ['stays silent', () => undefined],
-  ])('when the model is asked again leaves the first one as it was, where it %s', async (_, act) => {
+  ])('after the model was asked again leaves the first response as it was: it %s', async (_, act) => {
     for (const stream of [false, true]) {
       const { client, wire } = await ask(stream)
       wire.write(stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
@@ -267,7 +267,7 @@ describe('a response that breaks off', () => {
     }
   })
 
-  it('is an error if the run ends with it, and the next request gets the last answer', async () => {
+  it('at the end of a run is an error, and the next request gets the last answer', async () => {
     for (const stream of [false, true]) {
       const { client, wire, request } = await ask(stream)
       const refused = () => (stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
@@ -294,7 +294,7 @@ describe('a response that breaks off', () => {
 })
 
 describe('a client', () => {
-  it('that leaves while the model is asked again aborts that call, and may send its request again', async () => {
+  it('that leaves while the model is asked again aborts that request, and may send its own request again', async () => {
     const { client, wire, request } = await ask(true)
     wire.write(streamed(...REFUSED_STREAM))
     const again = await asked()

@@ -13,9 +13,9 @@ async function metricsOf(url: string): Promise<string> {
 }
 
 describe.each([{ stream: false }, { stream: true }])(
-  'a call that was warned of in vain (stream: $stream)',
+  'a repeated call after ignored warnings (stream: $stream)',
   ({ stream }) => {
-    it('is blocked, the model is asked again, and the client gets that answer', async () => {
+    it('is blocked, the model is asked again, and the client gets the new answer', async () => {
       const { url, provider } = await startBoth(repeatsUntilBlocked(SAME, () => ({ text: 'I give up.' })))
       const { steps } = await runAgent(url, START, { stream, max: 20 })
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual([
@@ -47,7 +47,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(metrics).toContain('governor_reasks_total{outcome="answered"} 1')
     })
 
-    it('leaves the block with a new and different call', async () => {
+    it('is allowed again after a new and different call', async () => {
       let turns = 0
       const { url } = await startBoth(
         repeatsUntilBlocked(SAME, () =>
@@ -98,7 +98,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(human.governor).toBeUndefined()
     })
 
-    it('keeps the text that comes before the blocked call', async () => {
+    it('is removed while the text before it is kept', async () => {
       const { url } = await startBoth((request) =>
         readsBlock(request) ? { text: 'Nothing there.' } : { text: 'Let me look again.', ...SAME },
       )
@@ -106,7 +106,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.at(-1)?.message.content).toBe('Let me look again.\n\nNothing there.')
     })
 
-    it('is removed from a response whose other calls pass, and the model learns it with their results', async () => {
+    it('is removed from a response whose other calls pass, and the model learns that with their results', async () => {
       let responses = 0
       const { url, provider } = await startBoth(() => {
         responses++
@@ -134,7 +134,7 @@ describe.each([{ stream: false }, { stream: true }])(
     })
 
     it.each([429, 500, 400])(
-      'goes through where the provider answers the second question with %i',
+      'reaches the client when the provider answers the repeated request with %i',
       async (status) => {
         const { url } = await startBoth((request) =>
           readsBlock(request) ? { status, body: { error: { message: 'no' } } } : SAME,
@@ -147,7 +147,7 @@ describe.each([{ stream: false }, { stream: true }])(
       },
     )
 
-    it('passes if the guard only warns', async () => {
+    it('reaches the client when the guard only warns', async () => {
       const { url, provider } = await startBoth(() => SAME, { loop_guard: { mode: 'warn' } })
       const { steps } = await runAgent(url, START, { stream, max: 14 })
       expect(steps.every(({ message }) => message.tool_calls?.length === 1)).toBe(true)
@@ -157,7 +157,7 @@ describe.each([{ stream: false }, { stream: true }])(
 )
 
 describe('calls that are not blocked', () => {
-  it('reach the client as the bytes that the provider sent, while responses are read', async () => {
+  it('reach the client as the bytes of the provider, even while Governor reads the responses', async () => {
     const other: Answer = { text: 'First this. ', calls: [{ name: 'read', arguments: '{ "file" : 1.0 }' }] }
     const { url, provider } = await startBoth((_, number) => (number < 7 ? SAME : other))
     const { messages } = await runAgent(url, START, { max: 6 })

@@ -59,7 +59,7 @@ const thinkingIn = ({ json }: Received) =>
 describe.each([{ stream: false }, { stream: true }])(
   'reasoning that is bound to its prompt (stream: $stream)',
   ({ stream }) => {
-    it('lets a run get its notices and its answer', async () => {
+    it('does not prevent notices or the final answer of a run', async () => {
       const { url, provider } = await startBoth(binding(runawayMessages()), { budget })
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       expect(steps.map(({ status }) => status)).toEqual(Array(7).fill(200))
@@ -80,7 +80,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests.every((request, at) => thinkingIn(request).length <= at)).toBe(true)
     })
 
-    it('lets a run that got a notice at its last step have its answer', async () => {
+    it('does not prevent the final answer of a run that got a notice at its last step', async () => {
       const { url } = await startBoth(binding(runawayMessages()), {
         budget: { max_iterations: 2, adaptive: false, caution_threshold: 1, warning_threshold: 1 },
       })
@@ -90,7 +90,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
     })
 
-    it('still holds in the next run', async () => {
+    it('works in the next run as well', async () => {
       const { url } = await startBoth(binding(runawayMessages()), { budget })
       const { messages } = await runMessagesAgent(url, ASKED, { stream, max: 20 })
       const next = await callMessages(url, [...messages, { role: 'user', content: 'And now?' }], { stream })
@@ -128,7 +128,7 @@ describe('an error about bound thinking', () => {
     expect(steps.at(-1)?.text).toBe('This is what I found so far.')
   })
 
-  it('reaches the client where Governor has injected nothing', async () => {
+  it('reaches the client if Governor has injected nothing', async () => {
     const { url, provider } = await startBoth(binding(runawayMessages()))
     const { messages } = await runMessagesAgent(url, ASKED, { max: 3 })
     const changed = await callMessages(url, [
@@ -146,7 +146,7 @@ describe('an error about bound thinking', () => {
       { thinking: { type: 'adaptive', block_binding: { prefix_mismatch_behavior: 'error' } } },
     ],
     ['does not think', { thinking: { type: 'disabled' } }],
-  ])('is passed on to a client that %s', async (_, body) => {
+  ])('reaches a client that %s', async (_, body) => {
     const { url } = await startBoth(binding(runawayMessages()), { budget })
     const { steps } = await runMessagesAgent(url, ASKED, { max: 5, body })
     expect(steps.at(-1)?.status).toBe(400)

@@ -46,7 +46,7 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
-it('a conversation of megabytes reaches the provider whole, with its notice and its length', async () => {
+it('a conversation of several megabytes reaches the provider complete, with its notice and the right content length', async () => {
   const { url, provider } = await startBoth(() => ({ text: 'Done.' }), { budget: { announce: 'never' } })
   const content = `${'päge '.repeat(400_000)}end`
   const messages = [

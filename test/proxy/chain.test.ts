@@ -4,7 +4,7 @@ import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
 
 it.each(['inner', 'outer'])(
-  'a loop that the %s one of two Governors refuses ends with one answer',
+  'a loop that the %s one of two chained Governors blocks ends with one answer',
   async (by) => {
     const guard = (name: string) => ({ loop_guard: { max_warnings_before_block: name === by ? 1 : 2 } })
     const same = { calls: [{ name: 'search', arguments: '{"query":"the same"}' }] }
@@ -20,7 +20,7 @@ it.each(['inner', 'outer'])(
   },
 )
 
-it('a Governor in front of another uses up none of its budget with its notices', async () => {
+it('the notices of a Governor use up no budget of a second Governor behind it', async () => {
   const budget = { max_iterations: 6 }
   const inner = await startBoth(runaway(), { budget })
   const outer = await startGovernor(inner.url, { budget })

@@ -50,7 +50,7 @@ const placesOf = (bodies: readonly ChatBody[]) =>
     return String(last?.content).includes('[BUDGET') ? last?.role : undefined
   })
 
-describe.each([false, true])('a provider with its own rules, streamed: %s', (stream) => {
+describe.each([false, true])('a provider with its own rules for messages (stream: %s)', (stream) => {
   it.each([
     ['mistral', 'user', [undefined, 'user', undefined, 'tool', 'tool', 'tool', 'tool']],
     ['mistral', 'system', [undefined, 'system', 'system', 'system', 'system', 'system']],
@@ -58,44 +58,47 @@ describe.each([false, true])('a provider with its own rules, streamed: %s', (str
     ['minimax', 'system', [undefined, 'system', undefined, 'tool', 'tool', 'tool', 'tool']],
     ['qwen', 'auto', [undefined, 'tool', 'tool', 'tool', 'tool', 'tool']],
     ['strings', 'tool_result', [undefined, 'tool', 'tool', 'tool', 'tool', 'tool']],
-  ])('%s is asked by channel %s once and then by another: %j', async (name, channel, places) => {
-    const rule = RULES[name]
-    if (!rule) throw new Error('no such rule')
-    const { url, provider, events, logs } = await startBoth(ruled(rule), { budget: { ...budget, channel } })
-    const { steps } = await runAgent(url, START, { stream })
-    expect(steps.map(({ status }) => status)).toEqual(Array(7).fill(200))
-    expect(steps.at(-1)?.governor).toMatchObject({
-      terminal_reason: 'max_iterations',
-      has_final_answer: true,
-    })
-    const bodies = provider.requests.map(({ json }) => json)
-    expect(placesOf(bodies.slice(0, -1))).toEqual(places)
-    const refusals = events.filter(({ kind }) => kind === 'alteration_refused')
-    const isRefused = places.length > 6
-    expect(refusals).toEqual(
-      isRefused
-        ? [
-            {
-              kind: 'alteration_refused',
-              upstream: 'openai',
-              model: 'gpt-test',
-              alteration: channel,
-              status: 400,
-            },
-          ]
-        : [],
-    )
-    expect(logs.filter((line) => line.includes('upstream refuses this alteration'))).toHaveLength(
-      isRefused ? 1 : 0,
-    )
-    if (isRefused) {
-      const metrics = await (await fetch(`${url}/metrics`)).text()
-      const labels = `upstream="openai",alteration="${channel}"`
-      expect(metrics).toContain(`governor_alterations_refused_total{${labels}} 1`)
-    }
-  })
+  ])(
+    'named %s refuses channel %s at most once, and then gets notices through another channel: %j',
+    async (name, channel, places) => {
+      const rule = RULES[name]
+      if (!rule) throw new Error('no such rule')
+      const { url, provider, events, logs } = await startBoth(ruled(rule), { budget: { ...budget, channel } })
+      const { steps } = await runAgent(url, START, { stream })
+      expect(steps.map(({ status }) => status)).toEqual(Array(7).fill(200))
+      expect(steps.at(-1)?.governor).toMatchObject({
+        terminal_reason: 'max_iterations',
+        has_final_answer: true,
+      })
+      const bodies = provider.requests.map(({ json }) => json)
+      expect(placesOf(bodies.slice(0, -1))).toEqual(places)
+      const refusals = events.filter(({ kind }) => kind === 'alteration_refused')
+      const isRefused = places.length > 6
+      expect(refusals).toEqual(
+        isRefused
+          ? [
+              {
+                kind: 'alteration_refused',
+                upstream: 'openai',
+                model: 'gpt-test',
+                alteration: channel,
+                status: 400,
+              },
+            ]
+          : [],
+      )
+      expect(logs.filter((line) => line.includes('upstream refuses this alteration'))).toHaveLength(
+        isRefused ? 1 : 0,
+      )
+      if (isRefused) {
+        const metrics = await (await fetch(`${url}/metrics`)).text()
+        const labels = `upstream="openai",alteration="${channel}"`
+        expect(metrics).toContain(`governor_alterations_refused_total{${labels}} 1`)
+      }
+    },
+  )
 
-  it('gets no notice by a refused channel again for the same model, but does for another one', async () => {
+  it('gets no more notices through a refused channel for the same model, but does for another model', async () => {
     const rule = RULES['mistral'] as Rule
     const { url, provider } = await startBoth(ruled(rule), { budget: { ...budget, channel: 'user' } })
     const refusedSoFar = () => provider.requests.filter(({ json }) => rule(json) !== undefined).length
@@ -107,7 +110,7 @@ describe.each([false, true])('a provider with its own rules, streamed: %s', (str
     expect(refusedSoFar()).toBe(2)
   })
 
-  it('gets no notice by a refused channel from another process with the same store', async () => {
+  it('gets no notice through a refused channel from another process with the same store', async () => {
     const rule = RULES['mistral'] as Rule
     const config = { budget: { ...budget, channel: 'user' } }
     const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
@@ -133,14 +136,14 @@ describe.each([false, true])('a provider with its own rules, streamed: %s', (str
     expect(provider.requests.length).toBeLessThanOrEqual(6)
   })
 
-  it('gets no list of parts if the client wrote a text', async () => {
+  it('gets a text, and no list of parts, if the client wrote a text', async () => {
     const { url, provider } = await startBoth(ruled(RULES['strings'] as Rule), { budget })
     const { steps } = await runAgent(url, START, { stream })
     expect(steps.every(({ status }) => status === 200)).toBe(true)
     expect(provider.requests).toHaveLength(7)
   })
 
-  it('that accepts only the client’s own bytes still ends the run, with the fallback text', async () => {
+  it('still ends the run, with the fallback text, if it accepts only the client’s own bytes', async () => {
     const go = runaway()
     const script: Script = (request, number) => {
       const { tools, tool_choice: choice } = request.json

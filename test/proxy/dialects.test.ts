@@ -60,7 +60,7 @@ const TABLE = WAYS.flatMap((way) =>
 )
 
 describe.each(TABLE)('$way (stream: $stream), a $scope limit of $limit', (one) => {
-  it('presses from the eighth request on and ends the run at the eleventh', async () => {
+  it('gives notices from the eighth request on and ends the run at the eleventh', async () => {
     let time = 1_760_000_000_000
     const script: Script = (request, number) => {
       time += 10_000
@@ -114,7 +114,7 @@ describe.each(WAYS.flatMap((way) => [false, true].map((stream) => ({ ...way, str
       expect(reactions(events)).toEqual(['acknowledged'])
     })
 
-    it('is ignored by an answer that calls another tool, as far as the request shows it', async () => {
+    it('is ignored by an answer that calls another tool, if the next request shows that answer', async () => {
       const { url, events } = await startBoth(one.script, config)
       await one.run(url, one.stream)
       const isShown = one.way !== 'responses, kept'

@@ -47,7 +47,7 @@ async function startStormy(config: Record<string, unknown> = {}) {
 }
 
 describe('after 20 errors in a row over a minute', () => {
-  it('requests get the newest error at once, with a time to wait that grows with each probe that fails', async () => {
+  it('requests get the newest error at once, with a time to wait that grows with each failed probe', async () => {
     const { ask, errors, later, provider, url } = await startStormy()
     await errors(20, 4)
     expect(provider.requests).toHaveLength(20)
@@ -98,7 +98,7 @@ describe('after 20 errors in a row over a minute', () => {
     expect((await ask()).status).toBe(200)
   })
 
-  it('a client that leaves its probe lets the next request try', async () => {
+  it('the next request becomes the probe if the client of a probe leaves', async () => {
     const { ask, arrival, errors, later, state, url, until } = await startStormy()
     await errors(20, 4)
     later(5)
@@ -119,7 +119,7 @@ describe('after 20 errors in a row over a minute', () => {
     expect((await ask()).headers.get('x-governor-storm')).toBeNull()
   })
 
-  it('a retry-after of the provider wins over Governor’s own', async () => {
+  it('a retry-after header of the provider takes precedence over Governor’s own', async () => {
     const { ask, errors, later, state, provider } = await startStormy()
     state.answer = { ...OVERLOADED, status: 429, headers: { 'retry-after': '120' } }
     await errors(20, 4)
@@ -132,7 +132,7 @@ describe('after 20 errors in a row over a minute', () => {
     expect(provider.requests).toHaveLength(21)
   })
 
-  it('a run is not charged for requests that got no answer', async () => {
+  it('a run does not pay for requests that got no answer', async () => {
     const { ask, errors, later, state } = await startStormy()
     await errors(20, 4)
     for (let at = 0; at < 5; at++) await ask()
@@ -141,7 +141,7 @@ describe('after 20 errors in a row over a minute', () => {
     expect((await ask()).headers.get('x-governor-iteration')).toBe('1/300')
   })
 
-  it('another model, another session and another conversation go through', async () => {
+  it('requests of another model, session or conversation reach the provider', async () => {
     const { errors, provider, url, ask } = await startStormy()
     await errors(20, 4)
     await callModel(url, START, { headers: ID, body: { model: 'other' } })
@@ -151,7 +151,7 @@ describe('after 20 errors in a row over a minute', () => {
   })
 })
 
-it('an answer of another model does not end a storm', async () => {
+it('an answer of another model does not end an error storm', async () => {
   const { ask, errors, later, state, url } = await startStormy()
   await errors(20, 4)
   state.answer = undefined
@@ -160,7 +160,7 @@ it('an answer of another model does not end a storm', async () => {
   expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
 })
 
-describe('no error storm comes from', () => {
+describe('no error storm begins with', () => {
   it.each([
     ['20 errors in less than a minute', 20, 3, OVERLOADED],
     ['19 errors', 19, 4, OVERLOADED],
@@ -196,14 +196,14 @@ describe('no error storm comes from', () => {
     expect(provider.requests).toHaveLength(31)
   })
 
-  it('errors where storms are turned off', async () => {
+  it('errors when storms are disabled', async () => {
     const { errors, provider } = await startStormy({ storm: { enabled: false } })
     await errors(30, 4)
     expect(provider.requests).toHaveLength(30)
   })
 })
 
-it('an unreachable upstream makes an error storm, which ends when it is back', async () => {
+it('an unreachable upstream causes an error storm, which ends when the upstream is back', async () => {
   let time = 0
   const { url, provider, events } = await startBoth(runaway(), {}, { now: () => time })
   const { messages } = await runAgent(url, START, { headers: ID, max: 2 })
@@ -217,7 +217,7 @@ it('an unreachable upstream makes an error storm, which ends when it is back', a
   expect(events.filter(({ kind }) => kind === 'storm_answered')).toHaveLength(1)
 })
 
-it('overflow.enabled: false leaves storms on', async () => {
+it('overflow.enabled: false does not disable error storms', async () => {
   const { ask, errors } = await startStormy({ overflow: { enabled: false } })
   await errors(20, 4)
   expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')

@@ -74,7 +74,7 @@ function eachConnection(upstream: RawUpstream, act: (wire: Wire) => unknown): vo
 }
 
 describe('an upstream', () => {
-  it('that refuses the connection is a 502', async () => {
+  it('that refuses the connection causes a 502', async () => {
     const upstream = await startRaw()
     await upstream.close()
     const { url, events, logs } = await startGovernor(upstream.url)
@@ -98,12 +98,12 @@ describe('an upstream', () => {
     })
   })
 
-  it('whose name does not resolve is a 502', async () => {
+  it('whose name cannot be resolved causes a 502', async () => {
     const { url } = await startGovernor('http://upstream.invalid')
     await expectFailure(url, '502 Bad Gateway', 'upstream_unreachable', /the host name does not resolve/)
   })
 
-  it('that speaks no TLS at an https URL is a 502', async () => {
+  it('that speaks no TLS at an https URL causes a 502', async () => {
     const upstream = await startRaw()
     eachConnection(upstream, async (wire) => {
       await wire.some()
@@ -120,7 +120,7 @@ describe('an upstream', () => {
     ['a broken header', 'HTTP/1.1 200 OK\r\nX\x01 Y: 1\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n'],
     ['a length that is none', 'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n'],
-  ])('that answers with %s is a 502', async (_, bytes) => {
+  ])('that answers with %s causes a 502', async (_, bytes) => {
     const upstream = await startRaw()
     eachConnection(upstream, async (wire) => {
       await wire.message()
@@ -138,7 +138,7 @@ describe('an upstream', () => {
     ['nothing', ''],
     ['half a head', 'HTTP/1.1 200 OK\r\nX: 1\r\n'],
     ['a head of 200 KB', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(200_000)}\r\n\r\n`],
-  ])('that answers with %s and closes is a 502', async (_, bytes) => {
+  ])('that answers with %s and closes the connection causes a 502', async (_, bytes) => {
     const upstream = await startRaw()
     eachConnection(upstream, async (wire) => {
       await wire.message()
@@ -149,7 +149,7 @@ describe('an upstream', () => {
     await expectFailure(url, '502 Bad Gateway', 'upstream_unreachable', /could not get an answer/)
   })
 
-  it('that does not answer in time is a 504', async () => {
+  it('that does not answer in time causes a 504', async () => {
     const upstream = await startRaw()
     const { url } = await startGovernor(upstream.url, { timeouts: { first_byte: '50ms' } })
     await expectFailure(
@@ -160,7 +160,7 @@ describe('an upstream', () => {
     )
   })
 
-  it('that does not finish a handshake in time is a 504', async () => {
+  it('that does not finish a TLS handshake in time causes a 504', async () => {
     const upstream = await startRaw()
     const { url } = await startGovernor(upstream.url.replace('http:', 'https:'), {
       timeouts: { connect: '50ms' },
@@ -168,7 +168,7 @@ describe('an upstream', () => {
     await expectFailure(url, '504 Gateway Timeout', 'upstream_timeout', /could not connect.*in time/)
   })
 
-  it('that falls silent in the middle of a stream for too long breaks it off', async () => {
+  it('that is silent for too long in the middle of a stream makes Governor break off that stream', async () => {
     const upstream = await startRaw()
     const { url, until } = await startGovernor(upstream.url, { timeouts: { idle: '50ms' } })
     const client = connect(url)
@@ -182,7 +182,7 @@ describe('an upstream', () => {
   })
 })
 
-it('an upload of any size to an upstream that cannot be reached gets an error', async () => {
+it('an upload of any size gets an error when its upstream cannot be reached', async () => {
   const upstream = await startRaw()
   await upstream.close()
   const { url } = await startGovernor(upstream.url)

@@ -32,7 +32,7 @@ const obedient = ({ tool_choice: choice }: ChatBody): Answer => {
 const nameOf = (message: ChatMessage | undefined) => message?.tool_calls?.map((call) => call.function.name)
 
 describe.each([{ stream: false }, { stream: true }])(
-  'a stop of an agent that has to call a tool (stream: $stream)',
+  'the stop of an agent that must call a tool (stream: $stream)',
   ({ stream }) => {
     const options: CallOptions & { max: number } = {
       stream,
@@ -40,7 +40,7 @@ describe.each([{ stream: false }, { stream: true }])(
       body: { tools: [...TOOLS, RESULT], tool_choice: 'required' },
     }
 
-    it('keeps a call of the tool that brings the result, which the run has not called before', async () => {
+    it('keeps the call of a tool that returns the result and that the run has not called before', async () => {
       const { url, provider } = await startBoth(until(obedient), { budget })
       const { steps, messages } = await runAgent(url, START, options)
       const last = steps.at(-1)
@@ -67,7 +67,7 @@ describe.each([{ stream: false }, { stream: true }])(
       ['calls it twice', { calls: [found, found] }],
       ['calls it beside another', { calls: [found, search(9)] }],
       ['says nothing', { text: '' }],
-    ])('asks for a text where the model %s', async (_, answer) => {
+    ])('asks for a text when the model %s', async (_, answer) => {
       const { url, provider } = await startBoth(
         until(({ tool_choice: choice }) => (choice === 'none' ? { text: 'It is Oslo.' } : answer)),
         { budget },
@@ -83,7 +83,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests).toHaveLength(5)
     })
 
-    it('takes a text for the answer as well', async () => {
+    it('accepts a text as the answer', async () => {
       const { url, provider } = await startBoth(until({ text: 'It is Oslo.' }), { budget })
       const { steps } = await runAgent(url, START, options)
       expect(steps.at(-1)?.message.content).toBe('It is Oslo.')
@@ -91,7 +91,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests).toHaveLength(4)
     })
 
-    it('gives no call to an agent all of whose tools were called before', async () => {
+    it('keeps no call if the run has called all of its tools before', async () => {
       const { url } = await startBoth(
         ({ json }, number) =>
           json.tool_choice === 'none' ? { text: 'Enough.' } : { calls: [search(number)] },
@@ -101,7 +101,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect([steps.length, steps.at(-1)?.message.content]).toEqual([4, 'Enough.'])
     })
 
-    it('keeps the call of the one tool that the client names', async () => {
+    it('keeps the call of the only tool that the client names', async () => {
       const choice = { type: 'function', function: { name: 'search' } }
       const { url, provider } = await startBoth(until({ calls: [search(9)] }), { budget })
       const { steps } = await runAgent(url, START, {
@@ -113,7 +113,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
     })
 
-    it('asks for a text where the call is too long to be held', async () => {
+    it('asks for a text when the call is too long to be buffered', async () => {
       const long = { calls: [{ name: 'final_result', arguments: { text: 'x'.repeat(5_000) } }] }
       const { url } = await startBoth(
         until(({ tool_choice: choice }) => (choice === 'none' ? { text: 'It is Oslo.' } : long)),
@@ -124,7 +124,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(nameOf(steps.at(-1)?.message)).toBeUndefined()
     })
 
-    it('passes a failure on, and a call that breaks off stays broken', async () => {
+    it('passes an error of the provider on, and does not complete a call that breaks off', async () => {
       const { url } = await startBoth(until({ status: 503, body: { error: { message: 'busy' } } }), {
         budget,
       })
@@ -153,11 +153,11 @@ describe.each([{ stream: false }, { stream: true }])(
 )
 
 describe.each([{ stream: false }, { stream: true }])(
-  'the same in other dialects (stream: $stream)',
+  'the stop of an agent that must call a tool, in other dialects (stream: $stream)',
   ({ stream }) => {
     const script = until(obedient)
 
-    it('in Messages', async () => {
+    it('keeps its call in Messages', async () => {
       const tools = [...MESSAGES_TOOLS, { name: 'final_result', input_schema: { type: 'object' } }]
       const { url, provider } = await startBoth(script, { budget })
       const body = { tools, tool_choice: { type: 'any' } }
@@ -171,7 +171,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests.at(-1)?.json.tool_choice).toEqual({ type: 'tool', name: 'final_result' })
     })
 
-    it('in Responses', async () => {
+    it('keeps its call in Responses', async () => {
       const tools = [TOOL, { type: 'function', name: 'final_result', parameters: { type: 'object' } }]
       const { url, provider } = await startBoth(script, { budget })
       const body = { tools, tool_choice: 'required' }
@@ -183,7 +183,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests.at(-1)?.json.tool_choice).toEqual({ type: 'function', name: 'final_result' })
     })
 
-    it('not in Responses whose history the provider keeps, as it can’t be told what the run has called', async () => {
+    it('asks for a text in Responses whose history the provider keeps, because the called tools are unknown', async () => {
       const tools = [TOOL, { type: 'function', name: 'final_result', parameters: { type: 'object' } }]
       const { url } = await startBoth(script, { budget })
       const body = { tools, tool_choice: 'required' }
@@ -219,7 +219,7 @@ describe('a request after the end of a run', () => {
   }
 
   it.each([false, true])(
-    'is relayed as it is where it forces a tool or asks for a format, once each (stream: %s)',
+    'is relayed unchanged when it forces a tool or asks for a format, once each (stream: %s)',
     async (stream) => {
       const { ask, provider } = await ended(stream)
       const tool = await ask(forced('extract'))
@@ -242,7 +242,7 @@ describe('a request after the end of a run', () => {
     },
   )
 
-  it('is relayed four times at most, and counted', async () => {
+  it('is relayed at most four times, and then gets the recorded answer', async () => {
     const { ask, url } = await ended(false)
     const names = ['one', 'two', 'three', 'four', 'five', 'six']
     const relayed: boolean[] = []
@@ -252,7 +252,7 @@ describe('a request after the end of a run', () => {
     expect(metrics).toContain('governor_answers_repeated_total 2')
   })
 
-  it('gets the recorded answer where the run had that format or forced that tool before', async () => {
+  it('gets the recorded answer if the run had that format or forced that tool before', async () => {
     const { ask } = await ended(false, { response_format: SCHEMA })
     expect((await ask({ response_format: SCHEMA, seed: 1 })).isRelayed).toBe(false)
     expect((await ask({ ...forced('extract'), response_format: SCHEMA })).isRelayed).toBe(true)
@@ -263,7 +263,7 @@ describe('a request after the end of a run', () => {
     expect((await ask({ tool_choice: choice, response_format: { type: 'text' } })).isRelayed).toBe(false)
   })
 
-  it('is relayed after a run that was ended for its loop as well', async () => {
+  it('is relayed if it forces a tool, also after a run that ended for its loop', async () => {
     const same: Script = (request, number) => {
       const answer = script(request, number) as Answer
       return answer.calls?.[0]?.name === 'search' ? { calls: [search(0)] } : answer
@@ -278,7 +278,7 @@ describe('a request after the end of a run', () => {
     })
   })
 
-  it('is relayed again, as it was, where the provider failed', async () => {
+  it('is relayed unchanged again if the provider failed', async () => {
     let isDown = false
     const { url } = await startBoth(
       (request, number) =>
@@ -294,7 +294,7 @@ describe('a request after the end of a run', () => {
   })
 })
 
-describe('a request after the end of a run in other dialects', () => {
+describe('a request after the end of a run that forces a tool or asks for a format', () => {
   it('is relayed in Messages', async () => {
     const script: Script = ({ json }, number) => {
       const choice = json.tool_choice as { type?: string; name?: string } | undefined
@@ -310,23 +310,20 @@ describe('a request after the end of a run in other dialects', () => {
     expect(again.text).toBe('It is Oslo.')
   })
 
-  it.each([true, false])(
-    'is relayed in Responses, whose history the provider keeps: %s',
-    async (stateful) => {
-      const script: Script = ({ json }, number) => {
-        const { text, tool_choice: choice } = json as ChatBody & { text?: { format?: unknown } }
-        if (text?.format) return { text: '{"city":"Oslo"}' }
-        return choice === 'none' ? { text: 'It is Oslo.' } : { calls: [search(number)] }
-      }
-      const { url, provider } = await startBoth(script, { budget })
-      const { steps, items } = await runResponses(url, 'Find out.', { stateful })
-      const before = provider.requests.length
-      const format = { format: { type: 'json_schema', name: 'city', schema: { type: 'object' } } }
-      const rest = stateful
-        ? { previous_response_id: steps.at(-1)?.response['id'], input: [] }
-        : { input: items, store: false }
-      const step = await callResponses(url, { ...rest, text: format })
-      expect([step.text, provider.requests.length]).toEqual(['{"city":"Oslo"}', before + 1])
-    },
-  )
+  it.each([true, false])('is relayed in Responses (history kept by the provider: %s)', async (stateful) => {
+    const script: Script = ({ json }, number) => {
+      const { text, tool_choice: choice } = json as ChatBody & { text?: { format?: unknown } }
+      if (text?.format) return { text: '{"city":"Oslo"}' }
+      return choice === 'none' ? { text: 'It is Oslo.' } : { calls: [search(number)] }
+    }
+    const { url, provider } = await startBoth(script, { budget })
+    const { steps, items } = await runResponses(url, 'Find out.', { stateful })
+    const before = provider.requests.length
+    const format = { format: { type: 'json_schema', name: 'city', schema: { type: 'object' } } }
+    const rest = stateful
+      ? { previous_response_id: steps.at(-1)?.response['id'], input: [] }
+      : { input: items, store: false }
+    const step = await callResponses(url, { ...rest, text: format })
+    expect([step.text, provider.requests.length]).toEqual(['{"city":"Oslo"}', before + 1])
+  })
 })

@@ -20,7 +20,7 @@ describe('a fault in the loop guard', () => {
       : thread
   const spoil = (session: Session) => ({ ...session, threads: session.threads.map(spoiled) })
 
-  it('leaves the budget guard working with all that is remembered, and is counted for the loop guard', async () => {
+  it('leaves the budget guard working with all that is stored, and is counted for the loop guard', async () => {
     const { url, events, logs } = await startBoth(
       ({ json }) => (json.tool_choice === 'none' ? { text: 'All I know.' } : sameCall()),
       { budget: { max_iterations: 4 } },
@@ -41,7 +41,7 @@ describe('a fault in the loop guard', () => {
     expect(logs.join('')).toContain('"guard":"loop_guard"')
   })
 
-  it('ends with the request: later calls are observed again', async () => {
+  it('affects only its request: later calls are observed again', async () => {
     let requests = 0
     const { url, events } = await startBoth(
       (_, number) => {
@@ -57,7 +57,7 @@ describe('a fault in the loop guard', () => {
   })
 })
 
-it('a fault in the loop guard counts once for each request, though the store makes every change again after a lost race', async () => {
+it('a fault in the loop guard counts once for each request, even if the store repeats every change after a lost race', async () => {
   const spoil = (session: Session) => ({
     ...session,
     threads: session.threads.map((thread) =>
@@ -71,8 +71,8 @@ it('a fault in the loop guard counts once for each request, though the store mak
   expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([faults('loop_guard')])
 })
 
-describe('a fault in the budget', () => {
-  it('leaves the loop guard working, and is counted for the budget', async () => {
+describe('a fault in the budget guard', () => {
+  it('leaves the loop guard working, and is counted for the budget guard', async () => {
     const reductions = Object.assign([], { find: null })
     const store = spoilingStore((session) => ({ ...session, contexts: { ...NO_CONTEXTS, reductions } }))
     const { url, events } = await startBoth(sameCall, {}, { store })
@@ -83,7 +83,7 @@ describe('a fault in the budget', () => {
   })
 })
 
-it('results of 10 MB that begin a reminder and never end it are compared like any others', async () => {
+it('results of 10 MB with a reminder that never ends are compared like any other results', async () => {
   const { url, events } = await startBoth(sameCall, { budget: { max_iterations: 5 } })
   let messages: ChatMessage[] = [...START]
   const iterations: (string | null)[] = []

@@ -181,12 +181,12 @@ async function replayed(way: Way, pictures: readonly string[]): Promise<unknown[
 }
 
 describe.each(WAYS)('a picture in $what', (way) => {
-  it('tells one result from another', async () => {
+  it('makes results different when the pictures differ', async () => {
     expect(await loopsOf(way, ['AAAA', 'BBBB', 'CCCC', 'DDDD'])).toEqual([null, null, null, null])
     expect(await replayed(way, ['AAAA', 'BBBB', 'CCCC', 'DDDD'])).toEqual([])
   })
 
-  it('makes equal results where it is the same', async () => {
+  it('makes results equal when the pictures are equal', async () => {
     expect(await loopsOf(way, ['AAAA', 'AAAA', 'AAAA'])).toEqual([null, null, 'repetition;count=3'])
     expect(await replayed(way, ['AAAA', 'AAAA', 'AAAA'])).toEqual([2])
   })

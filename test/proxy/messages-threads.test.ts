@@ -49,7 +49,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect(asked).toEqual(says('And now?'))
   })
 
-  it('of a session with an id is the same run where the client sends all of it again', async () => {
+  it('with a session id is the same run when the client sends the whole history again', async () => {
     const { url } = await startBoth(keepingThreads(stubborn))
     const headers = { 'x-governor-session': 's' }
     const all: Message[] = [says('Find out.')]
@@ -84,7 +84,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect((await send(says('And now?'))).status).toBe(200)
   })
 
-  it('continues after a run that ended for its loop, even when the provider gave no last answer', async () => {
+  it('continues after a run that ended for its loop, even if the provider gave no last answer', async () => {
     const script: Script = ({ json }) => {
       const choice = json.tool_choice as { type?: string } | undefined
       return choice?.type === 'none' ? { status: 500 } : { calls: [call] }
@@ -146,7 +146,7 @@ describe.each([{ stream: false }, { stream: true }])('a message thread (stream: 
     expect(next.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
-  it('gets its budget announced once, at the beginning', async () => {
+  it('gets an announcement of its budget once, at the beginning', async () => {
     const { url, provider } = await startBoth(keepingThreads(stubborn), { budget: { announce: 'always' } })
     const send = createThread(url, stream)
     const one = await send(says('Find out.'))

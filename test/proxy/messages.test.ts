@@ -50,7 +50,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(sessions.size).toBe(1)
   })
 
-  it('gets a notice in a block of its own after the newest results', async () => {
+  it('gets a notice in a separate block after the newest results', async () => {
     const { url, provider } = await startBoth(runawayMessages(), {
       budget: { max_iterations: 5, adaptive: false, caution_threshold: 0.6, warning_threshold: 0.8 },
     })
@@ -62,7 +62,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(told[3]?.[1]?.text).toMatch(/^\[BUDGET: Iteration 4\/5\. You MUST/)
   })
 
-  it('is stopped with its tools in place and none to choose', async () => {
+  it('is stopped with its tools unchanged and tool_choice none', async () => {
     const { stops, provider, last } = await stoppedRun(runawayMessages(), stream)
     const [asked] = stops
     expect(asked?.json.tool_choice).toEqual({ type: 'none' })
@@ -92,7 +92,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(stops).toHaveLength(1)
   })
 
-  it('asks a model that only calls tools once more, and sums up what both tries cost', async () => {
+  it('asks a model that only calls tools once more, and adds up the usage of both responses', async () => {
     const { last, stops } = await stoppedRun(
       callsUntilStopped({ blocks: [THINKING], ...CALL }, { text: 'Fine, here it is.' }),
       stream,
@@ -166,7 +166,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
   })
 })
 
-describe('what is not a model call', () => {
+describe('a request to a path below /v1/messages', () => {
   it.each(['/v1/messages/count_tokens', '/v1/messages/batches', '/v1/threads/thread_1/messages'])(
     'is relayed unread: %s',
     async (path) => {
@@ -179,7 +179,7 @@ describe('what is not a model call', () => {
     },
   )
 
-  it('is counted under `?beta=true` like any other', async () => {
+  it('is counted like any other with `?beta=true`', async () => {
     const { url } = await startBoth(runawayMessages())
     const response = await fetch(`${url}/v1/messages?beta=true`, {
       method: 'POST',

@@ -6,7 +6,7 @@ import { startBoth } from '../support/governor.ts'
 describe.each([false, true])('mode observe (stream: %s)', (stream) => {
   const options = { stream, headers: { 'x-governor-session': 'one' } }
 
-  it('forwards every request unchanged and names the verdict that it would have got', async () => {
+  it('forwards every request unchanged and reports the verdict that it would have given', async () => {
     const bodies: string[] = []
     const { url, provider, events } = await startBoth(
       ({ body }) => {
@@ -36,7 +36,7 @@ describe.each([false, true])('mode observe (stream: %s)', (stream) => {
     expect(metrics).toContain('action="observed"')
   })
 
-  it('lets a run go on that was stopped before a reload', async () => {
+  it('resumes a run that was stopped before a reload', async () => {
     const { checkConfig } = await import('../../src/config/load.ts')
     const { url, provider, governor } = await startBoth(
       ({ json }) =>

@@ -36,7 +36,7 @@ async function asked(fields: readonly string[], server: object = {}, path = '/v1
 
 const LOCAL = 'Host: 127.0.0.1:8787'
 
-describe('a page elsewhere', () => {
+describe('a web page of another origin', () => {
   it.each([
     ...[
       'https://evil.example',
@@ -45,7 +45,7 @@ describe('a page elsewhere', () => {
       'chrome-extension://abc',
       'http://127.0.0.1:1',
     ],
-  ])('of the origin %s does not spend a key that Governor holds', async (origin) => {
+  ])('cannot spend a key that Governor holds: %s', async (origin) => {
     const { line, body, calls, outcome } = await asked([LOCAL, `Origin: ${origin}`])
     expect(line).toBe('HTTP/1.1 403 Forbidden')
     expect(JSON.parse(body)).toEqual({
@@ -61,7 +61,7 @@ describe('a page elsewhere', () => {
     expect(outcome).toBe('refused')
   })
 
-  it('is refused in the shape of Anthropic’s errors where it asks for that', async () => {
+  it("is refused with an Anthropic error on Anthropic's path", async () => {
     const { line, body } = await asked([LOCAL, 'Origin: https://evil.example'], {}, '/v1/messages')
     expect(line).toBe('HTTP/1.1 403 Forbidden')
     expect(JSON.parse(body)).toEqual({
@@ -76,13 +76,13 @@ describe('a page elsewhere', () => {
     ['http://localhost:3000', ['http://localhost:*']],
     ['null', ['null']],
     ['vscode-webview://1a2b', ['https://app.example', 'vscode-webview://*']],
-  ])('of the origin %s may where server.allowed_origins is %j', async (origin, allowed) => {
+  ])('of the origin %s is accepted when server.allowed_origins is %j', async (origin, allowed) => {
     const { line, calls } = await asked([LOCAL, `Origin: ${origin}`], { allowed_origins: allowed })
     expect(line).toBe('HTTP/1.1 200 OK')
     expect(calls).toBe(1)
   })
 
-  it('is not held up on its way to an upstream for which it has a key of its own', async () => {
+  it('reaches an upstream for which it sends its own key', async () => {
     const fields = ['Host: rebound.example', 'Origin: https://app.example', 'Authorization: Bearer sk-client']
     const { line, calls } = await asked(fields, {}, '/open/v1/chat/completions')
     expect(line).toBe('HTTP/1.1 200 OK')
@@ -90,9 +90,9 @@ describe('a page elsewhere', () => {
   })
 })
 
-describe('a host name that came to point at a Governor on loopback', () => {
+describe('a host name that now resolves to a Governor on loopback (DNS rebinding)', () => {
   it.each(['rebound.example:8787', 'localhost.evil.example', '127.0.0.1.evil.example', 'a b', '192.168.1.5'])(
-    '(%s) does not spend a key that Governor holds',
+    'cannot spend a key that Governor holds: %s',
     async (host) => {
       const { line, body, calls } = await asked([`Host: ${host}`, `Origin: http://${host}`])
       expect(line).toBe('HTTP/1.1 403 Forbidden')
@@ -110,23 +110,23 @@ describe('a host name that came to point at a Governor on loopback', () => {
     ['[::1]:8787', {}],
     ['127.0.0.2', {}],
     ['governor.internal:80', { allowed_hosts: ['*.internal'] }],
-    // Compose: other containers ask for it by its name.
+    // Compose: other containers reach it by its service name.
     ['governor:8787', { host: '0.0.0.0' }],
-  ])('is told apart from %s, asked of %j', async (host, server) => {
+  ])('is not assumed for the host %s with server settings %j', async (host, server) => {
     const { line, calls } = await asked([`Host: ${host}`], server)
     expect(line).toBe('HTTP/1.1 200 OK')
     expect(calls).toBe(1)
   })
 })
 
-it('a page of Governor’s own address is no foreign one, but a name that only points there is', async () => {
+it('a page of Governor’s own address is accepted, but not a page of a name that only resolves to it', async () => {
   const own = await asked(['Host: localhost:8787', 'Origin: http://localhost:8787'])
   expect(own.line).toBe('HTTP/1.1 200 OK')
   const rebound = ['Host: rebound.example:8787', 'Origin: http://rebound.example:8787']
   expect((await asked(rebound, { host: '0.0.0.0' })).line).toBe('HTTP/1.1 403 Forbidden')
 })
 
-it('a valid access key stands for origin and host', async () => {
+it('a valid access key replaces the checks of origin and host', async () => {
   const fields = ['Host: any.example', 'Origin: https://any.example']
   const server = { access_keys: ['mine'] }
   expect((await asked([...fields, 'Authorization: Bearer mine'], server)).line).toBe('HTTP/1.1 200 OK')
@@ -135,7 +135,7 @@ it('a valid access key stands for origin and host', async () => {
   )
 })
 
-it('a page’s WebSocket does not spend a key that Governor holds', async () => {
+it('a WebSocket of a web page cannot spend a key that Governor holds', async () => {
   const upstream = await startRaw()
   const { url } = await startGovernor(upstream.url, {
     upstreams: { openai: { url: upstream.url, api_key: 'sk-own' } },
@@ -156,7 +156,7 @@ it('a page’s WebSocket does not spend a key that Governor holds', async () => 
   }
 })
 
-it('the openai package, as an agent uses it, is not taken for a page', async () => {
+it('a request of the openai package is not mistaken for one of a web page', async () => {
   const provider = await startProvider(() => ({ text: 'Hello.' }))
   onTestFinished(() => provider.close())
   const { url } = await startGovernor(provider.url, {

@@ -141,7 +141,7 @@ const TABLE = CASES.flatMap((one) =>
 describe.each(TABLE)('the meter $meter, style $style, channel $channel, streamed: $stream', (one) => {
   const { caution, warning, style, channel, stream } = one
 
-  it('presses and stops at the numbers that its notices state', async () => {
+  it('warns and stops at the numbers that its notices state', async () => {
     const { script, now } = takingTime(runaway())
     const base = { max_iterations: 0, adaptive: false, escalate: false, style, channel }
     const { url, provider } = await startBoth(
@@ -206,7 +206,7 @@ describe('a limit of a session', () => {
     }
   })
 
-  it('holds for the next run too, and each is asked for an answer once', async () => {
+  it('still holds in the next run, and each run is asked for an answer once', async () => {
     const { url, provider } = await startBoth(runaway(), {
       budget: { max_iterations: 0, session: { max_tokens: 330 } },
       loop_guard: { enabled: false },
@@ -220,7 +220,7 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(5)
   })
 
-  it('stays reached, whether the client sends the stopped request again or a new one', async () => {
+  it('stays reached when the client sends the stopped request again or a new one', async () => {
     const { url, provider } = await startBoth(runaway(), {
       budget: { max_iterations: 0, session: { max_iterations: 3 } },
       loop_guard: { enabled: false },
@@ -238,7 +238,7 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(asked)
   })
 
-  it('ends a run for good, although the run’s own limit is not reached yet', async () => {
+  it('ends a run for good, even if the limit of the run itself is not reached', async () => {
     const { url, provider } = await startBoth(runaway(), {
       budget: { max_iterations: 4, session: { max_iterations: 2 } },
       loop_guard: { enabled: false },
@@ -254,7 +254,7 @@ describe('a limit of a session', () => {
     expect(provider.requests).toHaveLength(3)
   })
 
-  it('keeps counting a run whose own limit was raised after a stop', async () => {
+  it('still counts a run whose own limit was raised after a stop', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 3, session: { max_iterations: 6 } },
       loop_guard: { enabled: false },
@@ -267,7 +267,7 @@ describe('a limit of a session', () => {
     expect(second.steps.at(-1)?.governor).toMatchObject({ budget_used: 6, budget_max: 6 })
   })
 
-  it('counts no answer that never came and no request that is sent again', async () => {
+  it('counts no request without an answer and no retry', async () => {
     const { url } = await startBoth(
       (request, number) => (number % 2 === 1 ? { status: 503, body: {} } : runaway()(request, number)),
       { budget: { max_iterations: 0, session: { max_iterations: 3 } }, loop_guard: { enabled: false } },
@@ -284,8 +284,8 @@ describe('a limit of a session', () => {
   })
 })
 
-describe('a price that is not known', () => {
-  it('is no limit on cost, which is said once', async () => {
+describe('the price of a model', () => {
+  it('that is unknown disables the limit on cost, with one warning in the log', async () => {
     const { url, logs, events } = await startBoth(runaway(), {
       budget: { max_iterations: 4, run: { max_cost_usd: 0.01 } },
     })
@@ -296,7 +296,7 @@ describe('a price that is not known', () => {
     expect(logs.filter((line) => line.includes('price not known'))).toHaveLength(1)
   })
 
-  it('is known of models in the catalogue from the first answer on', async () => {
+  it('that is in the catalogue counts from the first answer on', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 0, run: { max_cost_usd: 0.0006 } },
     })
@@ -310,7 +310,7 @@ describe('a price that is not known', () => {
 })
 
 describe('parallel tool calls', () => {
-  it('count each', async () => {
+  it('are each counted', async () => {
     const calls = ['a', 'b', 'c'].map((query) => ({ name: 'search', arguments: { query } }))
     const { url, provider } = await startBoth(
       ({ json }) => (json.tool_choice === 'none' ? { text: 'done' } : { calls }),
@@ -356,14 +356,14 @@ describe('a context window that is nearly full', () => {
       9_250,
       '[CONTEXT: 9.2k/10k tokens used. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
     ],
-  ])('at %i of 10,000 tokens is told so: %s', async (prompt, notice) => {
+  ])('at %i of 10,000 tokens gets this notice: %s', async (prompt, notice) => {
     const { url, provider } = await startBoth(stating(prompt), config)
     await runAgent(url, START, { max: 2, headers: { 'x-governor-session': 's' } })
     const told = String(provider.requests[1]?.json.messages.at(-1)?.content)
     expect(told).toBe(notice ? `the result of search\n\n${notice}` : 'the result of search')
   })
 
-  it('is not full any more once the history was compacted', async () => {
+  it('gets no notice after the history was compacted', async () => {
     const { url, provider } = await startBoth(stating(9_500), config)
     const headers = { 'x-governor-session': 's' }
     const long = [...START, { role: 'user', content: 'x'.repeat(20_000) }]

@@ -75,14 +75,14 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
     ['br', brotliCompressSync(`{${MESSAGES},${TOOLS}}`)],
     ['deflate', deflateSync(`{${MESSAGES},${TOOLS}}`)],
     ['identity', Buffer.from(`{${MESSAGES},${TOOLS}}`)],
-  ])('in %s', async (encoding, bytes) => {
+  ])('compressed with %s', async (encoding, bytes) => {
     const { request, decision } = await passed(bytes, [`Content-Encoding: ${encoding}`])
     expect(decision).toBe('allow')
     expect(request.body.equals(bytes)).toBe(true)
     expect(endToEnd(request)).toEqual([`Content-Encoding: ${encoding}`])
   })
 
-  it('in chunks', async () => {
+  it('sent in chunks', async () => {
     const body = `{${MESSAGES},${TOOLS}}`
     const [one, two] = [body.slice(0, 7), body.slice(7)]
     client.write('POST /v1/chat/completions?x=%20 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
@@ -94,7 +94,7 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
   })
 })
 
-describe('a body that can not be judged arrives byte for byte:', () => {
+describe('a body that cannot be evaluated arrives byte for byte:', () => {
   it.each<[string, Buffer, string[]]>([
     ['a byte order mark first', Buffer.from(`\ufeff{${MESSAGES},${TOOLS}}`), []],
     ['no tools', Buffer.from(`{"model":"m",${MESSAGES}}`), []],
@@ -130,7 +130,7 @@ describe('a body that can not be judged arrives byte for byte:', () => {
     expect(endToEnd(request)).toEqual(fields)
   })
 
-  it('more than is read to guard', async () => {
+  it('one that is larger than server.max_guarded_body', async () => {
     const small = await openGovernor(upstream.url, {}, { max_guarded_body: '1kb' })
     const other = connect(small.url)
     const body = `{"messages":[{"role":"user","content":"${'x'.repeat(100_000)}"}],${TOOLS}}`
@@ -144,13 +144,13 @@ describe('a body that can not be judged arrives byte for byte:', () => {
   })
 })
 
-describe('any JSON request under allow', () => {
+describe('the body of a request to a guarded path', () => {
   const space = fc.string({ unit: fc.constantFrom(' ', '\t', '\n', '\r'), maxLength: 3 })
   const number = fc.constantFrom('1.0', '-0', '9007199254740993', '1E5', '0.1e-7', '12345678901234567890.5')
   const value = fc.oneof(fc.json({ maxDepth: 3 }), number)
   const text = fc.string({ unit: 'binary' }).map((content) => JSON.stringify(content))
 
-  it('arrives byte-identical', async () => {
+  it('arrives byte for byte under the verdict allow, for any JSON', async () => {
     const fields = fc.array(fc.tuple(fc.string({ minLength: 1 }), value), { maxLength: 6 })
     await fc.assert(
       fc.asyncProperty(text, fields, fc.nat(6), space, async (content, extra, place, gap) => {
@@ -166,7 +166,7 @@ describe('any JSON request under allow', () => {
     )
   })
 
-  it('or any bytes at all', async () => {
+  it('arrives byte for byte, for any bytes', async () => {
     await fc.assert(
       fc.asyncProperty(fc.oneof(fc.uint8Array({ maxLength: 200 }), value.map(Buffer.from)), async (given) => {
         const bytes = Buffer.from(given)

@@ -67,7 +67,7 @@ describe('the status line', () => {
       '524 A Timeout',
     ],
     ...['529 Overloaded', '599 X', '600 Beyond', '999 Request denied', '200 \tTabs\t in', '200 caf\xc3\xa9'],
-  ])('%s arrives as it is', async (line) => {
+  ])('%s arrives unchanged', async (line) => {
     const message = await got(`HTTP/1.1 ${line}\r\nX: 1\r\nContent-Length: 2\r\n\r\nok`)
     expect(message.line).toBe(`HTTP/1.1 ${line}`)
     expect(endToEnd(message)).toEqual(['X: 1'])
@@ -174,7 +174,7 @@ describe('a response without a body', () => {
       undefined,
     ],
     ['a length of 0', 'HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 0\r\n\r\n', GET, '0'],
-  ])('stays without: %s', async (_, reply, request, length) => {
+  ])('stays without a body: %s', async (_, reply, request, length) => {
     upstream.reply = reply
     const client = connect(governor.url)
     client.write(request + GET.replace('/v1/x', '/v1/next'))
@@ -197,7 +197,7 @@ describe('the response body', () => {
     ['zstd', Buffer.from('28b52ffd0400690000deadbeef', 'hex')],
     ['identity', text],
     ['x-unheard-of', Buffer.from([0, 255, 13, 10, 13, 10, 0, 128])],
-  ])('in %s is not decoded', async (encoding, bytes) => {
+  ])('in %s is not decompressed', async (encoding, bytes) => {
     const head = `HTTP/1.1 200 OK\r\nContent-Encoding: ${encoding}\r\nContent-Length: ${bytes.length}\r\n\r\n`
     const message = await got(Buffer.concat([Buffer.from(head), bytes]))
     expect(endToEnd(message)).toEqual([`Content-Encoding: ${encoding}`])
@@ -232,7 +232,7 @@ describe('the response body', () => {
     expect(message.body.toString()).toBe('a')
   })
 
-  it('without a length ends where the upstream closes', async () => {
+  it('without a length ends when the upstream closes the connection', async () => {
     upstream.closes = true
     const message = await got('HTTP/1.1 200 OK\r\nX: 1\r\n\r\nall of it')
     expect(message).toMatchObject({ body: Buffer.from('all of it'), isComplete: true })
@@ -240,7 +240,7 @@ describe('the response body', () => {
 })
 
 describe('an informational response', () => {
-  it('arrives before the one that counts, with all its fields', async () => {
+  it('arrives before the final response, with all its fields', async () => {
     upstream.reply =
       'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\nlink: <b>; odd\r\nX-H: 1\r\n\r\n' +
       'HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n' +
@@ -276,7 +276,7 @@ describe('an informational response', () => {
     ['in pieces', ['H', 'TTP/1.1 1', '00 Continue\r\nX', ': 1\r\n\r', '\nHTTP/1.', '']],
     ['before others', ['HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\n']],
     ['after others', ['HTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n']],
-  ])('100 that nobody asked for is read over, %s', async (_, pieces) => {
+  ])('100 that was not requested is ignored, %s', async (_, pieces) => {
     const own = await startRaw()
     const { url } = await startGovernor(own.url)
     const client = connect(url)
@@ -302,7 +302,7 @@ describe('an informational response', () => {
     }
   })
 
-  it('100 in the middle of a body is a part of it', async () => {
+  it('100 in the middle of a body is a part of that body', async () => {
     const own = await startRaw()
     const { url } = await startGovernor(own.url)
     const client = connect(url)
@@ -325,7 +325,7 @@ describe('an informational response', () => {
     expect(message.line).toBe('HTTP/1.1 200 OK')
   })
 
-  it('100 is given by Governor at once where a client waits for it, and not asked of the upstream', async () => {
+  it('100 comes from Governor at once when a client expects it, and is not requested from the upstream', async () => {
     upstream.reply = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'
     const client = connect(governor.url)
     client.write('POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n')
@@ -338,7 +338,7 @@ describe('an informational response', () => {
   })
 })
 
-describe('a field that only Governor may send', () => {
+describe('an x-governor- field of an upstream', () => {
   const THEIRS = 'X-Governor-Terminal-State: theirs\r\nx-governor-overflow: theirs\r\nX-B: 1\r\n'
   const ask = JSON.stringify({
     model: 'm',
@@ -350,25 +350,28 @@ describe('a field that only Governor may send', () => {
     ['a relayed response', '200 OK', GET],
     ['a guarded response', '200 OK', guarded],
     ['a guarded refusal', '400 Bad Request', guarded],
-  ])('is dropped from the head, an informational one and the trailers of %s', async (_, status, request) => {
-    upstream.reply =
-      `HTTP/1.1 103 Early Hints\r\n${THEIRS}\r\nHTTP/1.1 ${status}\r\n${THEIRS}Trailer: x-governor-loop, X-T\r\n` +
-      'Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Governor-Loop: theirs\r\nX-T: 1\r\n\r\n'
-    const client = connect(governor.url)
-    client.write(request)
-    const early = await client.message()
-    const answer = await client.message()
-    client.socket.destroy()
-    expect(endToEnd(early)).toEqual(['X-B: 1'])
-    expect(answer.line).toBe(`HTTP/1.1 ${status}`)
-    expect(answer.fields).toContain('X-B: 1')
-    expect(answer.fields.filter((field) => field.endsWith(': theirs'))).toEqual([])
-    expect(answer.body.toString()).toBe('{}')
-    expect(answer.trailers).toEqual(['X-T: 1'])
-  })
+  ])(
+    'is removed from the head, from informational responses and from the trailers of %s',
+    async (_, status, request) => {
+      upstream.reply =
+        `HTTP/1.1 103 Early Hints\r\n${THEIRS}\r\nHTTP/1.1 ${status}\r\n${THEIRS}Trailer: x-governor-loop, X-T\r\n` +
+        'Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Governor-Loop: theirs\r\nX-T: 1\r\n\r\n'
+      const client = connect(governor.url)
+      client.write(request)
+      const early = await client.message()
+      const answer = await client.message()
+      client.socket.destroy()
+      expect(endToEnd(early)).toEqual(['X-B: 1'])
+      expect(answer.line).toBe(`HTTP/1.1 ${status}`)
+      expect(answer.fields).toContain('X-B: 1')
+      expect(answer.fields.filter((field) => field.endsWith(': theirs'))).toEqual([])
+      expect(answer.body.toString()).toBe('{}')
+      expect(answer.trailers).toEqual(['X-T: 1'])
+    },
+  )
 })
 
-describe('a guarded response under allow', () => {
+describe('a guarded response under the verdict allow', () => {
   it('keeps its bytes and fields, and gains only x-governor-*', async () => {
     const body = '{"choices":[{"message":{"content":"caf\\u00e9 日"}, "n":9007199254740993}],\r\n "x":1.0}'
     const bytes = Buffer.from(body)

@@ -38,14 +38,14 @@ function chunk(text: string | Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')])
 }
 
-/** Reads the data of the next chunk. The line end after it is left: a sender may keep that for the next one. */
+/** Reads the data of the next chunk. The line end after it stays unread: a sender may send it together with the next chunk. */
 async function nextChunk(wire: Wire): Promise<Buffer> {
   let line = ''
   while (line === '') line = (await wire.until('\r\n')).toString().trim()
   return wire.take(Number.parseInt(line, 16))
 }
 
-/** A connection to the upstream that has brought its whole request. */
+/** A connection to the upstream, after its whole request has arrived. */
 async function accepted() {
   const wire = await upstream.accept()
   return { wire, request: await wire.message() }
@@ -59,7 +59,7 @@ describe.each([
   ['on a guarded path', GUARDED],
   ['elsewhere', UNGUARDED],
 ])('an event stream %s', (_, request) => {
-  it('shows its headers before its first event, and each event before the next one exists', async () => {
+  it('arrives headers first, and each event before the next one exists', async () => {
     const client = connect(governor.url)
     client.write(request)
     const { wire } = await accepted()
@@ -75,7 +75,7 @@ describe.each([
     leave(client, wire)
   })
 
-  it('arrives as it comes where a character, or a frame, is cut in two', async () => {
+  it('arrives byte by byte even if a character or a frame is cut', async () => {
     const client = connect(governor.url)
     client.write(request)
     const { wire } = await accepted()
@@ -90,7 +90,7 @@ describe.each([
 })
 
 describe('an upload', () => {
-  it('in chunks reaches the upstream before the client has finished it', async () => {
+  it('in chunks reaches the upstream before the client has finished sending', async () => {
     const client = connect(governor.url)
     client.write('POST /v1/files HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
     const wire = await upstream.accept()
@@ -105,7 +105,7 @@ describe('an upload', () => {
     leave(client, wire)
   })
 
-  it('of a known length does so too, and keeps its length', async () => {
+  it('of a known length reaches the upstream before the client has finished sending, and keeps its length', async () => {
     const client = connect(governor.url)
     client.write('PUT /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nfirst')
     const wire = await upstream.accept()
@@ -132,7 +132,7 @@ describe('an upload', () => {
     leave(client, wire)
   })
 
-  it('may run while the response already does', async () => {
+  it('can continue while the response is already being sent', async () => {
     const client = connect(governor.url)
     client.write('POST /v1/duplex HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n')
     const wire = await upstream.accept()
@@ -149,7 +149,7 @@ describe('an upload', () => {
     leave(client, wire)
   })
 
-  it('that is answered early may go on to its end, and the connection serves the next request', async () => {
+  it('that is answered early can continue to its end, and the connection serves the next request', async () => {
     const client = connect(governor.url)
     client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: ${MB}\r\n\r\nfirst`)
     const wire = await upstream.accept()
@@ -169,7 +169,7 @@ describe('an upload', () => {
 describe('a body of 30 MB', () => {
   const large = randomBytes(30 * MB)
   it.each(['POST /v1/files', 'POST /v1/chat/completions'])(
-    'goes up and comes down unharmed on %s',
+    'arrives unchanged in both directions on %s',
     async (start) => {
       const client = connect(governor.url)
       client.write(`${start} HTTP/1.1\r\nHost: a\r\nContent-Length: ${large.length}\r\n\r\n`)
@@ -186,7 +186,7 @@ describe('a body of 30 MB', () => {
   )
 })
 
-it('300 streams are open at once, and each gets its own events', async () => {
+it('300 streams can be open at once, and each gets its own events', async () => {
   const numbers = Array.from({ length: 300 }, (_, at) => at)
   const clients = numbers.map((at) => {
     const client = connect(governor.url)
@@ -251,7 +251,7 @@ describe('a slow reader', () => {
     return taken()
   }
 
-  it('of a response holds the upstream back, and gets all of it in the end', async () => {
+  it('of a response slows the upstream down, and gets all of the response in the end', async () => {
     const client = connect(governor.url)
     client.socket.pause()
     client.write(GUARDED)
@@ -265,7 +265,7 @@ describe('a slow reader', () => {
     leave(client, wire)
   })
 
-  it('of an upload holds the client back, and gets all of it in the end', async () => {
+  it('of an upload slows the client down, and gets all of the upload in the end', async () => {
     const client = connect(governor.url)
     client.write(`PUT /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: ${total}\r\n\r\n`)
     const taken = pump(client.socket)

@@ -38,7 +38,7 @@ async function sent(bytes: string, isHead = false) {
   return request
 }
 
-describe('the method', () => {
+describe('the method of a request', () => {
   it.each([
     ...[
       'GET',
@@ -54,7 +54,7 @@ describe('the method', () => {
       'REPORT',
     ],
     ...['SEARCH', 'MKCOL', 'COPY', 'MOVE', 'LOCK', 'UNLOCK', 'PURGE', 'LINK', 'M-SEARCH', 'QUERY', 'SOURCE'],
-  ])('%s arrives as it is, with a body and without', async (method) => {
+  ])('%s arrives unchanged, with and without a body', async (method) => {
     const isHead = method === 'HEAD'
     const bare = await sent(`${method} /v1/things HTTP/1.1\r\nHost: a\r\nX-Bare: 1\r\n\r\n`, isHead)
     expect(bare.line).toBe(`${method} /v1/things HTTP/1.1`)
@@ -79,7 +79,7 @@ describe('the method', () => {
   })
 })
 
-describe('the target', () => {
+describe('the target of a request', () => {
   it.each([
     ...[
       '/',
@@ -123,14 +123,14 @@ describe('the target', () => {
     expect(request.line).toBe(`GET ${target} HTTP/1.1`)
   })
 
-  it('with raw bytes above ASCII, which HTTP does not know, is refused', async () => {
+  it('with raw bytes above ASCII, which HTTP does not allow, is rejected', async () => {
     const client = connect(governor.url)
     client.write('GET /caf\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n')
     expect((await client.message()).line).toBe('HTTP/1.1 400 Bad Request')
     expect(upstream.requests).toHaveLength(0)
   })
 
-  it('may be 30,000 bytes long', async () => {
+  it('can be 30,000 bytes long', async () => {
     const target = `/v1/search?q=${'x'.repeat(30_000)}`
     expect((await sent(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)).line).toBe(`GET ${target} HTTP/1.1`)
   })
@@ -158,13 +158,13 @@ describe('the target', () => {
     ['/named//v1/x', '/api/v1//v1/x'],
     ['/named/named/x', '/api/v1/named/x'],
     ['/deep/v1/x%2F', '/a%2Fb/c/v1/x%2F'],
-  ])('%s loses its upstream name and becomes %s', async (target, path) => {
+  ])('%s loses the name of its upstream and becomes %s', async (target, path) => {
     const request = await sent(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)
     expect(request.line).toBe(`GET ${path} HTTP/1.1`)
   })
 })
 
-describe('dot segments', () => {
+describe('dot segments in a target', () => {
   it.each([
     ...['/named/../x', '/named/v1/../x', '/named/..', '/named/a/../../x', '/named/./../x', '/named//../x'],
     ...['/named/%2e%2e/x', '/named/.%2E/x', '/named/%252e%252e/x', '/named/..%2fx', '/named/..%5Cx'],
@@ -176,7 +176,7 @@ describe('dot segments', () => {
       '/named/a%2fb/../..',
     ],
     ...['http://a/named/../x', '/deep/../../x?y'],
-  ])('of %s would leave the path of its upstream, and are refused', async (target) => {
+  ])('such as %s are rejected when they would leave the path of the upstream', async (target) => {
     const client = connect(governor.url)
     client.write(`GET ${target} HTTP/1.1\r\nHost: a\r\nAnthropic-Version: 2023-06-01\r\n\r\n`)
     const answer = await client.message()
@@ -197,7 +197,7 @@ describe('dot segments', () => {
     ['/named/%2e/x', '/api/v1/%2e/x'],
     ['/named/x?q=/../../y', '/api/v1/x?q=/../../y'],
     ['/../x', '/../x'],
-  ])('of %s stay inside, and arrive as they are', async (target, path) => {
+  ])('such as %s stay inside the path and arrive unchanged', async (target, path) => {
     expect((await sent(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)).line).toBe(`GET ${path} HTTP/1.1`)
   })
 })
@@ -306,14 +306,14 @@ describe('the request headers', () => {
     expect(endToEnd(request)).toEqual(kept)
   })
 
-  it('name the upstream as host, once', async () => {
+  it('name the upstream as host, exactly once', async () => {
     const request = await sent('GET /v1/x HTTP/1.1\r\nHost: governor.internal:8787\r\nX: 1\r\n\r\n')
     expect(request.fields.filter((field) => /^host:/i.test(field))).toEqual([
       `host: 127.0.0.1:${upstream.port}`,
     ])
   })
 
-  it('hold the key and the fields that were set for an upstream', async () => {
+  it('contain the key and the fields that are configured for the upstream', async () => {
     const request = await sent(
       'GET /keyed/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: mine\r\nx-team: red\r\nX: 1\r\n\r\n',
     )
@@ -326,12 +326,12 @@ describe('the request headers', () => {
     ['/claude/v1/chat/completions', 'Authorization: Bearer mine', 'authorization: Bearer sk-ant-api03-own'],
     ['/subscribed/v1/messages', 'X-API-Key: mine', 'authorization: Bearer sk-ant-oat01-own'],
     ['/keyed/v1/messages', 'Authorization: Bearer mine', 'authorization: Bearer sk-own'],
-  ])('to %s with “%s” hold “%s”, where the key is taken', async (path, given, held) => {
+  ])('to %s with “%s” contain “%s” when Governor takes the key from there', async (path, given, held) => {
     const request = await sent(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n${given}\r\n\r\n`)
     expect(endToEnd(request).filter((field) => /^(authorization|x-api-key):/i.test(field))).toEqual([held])
   })
 
-  it('of an HTTP/1.0 client without Host arrive too', async () => {
+  it('of an HTTP/1.0 client without Host arrive as well', async () => {
     const client = connect(governor.url)
     client.write('POST /v1/x HTTP/1.0\r\nX-Old: 1\r\nContent-Length: 2\r\n\r\nok')
     const answer = await client.message()
@@ -341,14 +341,14 @@ describe('the request headers', () => {
   })
 })
 
-it('OPTIONS * asks about Governor itself and goes nowhere', async () => {
+it('OPTIONS * is answered by Governor itself', async () => {
   const client = connect(governor.url)
   client.write('OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n')
   expect((await client.message()).line).toBe('HTTP/1.1 204 No Content')
   expect(upstream.requests).toHaveLength(0)
 })
 
-it('requests of one client one after the other share one connection on either side', async () => {
+it('sequential requests of one client share one connection on either side', async () => {
   const client = connect(governor.url)
   const before = upstream.count
   const headOf = (at: number) => `POST /v1/x${at} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n${at}`
@@ -360,7 +360,7 @@ it('requests of one client one after the other share one connection on either si
   expect(upstream.count - before).toBeLessThanOrEqual(1)
 })
 
-it('pipelined requests are answered in order', async () => {
+it('pipelined requests are answered in their order', async () => {
   const client = connect(governor.url)
   client.write(`${'GET /v1/x HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(3)}`)
   for (const _ of [1, 2, 3]) expect((await client.message()).line).toBe('HTTP/1.1 200 OK')

@@ -25,9 +25,9 @@ async function repeat(url: string, times: number, options: Parameters<typeof cal
 describe.each([
   { name: 'named', options: named },
   { name: 'derived', options: {} },
-])('one request that is sent again though it was answered, in a $name session', ({ options }) => {
+])('a request that is sent again although it was answered, in a $name session', ({ options }) => {
   it.each([false, true])(
-    'counts from its 33rd sending on, until its run is stopped (stream: %s)',
+    'counts as an iteration from the 33rd time on, until its run is stopped (stream: %s)',
     async (stream) => {
       const { url, provider } = await startBoth(runaway(), { budget })
       const told = await repeat(url, 40, { ...options, stream })
@@ -54,8 +54,8 @@ describe.each([
   )
 })
 
-describe('a sending of the same bytes', () => {
-  it('that got an error, or whose client left, does not count', async () => {
+describe('a request with the same bytes', () => {
+  it('does not count as a repetition if it got an error or its client left', async () => {
     let leave = new AbortController()
     const script: Script = (request, number) => {
       if (number === 2 || number % 10 === 0) return { status: 429, body: { error: { message: 'slow down' } } }
@@ -76,7 +76,7 @@ describe('a sending of the same bytes', () => {
     expect([whole, counted]).toEqual([33, '33'])
   })
 
-  it('counts for nothing in the next step of the run', async () => {
+  it('does not count in the next step of the run', async () => {
     const { url } = await startBoth(runaway())
     const { messages } = await runAgent(url, START, { ...named, max: 1 })
     for (let time = 0; time < 31; time++) await callModel(url, messages, named)

@@ -13,7 +13,7 @@ interface Cluster {
   readonly provider: Provider
   readonly redis: Redis
   readonly replicas: readonly Running[]
-  /** Tokens that answers in all sessions took, as Redis has it. */
+  /** The tokens of all answers in all sessions, as they are stored in Redis. */
   tokens(): Promise<number>
 }
 
@@ -55,8 +55,8 @@ const PER_ANSWER = 110
 const headers = { 'x-governor-session': 'one', 'thread-id': 'one' }
 
 describeWith('redis-server', 'four replicas behind a balancer', () => {
-  describeWith('nginx', 'that is nginx', () => {
-    it('count each of 256 requests that one session sends at once, once', async () => {
+  describeWith('nginx', 'nginx', () => {
+    it('count each of 256 concurrent requests of one session exactly once', async () => {
       const { replicas, tokens, provider } = await startCluster(runaway(), {
         budget: { max_iterations: 1_000 },
       })
@@ -71,7 +71,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       await vi.waitFor(async () => expect(await tokens()).toBe(256 * PER_ANSWER), 20_000)
     })
 
-    it('let no more requests through than one budget has, however many come at once', async () => {
+    it('allow no more requests than one budget has, however many come at once', async () => {
       const { replicas, provider } = await startCluster(runaway(), { budget: { max_iterations: 50 } })
       const url = await startBalancer(replicas.map(urlOf))
       const requests = Array.from({ length: 256 }, (_, at) => callModel(url, stepOf(at), { headers }))
@@ -85,7 +85,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       expect(states).toEqual(Array.from({ length: 207 }, () => 'max_iterations'))
     })
 
-    it('stop each of 500 sessions at its limit, and count what each of them took', async () => {
+    it('stop each of 500 sessions at its limit, and count the usage of each', async () => {
       const { replicas, provider, tokens } = await startCluster(runaway(), { budget: { max_iterations: 2 } })
       const url = await startBalancer(replicas.map(urlOf))
       const waiting = Array.from({ length: 500 }, (_, at) => `Task ${at}: find out everything.`)
@@ -102,7 +102,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       await vi.waitFor(async () => expect(await tokens()).toBe(1_500 * PER_ANSWER), 20_000)
     })
 
-    it.each([false, true])('continue a response that another one has given, streamed: %s', async (stream) => {
+    it.each([false, true])('continue a response of another replica (stream: %s)', async (stream) => {
       const { replicas } = await startCluster(runaway(), { budget: { max_iterations: 6 } })
       const url = await startBalancer(replicas.map(urlOf))
       const { steps } = await runResponses(url, 'Go.', { stateful: true, stream })
@@ -113,7 +113,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     })
   })
 
-  it('repeat the last answer of a run that another one of them has stopped, without asking the provider', async () => {
+  it('repeat the last answer of a run that another replica stopped, without asking the provider', async () => {
     const { replicas, provider } = await startCluster(runaway(), { budget: { max_iterations: 2 } })
     const [first, ...others] = replicas
     const { messages, steps } = await runAgent(urlOf(first), START, { headers })
@@ -128,7 +128,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     expect(provider.requests).toHaveLength(asked)
   })
 
-  it('remember together what a compacted history does not show any more', async () => {
+  it('share what a compacted history no longer shows', async () => {
     const { replicas } = await startCluster(runaway(), { budget: { max_iterations: 10 } })
     let messages: ChatMessage[] = [...START]
     for (let at = 0; at < 6; at++) {
@@ -142,7 +142,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
   it.each<[string, (redis: Redis) => unknown, (redis: Redis) => unknown]>([
     ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
     ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
-  ])('fail no request while Redis %s, say so, and use it again afterwards', async (_, fail, mend) => {
+  ])('fail no request while Redis %s, report it, and use Redis again afterwards', async (_, fail, mend) => {
     const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 8 } }, '400ms')
     const metricsOf = async ({ url }: Running) => (await fetch(`${url}/metrics`)).text()
     const readyOf = async ({ url }: Running) => {
@@ -182,7 +182,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     }
   })
 
-  it('count all that was used while they could not reach Redis', async () => {
+  it('count all usage of the time without Redis', async () => {
     const cluster = await startCluster(runaway(), { budget: { max_iterations: 100 } }, '400ms')
     const { replicas, redis, provider, tokens } = cluster
     let messages: ChatMessage[] = [...START]

@@ -39,7 +39,7 @@ describe.each([
     if (stateful) expect(provider.requests.at(-1)?.json['input']).toHaveLength(1)
   })
 
-  it('lets the client continue from the answer that it got', async () => {
+  it('does not prevent the client from continuing from the answer that it got', async () => {
     const { url, provider } = await startBoth(
       repeatsUntilBlocked({ reasoning: 'x', calls: [same] }, () => ({ text: 'I give up.' })),
     )
@@ -49,7 +49,7 @@ describe.each([
     expect(provider.requests.at(-1)?.items?.at(-1)).toMatchObject({ role: 'user', content: 'Try again.' })
   })
 
-  it('continues with the other calls of its response, each with its result', async () => {
+  it('is removed while the run continues with the other calls of its response, each with its result', async () => {
     const other = (number: number) => ({ name: 'read', arguments: { number } })
     const { url, provider } = await startBoth((request, number) => {
       if (request.json.tool_choice === 'none') return { text: 'Done.' }
@@ -93,7 +93,7 @@ describe.each([
 })
 
 describe('a stream over Responses that began with a response whose calls were all blocked', () => {
-  it('continues from the first response id even when the last response had a blocked call', async () => {
+  it('continues from the id of the first response, even if the last response had a blocked call', async () => {
     const { url, provider } = await startBoth((request, number) => {
       if (number > 8) return { text: 'Done.' }
       const read = { name: 'read', arguments: { file: 'a' } }

@@ -41,7 +41,7 @@ async function ask(url: string, body: Item) {
 }
 
 describe('a conversation that its provider keeps', () => {
-  it('continues from either id of a stream, whichever calls were blocked in it', async () => {
+  it('continues from the first or the last id of a stream, whichever calls were blocked in it', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(answer, { minLength: 8, maxLength: 8 }),

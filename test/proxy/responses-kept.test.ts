@@ -27,7 +27,7 @@ describe.each([{ stream: false }, { stream: true }])(
   ({ stream }) => {
     const options = { stateful: true, stream }
 
-    it('is one session by the ids of its responses', async () => {
+    it('is one session, identified by the ids of its responses', async () => {
       const { url } = await startBoth(always(search))
       const { steps } = await runResponses(url, 'Go.', { ...options, max: 4 })
       expect(steps.map(iteration)).toEqual(['1/300', '2/300', '3/300', '4/300'])
@@ -45,7 +45,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(JSON.stringify(provider.requests[3]?.json['input'])).not.toMatch(/repeating/)
     })
 
-    it('gets no notice where results or calls differ', async () => {
+    it('gets no notice if results or calls differ', async () => {
       let count = 0
       const paging: Script = (_, number) => ({ calls: [{ name: 'page', arguments: { number } }] })
       const { url } = await startBoth(paging)
@@ -85,13 +85,13 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(iteration(await agent.repeat())).toBe('1/300')
     })
 
-    it('takes the same request for a retry', async () => {
+    it('treats the same request as a retry', async () => {
       const { url } = await startBoth(always(search))
       const agent = await runResponses(url, 'Go.', { ...options, max: 3 })
       expect(iteration(await agent.repeat())).toBe('3/300')
     })
 
-    it('is a separate run for each of many tasks that continue from one response', async () => {
+    it('has a separate run for each of many tasks that continue from one response', async () => {
       const { url } = await startBoth(always(search), { budget: { max_iterations: 4 } })
       const first = await callResponses(url, { input: [user('Read this.')] }, { stream })
       const tasks = Array.from({ length: 5 }, (_, at) => user(`Task ${at}`))
@@ -121,7 +121,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).toEqual(tasks.map(() => 'stop'))
     })
 
-    it('does not regain its budget by continuing from an earlier response', async () => {
+    it('does not get its budget back by continuing from an earlier response', async () => {
       const { url } = await startBoth(always(search), { budget: { max_iterations: 4 } })
       const first = await callResponses(url, { input: [user('Go.')] }, { stream })
       const verdicts = []
@@ -137,7 +137,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(verdicts.slice(-2)).toEqual(['stop', 'stop'])
     })
 
-    it('is counted by the id of a conversation as well', async () => {
+    it('is also counted by the id of a conversation object', async () => {
       const { url } = await startBoth(always(search), { loop_guard: { mode: 'warn' } })
       const steps: ResponseStep[] = []
       let input: Item[] = [user('Go.')]
@@ -151,7 +151,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
 
-    it('is recognised where the client refers to earlier items by id', async () => {
+    it('is recognized when the client refers to earlier items by id', async () => {
       const { url } = await startBoth(({ items = [] }) => ({ reasoning: `${items.length}`, calls: [search] }))
       const steps: ResponseStep[] = []
       const input: Item[] = [user('Go.')]
@@ -166,7 +166,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
 
-    it('is relayed where the response that it names is unknown', async () => {
+    it('is relayed when the response that it names is unknown', async () => {
       const { url, provider } = await startBoth(always(search))
       const first = await callResponses(provider.url, { input: [user('Go.')] }, { stream })
       const second = { input: outputs(first), previous_response_id: first.response['id'] }
@@ -188,7 +188,7 @@ describe.each([{ stream: false }, { stream: true }])(
 )
 
 describe('a response that a client could continue from', () => {
-  it('can be continued as soon as its head has come, whatever follows', async () => {
+  it('can be continued as soon as its head has arrived, whatever follows', async () => {
     let first: ServerResponse | undefined
     const provider = await serve((request, response) => {
       request.resume()
@@ -223,7 +223,7 @@ describe('a response that a client could continue from', () => {
     while (!(await reader?.read())?.done);
   })
 
-  it('makes no session before a client continues from it', async () => {
+  it('creates no session until a client continues from it', async () => {
     const { url } = await startBoth(always(search))
     const sessions = async () =>
       /governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
@@ -233,7 +233,7 @@ describe('a response that a client could continue from', () => {
     expect(await sessions()).toBe('1')
   })
 
-  it('makes no session where the client sends its own history', async () => {
+  it('creates no session if the client sends its own history', async () => {
     const { url } = await startBoth(always(search))
     await runResponses(url, 'Go.', { max: 3, body: { store: true } })
     expect(/governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]).toBe('1')

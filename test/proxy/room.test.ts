@@ -48,8 +48,8 @@ async function takeRoom(url: string) {
 
 const LONG = [{ role: 'user', content: 'x'.repeat(20_000) }]
 
-describe('a request without room in the buffer', () => {
-  it('waits, and is guarded as soon as there is some', async () => {
+describe('a request without room in the buffer budget', () => {
+  it('waits, and is guarded as soon as there is room', async () => {
     const held = heldClock()
     const { url, events } = await startBoth(() => ({ text: 'Hi.' }), SMALL, { clock: held.clock })
     const other = await takeRoom(url)
@@ -74,7 +74,7 @@ describe('a request without room in the buffer', () => {
     expect(events).toContainEqual({ kind: 'failed_open', reason: 'no_room' })
   })
 
-  it('is relayed at once where it is larger than all of the room', async () => {
+  it('is relayed at once when it is larger than the whole buffer budget', async () => {
     const { url, events, provider } = await startBoth(() => ({ text: 'Hi.' }), SMALL)
     const asked = [{ role: 'user', content: 'x'.repeat(200_000) }]
     expect((await callModel(url, asked)).message.content).toBe('Hi.')
@@ -82,37 +82,34 @@ describe('a request without room in the buffer', () => {
     expect(events).toContainEqual({ kind: 'failed_open', reason: 'no_room' })
   })
 
-  it.each([false, true])(
-    'gets the recorded answer of its run if that was stopped, streamed: %s',
-    async (stream) => {
-      const held = heldClock()
-      const config = { ...SMALL, budget: { max_iterations: 2 } }
-      const { url, events, provider } = await startBoth(runaway(), config, { clock: held.clock })
-      const headers = { 'x-governor-session': 'one', authorization: 'Bearer sk-test' }
-      const run = await runAgent(url, START, { headers })
-      const said = run.steps.at(-1)?.message.content
-      const asked = provider.requests.length
-      await takeRoom(url)
-      for (const coding of [undefined, 'gzip']) {
-        const body = Buffer.from(JSON.stringify({ messages: LONG, tools: [{ type: 'function' }], stream }))
-        const response = fetch(`${url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: coding ? { ...headers, 'content-encoding': coding } : headers,
-          body: coding ? gzipSync(body) : body,
-        })
-        await held.waiting()
-        held.end()
-        const { headers: told } = await response
-        expect(told.get('x-governor-terminal-reason')).toBe('max_iterations')
-        expect(told.get('content-type')).toMatch(stream ? /event-stream/ : /json/)
-        expect(await (await response).text()).toContain(JSON.stringify(said).slice(1, -1))
-      }
-      expect(provider.requests).toHaveLength(asked)
-      expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
-    },
-  )
+  it.each([false, true])('gets the recorded answer if its run was stopped (stream: %s)', async (stream) => {
+    const held = heldClock()
+    const config = { ...SMALL, budget: { max_iterations: 2 } }
+    const { url, events, provider } = await startBoth(runaway(), config, { clock: held.clock })
+    const headers = { 'x-governor-session': 'one', authorization: 'Bearer sk-test' }
+    const run = await runAgent(url, START, { headers })
+    const said = run.steps.at(-1)?.message.content
+    const asked = provider.requests.length
+    await takeRoom(url)
+    for (const coding of [undefined, 'gzip']) {
+      const body = Buffer.from(JSON.stringify({ messages: LONG, tools: [{ type: 'function' }], stream }))
+      const response = fetch(`${url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: coding ? { ...headers, 'content-encoding': coding } : headers,
+        body: coding ? gzipSync(body) : body,
+      })
+      await held.waiting()
+      held.end()
+      const { headers: told } = await response
+      expect(told.get('x-governor-terminal-reason')).toBe('max_iterations')
+      expect(told.get('content-type')).toMatch(stream ? /event-stream/ : /json/)
+      expect(await (await response).text()).toContain(JSON.stringify(said).slice(1, -1))
+    }
+    expect(provider.requests).toHaveLength(asked)
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+  })
 
-  it('of another session is served meanwhile', async () => {
+  it('does not delay another session', async () => {
     const config = { ...SMALL, budget: { max_iterations: 2 } }
     const { url, provider } = await startBoth(runaway(), config)
     await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
@@ -123,8 +120,8 @@ describe('a request without room in the buffer', () => {
   })
 })
 
-describe('a buffered answer', () => {
-  it('at a stop takes room as well, and the fallback replaces an answer without room', async () => {
+describe('an answer that is buffered at a stop', () => {
+  it('takes room in the buffer budget, and is replaced by the fallback text without room', async () => {
     const config = { ...SMALL, budget: { max_iterations: 1 }, stop: { fallback_text: 'That was all.' } }
     const { url } = await startBoth(runaway('search', 'long '.repeat(40_000)), config)
     const { steps } = await runAgent(url, START)
@@ -132,7 +129,7 @@ describe('a buffered answer', () => {
   })
 })
 
-describe('a body in a content coding', () => {
+describe('a compressed body', () => {
   const body = JSON.stringify({ messages: START, tools: [{ type: 'function' }] })
   const bomb = Buffer.alloc(3 * 1024 * 1024, 0x20)
 
@@ -143,7 +140,7 @@ describe('a body in a content coding', () => {
     ['unreadable_body', 'gzip', gzipSync(body).subarray(0, 30)],
     ['body_too_large', 'gzip', gzipSync(bomb)],
     ['body_too_large', 'br', brotliCompressSync(bomb)],
-  ])('that can’t be judged is relayed and counted as %s: %s', async (reason, coding, bytes) => {
+  ])('that cannot be evaluated is relayed and counted as %s: %s', async (reason, coding, bytes) => {
     const provider = await serve((request, response) => {
       request.resume().once('end', () => response.end('{}'))
     })
@@ -157,7 +154,7 @@ describe('a body in a content coding', () => {
     expect(metrics).toMatch(new RegExp(`governor_failed_open_total\\{reason="${reason}"[^}]*\\} 1`))
   })
 
-  it('is unpacked no further than there is room for', async () => {
+  it('is decompressed only as far as there is room', async () => {
     const { url, until } = await startBoth(() => ({ text: 'Hi.' }), SMALL)
     const client = connect(url)
     const bytes = gzipSync(bomb)
@@ -167,7 +164,7 @@ describe('a body in a content coding', () => {
     client.socket.destroy()
   })
 
-  it('that was unpacked takes its room until it is answered', async () => {
+  it('takes the room of its decompressed size until it is answered', async () => {
     const held = heldClock()
     const silent = await serve(() => {})
     onTestFinished(() => silent.close())

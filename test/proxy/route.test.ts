@@ -19,7 +19,7 @@ function sentTo(url: string, target: string, more: { name?: string; strip_name?:
   return `${upstream.name} ${path}`
 }
 
-describe('the name of a built-in upstream in front of a path', () => {
+describe('the name of a built-in upstream at the start of a path', () => {
   const azure = 'https://team.openai.azure.com'
   const chat = '/openai/deployments/gpt/chat/completions?api-version=2024-10-21'
   it.each([
@@ -30,7 +30,7 @@ describe('the name of a built-in upstream in front of a path', () => {
     ['http://127.0.0.1:4000', '/openai/v1/responses', 'openai /openai/v1/responses'],
     ['https://bedrock-runtime.us-west-2.amazonaws.com', '/openai', 'openai /openai'],
     ['https://api.openai.com:8443', '/openai/v1/responses', 'openai /openai/v1/responses'],
-  ])('stays at %s, where it is a path of the host: %s goes to %s', (url, target, expected) => {
+  ])("is kept for %s, where it is part of the host's own paths: %s goes to %s", (url, target, expected) => {
     expect(sentTo(url, target)).toBe(expected)
   })
 
@@ -38,7 +38,7 @@ describe('the name of a built-in upstream in front of a path', () => {
     ['https://api.openai.com', '/openai/v1/responses', 'openai /v1/responses'],
     ['https://api.openai.com/v1', '/openai/v1/responses', 'openai /v1/responses'],
     ['https://api.anthropic.com', '/anthropic/v1/messages', 'anthropic /v1/messages'],
-  ])('is taken off at %s, the public host: %s goes to %s', (url, target, expected) => {
+  ])('is removed for %s, the public host: %s goes to %s', (url, target, expected) => {
     expect(sentTo(url, target)).toBe(expected)
   })
 
@@ -46,25 +46,25 @@ describe('the name of a built-in upstream in front of a path', () => {
     [`${azure}/openai`, chat, `openai ${chat}`],
     ['https://api.groq.com/openai/v1', '/openai/v1/responses', 'openai /openai/v1/responses'],
     ['https://api.groq.com/openai/v1', '/v1/responses', 'openai /openai/v1/responses'],
-  ])('is not put twice where %s holds it already: %s goes to %s', (url, target, expected) => {
+  ])('is not repeated if the URL %s already contains it: %s goes to %s', (url, target, expected) => {
     expect(sentTo(url, target)).toBe(expected)
   })
 
-  it('is taken off where the configuration says so', () => {
+  it('is removed if strip_name is true', () => {
     const url = 'http://127.0.0.1:4000'
     expect(sentTo(url, '/openai/v1/responses', { strip_name: true })).toBe('openai /v1/responses')
   })
 })
 
-describe("an upstream's name of the user's own", () => {
-  it.each(['work', 'constructor'])('%s is always taken off the path', (name) => {
+describe('the name of a configured upstream', () => {
+  it.each(['work', 'constructor'])('%s is always removed from the path', (name) => {
     const url = 'https://team.openai.azure.com'
     expect(sentTo(url, `/${name}/openai/v1/responses`, { name })).toBe(`${name} /openai/v1/responses`)
   })
 })
 
 describe('the Azure client of the openai package', () => {
-  it('reaches a resource on any host, guarded, with the path that it asked for', async () => {
+  it('reaches a resource on any host, is guarded, and keeps its path', async () => {
     const provider = await startProvider(() => ({ text: 'Hello.' }))
     onTestFinished(() => provider.close())
     const { url } = await startGovernor(provider.url)

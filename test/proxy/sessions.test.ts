@@ -23,7 +23,7 @@ function worked(count: number, start: readonly ChatMessage[] = START): ChatMessa
 }
 
 describe('sessions', () => {
-  it('keeps fifty parallel runs of one prompt apart', async () => {
+  it('are separate for fifty parallel runs of one prompt', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 4 } })
     const runs = await Promise.all(Array.from({ length: 50 }, () => runAgent(url, START)))
     for (const { steps } of runs) {
@@ -33,7 +33,7 @@ describe('sessions', () => {
     expect(new Set(runs.map(({ steps }) => session(steps.at(-1)))).size).toBe(50)
   })
 
-  it('takes one id under two credentials for two sessions', async () => {
+  it('with one id under two credentials are two sessions', async () => {
     const { url } = await startBoth(runaway())
     const a = { headers: { 'x-governor-session': 'shared', authorization: 'Bearer a' } }
     const b = { headers: { 'x-governor-session': 'shared', authorization: 'Bearer b' } }
@@ -42,7 +42,7 @@ describe('sessions', () => {
     expect(iteration(await callModel(url, worked(1), b))).toBe('2/300')
   })
 
-  it('of one credential stay, however many another one begins', async () => {
+  it('of one credential are kept, however many sessions another credential begins', async () => {
     const { url } = await startBoth(runaway(), { sessions: { max: 10 } })
     const own = named('mine', { authorization: 'Bearer a' })
     const summary: ChatMessage[] = [
@@ -55,7 +55,7 @@ describe('sessions', () => {
     expect(iteration(await callModel(url, summary, own))).toBe('7/300')
   })
 
-  it('takes the id from the first place that has one', async () => {
+  it('get their id from the first place that has one', async () => {
     const { url } = await startBoth(runaway())
     const body = { metadata: { session_id: 'from-body' }, conversation: { id: 'from-conversation' } }
     const all = { 'x-governor-session': 'own', 'x-session-id': 'from-header' }
@@ -77,14 +77,14 @@ describe('sessions', () => {
     ).toBeNull()
   })
 
-  it('shows an id that can’t stand in a header as a hash', async () => {
+  it('show a hash if their id cannot be sent in a header', async () => {
     const { url } = await startBoth(runaway())
     const step = await callModel(url, START, { body: { metadata: { session_id: 'línea\r\nx-evil: 1' } } })
     expect(session(step)).toMatch(/^[0-9a-f]{32}$/)
     expect(step.headers.get('x-evil')).toBeNull()
   })
 
-  it('counts concurrent threads of one id apart, by header and by how they began', async () => {
+  it('count concurrent threads of one id separately, by header and by how they began', async () => {
     const { url } = await startBoth(runaway())
     const sub: ChatMessage[] = [
       { role: 'system', content: 'You are a helper.' },
@@ -107,7 +107,7 @@ describe('sessions', () => {
 })
 
 describe('iterations', () => {
-  it('takes a repeated body for a retry', async () => {
+  it('are not counted for a repeated body, which is a retry', async () => {
     const { url, provider } = await startBoth(runaway())
     const transcript = worked(4)
     const steps = [await callModel(url, transcript, named('s')), await callModel(url, transcript, named('s'))]
@@ -116,7 +116,7 @@ describe('iterations', () => {
     expect(provider.requests).toHaveLength(3)
   })
 
-  it('takes a long body for a retry only where all of its bytes are the same', async () => {
+  it('are not counted for a repeated long body only if all of its bytes are the same', async () => {
     const { url } = await startBoth(runaway())
     const withMiddle = (middle: string): ChatMessage[] => {
       const long = 'x'.repeat(200_000)
@@ -141,7 +141,7 @@ describe('iterations', () => {
     ['the first human message alone', () => [...START]],
     ['a summary in the human’s place', () => [START[0] as ChatMessage, { role: 'user', content: summary }]],
     ['the end of a sliding window', (whole) => [START[0] as ChatMessage, ...whole.slice(-4)]],
-  ])('go on from the remembered count when a history shrinks to %s', async (_, compacted) => {
+  ])('continue from the stored count when a history shrinks to %s', async (_, compacted) => {
     const { url } = await startBoth(runaway())
     const whole = worked(10)
     expect(iteration(await callModel(url, worked(9), named('s')))).toBe('10/300')
@@ -151,7 +151,7 @@ describe('iterations', () => {
     expect(iteration(await callModel(url, [...short, ...worked(12).slice(-2)], named('s')))).toBe('13/300')
   })
 
-  it('begin anew with a human message, also with the same words again', async () => {
+  it('start at 1 with a human message, also with the same words as before', async () => {
     const { url } = await startBoth(runaway())
     const first = worked(3, [...START, { role: 'user', content: 'continue' }])
     expect(iteration(await callModel(url, first, named('s')))).toBe('4/300')
@@ -168,7 +168,7 @@ describe('iterations', () => {
     '[BUDGET: Iteration 3/20. You have 17 iterations left.] What is that?',
     '[CONTEXT COMPACTION — REFERENCE ONLY] It was done.\n\n--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---\n\nNow the other one.',
     'The conversation history before this point was compacted into the following summary:\n\n<summary>\nIt was done.\n</summary>\n\nNow the other one.',
-  ])('begin anew with a person who writes %j', async (content) => {
+  ])('start at 1 when a human writes %j', async (content) => {
     const { url } = await startBoth(runaway())
     const step = await callModel(url, [...worked(3), { role: 'user', content }], named('s'))
     expect(iteration(step)).toBe('1/300')
@@ -182,7 +182,7 @@ describe('iterations', () => {
     ],
     ['a configured text', 'HARNESS: keep going (3)'],
     ['a configured text that has an end', '((note: keep going))'],
-  ])('do not begin anew with %s', async (_, content) => {
+  ])('continue after %s', async (_, content) => {
     const { url } = await startBoth(runaway(), {
       sessions: { scaffolding: { prefixes: ['HARNESS: keep going', { text: '((note', end: '))' }] } },
     })
@@ -192,7 +192,7 @@ describe('iterations', () => {
     expect(iteration(await callModel(url, human, named('s')))).toBe('1/300')
   })
 
-  it('go on where a shorter view of the same history comes in between', async () => {
+  it('continue when a shorter view of the same history comes in between', async () => {
     const { url } = await startBoth(runaway())
     const two = [
       ...worked(2),
@@ -205,7 +205,7 @@ describe('iterations', () => {
     expect(iteration(await callModel(url, worked(2, two), named('s')))).toBe('4/300')
   })
 
-  it('go on after a compaction that leaves one answer, though the first request was sent again after a time-out', async () => {
+  it('continue after a compaction that leaves one answer, even if the first request was repeated after a timeout', async () => {
     let leave = new AbortController()
     const { url } = await startBoth((request, number) => {
       if (number !== 1) return runaway()(request, number)
@@ -219,7 +219,7 @@ describe('iterations', () => {
     expect(iteration(await callModel(url, compacted, named('s')))).toBe('6/300')
   })
 
-  it('of a run that is started over without an id begin anew', async () => {
+  it('start at 1 when a run without an id starts over', async () => {
     // A provider that gives the same ids every time, so that both runs look the same from the start.
     const script: Script = ({ json }) => ({
       calls: [{ id: `call_${json.messages.length}`, name: 'search', arguments: { n: json.messages.length } }],
@@ -231,7 +231,7 @@ describe('iterations', () => {
   })
 
   it.each([{}, named('s')])(
-    'of a stopped run asks nobody again, however often its last step is sent in another form (%j)',
+    'of a stopped run never reach the provider, whatever form its last step has (%j)',
     async (options) => {
       const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
       const { messages } = await runAgent(url, START, options)
@@ -244,7 +244,7 @@ describe('iterations', () => {
     },
   )
 
-  it('are not counted for requests without tools, which are relayed as they are', async () => {
+  it('are not counted for requests without tools, which are relayed unchanged', async () => {
     const { url, provider } = await startBoth(() => ({ text: 'A title' }))
     const title = await callModel(url, START, { ...named('s'), body: { tools: undefined } })
     expect([...title.headers.keys()].filter((name) => name.startsWith('x-governor'))).toEqual([])
@@ -259,7 +259,7 @@ describe('the limit of a session', () => {
     { role: 'user', content: 'Find out everything.' },
   ]
 
-  it('counts each call once where the system text tells the time, and the run is known all the same', async () => {
+  it('counts each call once although the system text contains a clock, and its stopped run is recognized', async () => {
     const { url, provider } = await startBoth(runaway(), { budget: { session: { max_iterations: 12 } } })
     const recentRequests = []
     for (let count = 0; count < 15; count++)
@@ -272,7 +272,7 @@ describe('the limit of a session', () => {
     expect(provider.requests).toHaveLength(13)
   })
 
-  it('counts each call once where more threads take turns than are remembered', async () => {
+  it('counts each call once even if there are more threads than are remembered', async () => {
     const { url } = await startBoth(runaway(), { budget: { session: { max_iterations: 400 } } })
     const task = (at: number): ChatMessage[] => [{ role: 'user', content: `Task ${at}.` }]
     const recentRequests = []
@@ -287,7 +287,7 @@ describe('the limit of a session', () => {
   })
 })
 
-describe('a conversation that begins with the same words under the same id', () => {
+describe('a conversation that begins with the same words under the same session id', () => {
   /** Calls a tool so many times, then answers. */
   const job =
     (calls: number): Script =>
@@ -297,7 +297,7 @@ describe('a conversation that begins with the same words under the same id', () 
         : { text: 'Done.' }
 
   it.each([{ stream: false }, { stream: true }])(
-    'is a run of its own once the one before has answered (stream: $stream)',
+    'is a new run after the one before has answered (stream: $stream)',
     async ({ stream }) => {
       const { url } = await startBoth(job(6), { budget: { max_iterations: 10 } })
       for (let day = 0; day < 4; day++) {
@@ -307,7 +307,7 @@ describe('a conversation that begins with the same words under the same id', () 
     },
   )
 
-  it('is a run of its own once the one before was stopped', async () => {
+  it('is a new run after the one before was stopped', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 6 } })
     for (let day = 0; day < 3; day++) {
       const { steps } = await runAgent(url, START, named('daily'))
@@ -315,7 +315,7 @@ describe('a conversation that begins with the same words under the same id', () 
     }
   })
 
-  it('is a run of its own once nothing was asked for ten minutes, and not before', async () => {
+  it('is a new run after ten minutes without a request, and not before', async () => {
     let now = 1_000_000
     const { url } = await startBoth(runaway(), {}, { now: () => now })
     for (let count = 0; count < 6; count++) await callModel(url, worked(count), named('s'))
@@ -331,7 +331,7 @@ describe('a conversation that begins with the same words under the same id', () 
     ['bytes', {}],
     ['words in other bytes', { seed: 0 }],
   ])(
-    'is one of ten side by side, which are counted apart from their second request on: the same %s',
+    'is one of ten parallel runs, which are counted separately from their second request on: the same %s',
     async (_, more) => {
       const { url } = await startBoth(runaway())
       const workers = Array.from({ length: 10 }, (_, at) => ({
@@ -356,10 +356,10 @@ describe('a conversation that begins with the same words under the same id', () 
   )
 })
 
-describe('what a client declares', () => {
+describe('a budget that a client declares', () => {
   const declared = { headers: { 'x-governor-max-iterations': '5' } }
 
-  it('is its budget, said once in the system text with the same bytes in every request', async () => {
+  it('is enforced, and announced in the system text with the same bytes in every request', async () => {
     const { url, provider } = await startBoth(runaway())
     const { steps } = await runAgent(url, START, declared)
     expect(steps.map(iteration)).toEqual(['1/5', '2/5', '3/5', '4/5', '5/5', '5/5'])
@@ -381,13 +381,13 @@ describe('what a client declares', () => {
     [true, 'many', '1/300'],
     [true, '0', '1'],
     ['lower_only', '0', '1/300'],
-  ])('counts under client_override %s: %s gives %s', async (mode, value, expected) => {
+  ])('is counted with client_override %s: %s gives %s', async (mode, value, expected) => {
     const { url } = await startBoth(runaway(), { budget: { client_override: mode } })
     const step = await callModel(url, START, { headers: { 'x-governor-max-iterations': value } })
     expect(iteration(step)).toBe(expected)
   })
 
-  it('is announced in tool calls where the client declares tool calls', async () => {
+  it('is announced in tool calls if the client declares tool calls', async () => {
     const { url, provider } = await startBoth(runaway())
     await callModel(url, START, { headers: { 'x-governor-max-tool-calls': '20' } })
     expect(provider.requests[0]?.json.messages[0]?.content).toContain(
@@ -395,7 +395,7 @@ describe('what a client declares', () => {
     )
   })
 
-  it('is not announced where that is switched off', async () => {
+  it('is not announced if announcements are off', async () => {
     const { url, provider } = await startBoth(runaway(), { budget: { announce: 'never' } })
     await callModel(url, START, declared)
     expect(provider.requests[0]?.json.messages).toEqual(START)
@@ -411,7 +411,7 @@ describe('a request without messages', () => {
     ['messages', {}],
     ['responses', { input: null }],
     ['responses', {}],
-  ])('to %s, with tools and %j besides, is guarded', async (path, fields) => {
+  ])('to %s with tools and %j is guarded', async (path, fields) => {
     const { url, provider, events } = await startBoth(() => ({ body: { odd: true } }), {
       budget: { announce: 'always' },
     })
@@ -424,7 +424,7 @@ describe('a request without messages', () => {
   })
 
   it.each(['chat/completions', 'messages', 'responses'])(
-    'to %s that is an empty object is relayed, and nothing is made of it',
+    'to %s that is an empty object is relayed without an error or a warning',
     async (path) => {
       const { url, events, logs } = await startBoth(() => ({ status: 400, body: { error: {} } }))
       const response = await fetch(`${url}/v1/${path}`, { method: 'POST', body: '{}' })
@@ -436,7 +436,7 @@ describe('a request without messages', () => {
 })
 
 describe('a request that Governor can’t read', () => {
-  it('is relayed and counted as such', async () => {
+  it('is relayed and counted as failed open', async () => {
     const { url, events } = await startBoth(() => ({ body: { odd: true } }))
     for (const body of ['{"messages": [', '[]', '{"messages": {}}', 'hello']) {
       const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', body })
@@ -445,7 +445,7 @@ describe('a request that Governor can’t read', () => {
     expect(events.filter((event) => event.kind === 'failed_open')).toHaveLength(4)
   })
 
-  it('as it holds more messages than any window has room for is relayed, counted, and holds nobody up', async () => {
+  it('because it has more than 50,000 messages is relayed and counted as failed open', async () => {
     const { url, events, provider } = await startBoth(() => ({ text: 'Hi.' }))
     const list = (count: number) => Array.from({ length: count }, () => ({ role: 'user', content: 'hi' }))
     const fits = await callModel(url, list(50_000))
@@ -460,7 +460,7 @@ describe('a request that Governor can’t read', () => {
 })
 
 describe('logs and metrics about requests', () => {
-  it('hold no key, no prompt and no tool argument', async () => {
+  it('contain no key, no prompt and no tool argument', async () => {
     const { url, logs, until } = await startBoth(runaway('search', 'SECRET answer'), {
       budget: { max_iterations: 2 },
     })

@@ -50,29 +50,35 @@ describe.each([{ stream: false }, { stream: true }])(
     it.each([
       ['a refusal', { refusal: 'I can’t help with that.' }, 'I can’t help with that.'],
       ['a spoken answer', { audio: { id: 'a1', data: 'UklGRg==', transcript: 'It is 42.' } }, 'It is 42.'],
-    ])('%s is an answer, and the client that lost it gets its words again', async (_, message, words) => {
-      const { url, provider } = await startBoth(() => said(message, stream), { budget })
-      const last = await callModel(url, CALLED, { stream })
-      expect(last.governor).toMatchObject({ has_final_answer: true })
-      expect(provider.requests).toHaveLength(1)
-      const again = await callModel(url, CALLED, { stream })
-      expect(again.message.content).toBe(words)
-      expect(provider.requests).toHaveLength(1)
-    })
+    ])(
+      '%s is accepted as an answer, and its words are repeated to a client that lost it',
+      async (_, message, words) => {
+        const { url, provider } = await startBoth(() => said(message, stream), { budget })
+        const last = await callModel(url, CALLED, { stream })
+        expect(last.governor).toMatchObject({ has_final_answer: true })
+        expect(provider.requests).toHaveLength(1)
+        const again = await callModel(url, CALLED, { stream })
+        expect(again.message.content).toBe(words)
+        expect(provider.requests).toHaveLength(1)
+      },
+    )
 
-    it.each(['', ' '])('an audio answer whose transcript is %j is no answer', async (transcript) => {
-      const { url, provider } = await startBoth(
-        () => said({ audio: { id: 'a1', data: '', transcript } }, stream),
-        {
-          budget,
-        },
-      )
-      const last = await callModel(url, CALLED, { stream })
-      expect(last.governor).toMatchObject({ has_final_answer: false })
-      expect(provider.requests).toHaveLength(2)
-    })
+    it.each(['', ' '])(
+      'an audio answer whose transcript is %j is not accepted as an answer',
+      async (transcript) => {
+        const { url, provider } = await startBoth(
+          () => said({ audio: { id: 'a1', data: '', transcript } }, stream),
+          {
+            budget,
+          },
+        )
+        const last = await callModel(url, CALLED, { stream })
+        expect(last.governor).toMatchObject({ has_final_answer: false })
+        expect(provider.requests).toHaveLength(2)
+      },
+    )
 
-    it('an object that looks like a call is an answer where the client asked for an object', async () => {
+    it('an object that looks like a call is accepted as an answer if the client asked for an object', async () => {
       const text = '{"name": "search", "arguments": {"query": "it"}}'
       const { url, provider } = await startBoth(() => ({ text }), { budget })
       const schema = { type: 'json_schema', json_schema: { name: 'tool', schema: { type: 'object' } } }
@@ -95,7 +101,7 @@ const CALL_JSON = '{"name": "search", "arguments": {"query": "it"}}'
 describe.each([{ stream: false }, { stream: true }])(
   'an object that looks like a call (stream: $stream)',
   ({ stream }) => {
-    it('is an answer in Responses where `text.format` asks for one', async () => {
+    it('is accepted as an answer in Responses if `text.format` asks for an object', async () => {
       const { url } = await startBoth(() => ({ text: CALL_JSON }), { budget })
       const input = [
         { role: 'user', content: 'Go.' },
@@ -108,7 +114,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(step.response['governor']).toMatchObject({ has_final_answer: true })
     })
 
-    it('is an answer in Messages where `output_config.format` asks for one', async () => {
+    it('is accepted as an answer in Messages if `output_config.format` asks for an object', async () => {
       const { url } = await startBoth(() => ({ text: CALL_JSON }), { budget })
       const call = [{ type: 'tool_use', id: 't1', name: 'search', input: {} }]
       const body = { output_config: { format: { type: 'json_schema', schema: { type: 'object' } } } }

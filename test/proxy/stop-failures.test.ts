@@ -182,7 +182,7 @@ const stops = (told: readonly { readonly kind: string }[]) =>
 
 describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
   it.each(api.failures)(
-    'ends with %s in the provider’s own bytes, and the next request asks again',
+    'passes on %s in the provider’s own bytes, and the next request asks the model again',
     async (_, failure) => {
       for (const before of [half(api), half(api).slice(0, 1), []]) {
         const frames = [...before, failure]
@@ -197,7 +197,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     },
   )
 
-  it('stays broken if the stream ends without its last event', async () => {
+  it('stays incomplete if the stream ends without its last event', async () => {
     for (const frames of [half(api), half(api).slice(0, 1), []]) {
       const { first, second, asked } = await failing(api, streamed(frames), true)
       expect([first.status, first.text]).toEqual([200, frames.join('')])
@@ -228,7 +228,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     ['is empty', ''],
     ['is no JSON', '<html>Bad gateway</html>'],
     ['is another object', {}],
-  ])('passes a whole response on that %s, and the next request asks again', async (_, failed) => {
+  ])('passes on a whole response that %s, and the next request asks the model again', async (_, failed) => {
     for (const stream of [false, true]) {
       const { first, second, third, asked, told } = await failing(api, { body: failed }, stream)
       expect(first.text).toBe(typeof failed === 'string' ? failed : JSON.stringify(failed))
@@ -240,7 +240,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  it.each(api.cutOff)('keeps the reason %s', async (finish, isCutOff) => {
+  it.each(api.cutOff)('keeps the finish reason %s', async (finish, isCutOff) => {
     for (const stream of [false, true]) {
       const { url, provider } = await startBoth(() => ({ text: TEXT, finish }), { budget })
       for (let request = 1; request < 7; request++) {
@@ -257,7 +257,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  it('passes a failure on unchanged to an agent that ends its run itself', async () => {
+  it('passes an error on unchanged to an agent that ends its run itself', async () => {
     for (const [, failure] of api.failures) {
       const frames = [...half(api), failure]
       const { first, told } = await failing(api, streamed(frames), true, api.ownEnd)
@@ -275,12 +275,12 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     }
   })
 
-  describe('that gets a 500', () => {
+  describe('after a 500 of the provider', () => {
     const down: Answer = { status: 500, body: errorOf('down') }
     const isBanned = ({ json }: { json: ChatBody }) => JSON.stringify(json.tool_choice ?? '').includes('none')
 
     it.each([false, true])(
-      'passes it on, and the retry goes in another form (stream: %s)',
+      'passes the error on, and sends the retry in another form (stream: %s)',
       async (stream) => {
         const script: Script = (request) => (isBanned(request) ? down : { text: TEXT })
         const { url, provider } = await startBoth(script, { budget })
@@ -293,7 +293,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     )
 
     it.each([false, true])(
-      'gives the fallback after three over ten seconds, and asks on (stream: %s)',
+      'gives the fallback after three errors within ten seconds, but still asks the provider (stream: %s)',
       async (stream) => {
         let time = 1_700_000_000_000
         let isDown = true
@@ -317,7 +317,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
     )
   })
 
-  it.each([429, 503, 529])('passes on every %i, however often', async (status) => {
+  it.each([429, 503, 529])('passes on every %i, however many there are', async (status) => {
     let time = 1_700_000_000_000
     const busy: Answer = { status, body: errorOf('busy'), headers: { 'retry-after': '7' } }
     const { url } = await startBoth(() => busy, { budget }, { now: () => time })
@@ -356,7 +356,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
   })
 
   it.each([500, 503])(
-    'whose model says nothing and whose next form gets a %i passes that on',
+    'passes on a %i that the provider sends after a first response without an answer',
     async (status) => {
       for (const stream of [false, true]) {
         const silent: Answer = { calls: [{ name: 'search', arguments: {} }] }

@@ -19,7 +19,7 @@ async function stoppedRun(script: Script, stream: boolean) {
 }
 
 describe.each([{ stream: false }, { stream: true }])('a stopped request (stream: $stream)', ({ stream }) => {
-  it('keeps the tools in the prompt, forbids their choice, and asks for an answer at the end of the input', async () => {
+  it('keeps its tools, forbids their choice, and asks for an answer at the end of the input', async () => {
     const { stops, provider } = await stoppedRun(runaway(), stream)
     const asked = stops[0]?.json
     expect(asked?.tool_choice).toBe('none')
@@ -28,14 +28,14 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(stops).toHaveLength(1)
   })
 
-  it('asks for one answer if the client had asked for several', async () => {
+  it('asks for only one answer, even if the client asked for several', async () => {
     const { url, provider } = await startBoth(runaway(), { budget })
     const { steps } = await runAgent(url, START, { stream, max: 4, body: { n: 2 } })
     expect(steps[3]?.governor).toMatchObject({ has_final_answer: true })
     expect(provider.requests.map(({ json }) => json['n'])).toEqual([2, 2, 2, 1])
   })
 
-  it('removes the tool calls of a model that makes some anyway', async () => {
+  it('removes the tool calls of a model that makes calls anyway', async () => {
     const { last, stops } = await stoppedRun(callsUntilStopped({ text: 'I know enough. ', ...CALL }), stream)
     expect(last.message).toMatchObject({ content: 'I know enough. ' })
     expect(last.message.tool_calls).toBeUndefined()
@@ -75,7 +75,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
   )
 
   it.each([400, 404])(
-    'goes on without tool_choice when the provider refuses it with %i, and remembers',
+    'is sent without tool_choice after the provider refused that with %i, which Governor remembers',
     async (status) => {
       const script: Script = (request, number) =>
         request.json.tool_choice === 'none'
@@ -110,7 +110,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(last.governor).toMatchObject({ has_final_answer: false })
   })
 
-  it('passes a rate limit on, and stops the retry', async () => {
+  it('passes a rate limit on, and stops the run at the retry', async () => {
     let limits = 0
     const script: Script = (request, number) =>
       request.json.tool_choice === 'none' && limits++ === 0
@@ -152,7 +152,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     expect(provider.requests).toHaveLength(asked + 1)
   })
 
-  it('gives the recorded answer as a stream or a whole body as the next request asks', async () => {
+  it('gives the recorded answer as a stream or as a whole body, as each request asks', async () => {
     const { url, provider, last, before } = await stoppedRun(runaway(), stream)
     const asked = provider.requests.length
     const other = await callModel(url, before, { stream: !stream })
@@ -232,7 +232,7 @@ describe('a limit that is raised after a stop', () => {
 })
 
 describe('the answer to an agent’s own request for a summary', () => {
-  it('passes unchanged if it is too large to be read', async () => {
+  it('reaches the client unchanged if it is too large to be read', async () => {
     const { url } = await startBoth(() => ({ text: 'x'.repeat(5_000) }), {
       server: { max_guarded_body: '4kb' },
     })

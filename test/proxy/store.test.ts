@@ -6,7 +6,7 @@ import { failingStore } from '../support/stores.ts'
 
 const config = { budget: { max_iterations: 4 } }
 
-describe.each([false, true])('a store that fails, streamed: %s', (stream) => {
+describe.each([false, true])('a store that fails (stream: %s)', (stream) => {
   it('costs no request, and the run is stopped by its transcript alone', async () => {
     const { url, events } = await startBoth(runaway(), config, { store: failingStore(() => true) })
     const { steps, messages } = await runAgent(url, START, { stream })

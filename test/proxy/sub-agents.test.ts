@@ -31,7 +31,7 @@ function agent(url: string, name: string, asked: readonly Message[] = ASKED) {
 const iteration = ({ headers }: MessagesStep) => headers.get('x-governor-iteration')
 
 describe('sub-agents under one session id', () => {
-  it('are counted each for itself, in whatever order and however deep', async () => {
+  it('are each counted separately, in any order and at any depth', async () => {
     const { url } = await startBoth(runawayMessages(), { loop_guard })
     const [main, child, grandchild] = ['', 'a05f9a8988ea7d30d', 'ae76be1e453716535'].map((name) =>
       agent(url, name, [{ role: 'user', content: name === '' ? 'Do it.' : `Help with ${name}.` }]),
@@ -45,7 +45,7 @@ describe('sub-agents under one session id', () => {
     )
   })
 
-  it('are kept apart although they got the same task and run at the same time', async () => {
+  it('are separate even if they got the same task and run at the same time', async () => {
     const { url } = await startBoth(runawayMessages(), { loop_guard })
     const agents = ['', 'a', 'b', 'c', 'd'].map((name) => agent(url, name))
     for (const at of [1, 2, 3]) {
@@ -54,7 +54,7 @@ describe('sub-agents under one session id', () => {
     }
   })
 
-  it('are stopped each at its own limit, while their parent continues', async () => {
+  it('are each stopped at their own limit, while their parent continues', async () => {
     const { url } = await startBoth(runawayMessages(), {
       loop_guard,
       budget: { overrides: [{ header: { 'x-claude-code-agent-id': '*' }, run: { max_tool_calls: 8 } }] },

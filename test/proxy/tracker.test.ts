@@ -34,11 +34,11 @@ describe.each([{ stream: false }, { stream: true }])('style tracker (stream: $st
     const tiers = steps.map(({ headers }) => headers.get('x-governor-tier'))
     expect(tiers).toEqual([...Array(23).fill(null), 'warning', null])
     expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true, budget_used: 24 })
-    // Neutral statements ask for no reaction, so that none is counted as ignored.
+    // Neutral statements ask for no reaction, so none is counted as ignored.
     expect(events.filter(({ kind }) => kind === 'warning_answered')).toHaveLength(1)
   })
 
-  it('says the same in a retry', async () => {
+  it('states the same numbers in a retry', async () => {
     const { url, provider } = await startBoth(runaway(), { budget })
     const { messages } = await runAgent(url, START, { stream, max: 4 })
     await callModel(url, messages, { stream })
@@ -62,7 +62,7 @@ it('a budget with more than 20 left is stated every `tracker.every` iterations',
   ])
 })
 
-it('announce: never leaves the system text unchanged', async () => {
+it('announce: never keeps the system text unchanged', async () => {
   const { url, provider } = await startBoth(runaway(), { budget: { ...budget, announce: 'never' } })
   await runAgent(url, START, { max: 5 })
   expect(provider.requests.map(systemOf)).toEqual(Array(5).fill('You are a research agent.'))
@@ -79,8 +79,8 @@ it('tools that are dropped at the warning tier stay dropped between two statemen
   expect(offered).toEqual([...Array(29).fill(2), ...Array(4).fill(1)])
 })
 
-describe('where a statement would cost the model its reasoning or its prompt cache', () => {
-  it('a Messages request with thinking gets the budget and the last call, and nothing in between', async () => {
+describe('a statement that would cost the model its reasoning or its prompt cache', () => {
+  it('is left out of a Messages request with thinking, except for the budget and the last call', async () => {
     const { url, provider } = await startBoth(runawayMessages(), { budget })
     await runMessagesAgent(url, ASKED, {
       max: 24,
@@ -94,7 +94,7 @@ describe('where a statement would cost the model its reasoning or its prompt cac
     )
   })
 
-  it('so does one whose last answer shows reasoning', async () => {
+  it('is left out of a Messages request whose last answer contains reasoning', async () => {
     const reasoning = { blocks: [{ type: 'thinking', thinking: 'Hm.', signature: 'c2ln' }] }
     const go = runawayMessages()
     const script: typeof go = async (request, number) => ({ ...(await go(request, number)), ...reasoning })
@@ -104,7 +104,7 @@ describe('where a statement would cost the model its reasoning or its prompt cac
     expect(ends.filter((text) => text.includes('[budget'))).toEqual([])
   })
 
-  it('a Messages request without thinking gets the statements', async () => {
+  it('is included in a Messages request without thinking', async () => {
     const { url, provider } = await startBoth(runawayMessages(), { budget })
     await runMessagesAgent(url, ASKED, { max: 5 })
     const ends = provider.requests.map(({ json }) => JSON.stringify((json.messages as Message[]).at(-1)))
@@ -114,11 +114,16 @@ describe('where a statement would cost the model its reasoning or its prompt cac
   it.each([
     [true, 1],
     [false, 2],
-  ])('Responses that the provider keeps (stateful: %s) get %i kinds of text', async (stateful, kinds) => {
-    const { url, provider } = await startBoth(runaway(), { budget: { ...budget, max_iterations: 100 } })
-    await runResponses(url, 'Go.', { stateful, max: 5 })
-    const texts = provider.requests.map(({ json }) => JSON.stringify(json))
-    const said = [/Explore early/, /\[budget: 5 of 100/].filter((text) => texts.some((one) => text.test(one)))
-    expect(said).toHaveLength(kinds)
-  })
+  ])(
+    'is included in Responses only if the client keeps the history (stateful: %s gives %i kinds of text)',
+    async (stateful, kinds) => {
+      const { url, provider } = await startBoth(runaway(), { budget: { ...budget, max_iterations: 100 } })
+      await runResponses(url, 'Go.', { stateful, max: 5 })
+      const texts = provider.requests.map(({ json }) => JSON.stringify(json))
+      const said = [/Explore early/, /\[budget: 5 of 100/].filter((text) =>
+        texts.some((one) => text.test(one)),
+      )
+      expect(said).toHaveLength(kinds)
+    },
+  )
 })

@@ -59,7 +59,7 @@ describe('a WebSocket on a guarded path', () => {
       '/v1/chat/completions',
     ],
     'http://api.example/v1/responses',
-  ])('%s is told to use HTTP', async (target) => {
+  ])('%s is answered with 426 and the advice to use HTTP', async (target) => {
     const client = connect(governor.url)
     client.write(upgrade(target))
     const answer = await client.message()
@@ -71,7 +71,7 @@ describe('a WebSocket on a guarded path', () => {
     await client.closed
   })
 
-  it('passes through if the configuration says so', async () => {
+  it('passes through if the configuration allows it', async () => {
     const { client, wire, request } = await tunnel(open.url, '/v1/responses')
     expect(request.line).toBe('GET /v1/responses HTTP/1.1')
     wire.write(SWITCH)
@@ -82,7 +82,7 @@ describe('a WebSocket on a guarded path', () => {
 })
 
 describe('a CONNECT request', () => {
-  it('is refused, with what to set instead', async () => {
+  it('is refused with the setting to use instead', async () => {
     const client = connect(governor.url)
     client.write('CONNECT api.openai.com:443 HTTP/1.1\r\nHost: api.openai.com:443\r\n\r\n')
     const answer = await client.message()
@@ -93,7 +93,7 @@ describe('a CONNECT request', () => {
 })
 
 describe('a WebSocket on another path', () => {
-  it('is passed through, byte for byte in both directions', async () => {
+  it('passes through, byte for byte in both directions', async () => {
     const { client, wire, request } = await tunnel()
     expect(request.line).toBe('GET /v1/realtime?model=gpt-realtime HTTP/1.1')
     expect(fieldOf(request, 'host')).toBe(`127.0.0.1:${upstream.port}`)
@@ -152,7 +152,7 @@ describe('a WebSocket on another path', () => {
     wire.socket.destroy()
   })
 
-  it('is given the key of its upstream, and only to those who may use it', async () => {
+  it('gets the key of its upstream, if its client may use it', async () => {
     const { client, wire, request } = await tunnel(open.url, '/keyed/v1/realtime')
     expect(request.line).toBe('GET /p/v1/realtime HTTP/1.1')
     expect(fieldOf(request, 'authorization')).toBe('Bearer sk-own')
@@ -162,7 +162,7 @@ describe('a WebSocket on another path', () => {
     expect((await stranger.message()).line).toBe('HTTP/1.1 401 Unauthorized')
   })
 
-  it('is given the key that Governor holds in a header, and only to those who may use it', async () => {
+  it('gets the key that Governor holds in a header, if its client may use it', async () => {
     const { client, wire, request } = await tunnel(open.url, '/gateway/v1/realtime')
     expect(fieldOf(request, 'cf-aig-authorization')).toBe('Bearer own')
     expect(fieldOf(request, 'authorization')).toBeUndefined()
@@ -187,7 +187,7 @@ describe('a WebSocket on another path', () => {
     }
   })
 
-  it('whose dot segments would leave the path of its upstream is refused', async () => {
+  it('is rejected if its dot segments would leave the path of its upstream', async () => {
     const client = connect(open.url)
     client.write(upgrade('/keyed/v1/%2e%2e/../realtime', 'Authorization: Bearer mine\r\n'))
     const answer = await client.message()
@@ -199,7 +199,7 @@ describe('a WebSocket on another path', () => {
   it.each([
     ['with a length', 'Content-Length: 4\r\n\r\nno!\n'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n2\r\n!\n\r\n0\r\n\r\n'],
-  ])('that the upstream refuses is refused in its words, %s', async (_, rest) => {
+  ])("gets the upstream's own refusal: %s", async (_, rest) => {
     const { client, wire } = await tunnel()
     wire.write(`HTTP/1.1 403 Forbidden here\r\nx-B: 1\r\nset-cookie: a\r\nset-cookie: b\r\n${rest}`)
     const answer = await client.message()
@@ -244,7 +244,7 @@ describe('a WebSocket on another path', () => {
   })
 })
 
-describe('any other upgrade is ignored, and the request served:', () => {
+describe('a request for any other upgrade is served without the upgrade:', () => {
   const ASK =
     '{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}'
   const H2C = 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n'

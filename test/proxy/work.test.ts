@@ -79,7 +79,7 @@ describe('reading a request', () => {
   )
 
   it.each(cases)(
-    'builds little of what stands in $place of $dialect, whatever that is',
+    'builds few values from $place of $dialect, whatever that contains',
     async ({ dialect, make }) => {
       const built = countBuilt()
       for (const shape of Object.values(SHAPES)) {
@@ -93,7 +93,7 @@ describe('reading a request', () => {
     },
   )
 
-  it('counts every value that it builds, with anything in any place', async () => {
+  it('counts every value that it builds, with any content in any place', async () => {
     const built = countBuilt()
     const value = fc
       .tuple(fc.constantFrom(...Object.values(SHAPES)), fc.integer({ min: 0, max: 40_000 }))

@@ -18,8 +18,8 @@ function calling(says: (number: number) => string | undefined = () => undefined)
 
 const lastRole = ({ messages }: ChatBody) => messages.at(-1)?.role
 
-describe.each([false, true])('a warning, streamed: %s', (stream) => {
-  it('that was ignored comes back as a message of its own until the model acknowledges it', async () => {
+describe.each([false, true])('a warning about the budget (stream: %s)', (stream) => {
+  it('that was ignored is repeated as a separate message until the model acknowledges it', async () => {
     const { url, provider, events } = await startBoth(
       calling((number) => (number === 9 ? 'I will wrap up now.' : undefined)),
       { budget, loop_guard },
@@ -43,7 +43,7 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     expect(metrics).toContain('governor_warnings_answered_total{reaction="acknowledged"} 1')
   })
 
-  it('stays in its place with escalate: false', async () => {
+  it('stays in the tool result with escalate: false', async () => {
     const { url, provider } = await startBoth(calling(), {
       budget: { ...budget, escalate: false },
       loop_guard,
@@ -52,7 +52,7 @@ describe.each([false, true])('a warning, streamed: %s', (stream) => {
     expect(provider.requests.slice(1, 10).map(({ json }) => lastRole(json))).toEqual(Array(9).fill('tool'))
   })
 
-  it('is repeated in the same form to a client that sends its request again', async () => {
+  it('is repeated in the same form for a retry', async () => {
     const { url, provider } = await startBoth(calling(), { budget, loop_guard })
     const { messages } = await runAgent(url, START, { stream, max: 8 })
     const headers = { 'x-governor-session': 'again' }
@@ -88,7 +88,7 @@ describe('tools that are dropped', () => {
     (body?.tools ?? []).map((tool) => (tool as { function: { name: string } }).function.name)
   const tools = named('search', 'spawn_agent', 'web_fetch')
 
-  it('are no longer offered from the warning on', async () => {
+  it('are no longer offered after the warning', async () => {
     const { url, provider } = await startBoth(calling(), config('web_*', 'spawn_agent'))
     await runAgent(url, START, { max: 8, body: { tools } })
     const all = ['search', 'spawn_agent', 'web_fetch']
@@ -137,7 +137,7 @@ describe('tools that are dropped', () => {
     expect(provider.requests[6]?.json.tool_choice).toEqual(choice)
   })
 
-  it('stay but cannot be chosen if none would be left', async () => {
+  it('stay but cannot be chosen if no other tool is left', async () => {
     const { url, provider } = await startBoth(calling(), config('*'))
     const { steps } = await runAgent(url, START, { body: { tools } })
     expect(offered(provider.requests[6]?.json)).toHaveLength(3)
@@ -199,7 +199,7 @@ describe('tools that are dropped', () => {
 })
 
 describe('a gateway that finds no provider for tool_choice none', () => {
-  it.each([true, false])('gets the tools back, whether calls are watched (%s) or not', async (enabled) => {
+  it.each([true, false])('gets the tools back, whether calls are filtered (%s) or not', async (enabled) => {
     const go = calling()
     const { url, provider, events } = await startBoth(
       (request, number) =>
@@ -231,7 +231,7 @@ describe('caution_when: stagnating', () => {
         : { calls: [{ name: 'search', arguments: { query: number < from ? `q${number}` : 'same' } }] }
 
   it.each([{ enabled: false }, { mode: 'observe' }])(
-    'cautions a run that gets nowhere, and no other, with the loop guard %j',
+    'cautions only a run that makes no progress, with the loop guard %j',
     async (guard) => {
       const stuck = await startBoth(turning(1), { ...config, loop_guard: guard })
       const { steps } = await runAgent(stuck.url, START)
@@ -313,7 +313,7 @@ describe('overrides', () => {
       { 'x-governor-max-iterations': '4' },
       4,
     ],
-  ])('hold for %s', async (_, overrides, headers, iterations) => {
+  ])('apply to %s', async (_, overrides, headers, iterations) => {
     expect(await runs(overrides, headers)).toBe(iterations)
   })
 

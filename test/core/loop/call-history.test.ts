@@ -66,39 +66,45 @@ describe('a loop in the history of calls', () => {
 
   it.each([
     { what: 'two equal calls', story: 'a=1 a=1 b=1 c=1 d=1' },
-    { what: 'edit and test, in turn', story: 'e1!=ok t=6 e2!=ok t=5 e3!=ok t=4 e4!=ok t=3' },
+    { what: 'alternating edits and tests', story: 'e1!=ok t=6 e2!=ok t=5 e3!=ok t=4 e4!=ok t=3' },
     {
-      what: 'edit and test, though the tests fail alike',
+      what: 'alternating edits and tests that all fail in the same way',
       story: 'e1!=ok t=no e2!=ok t=no e3!=ok t=no e4!=ok t=no',
     },
-    { what: 'the same look after two new calls each time', story: 'v=x a=1 b=1 v=x c=1 d=1 v=x e=1 f=1 v=x' },
+    { what: 'the same call after two new calls each time', story: 'v=x a=1 b=1 v=x c=1 d=1 v=x e=1 f=1 v=x' },
     { what: 'paging', story: 'p1=a p2=b p3=c p4=d p5=e p6=f p7=g' },
     { what: 'a batch with the same result each time', story: 'd1!=ok d2!=ok d3!=ok d4!=ok d5!=ok d6!=ok' },
-    { what: 'a poll that goes on a while', story: 'get?=run get?=run get?=run get?=run get?=run' },
-    { what: 'a poll that moves', story: 'get?=1 get?=2 get?=3 get?=4 get?=5 get?=6 get?=7 get?=8 get?=9' },
-    { what: 'two calls in turn, of which one moves', story: 'a=1 b=2 a=1 b=3 c=1 d=1' },
-    { what: 'waiting and looking, in turn', story: 'sleep?=ok get=run sleep?=ok get=run sleep?=ok get=done' },
+    { what: 'a poll that continues for a while', story: 'get?=run get?=run get?=run get?=run get?=run' },
     {
-      what: 'waiting for what stays the same, a while',
+      what: 'a poll whose results change',
+      story: 'get?=1 get?=2 get?=3 get?=4 get?=5 get?=6 get?=7 get?=8 get?=9',
+    },
+    { what: 'two alternating calls, one with changing results', story: 'a=1 b=2 a=1 b=3 c=1 d=1' },
+    {
+      what: 'alternating calls that wait and look',
+      story: 'sleep?=ok get=run sleep?=ok get=run sleep?=ok get=done',
+    },
+    {
+      what: 'waiting for a while for a result that stays the same',
       story: 'sleep?=ok mail=no sleep?=ok mail=no sleep?=ok mail=no',
     },
     {
-      what: 'five responses of which one brings something new besides',
+      what: 'five responses, one of them with a new call too',
       story: 'a=1 b=2 c=3 d=4 f=6 c=3 a=1 d=4 b=2 f=6+e=5',
     },
     {
       what: 'five equal calls in a row with other results each time',
       story: 'now=1 now=2 now=3 now=4 now=5',
     },
-    { what: 'the same three calls side by side, twice', story: 'a=1+b=2 a=1+b=2 c=1' },
-    { what: 'many calls side by side, twice', story: 'a=1+b=1+c=1+d=1+e=1+f=1 '.repeat(2) },
+    { what: 'the same parallel calls, twice', story: 'a=1+b=2 a=1+b=2 c=1' },
+    { what: 'many parallel calls, twice', story: 'a=1+b=1+c=1+d=1+e=1+f=1 '.repeat(2) },
     {
-      what: 'one call beside many that are new each time',
+      what: 'one call beside many parallel calls that are new each time',
       story: 'a=1+b=1+c=1+d=1+e=1+f=1 a=1+g=1+h=1+i=1+j=1+k=1 a=1+l=1+m=1+n=1+o=1+p=1',
     },
     { what: 'equal calls of one response', story: 'a=1+a=1+a=1+a=1+a=1+a=1' },
     {
-      what: 'equal calls further apart than the window is long',
+      what: 'equal calls that are further apart than the window',
       story: 'a=1 a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 a=1',
     },
     { what: 'equal calls of tools with other results each time', story: 'a=1 b=1 a=2 b=2 a=3 b=3' },

@@ -148,6 +148,12 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('get?=run '.repeat(200)).memory, 'get', POLICY)).toBe(false)
   })
 
+  it('keeps a polling call unblocked when the clock is set back', () => {
+    const { memory } = tell('get?=run '.repeat(40), POLICY, NO_LOOP, 60_000)
+    expect(isRefused(memory, 'get', POLICY, 2_400_000)).toBe(false)
+    expect(isRefused(memory, 'get', POLICY, -86_400_000)).toBe(false)
+  })
+
   it('may make a blocked polling call again after ten minutes', () => {
     const { memory } = refuse(
       tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,

@@ -118,7 +118,7 @@ describe('the iteration that a transcript shows', () => {
     ],
     ['counts from the start where no human spoke', 3, [system('Go.'), ...steps('a', 2)]],
     ['is 1 where there is nothing', 1, []],
-  ])('counts: %s', (_, iteration, messages) => {
+  ])('%s', (_, iteration, messages) => {
     expect(sightingOf(messages).iteration).toBe(iteration)
   })
 
@@ -149,13 +149,21 @@ describe('tool calls', () => {
 describe("an agent's own request for a final answer", () => {
   const full = [...TASK, ...steps('a', 2)]
   it.each<[string, boolean, Message[]]>([
-    ['is heard where its request is the last message', true, [...full, user(SUMMARY_REQUEST)]],
-    ['is heard where the text is a part', true, [...full, user([{ type: 'text', text: SUMMARY_REQUEST }])]],
-    ['is not heard from an old one', false, [...full, user(SUMMARY_REQUEST), said('Sum.'), user('And now?')]],
-    ['is not heard from a quotation', false, [...full, user(`What means "${SUMMARY_REQUEST}"?`)]],
-    ['is not heard from a tool', false, [...full, result('a1', SUMMARY_REQUEST)]],
-    ['is not heard from nothing', false, []],
-  ])('is recognized: %s', (_, asks, messages) => {
+    ['recognized in the last message', true, [...full, user(SUMMARY_REQUEST)]],
+    [
+      'recognized in a part of the last message',
+      true,
+      [...full, user([{ type: 'text', text: SUMMARY_REQUEST }])],
+    ],
+    [
+      'not recognized in an older message',
+      false,
+      [...full, user(SUMMARY_REQUEST), said('Sum.'), user('And now?')],
+    ],
+    ['not recognized in a quotation', false, [...full, user(`What means "${SUMMARY_REQUEST}"?`)]],
+    ['not recognized in a tool result', false, [...full, result('a1', SUMMARY_REQUEST)]],
+    ['not recognized in an empty conversation', false, []],
+  ])('is %s', (_, asks, messages) => {
     expect(sightingOf(messages).asksForSummary).toBe(asks)
   })
 
@@ -164,20 +172,20 @@ describe("an agent's own request for a final answer", () => {
   })
 })
 
-describe('a request that takes part in a tool loop', () => {
+describe('membership in a tool loop', () => {
   it.each<[string, boolean, Message[], Message]>([
     ['offers tools', true, TASK, {}],
     ['offers functions of the old kind', true, TASK, { tools: undefined, functions: [{ name: 'a' }] }],
-    ['holds tool results', true, [...TASK, ...steps('a', 1)], { tools: [] }],
+    ['contains tool results', true, [...TASK, ...steps('a', 1)], { tools: [] }],
     [
-      'holds function results of the old kind',
+      'contains function results of the old kind',
       true,
       [...TASK, legacyCall, legacyResult],
       { tools: undefined },
     ],
-    ['does neither: a title', false, TASK, { tools: undefined }],
-    ['does neither: an empty list of tools', false, TASK, { tools: [] }],
-  ])('is recognized: %s', (_, is, messages, extra) => {
+    ['only asks for a title', false, TASK, { tools: undefined }],
+    ['has an empty list of tools', false, TASK, { tools: [] }],
+  ])('of a request that %s is %s', (_, is, messages, extra) => {
     expect(isAgentic(conversationOf(messages, extra))).toBe(is)
   })
 })
