@@ -23,7 +23,7 @@ async function picture(page: { screenshot(options: object): Promise<unknown> }, 
 }
 
 describe('the files of the live page', () => {
-  it('hold no data, ask nobody else, and take less than 150 KB', async () => {
+  it('contain no data, load nothing from elsewhere, and take less than 150 KB', async () => {
     const { url } = await startBoth(runaway())
     let size = 0
     for (const file of ['', 'page.js', 'page.css']) {
@@ -38,7 +38,7 @@ describe('the files of the live page', () => {
     expect((await ask(url, '/governor')).headers.location).toBe('/governor/')
   })
 
-  it('come with 401 for those who may not read sessions', async () => {
+  it('are sent with status 401 if the client may not read sessions', async () => {
     const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
     const { status, text } = await ask(url, '/governor/')
     expect([status, text.includes('admin token')]).toEqual([401, true])
@@ -49,7 +49,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
   afterAll(closeBrowser)
 
   it.each(['light', 'dark'] as const)(
-    'shows a run that goes round, live, and steers it (%s)',
+    'shows a run in a loop, live, and steers it (%s)',
     async (colorScheme) => {
       const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
       const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })
@@ -99,7 +99,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     },
   )
 
-  it('fits a phone, and works with the keyboard alone', async () => {
+  it('fits the screen of a phone, and works with the keyboard only', async () => {
     const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
     await runAgent(url, START, { ...named('one'), max: 8 })
     const { page, problems } = await openPage(`${url}/governor/`, { viewport: { width: 390, height: 800 } })
@@ -122,7 +122,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
-  it('asks for the token, says that one is wrong, and shows sessions by the right one', async () => {
+  it('asks for the token, reports a wrong one, and shows sessions with the right one', async () => {
     const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
     await runAgent(url, START, { ...named('my own name'), max: 1 })
     const { page, problems } = await openPage(`${url}/governor/`)
@@ -139,7 +139,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
-  it('says that it is disconnected once Governor has gone', async () => {
+  it('reports that it is disconnected after Governor stopped', async () => {
     const { url, governor } = await startBoth(runaway())
     await runAgent(url, START, { ...named('one'), max: 1 })
     const { page } = await openPage(`${url}/governor/`)
@@ -152,7 +152,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(await page.locator('#list tbody tr').count()).toBe(1)
   })
 
-  it('shows hostile names as text and nothing else', async () => {
+  it('shows hostile names only as text', async () => {
     const tool = '<img src=x onerror="document.title=1">\u202e\u0000'
     const { url } = await startBoth(() => ({ calls: [{ name: tool, arguments: {} }] }), {
       ops: { admin_token: 's' },
@@ -211,7 +211,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
-  it('shows what an operator does elsewhere within a second', async () => {
+  it('shows within a second what an operator does elsewhere', async () => {
     const { url } = await startBoth(runaway())
     await runAgent(url, START, { ...named('one'), max: 2 })
     const { page } = await openPage(`${url}/governor/`)

@@ -6,7 +6,7 @@ const LOOP_NOTICE =
   /You appear to be repeating the same action\. The last [23] tool calls were identical\. Try a different approach\./
 
 describe('the demo', () => {
-  it('tells how a run is cautioned, warned and stopped, gets its answer again and a new budget', async () => {
+  it('shows how a run is cautioned, warned and stopped, gets its answer again and then a new budget', async () => {
     const terminal = captureTerminal()
     expect(await demo(terminal)).toBe(0)
     const story = terminal.printed.replace(/\s+/g, ' ')
@@ -39,7 +39,7 @@ describe('the demo', () => {
     expect(terminal.printed).not.toContain('\u001b')
   })
 
-  it('tells how a call is warned of twice and then refused', async () => {
+  it('shows how a call is warned about twice and then blocked', async () => {
     const terminal = captureTerminal()
     await demo(terminal)
     const story = terminal.printed.replace(/\s+/g, ' ')
@@ -54,7 +54,7 @@ describe('the demo', () => {
     expect(story).toContain('Call 7 never reached the agent')
   })
 
-  it('is coloured where people watch, and nowhere else', async () => {
+  it('prints colours only on a terminal', async () => {
     const terminal = captureTerminal({ isInteractive: true })
     await demo(terminal)
     expect(terminal.printed).toContain('\u001b[33mCAUTION\u001b[0m')

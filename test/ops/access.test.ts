@@ -23,12 +23,12 @@ async function started(ops: object, server: object = {}) {
 }
 
 describe('the API of sessions', () => {
-  it('answers requests from loopback while there is no token', async () => {
+  it('answers requests from loopback if no token is configured', async () => {
     const { url } = await started({})
     expect((await ask(url, '/governor/sessions')).status).toBe(200)
   })
 
-  it('answers requests with the token, whatever their host and origin are', async () => {
+  it('answers requests with the token, whatever their host and origin', async () => {
     const { url } = await started({ admin_token: TOKEN, trust_loopback: false })
     const headers = { ...bearer(TOKEN), host: 'governor.example', origin: 'https://evil.example' }
     expect((await ask(url, '/governor/sessions', { headers })).status).toBe(200)
@@ -39,7 +39,7 @@ describe('the API of sessions', () => {
     ['an empty token', { authorization: 'Bearer ' }],
     ['another scheme', { authorization: `Basic ${TOKEN}` }],
     ['no token', {}],
-  ])('gives 401 and no data for %s where loopback is not trusted', async (_, headers) => {
+  ])('answers %s with 401 and no data if loopback is not trusted', async (_, headers) => {
     const { url } = await started({ admin_token: TOKEN, trust_loopback: false })
     const replies = await Promise.all(ROUTES.map(([method, path]) => ask(url, path, { method, headers })))
     expect(replies.map(({ status }) => status)).toEqual(ROUTES.map(() => 401))
@@ -48,7 +48,7 @@ describe('the API of sessions', () => {
     expect(replies[0]?.headers['www-authenticate']).toBe('Bearer realm="governor"')
   })
 
-  it('refuses a wrong token from loopback as well', async () => {
+  it('rejects a wrong token from loopback as well', async () => {
     const { url } = await started({ admin_token: TOKEN })
     expect((await ask(url, '/governor/sessions', { headers: bearer('wrong') })).status).toBe(401)
     expect((await ask(url, '/governor/sessions')).status).toBe(200)
@@ -63,7 +63,7 @@ describe('the API of sessions', () => {
     ['a cross-site request without an origin', { 'sec-fetch-site': 'cross-site' }],
     ['a page of another port without an origin', { 'sec-fetch-site': 'same-site' }],
     ['a request that a reverse proxy passed on', { 'x-forwarded-for': '203.0.113.9' }],
-  ])('refuses %s without the token', async (_, headers) => {
+  ])('rejects %s without the token', async (_, headers) => {
     const { url } = await started({})
     for (const [method, path] of ROUTES)
       expect((await ask(url, path, { method, headers })).status, path).toBe(401)
@@ -78,7 +78,7 @@ describe('the API of sessions', () => {
     }
   })
 
-  it('refuses other machines without the token', async () => {
+  it('rejects other machines without the token', async () => {
     const address = Object.values(networkInterfaces())
       .flat()
       .find((one) => one && !one.internal && one.family === 'IPv4')?.address
@@ -89,14 +89,14 @@ describe('the API of sessions', () => {
     expect((await ask(there, '/governor/sessions', { headers: bearer(TOKEN) })).status).toBe(200)
   })
 
-  it('never lets a form of another page act: bodies are JSON', async () => {
+  it('accepts only JSON bodies, so that a form of another page cannot act', async () => {
     const { url } = await started({})
     const headers = { 'content-type': 'text/plain' }
     const reply = await ask(url, ROUTES[2][1], { method: 'POST', headers, body: {} })
     expect(reply.status).toBe(415)
   })
 
-  it("shows a client's own name for a session with the token alone", async () => {
+  it("shows a client's own name for a session only with the token", async () => {
     const { url } = await started({ admin_token: TOKEN })
     const open = await ask(url, '/governor/sessions')
     expect(open.text).not.toContain('a secret name')
@@ -106,12 +106,12 @@ describe('the API of sessions', () => {
 })
 
 describe('/metrics', () => {
-  it('is open while there is no token', async () => {
+  it('is public if no token is configured', async () => {
     const { url } = await started({})
     expect((await ask(url, '/metrics', { headers: { host: 'governor.example' } })).status).toBe(200)
   })
 
-  it('asks for the token, or loopback, once there is one', async () => {
+  it('requires the token or loopback if a token is configured', async () => {
     const { url } = await started({ admin_token: TOKEN })
     const foreign = { host: 'governor.example' }
     expect((await ask(url, '/metrics', { headers: foreign })).status).toBe(401)
@@ -119,7 +119,7 @@ describe('/metrics', () => {
     expect((await ask(url, '/metrics')).status).toBe(200)
   })
 
-  it('is open where ops.metrics_public says so', async () => {
+  it('is public if ops.metrics_public is true', async () => {
     const { url } = await started({ admin_token: TOKEN, metrics_public: true, trust_loopback: false })
     expect((await ask(url, '/metrics')).status).toBe(200)
     expect((await ask(url, '/governor/sessions')).status).toBe(401)

@@ -46,8 +46,8 @@ async function open(url: string, headers: Record<string, string> = {}) {
   return { response, next, leave: () => leave.abort() }
 }
 
-describe('the events of sessions', () => {
-  it('show a session as its requests come, and what an operator does to it', async () => {
+describe('the event stream of sessions', () => {
+  it('reports a session as its requests come, and what an operator does to it', async () => {
     const { url } = await startBoth(runaway())
     const { response, next } = await open(url)
     expect(response.headers.get('content-type')).toBe('text/event-stream')
@@ -59,7 +59,7 @@ describe('the events of sessions', () => {
     expect(await next(({ data }) => data.stopping === true)).toMatchObject({ event: 'session' })
   })
 
-  it('tell a page that comes again what it missed', async () => {
+  it('sends a page that reconnects what it missed', async () => {
     const { url } = await startBoth(runaway())
     const first = await open(url)
     await runAgent(url, START, { ...named('one'), max: 1 })
@@ -74,7 +74,7 @@ describe('the events of sessions', () => {
   })
 
   it.each(['', 'another-7', 'nonsense', `x${'9'.repeat(400)}`])(
-    'tell a page to load the list where its last event %j says nothing here',
+    'tells a page to reload the list when its last event id is %j',
     async (id) => {
       const { url } = await startBoth(runaway())
       const { next } = await open(url, { 'last-event-id': id })
@@ -100,7 +100,7 @@ describe('the events of sessions', () => {
     }
   })
 
-  it('show names with the token alone', async () => {
+  it('contains names only with the token', async () => {
     const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret' } })
     const [without, having] = [await open(url), await open(url, { authorization: 'Bearer secret' })]
     await runAgent(url, START, { ...named('my name'), max: 1 })
@@ -109,7 +109,7 @@ describe('the events of sessions', () => {
     expect((await having.next(isSession)).data.name).toBe('my name')
   })
 
-  it('refuse more pages than there may be, and take one once another has left', async () => {
+  it('refuses a 65th page, and accepts one after another page has left', async () => {
     const { url } = await startBoth(runaway())
     const pages = await Promise.all(Array.from({ length: 64 }, () => open(url)))
     expect((await open(url)).response.status).toBe(503)
@@ -117,7 +117,7 @@ describe('the events of sessions', () => {
     await expect.poll(async () => (await open(url)).response.status).toBe(200)
   })
 
-  it('end with Governor', async () => {
+  it('ends when Governor stops', async () => {
     const { url, governor } = await startBoth(runaway())
     await runAgent(url, START, { ...named('one'), max: 1 })
     const { next } = await open(url)

@@ -25,8 +25,8 @@ const answering =
       ? { calls: [{ name: 'search', arguments: { query: 'the secret of arguments' } }] }
       : { text: 'All done.' }
 
-describe('a session', () => {
-  it('tells its iterations with tool names, verdicts, tiers and usage, and neither arguments nor results', async () => {
+describe('a session in the API', () => {
+  it('lists its iterations with tool names, verdicts, tiers and usage, but without arguments and results', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 9 })
     const { id } = await firstSession(url)
@@ -53,7 +53,7 @@ describe('a session', () => {
     expect(text).not.toMatch(/result of search|Find out|"q\d/)
   })
 
-  it('tells the end of a run as the client was told, with the final answer', async () => {
+  it('has the same terminal state as the client got, and the final answer', async () => {
     const { url } = await startBoth(runaway('search', 'What I have found.'), {
       budget: { max_iterations: 3 },
       ops: { admin_token: TOKEN },
@@ -74,7 +74,7 @@ describe('a session', () => {
     expect(shown.meters).toContainEqual({ name: 'iterations', used: 3, max: 0 })
   })
 
-  it('shows the first 64 KiB of a final answer, and says that there was more', async () => {
+  it('contains the first 64 KiB of a final answer, and says that there was more', async () => {
     const { url } = await startBoth(runaway('search', 'é'.repeat(40_000)), { budget: { max_iterations: 2 } })
     await runAgent(url, START, named('one'))
     const { final_answer: answer } = await firstSession(url)
@@ -82,7 +82,7 @@ describe('a session', () => {
     expect(Buffer.byteLength(answer?.text ?? '')).toBe(65_536)
   })
 
-  it('keeps the runs before a human spoke, each with how it ended', async () => {
+  it('lists earlier runs, each with how it ended', async () => {
     const { url } = await startBoth(runaway('search', 'Enough.'), { budget: { max_iterations: 2 } })
     const { messages } = await runAgent(url, START, named('one'))
     await runAgent(url, [...messages, { role: 'user', content: 'And then?' }], { ...named('one'), max: 1 })
@@ -93,7 +93,7 @@ describe('a session', () => {
     ])
   })
 
-  it('is completed once its last answer called nothing and nothing came for five minutes', async () => {
+  it('is completed five minutes after a last answer without a tool call', async () => {
     const { time, now } = clock()
     const { url } = await startBoth(answering(1), { budget }, { now })
     await runAgent(url, START, named('one'))
@@ -106,14 +106,14 @@ describe('a session', () => {
     })
   })
 
-  it('has a run that is completed as soon as a human speaks again', async () => {
+  it('has a completed run as soon as a human speaks again', async () => {
     const { url } = await startBoth(answering(1), { budget })
     const { messages } = await runAgent(url, START, named('one'))
     await runAgent(url, [...messages, { role: 'user', content: 'Thanks. And?' }], { ...named('one'), max: 1 })
     expect((await firstSession(url)).runs[0]).toMatchObject({ state: 'completed', terminal: null })
   })
 
-  it('is never completed because there is text: an agent that called a tool and left is idle', async () => {
+  it('is idle and not completed if the agent left after an answer with text and a tool call', async () => {
     const { time, now } = clock()
     const { url } = await startBoth(
       () => ({ text: 'I am nearly done.', calls: [{ name: 'search', arguments: {} }] }),
@@ -125,7 +125,7 @@ describe('a session', () => {
     expect(await firstSession(url)).toMatchObject({ state: 'idle', terminal_state: null })
   })
 
-  it('ends in no_response where the last request got none, and in context_overflow where it was too large', async () => {
+  it('ends in no_response if its last request got none, and in context_overflow if it was too large', async () => {
     const { time, now } = clock()
     const script: Script = ({ json }) =>
       json.model === 'small'
@@ -154,7 +154,7 @@ describe('a session', () => {
     ])
   })
 
-  it('tells agents apart, and whose they are', async () => {
+  it('distinguishes agents, and names the parent of each', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 2 })
     const headers = { 'x-governor-session': 'one', 'x-claude-code-agent-id': 'explorer' }
@@ -167,7 +167,7 @@ describe('a session', () => {
     expect(shown).toMatchObject({ agents: { alive: 2, total: 2 }, total_iterations: 5 })
   })
 
-  it('counts the first iteration of a conversation that had no name yet', async () => {
+  it('counts the first iteration of a conversation that had no id yet', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { max: 3 })
     const { iterations } = await firstSession(url)
@@ -178,7 +178,7 @@ describe('a session', () => {
     ])
   })
 
-  it('shows a loop with its tool, how often, and since when', async () => {
+  it('describes a loop with its tool, its count and its start', async () => {
     const { url } = await startBoth(() => ({ calls: [{ name: 'read_file', arguments: { path: 'a' } }] }), {
       budget: { max_iterations: 100 },
     })
@@ -192,7 +192,7 @@ describe('a session', () => {
     })
   })
 
-  it('is the same when every change of the store loses a race first', async () => {
+  it('is the same if every change of the store loses a race first', async () => {
     const { url } = await startBoth(
       runaway('search', 'Enough.'),
       { budget: { max_iterations: 3 } },
@@ -207,10 +207,10 @@ describe('a session', () => {
   })
 })
 
-describe('a list of sessions', () => {
+describe('a list of sessions in the API', () => {
   const names = Array.from({ length: 25 }, (_, at) => `session ${at}`)
 
-  it('is sorted by risk, and its pages hold each session once', async () => {
+  it('is sorted by risk, and its pages contain each session once', async () => {
     const { url } = await startBoth(runaway(), { budget, ops: { admin_token: TOKEN } })
     for (const [at, name] of names.entries())
       await runAgent(url, START, { ...named(name), max: 1 + (at % 5) })
@@ -229,7 +229,7 @@ describe('a list of sessions', () => {
     expect(risks[0]).toBe(0.5)
   })
 
-  it('goes on after the last session where its snapshot is gone', async () => {
+  it('continues after the last session when its snapshot has expired', async () => {
     const { time, now } = clock()
     const { url } = await startBoth(runaway(), { budget }, { now })
     for (const name of names.slice(0, 6)) {
@@ -246,14 +246,14 @@ describe('a list of sessions', () => {
     expect(rest.next).toBeNull()
   })
 
-  it('shows a session that began a moment after the list before', async () => {
+  it('contains a session that began just after the previous list', async () => {
     const { url } = await startBoth(runaway())
     expect(await listed(url)).toEqual([])
     await runAgent(url, START, { ...named('one'), max: 1 })
     expect(await listed(url)).toHaveLength(1)
   })
 
-  it('filters by state, model, upstream and the beginning of ids', async () => {
+  it('can be filtered by state, model, upstream and the start of ids', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 2 } })
     await runAgent(url, START, { ...named('over'), body: { model: 'big-one' } })
     await runAgent(url, START, { ...named('on'), max: 1, body: { model: 'small-one' } })
@@ -264,7 +264,7 @@ describe('a list of sessions', () => {
     expect((await listed(url, `?id=${over?.id.slice(0, 9)}`)).map(({ id }) => id)).toEqual([over?.id])
   })
 
-  it("finds sessions by the client's own id, newest first, without showing it", async () => {
+  it("finds sessions by the client's own name, newest first, without showing the name", async () => {
     const { time, now } = clock()
     const { url } = await startBoth(runaway(), { budget }, { now })
     for (const key of ['sk-one', 'sk-two']) {
@@ -280,7 +280,7 @@ describe('a list of sessions', () => {
   })
 
   it.each(['limit=0', 'limit=x', 'state=mad', 'cursor=nothing', 'colour=red'])(
-    'refuses ?%s with a reason',
+    'rejects ?%s with a reason',
     async (query) => {
       const { url } = await startBoth(runaway())
       const reply = await ask(url, `/governor/sessions?${query}`)
@@ -289,7 +289,7 @@ describe('a list of sessions', () => {
     },
   )
 
-  it('is read without a use of the sessions in it', async () => {
+  it('can be read without marking its sessions as used', async () => {
     const { url } = await startBoth(runaway(), { sessions: { max: 3 } })
     for (const name of ['a', 'b', 'c']) await runAgent(url, START, { ...named(name), max: 1 })
     await listed(url)
@@ -299,7 +299,7 @@ describe('a list of sessions', () => {
 })
 
 describe('an operator', () => {
-  it('stops a run: its next request gets the honest end, and that end stays', async () => {
+  it('can stop a run: its next request gets a last answer, and the run stays stopped', async () => {
     const { url, provider, logs } = await startBoth(runaway('search', 'What I have.'), { budget })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
     const { id } = await firstSession(url)
@@ -354,7 +354,7 @@ describe('an operator', () => {
     expect(step.governor).toMatchObject({ terminal_reason: 'operator', has_final_answer: false })
   })
 
-  it('stops a run where the budget is off', async () => {
+  it('can stop a run although the budget is disabled', async () => {
     const { url } = await startBoth(runaway(), { budget: { enabled: false } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
     await act(url, (await firstSession(url)).id, 'stop')
@@ -363,7 +363,7 @@ describe('an operator', () => {
     })
   })
 
-  it('extends a run, rounded up, and wins over the client', async () => {
+  it('can extend a run, rounded up, and takes precedence over the client', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 100 } })
     const headers = { 'x-governor-session': 'one', 'x-governor-max-iterations': '10' }
     const { messages } = await runAgent(url, START, { headers, max: 9 })
@@ -374,7 +374,7 @@ describe('an operator', () => {
     expect(step.headers.get('x-governor-tier')).toBeNull()
   })
 
-  it('extends a run that a limit has stopped, so that it goes on', async () => {
+  it('can extend a run that a limit has stopped, so that it continues', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
     const { messages } = await runAgent(url, START, named('one'))
     const { id } = await firstSession(url)
@@ -389,7 +389,7 @@ describe('an operator', () => {
     expect(await firstSession(url)).toMatchObject({ max_iterations: 5, terminal_state: null })
   })
 
-  it('extends once for one Idempotency-Key, and up to a number as often as asked', async () => {
+  it('extends a run once per Idempotency-Key, and up to a given number at any repetition', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 2 })
     const { id } = await firstSession(url)
@@ -408,7 +408,7 @@ describe('an operator', () => {
     expect(await limit()).toBe('40')
   })
 
-  it('leaves what is stated of the budget as it was at the beginning of the run', async () => {
+  it('does not change the announcement of the budget at the beginning of the run', async () => {
     const { url, provider } = await startBoth(runaway(), {
       budget: { max_iterations: 10, announce: 'always' },
     })
@@ -420,7 +420,7 @@ describe('an operator', () => {
     expect(last).toEqual(first)
   })
 
-  it('sets limits of this run and those after it, and gives them back', async () => {
+  it('can set limits for this run and later ones, and remove them again', async () => {
     const { url } = await startBoth(runaway(), { budget })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
     const { id } = await firstSession(url)
@@ -434,7 +434,7 @@ describe('an operator', () => {
     expect((await callModel(url, next, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
   })
 
-  it('sets the limit of one agent alone', async () => {
+  it('can set the limit of one agent only', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 1 })
     const headers = { 'x-governor-session': 'one', 'thread-id': 'other' }
@@ -444,7 +444,7 @@ describe('an operator', () => {
     expect((await callModel(url, START, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
   })
 
-  it('quiets the loop guard', async () => {
+  it('can silence the loop guard', async () => {
     const script: Script = () => ({ calls: [{ name: 'read_file', arguments: { path: 'a' } }] })
     const { url, provider } = await startBoth(script, { budget: { max_iterations: 100 } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
@@ -481,7 +481,7 @@ describe('an operator', () => {
     expect((await act(url, id, 'loop-guard', { mode: 'warn' })).status).toBe(200)
   })
 
-  it('resets a run that was stopped: it counts from one again', async () => {
+  it('can reset a stopped run, which then counts from one', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
     const { messages } = await runAgent(url, START, named('one'))
     await act(url, (await firstSession(url)).id, 'reset')
@@ -505,7 +505,7 @@ describe('an operator', () => {
     ['budget', { colour: 1 }],
     ['loop-guard', { mode: 'mad' }],
     ['stop', { thread: 'all' }],
-  ])('is told what is wrong with %s %j', async (action, body) => {
+  ])('gets a reason for a wrong request: %s %j', async (action, body) => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 1 })
     const reply = await act(url, (await firstSession(url)).id, action, body)
@@ -513,7 +513,7 @@ describe('an operator', () => {
     expect(apiError.parse(reply.json).error.message).toMatch(/^body: /)
   })
 
-  it('gets 404 for a session or an agent that is not there, and makes none', async () => {
+  it('gets 404 for an unknown session or agent, and creates none', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 1 })
     const { id } = await firstSession(url)
@@ -532,8 +532,8 @@ describe('an operator', () => {
   })
 })
 
-describe('the description of the API', () => {
-  it('is OpenAPI 3.1, and each reference in it leads somewhere', async () => {
+describe('the OpenAPI description of the API', () => {
+  it('is valid OpenAPI 3.1, and all of its references exist', async () => {
     const { url } = await startBoth(runaway())
     const { json, text } = await ask(url, '/governor/openapi.json')
     const { schemas } = (json as { components: { schemas: object } }).components
@@ -545,7 +545,7 @@ describe('the description of the API', () => {
     )
   })
 
-  it('describes what real replies are, key by key', async () => {
+  it('describes every key of real replies', async () => {
     const { url } = await startBoth(runaway('search', 'Enough.'), { budget: { max_iterations: 3 } })
     await runAgent(url, START, named('one'))
     await runAgent(url, START, { max: 2 })
@@ -558,7 +558,7 @@ describe('the description of the API', () => {
     apiError.parse((await ask(url, '/governor/nothing')).json)
   })
 
-  it('names every route that there is', async () => {
+  it('contains every route', async () => {
     const { url } = await startBoth(runaway(), { sessions: { transcript: true } })
     const { paths } = (await ask(url, '/governor/openapi.json')).json as { paths: Record<string, object> }
     await runAgent(url, START, { ...named('one'), max: 1 })

@@ -51,7 +51,7 @@ describeStore('the memory store', () => {
   }
 })
 
-describe('the memory', () => {
+describe('the memory store', () => {
   it('makes each change before the call returns, so that the next call sees it', async () => {
     const store = createMemoryStore(LIMITS)
     const link = { id: 's1', session: 'mine' }
@@ -69,7 +69,7 @@ describe('the memory', () => {
     expect(await count(store, key('b'))).toBe(1)
   })
 
-  it('holds the configured number of bytes, recorded answers included', async () => {
+  it('holds the configured number of bytes, including recorded answers', async () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 50_000 })
     const text = 'x'.repeat(10_000)
     for (let at = 0; at < 10; at++) await count(store, key(`session ${at}`), text)
@@ -92,7 +92,7 @@ describe('the memory', () => {
     )
   })
 
-  it('forgets a session that was not used for its time to live, and each use begins it anew', async () => {
+  it('forgets a session that was not used for its time to live, which each use restarts', async () => {
     let now = 1
     const store = createMemoryStore({ ...LIMITS, ttl: 1_000 }, () => now)
     await count(store, key('a'))
@@ -105,10 +105,10 @@ describe('the memory', () => {
   })
 })
 
-describe('a full memory', () => {
+describe('a full memory store', () => {
   const remembers = async (store: Store, name: SessionKey) => (await count(store, name)) > 1
 
-  it('drops the least recently used session of the tenant with most sessions', async () => {
+  it('drops the least recently used session of the tenant with the most sessions', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 10 })
     await count(store, key('small', 'a'))
     for (let at = 0; at < 30; at++) await count(store, key(`s${at}`, 'b'))
@@ -118,7 +118,7 @@ describe('a full memory', () => {
     expect(await remembers(store, key('s20', 'b'))).toBe(false)
   })
 
-  it('drops sessions of the tenant whose sessions take most bytes', async () => {
+  it('drops sessions of the tenant whose sessions take the most bytes', async () => {
     const store = createMemoryStore({ ...LIMITS, maxBytes: 100_000 })
     for (let at = 0; at < 8; at++) await count(store, key(`s${at}`, 'a'))
     for (let at = 0; at < 20; at++) await count(store, key(`s${at}`, 'b'), 'x'.repeat(10_000))
@@ -138,7 +138,7 @@ describe('a full memory', () => {
     for (const id of ['x', 'y', 'z', 'w', 'v']) expect(await remembers(store, key(id, 'd'))).toBe(true)
   })
 
-  it('after any uses remembers the newest sessions of each tenant, up to an equal share', async () => {
+  it('keeps the newest sessions of each tenant, up to an equal share, after any uses', async () => {
     const use = fc.record({ tenant: fc.constantFrom('a', 'b', 'c', 'd'), id: fc.nat({ max: 12 }) })
     await fc.assert(
       fc.asyncProperty(fc.array(use, { maxLength: 120 }), async (uses) => {
@@ -156,17 +156,17 @@ describe('a full memory', () => {
   })
 })
 
-describe('a link', () => {
+describe('a link in the memory store', () => {
   const link = { id: 's1', session: 'mine' }
 
-  it('is forgotten when there are too many', async () => {
+  it('is dropped if there are too many links', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 2 })
     for (let at = 0; at < 20; at++) await store.link('me', `resp_${at}`, link)
     expect(await store.linked('me', 'resp_0')).toBeUndefined()
     expect(await store.linked('me', 'resp_19')).toEqual(link)
   })
 
-  it('is forgotten if its pending results take too much room', async () => {
+  it('is dropped if the pending results of links take too much room', async () => {
     const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 40_000 })
     const pendingResults = ['x'.repeat(2_000)]
     for (let at = 0; at < 4; at++) await store.link('me', `resp_${at}`, { ...link, pendingResults })
@@ -175,7 +175,7 @@ describe('a link', () => {
   })
 })
 
-it('keeps the small values that were changed last', async () => {
+it('the memory store keeps the most recently changed small values', async () => {
   const store = createMemoryStore({ ...LIMITS, maxSessions: 1 })
   const kind: ValueKind<{ readonly at?: number }> = { name: 'at', empty: {} }
   const write = (at: number) =>

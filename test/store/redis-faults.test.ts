@@ -61,11 +61,11 @@ async function stored(redis: Redis, ...replicas: readonly Replica[]): Promise<Se
   return fresh.store.get(KEY)
 }
 
-describeWith('redis-server', 'the store in a Redis that fails', () => {
+describeWith('redis-server', 'the Redis store while Redis fails', () => {
   it.each<[string, Fate]>([
     ['after the server has made it', 'deaf'],
     ['before it arrives', 'lost'],
-  ])('counts a change once whose connection dies %s', async (_, fate) => {
+  ])('counts a change once if the connection dies %s', async (_, fate) => {
     const redis = await startRedis()
     const wire = await startWire(redis.port)
     const replica = await openReplica(wire.url, { timeout: TIMEOUT })
@@ -84,7 +84,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(tokensOf(session)).toBe(2 * TOKENS)
   })
 
-  it('counts once what was in doubt, also where another replica and this one counted since', async () => {
+  it('counts an uncertain change once, even if this replica and another one counted more since', async () => {
     const redis = await startRedis()
     const wire = await startWire(redis.port)
     const replica = await openReplica(wire.url, { timeout: TIMEOUT })
@@ -109,7 +109,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
     ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
     ['answers too late', (redis) => redis.command('CLIENT', 'PAUSE', '1000', 'ALL'), () => {}],
-  ])('goes on counting while it %s, and joins what it counted afterwards', async (_, fail, mend) => {
+  ])('continues to count while Redis %s, and merges these counts afterwards', async (_, fail, mend) => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url, { timeout: TIMEOUT })
     const keys = Array.from({ length: 50 }, (_, at) => sessionKey('me', String(at)))
@@ -129,7 +129,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     }
   })
 
-  it('notices a server that hangs while nothing is asked of it', async () => {
+  it('notices a server that hangs while there are no requests', async () => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url)
     redis.freeze()
@@ -140,7 +140,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(replica.lost()).toBe(0)
   })
 
-  it('loses no session when all keys are flushed while fifty of them run', async () => {
+  it('loses no session when all keys are flushed during fifty running sessions', async () => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url)
     const keys = Array.from({ length: 50 }, (_, at) => sessionKey('me', String(at)))
@@ -151,7 +151,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(await replica.store.health()).toEqual({ sessions: 50 })
   })
 
-  it('gets back what any replica knew of a session, though one that knew nothing wrote it first after a flush', async () => {
+  it('restores what any replica knew of a session after a flush, even if a replica that knew nothing wrote it first', async () => {
     const redis = await startRedis()
     const [late, early, fresh] = [
       await openReplica(redis.url),
@@ -168,7 +168,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(tokensOf(await stored(redis))).toBe(7 * TOKENS)
   })
 
-  it('goes on with the counts of the old server when a replica of it takes its place', async () => {
+  it('continues with the counts of the old server after a failover to its replica', async () => {
     const atOnce = ['--repl-diskless-sync-delay', '0']
     const first = await startRedis('redis-server', atOnce)
     const second = await startRedis('redis-server', atOnce)
@@ -214,7 +214,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
       (redis) => redis.command('CONFIG', 'SET', 'stop-writes-on-bgsave-error', 'no'),
     ],
   ])(
-    'gives up the connection to a server that answers %s, until it takes writes',
+    'closes the connection to a server that answers %s, until that accepts writes',
     async (code, fail, mend) => {
       const redis = await startRedis()
       const replica = await openReplica(redis.url)
@@ -229,7 +229,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     },
   )
 
-  it('counts by itself from the start where the server belongs to a cluster that is down', async () => {
+  it('counts in memory from the start if the server belongs to a cluster that is down', async () => {
     const redis = await startRedis('redis-server', ['--cluster-enabled', 'yes'])
     const replica = await openReplica(redis.url)
     expect(replica.isUp()).toBe(false)
@@ -238,7 +238,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(await count(replica)).toBe(2)
   })
 
-  it('counts by itself from the start where the server is still loading its data', async () => {
+  it('counts in memory from the start if the server is still loading its data', async () => {
     const server = createServer((socket) => {
       socket.on('error', () => {})
       socket.on('data', () => socket.write('-LOADING Redis is loading the dataset in memory\r\n'))
@@ -252,7 +252,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(await count(replica)).toBe(1)
   })
 
-  it('joins two replicas that were cut off: the larger iteration, all usage, and the stop of either', async () => {
+  it('merges two separated replicas: the larger iteration, the usage of both, and a stop of either', async () => {
     const redis = await startRedis()
     const [one, two] = [await startWire(redis.port), await startWire(redis.port)]
     const replicas = [
@@ -275,7 +275,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(session?.threads[0]?.run.finalAnswer).toEqual(finalAnswer)
   })
 
-  it('takes the larger count where a replica met the session for the first time while it was cut off', async () => {
+  it('keeps the larger count if a replica first saw the session while it was cut off', async () => {
     const redis = await startRedis()
     const wire = await startWire(redis.port)
     const cut = await openReplica(wire.url, { timeout: TIMEOUT })
@@ -291,7 +291,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
     expect(tokensOf(session)).toBe(8 * TOKENS)
   })
 
-  it('keeps links and small values that were made while it was away', async () => {
+  it('keeps links and small values that were written during an outage', async () => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url, { timeout: TIMEOUT })
     const other = await openReplica(redis.url)
@@ -313,7 +313,7 @@ describeWith('redis-server', 'the store in a Redis that fails', () => {
   })
 })
 
-describe('no Redis at all', () => {
+describe('a Redis that cannot be reached at all', () => {
   it('leaves a replica with its own memory, which loses nothing', async () => {
     const replica = await openReplica(`redis://127.0.0.1:${await freePort()}`)
     const numbers = await Promise.all(Array.from({ length: 20 }, () => count(replica)))

@@ -31,7 +31,7 @@ const openReplicas = async (url: string, length: number): Promise<readonly Repli
   Promise.all(Array.from({ length }, () => openReplica(url)))
 
 describeWith('redis-server', 'replicas on one Redis', () => {
-  it('lose no change of a session and make none twice, whichever replica each of 256 comes to', async () => {
+  it('lose no change of a session and make none twice, whichever replica each of 256 changes goes to', async () => {
     const { url } = await startRedis()
     const replicas = await openReplicas(url, 4)
     const changes = Array.from({ length: 64 }, () => replicas.map(({ store }) => count(store))).flat()
@@ -40,7 +40,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(replicas.map((replica) => replica.lost())).toEqual([0, 0, 0, 0])
   })
 
-  it('try a change on their own copy first, and once more where another one was faster', async () => {
+  it('try a change on their own copy first, and again if another replica was faster', async () => {
     const { url, command } = await startRedis()
     const one = await openReplica(url)
     const two = await openReplica(url)
@@ -56,7 +56,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(/cmdstat_eval:calls=(\d+)/.exec(stats)?.[1]).toBe('1')
   })
 
-  it('send the script again to a server that has forgotten it, and nothing else twice', async () => {
+  it('send the script again to a server that lost it, and repeat nothing else', async () => {
     const { url, command } = await startRedis()
     const { store, lost } = await openReplica(url)
     await count(store)
@@ -66,7 +66,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(lost()).toBe(0)
   })
 
-  it('see what the others linked, learned, published and hold', async () => {
+  it('see what the others linked, learned, published and store', async () => {
     const { url } = await startRedis()
     const [one, two] = await openReplicas(url, 2)
     if (!one || !two) throw new Error('no replicas')
@@ -111,7 +111,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(messages).toEqual(['again'])
   })
 
-  it('talk to it over an encrypted connection, and to nobody whose certificate they can not check', async () => {
+  it('use an encrypted connection, and reject a certificate that they cannot verify', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'governor-tls-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
@@ -130,7 +130,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect([other.isUp(), other.problem()]).toEqual([false, 'self-signed certificate'])
   })
 
-  it('keep sessions of two credentials and of two prefixes apart', async () => {
+  it('keep sessions of two credentials and of two prefixes separate', async () => {
     const { url } = await startRedis()
     const one = await openReplica(url, { prefix: 'one:' })
     const two = await openReplica(url, { prefix: 'two:' })
@@ -140,7 +140,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(await one.store.health()).toEqual({ sessions: 2 })
   })
 
-  it('give every key a time to live, and name each session by one hash tag', async () => {
+  it('give every key a time to live, and use one hash tag per session', async () => {
     const { url, command } = await startRedis()
     const { store } = await openReplica(url)
     await count(store)
@@ -159,7 +159,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(keys).toContain(REDIS_KEY)
   })
 
-  it('drop the oldest threads of a session that is too large to be shared', async () => {
+  it('drop the oldest threads of a session that is too large for Redis', async () => {
     const { url, command } = await startRedis()
     const { store, lost } = await openReplica(url)
     const thread = (name: string) => ({
@@ -179,7 +179,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(lost()).toBe(0)
   })
 
-  it('work as a user of the access control list that may use these commands alone', async () => {
+  it('work with a Redis user who may run only the documented commands', async () => {
     const redis = await startRedis()
     const commands = [
       ...['evalsha', 'eval', 'hget', 'hmget', 'hset', 'del', 'pexpire', 'set', 'get', 'ping', 'hello'],
@@ -235,8 +235,8 @@ const FROZEN = JSON.stringify({
   },
 })
 
-describeWith('redis-server', 'a session that another version of Governor wrote', () => {
-  it('is read where the version is an older one, and goes on', async () => {
+describeWith('redis-server', 'a session that another version of Governor stored', () => {
+  it('is read and continued if that version is older', async () => {
     const { url, command } = await startRedis()
     await command('HSET', REDIS_KEY, 'v', 'r1.3', 's', '1', 'd', FROZEN)
     const { store } = await openReplica(url)
@@ -249,7 +249,7 @@ describeWith('redis-server', 'a session that another version of Governor wrote',
     expect(await command('HGET', REDIS_KEY, 's')).toBe('1')
   })
 
-  it('is neither read nor overwritten where the version is a newer one, and costs no request', async () => {
+  it('is neither read nor overwritten if that version is newer, and no request fails', async () => {
     const { url, command } = await startRedis()
     const newer = '{"o":["r9.1"],"sessions":"in a form of the future"}'
     await command('HSET', REDIS_KEY, 'v', 'r9.1', 's', '2', 'd', newer)
@@ -263,7 +263,7 @@ describeWith('redis-server', 'a session that another version of Governor wrote',
     expect(lost()).toBe(2)
   })
 
-  it('fails the requests of that session alone where it is damaged, and holds up none of them', async () => {
+  it('fails only its own requests if it is damaged, and delays no others', async () => {
     const { url, command } = await startRedis()
     const damaged = '{"o":["r1.3"],"v":{"threads":null}}'
     await command('HSET', REDIS_KEY, 'v', 'r1.3', 's', '1', 'd', damaged)
@@ -277,7 +277,7 @@ describeWith('redis-server', 'a session that another version of Governor wrote',
     expect(await command('HGET', REDIS_KEY, 'd')).toBe(damaged)
   })
 
-  it('is left alone by what is no session at all', async () => {
+  it('is left alone if the key contains no session at all', async () => {
     const { url, command } = await startRedis()
     await command('SET', REDIS_KEY, 'a text of another program')
     const { store, isUp } = await openReplica(url)

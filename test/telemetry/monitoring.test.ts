@@ -37,8 +37,8 @@ const DOCUMENTED = new Map(
   ].map(([, name = '', labels = '']) => [name, labels.split(',')]),
 )
 
-describe('what watches Governor', () => {
-  it.each([...ALERTS, ...PANELS])('%s reads metrics and labels that exist: %s', async (_, expr) => {
+describe('the monitoring configuration', () => {
+  it.each([...ALERTS, ...PANELS])('of %s uses only metrics and labels that exist: %s', async (_, expr) => {
     const { text } = await createMetrics({ sessions: () => 0, open: () => 0, isStoreUp: () => true }).render()
     const names = expr.match(/\bgovernor_\w+/g) ?? []
     for (const name of names.map((one) => one.replace(/_bucket$/, ''))) {
@@ -55,7 +55,7 @@ describe('what watches Governor', () => {
 
 describeWith(['promtool'], 'Prometheus', (promtool) => {
   it.each(['check config prometheus.yml', 'check rules alerts.yml', 'test rules alerts.test.yml'])(
-    'accepts its configuration and fires each alert in time: %s',
+    'accepts the rules of Governor and fires each alert in time: %s',
     (command) => {
       const { status, stdout, stderr } = spawnSync(promtool, command.split(' '), {
         cwd: join(CONFIG, 'prometheus'),

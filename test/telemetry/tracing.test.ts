@@ -85,14 +85,14 @@ async function startCollector() {
 
 const PARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
-describe('with an OpenTelemetry SDK in the process', () => {
+describe('tracing with an OpenTelemetry SDK in the process', () => {
   let collector: Awaited<ReturnType<typeof startCollector>>
   beforeEach(async () => {
     collector = await startCollector()
   })
   afterEach(() => collector.close())
 
-  it('a guarded request is a client span under the client’s span, and the parent of the provider’s', async () => {
+  it('records a guarded request as a client span under the client’s span, and as the parent of the provider’s span', async () => {
     const seen: (string | undefined)[] = []
     const { url, until, provider } = await startBoth(({ header }) => {
       seen.push(header('traceparent'))
@@ -116,7 +116,7 @@ describe('with an OpenTelemetry SDK in the process', () => {
     })
   })
 
-  it('a span has the newest names where OTEL_SEMCONV_STABILITY_OPT_IN asks for them', async () => {
+  it('uses the newest names if OTEL_SEMCONV_STABILITY_OPT_IN asks for them', async () => {
     const { url, until } = await startBoth(
       () => ({ text: 'Done.' }),
       {},
@@ -132,7 +132,7 @@ describe('with an OpenTelemetry SDK in the process', () => {
     expect(attributes).not.toHaveProperty('gen_ai.system')
   })
 
-  it('a span says what Governor did: notices, blocked calls, the stop, and what the answers took', async () => {
+  it('records notices, blocked calls, the stop and the usage of the answers', async () => {
     const { url, until } = await startBoth(
       ({ json }) =>
         json.tool_choice === 'none'
@@ -158,7 +158,7 @@ describe('with an OpenTelemetry SDK in the process', () => {
     expect(JSON.stringify(spans)).not.toContain('secret words')
   })
 
-  it('a request that fails is a span with an error and its type', async () => {
+  it('records a failed request as a span with an error and its type', async () => {
     const { url, until } = await startBoth(() => ({ status: 503 }))
     await runAgent(url, START, { max: 1 }).catch(() => undefined)
     await until(({ kind }) => kind === 'request_ended')
@@ -168,8 +168,8 @@ describe('with an OpenTelemetry SDK in the process', () => {
   })
 })
 
-describe('without an OpenTelemetry SDK', () => {
-  it('the client’s trace context goes upstream as it came', async () => {
+describe('tracing without an OpenTelemetry SDK', () => {
+  it('passes the client’s trace context on unchanged', async () => {
     const seen: unknown[] = []
     const { url } = await startBoth(({ header }) => {
       seen.push([header('traceparent'), header('tracestate'), header('baggage')])

@@ -70,7 +70,7 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
 const body = ({ body: text }: Received) => JSON.parse(text) as Record<string, unknown>
 
 describe('a webhook', () => {
-  it('tells of a run that nears its limit and is stopped, once each, with signatures that the standard’s library accepts', async () => {
+  it('reports once that a run nears its limit and once that it is stopped, with signatures that the standard’s library accepts', async () => {
     const { url: hook, until } = await startReceiver()
     const { url, until: untilEvent } = await startBoth(
       ({ json }) =>
@@ -98,7 +98,7 @@ describe('a webhook', () => {
     expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
   })
 
-  it('tells of a blocked call also where the block ends the run', async () => {
+  it('reports a blocked call even if the block ends the run', async () => {
     const { url: hook, until } = await startReceiver()
     const { url } = await startBoth(
       ({ json }) =>
@@ -114,7 +114,7 @@ describe('a webhook', () => {
     ])
   })
 
-  it('holds no prompt, no tool argument and no key', async () => {
+  it('contains no prompt, no tool argument and no key', async () => {
     const { url: hook, until } = await startReceiver()
     const { url } = await startBoth(
       ({ json }) =>
@@ -130,7 +130,7 @@ describe('a webhook', () => {
     expect(texts).not.toMatch(/an argument|a prompt|a-key/)
   })
 
-  it('sends a message again until the receiver takes it, with the same id', async () => {
+  it('repeats a message with the same id until the receiver accepts it', async () => {
     const { url, until } = await startReceiver((number) => (number < 3 ? 500 : 200))
     const { webhook } = startWebhook(url)
     webhook.record(STOPPED)
@@ -138,7 +138,7 @@ describe('a webhook', () => {
     expect(new Set(ids).size).toBe(1)
   })
 
-  it('gives a message up after its last attempt and says so', async () => {
+  it('gives up a message after its last attempt, and logs that', async () => {
     const { url, received, until } = await startReceiver((number) => (number < 4 ? 302 : 200))
     const { webhook, outcomes } = startWebhook(url)
     webhook.record(STOPPED)
@@ -148,7 +148,7 @@ describe('a webhook', () => {
     expect(outcomes[0]).toEqual({ kind: 'webhook_sent', topic: 'stopped', outcome: 'failed' })
   })
 
-  it('sends one message about one subject, and none about topics that were not asked for', async () => {
+  it('sends one message per subject, and none about topics that are not configured', async () => {
     const { url, received, until } = await startReceiver()
     const { webhook } = startWebhook(url)
     webhook.record({ kind: 'failed_open', reason: 'store' })
@@ -159,7 +159,7 @@ describe('a webhook', () => {
     expect(received.map((one) => body(one)['type'])).toEqual(['stopped', 'error_storm'])
   })
 
-  it('drops messages beyond a thousand that wait, and counts them', async () => {
+  it('drops messages when a thousand are waiting, and counts them', async () => {
     const { url } = await startReceiver(() => 'hang')
     const { webhook, outcomes } = startWebhook(url)
     for (let at = 0; at < 1_100; at++) webhook.record({ ...STOPPED, session: String(at) })
@@ -167,7 +167,7 @@ describe('a webhook', () => {
     expect(outcomes[0]).toEqual({ kind: 'webhook_sent', topic: 'stopped', outcome: 'dropped' })
   })
 
-  it('ends at once with Governor, also while a receiver does not answer', async () => {
+  it('ends at once with Governor, even while a receiver does not answer', async () => {
     const { url, until } = await startReceiver(() => 'hang')
     const outcome = new Promise<ProxyEvent>((resolve) => {
       const { webhook } = startWebhook(url, { emit: resolve, backOff: [600_000] })
