@@ -130,8 +130,8 @@ function filesInCycles(): string[] {
   return SOURCES.map(({ path }) => path).filter((path) => reaches(path, path))
 }
 
-describe('the shape of the source', () => {
-  it.each(Object.entries(ALLOWED))('files of %s import only what their room may import', (room, allowed) => {
+describe('the source code', () => {
+  it.each(Object.entries(ALLOWED))('of %s imports only what that room may import', (room, allowed) => {
     const files = SOURCES.filter((source) => roomOf(source.folder) === room)
     expect(files.length).toBeGreaterThan(0)
     const foreign = files.flatMap(({ path, imports }) =>
@@ -140,7 +140,7 @@ describe('the shape of the source', () => {
     expect(foreign).toEqual([])
   })
 
-  it('names no field, header or key of a provider in proxy and http', () => {
+  it('of proxy and http contains no field, header or key of a provider', () => {
     const named =
       /anthropic-|x-api-key|api-key|x-goog|sk-ant|max_(?:completion_|output_|new_)tokens|max_tokens|budget_tokens|session_id|user_id|previous_response|prefix_mismatch|_error'|"(?:stream|model|messages|input|tools)"/
     const naming = SOURCES.filter(({ folder }) => folder === 'proxy' || folder === 'http')
@@ -153,7 +153,7 @@ describe('the shape of the source', () => {
     expect(filesInCycles()).toEqual([])
   })
 
-  it('finds every import of a file', () => {
+  it('is checked for every import of a file', () => {
     const counted = SOURCES.filter(({ code, imports }) => {
       const written = code.match(/^import\b|^export\b[^=;]*\bfrom ''|\bimport\(''/gm) ?? []
       return written.length !== imports.length
@@ -163,7 +163,7 @@ describe('the shape of the source', () => {
   })
 
   it.each(['docs/architecture.md', 'CONTRIBUTING.md', 'AGENTS.md'])(
-    'has every file that %s names',
+    'contains every file that %s names',
     (document) => {
       const text = readFileSync(join(ROOT, '..', document), 'utf8')
       const named = [...text.matchAll(/\b(?:src|test)\/[\w./-]*\w/g)].map(([path]) => path)
@@ -172,7 +172,7 @@ describe('the shape of the source', () => {
     },
   )
 
-  it('touches the process in main.ts alone', () => {
+  it('uses `process` only in main.ts', () => {
     const touching = SOURCES.filter(({ code }) => /\bprocess\./.test(code) || /\bnode:process\b/.test(code))
     expect(touching.map(({ path }) => path)).toEqual(['main.ts'])
     const importing = SOURCES.filter(({ imports }) => imports.includes('node:process'))
@@ -188,7 +188,7 @@ describe('the shape of the source', () => {
     expect(main?.code.indexOf('tuneEngine()')).toBeLessThan(main?.code.indexOf('import(') ?? 0)
   })
 
-  it('knows a concrete store in app.ts alone', () => {
+  it('names a concrete store only in app.ts', () => {
     const concrete = ['store/create.ts', 'store/memory.ts', 'store/redis.ts', 'store/replicated.ts']
     const knowing = SOURCES.filter(
       ({ folder, imports }) => folder !== 'store' && concrete.some((file) => imports.includes(file)),

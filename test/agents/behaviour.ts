@@ -42,7 +42,7 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     expect(ran.stdout).toContain(text)
   }
 
-  it('says the same after the same steps as without Governor', async () => {
+  it('gives the same answer after the same steps as without Governor', async () => {
     const direct = await startProvider(turns(agent, steps(agent, 3)))
     const behind = await startProvider(turns(agent, steps(agent, 3)))
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -61,7 +61,7 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     expect(new Set(ends.slice(1).map(({ session }) => session)).size).toBe(1)
   })
 
-  it('is told when its budget runs low', async () => {
+  it('gets a notice when its budget runs low', async () => {
     const { url, provider } = await startBoth(turns(agent, steps(agent, 4)), {
       budget: { max_iterations: 6, adaptive: false },
     })
@@ -72,7 +72,7 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     expect(told).toEqual([undefined, undefined, undefined, undefined, '5'])
   })
 
-  it('ends with the model’s answer when it is stopped', async () => {
+  it('gets the model’s answer when it is stopped', async () => {
     const { url, provider, events } = await startBoth(
       turns(agent, (request, turn) =>
         choosesNone(request) ? { text: STOPPED } : { calls: [agent.call(`echo step-${turn}`)] },

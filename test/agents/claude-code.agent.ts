@@ -40,7 +40,7 @@ describe('Claude Code', () => {
     session: 'x-claude-code-session-id',
   })
 
-  it('goes on in its session when it is resumed, and begins a run', async () => {
+  it('continues its session when it is resumed, with a new run', async () => {
     const running = await startBoth(({ json }) =>
       JSON.stringify(json.messages.at(-1)).includes('tool_result')
         ? { text: 'All done.' }
@@ -54,7 +54,7 @@ describe('Claude Code', () => {
     expect(new Set(ends(running).map(({ session }) => session)).size).toBe(1)
   })
 
-  it('can give its sub-agents less than itself', async () => {
+  it('can limit its sub-agents to less than its own budget', async () => {
     const isSub = ({ header }: Received) => header('x-claude-code-agent-id') !== undefined
     let isAsked = false
     const running = await startBoth(

@@ -22,7 +22,7 @@ function run(baseURL: string, stream: boolean) {
 describe.each([{ stream: false }, { stream: true }])(
   'the ai package over Messages (stream: $stream)',
   ({ stream }) => {
-    it('sees the same as without Governor, and the provider the same bytes', async () => {
+    it('gives the same result as without Governor, and sends the provider the same bytes', async () => {
       const direct = await startProvider(research)
       const behind = await startProvider(research)
       onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -35,7 +35,7 @@ describe.each([{ stream: false }, { stream: true }])(
       )
     })
 
-    it('gets an answer with a finish reason it knows when its run is stopped', async () => {
+    it('gets an answer with a known finish reason when its run is stopped', async () => {
       const { url } = await startBoth(runawayMessages(), { budget: { max_iterations: 3 } })
       expect(await run(url, stream)).toMatchObject({
         text: 'This is what I found so far.',

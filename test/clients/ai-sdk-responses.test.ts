@@ -24,7 +24,7 @@ describe.each([
   { stream: false, store: true },
   { stream: true, store: true },
 ])('the ai package over Responses (stream: $stream, store: $store)', ({ stream, store }) => {
-  it('sees the same as without Governor, and the provider the same bytes', async () => {
+  it('gives the same result as without Governor, and sends the provider the same bytes', async () => {
     const direct = await startProvider(research)
     const behind = await startProvider(research)
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -37,7 +37,7 @@ describe.each([
     )
   })
 
-  it('gets an answer with a finish reason it knows when its run is stopped', async () => {
+  it('gets an answer with a known finish reason when its run is stopped', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
     expect(await run(url, stream, store)).toMatchObject({
       text: 'This is what I found so far.',
@@ -47,7 +47,7 @@ describe.each([
   })
 
   it.each([undefined, 'Once more. '])(
-    'goes on when its calls are refused, after the text %s',
+    'continues with the model’s next answer when its calls are blocked after the text %s',
     async (text) => {
       const { url, provider } = await startBoth((request) =>
         readsBlock(request)

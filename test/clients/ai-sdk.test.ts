@@ -18,7 +18,7 @@ function run(baseURL: string, stream: boolean) {
 }
 
 describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $stream)', ({ stream }) => {
-  it('sees the same as without Governor, and the provider the same bytes', async () => {
+  it('gives the same result as without Governor, and sends the provider the same bytes', async () => {
     const direct = await startProvider(research)
     const behind = await startProvider(research)
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -31,7 +31,7 @@ describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $s
     )
   })
 
-  it('gets an answer with a finish reason it knows when its run is stopped', async () => {
+  it('gets an answer with a known finish reason when its run is stopped', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
     expect(await run(url, stream)).toMatchObject({
       text: 'This is what I found so far.',

@@ -19,9 +19,9 @@ async function startAimock(): Promise<LLMock> {
 }
 
 describe.each([{ stream: false }, { stream: true }])(
-  'an independent provider of Messages (stream: $stream)',
+  'a run against an independent provider of Messages (stream: $stream)',
   ({ stream }) => {
-    it('is stopped honestly in front of an unmodified client', async () => {
+    it('is stopped with an answer that says so', async () => {
       const mock = await startAimock()
       const { url } = await startGovernor(mock.url, { budget: { max_iterations: 6 } })
       const client = new Anthropic({ apiKey: 'sk-test', baseURL: url, maxRetries: 0 })

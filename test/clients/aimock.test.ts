@@ -28,9 +28,9 @@ const tools = [
 ]
 
 describe.each([{ stream: false }, { stream: true }])(
-  'an independent provider (stream: $stream)',
+  'a run against an independent provider (stream: $stream)',
   ({ stream }) => {
-    it('is stopped honestly in front of an unmodified client', async () => {
+    it('is stopped with an answer that says so', async () => {
       const mock = await startAimock()
       const { url } = await startGovernor(mock.url, { budget: { max_iterations: 6 } })
       const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })

@@ -73,7 +73,7 @@ const FORMS: readonly Form[] = [false, true].flatMap((stream) =>
 const bodies = (requests: readonly Received[]) => requests.map(({ body }) => body.toString())
 
 describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, thread: $thread)', (form) => {
-  it('sees the same answer by the same steps, and the provider the same bytes, as without Governor', async () => {
+  it('gives the same answer by the same steps, and sends the provider the same bytes, as without Governor', async () => {
     const direct = await startProvider(keepingThreads(research))
     const behind = await startProvider(keepingThreads(research))
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -108,7 +108,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     expect(new Set(sessions).size).toBe(1)
   })
 
-  it('has its calls refused that it was warned of in vain, and gets the model’s next answer', async () => {
+  it('has its calls blocked after ignored warnings, and gets the model’s next answer', async () => {
     const same = { text: 'Again. ', calls: [{ name: 'search', arguments: { query: 'the same' } }] }
     const { url, provider } = await startBoth(
       keepingThreads(({ json }) =>
@@ -148,14 +148,14 @@ describe('a message thread', () => {
   const iterations = (running: { readonly events: readonly { kind: string }[] }) =>
     running.events.flatMap((event) => ('iteration' in event ? event.iteration : []))
 
-  it('begins a run with each thing that a human says, and with nothing else', async () => {
+  it('begins a run with every human message, and with nothing else', async () => {
     const running = await startBoth(keepingThreads((_, number) => ({ text: `Answer ${number}.` })))
     const thread = client(running.url).beta.messages.thread({ ...params, tools })
     for (const content of ['Go on.', 'Go on.', 'And now?']) await thread.send({ role: 'user', content })
     expect(iterations(running)).toEqual([1, 1, 1])
   })
 
-  it('continues in its session where a session is named, and where the provider has lost it', async () => {
+  it('continues its session if the client names one, even if the provider has lost the thread', async () => {
     const keeping = keepingThreads(runawayMessages())
     let isLost = false
     const running = await startBoth(
@@ -182,7 +182,7 @@ describe('a message thread', () => {
   })
 
   it.each([{ stream: false }, { stream: true }])(
-    'goes on after a response that took the place of a refused one (stream: $stream)',
+    'continues after the response to a second attempt of a refused request (stream: $stream)',
     async ({ stream }) => {
       const same = { text: 'Again. ', calls: [{ name: 'search', arguments: { query: 'the same' } }] }
       let refusals = 0
@@ -202,7 +202,7 @@ describe('a message thread', () => {
     },
   )
 
-  it('of another credential is not continued', async () => {
+  it('is not continued with another credential', async () => {
     const running = await startBoth(() => ({ text: 'Yes.' }))
     const send = (key: string, thread: object) =>
       fetch(`${running.url}/v1/messages`, {
@@ -221,7 +221,7 @@ describe('a message thread', () => {
   })
 })
 
-describe('an agent whose tools the provider runs, without a session id', () => {
+describe('a run whose tools the provider executes, without a session id', () => {
   /** Pauses for ever; answers when it is told not to choose a tool. */
   const pausing: Script = ({ json }, number) => {
     const choice = json.tool_choice as { type?: string } | undefined
@@ -247,7 +247,7 @@ describe('an agent whose tools the provider runs, without a session id', () => {
     ['a message for each pause', messageForEach],
     ['one message that grows', oneMessage],
     ['the newest pause in place of the ones before', newestAlone],
-  ])('has each of its calls counted where it goes on with %s', async (_, written) => {
+  ])('is counted with each request that continues from %s', async (_, written) => {
     const { url, provider } = await startBoth(pausing, { budget: { max_iterations: 4 } })
     const sdk = client(url)
     const pauses: Content[] = []
@@ -274,7 +274,7 @@ describe('an agent whose tools the provider runs, without a session id', () => {
     expect(provider.requests).toHaveLength(5)
   })
 
-  it('is not confused with a client that begins the answer itself', async () => {
+  it('does not begin with an answer that the client itself wrote', async () => {
     const { url } = await startBoth(pausing)
     const { response } = await client(url)
       .messages.create({

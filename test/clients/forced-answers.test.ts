@@ -88,7 +88,7 @@ describe('LangGraph with a responseFormat', () => {
     ],
     ['a JSON schema over Responses', true, City],
   ] as const)(
-    'gets its object by %s, though its run was stopped',
+    'gets its object by %s, even if its run was stopped',
     async (_, useResponsesApi, responseFormat) => {
       for (const prompt of [undefined, 'You are a research agent.']) {
         const { url } = await startBoth(searching, { budget })
@@ -143,7 +143,7 @@ describe('the AI SDK with Output.object', () => {
       'Messages with a forced tool',
       (url: string) => createAnthropic({ apiKey: 'k', baseURL: `${url}/v1` })('claude-3-haiku-20240307'),
     ],
-  ] as const)('gets its object over %s, though its run was stopped', async (_, model) => {
+  ] as const)('gets its object over %s, even if its run was stopped', async (_, model) => {
     const { url, provider } = await startBoth(searching, { budget })
     const { output, steps } = await generateText(settings(model(url)))
     expect([output, steps.length, provider.requests.length]).toEqual([ANSWER, 4, 4])
@@ -156,7 +156,7 @@ describe('the AI SDK with Output.object', () => {
 
 describe('OpenAI Agents with an outputType', () => {
   it.each([true, false])(
-    'get their object, though their run was stopped (Responses: %s)',
+    'get their object, even if their run was stopped (Responses: %s)',
     async (useResponses) => {
       for (const stream of [false, true]) {
         const { url } = await startBoth(searching, { budget })

@@ -82,7 +82,7 @@ describe.each<How>([
   { stream: false, state: 'response' },
   { stream: true, state: 'response' },
 ])('OpenAI Agents (stream: $stream, state: $state)', (how) => {
-  it('answer the same by the same steps, and the provider gets the same bytes, as without Governor', async () => {
+  it('give the same answer by the same steps, and send the provider the same bytes, as without Governor', async () => {
     const direct = await startProvider(inRun(research))
     const behind = await startProvider(inRun(research))
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -95,7 +95,7 @@ describe.each<How>([
     )
   })
 
-  it('end with an answer, and no error, when their run is stopped', async () => {
+  it('end with an answer and without an error when their run is stopped', async () => {
     const { url, provider } = await startBoth(inRun(runaway()), {
       budget: { max_iterations: 5, adaptive: false },
     })
@@ -106,7 +106,7 @@ describe.each<How>([
     expect(warned).toEqual([false, false, false, true, true, false])
   })
 
-  it('go on with the model’s next answer when its calls are refused', async () => {
+  it('continue with the model’s next answer when their calls are blocked', async () => {
     const { url, provider } = await startBoth(
       inRun((request) => (readsBlock(request) ? { text: 'I give up.' } : { reasoning: 'x', calls: [same] })),
     )

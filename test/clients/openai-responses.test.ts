@@ -74,7 +74,7 @@ describe.each([
   { stateful: true, stream: false },
   { stateful: true, stream: true },
 ])('the openai package over Responses (stateful: $stateful, stream: $stream)', (how) => {
-  it('sees the same answer by the same steps, and the provider the same bytes, as without Governor', async () => {
+  it('gives the same answer by the same steps, and sends the provider the same bytes, as without Governor', async () => {
     const direct = await startProvider(research)
     const behind = await startProvider(research)
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -87,7 +87,7 @@ describe.each([
     )
   })
 
-  it('gets an answer, and no error, when its run is stopped', async () => {
+  it('gets an answer and no error when its run is stopped', async () => {
     const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5 } })
     expect(await run(url, how)).toMatchObject({
       answer: 'This is what I found so far.',
@@ -99,7 +99,7 @@ describe.each([
   })
 
   it.each([undefined, 'Once more. '])(
-    'goes on when its calls are refused, after the text %s',
+    'continues with the model’s next answer when its calls are blocked after the text %s',
     async (text) => {
       const same = { name: 'search', arguments: { query: 'the same' } }
       const { url, provider } = await startBoth((request) =>
@@ -113,7 +113,7 @@ describe.each([
     },
   )
 
-  it('gets an answer from a model that calls tools whatever the notices say', async () => {
+  it('gets an answer from a model that ignores all notices', async () => {
     const stubborn: Script = ({ json }, number) =>
       json.tools
         ? { reasoning: 'x', calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
@@ -122,7 +122,7 @@ describe.each([
     expect(await run(url, how)).toMatchObject({ answer: 'All I found.', calls: 3, status: 'completed' })
   })
 
-  it('is stopped in front of an independent provider', async () => {
+  it('is stopped when it uses an independent provider', async () => {
     const mock = new LLMock({ port: 0, logLevel: 'silent' })
     const mayCall = (request: { tools?: unknown; tool_choice?: unknown }) =>
       request.tools !== undefined && request.tool_choice !== 'none'

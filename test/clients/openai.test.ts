@@ -44,7 +44,7 @@ async function run(baseURL: string, stream: boolean, maxChatCompletions = 30) {
 describe.each([{ stream: false }, { stream: true }])(
   'the openai package in its tool loop (stream: $stream)',
   ({ stream }) => {
-    it('sees the same answer by the same steps, and the provider the same bytes, as without Governor', async () => {
+    it('gives the same answer by the same steps, and sends the provider the same bytes, as without Governor', async () => {
       const direct = await startProvider(research)
       const behind = await startProvider(research)
       onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
@@ -58,7 +58,7 @@ describe.each([{ stream: false }, { stream: true }])(
       )
     })
 
-    it('gets an answer, and no error, when its run is stopped', async () => {
+    it('gets an answer and no error when its run is stopped', async () => {
       const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5 } })
       const { answer, calls } = await run(url, stream)
       expect(answer).toBe('This is what I found so far.')
@@ -77,7 +77,7 @@ describe.each([{ stream: false }, { stream: true }])(
 )
 
 describe('the openai package', () => {
-  it('retries a rate limit as it would without Governor, and the iteration is counted once', async () => {
+  it('retries after a rate limit as without Governor, and the iteration is counted once', async () => {
     let isFirst = true
     const { url } = await startBoth((_, number) => {
       if (!isFirst) return { text: `answer ${number}` }
@@ -96,7 +96,7 @@ describe('the openai package', () => {
     expect(response.headers.get('x-governor-iteration')).toBe('1/300')
   })
 
-  it('gets an error it knows when the provider can’t be reached', async () => {
+  it('gets an error that it knows when the provider cannot be reached', async () => {
     const { url } = await startGovernor('http://127.0.0.1:9')
     const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
     const call = client.chat.completions.create({ model: 'm', messages: params.messages })

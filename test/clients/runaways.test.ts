@@ -63,8 +63,8 @@ async function run(script: Script, result: (at: number) => string, stream: boole
 describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)', ({ stream }) => {
   it.each<[string, (step: number) => Answer, (at: number) => string, string]>([
     ['repeats one call', () => search('x'), fixed, 'repetition'],
-    ['alternates two', (step) => search(step % 2 ? 'x' : 'y'), fixed, 'ping_pong'],
-    ['goes round three', (step) => search(['x', 'y', 'z'][step % 3] ?? ''), fixed, 'cycle'],
+    ['alternates two calls', (step) => search(step % 2 ? 'x' : 'y'), fixed, 'ping_pong'],
+    ['repeats three calls in turn', (step) => search(['x', 'y', 'z'][step % 3] ?? ''), fixed, 'cycle'],
     [
       'changes only the order of keys',
       (step) => ({
@@ -80,7 +80,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
       'repetition',
     ],
   ])(
-    'that %s is warned, refused, and ended by its model’s own answer',
+    'that %s is warned, then has its calls blocked, and ends with its model’s own answer',
     async (_, callAt, result, pattern) => {
       const { executed, answer, requests, verdicts, metrics } = await run(stubborn(callAt), result, stream)
       expect(answer).toBe('I could not find it.')
@@ -101,7 +101,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
       () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }),
       (at) => `${at} of 30 done`,
     ],
-  ])('that %s is left alone', async (_, callAt, result) => {
+  ])('that %s is never blocked or stopped', async (_, callAt, result) => {
     const script: Script = stubborn((step) => (step === 30 ? { text: 'All done.' } : callAt(step)))
     const { answer, verdicts, metrics } = await run(script, result, stream)
     expect(answer).toBe('All done.')

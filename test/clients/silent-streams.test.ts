@@ -90,7 +90,7 @@ const stream = (body: string): Answer => ({
   headers: { 'content-type': 'text/event-stream' },
 })
 
-describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
+describe.each(clients)('a stop over $api without an answer', ({ error: failure, ask }) => {
   /** Calls a tool, gives the `tries` at a last answer, and calls a tool again. */
   const script =
     (tries: readonly Answer[]): Script =>
@@ -104,7 +104,7 @@ describe.each(clients)('a stop over $api', ({ error: failure, ask }) => {
     ['half a comment', ': hi'],
     ['half an event', 'data: {"id":"x"'],
   ])(
-    'is a failure for its client where the stream holds %s, and the next try is answered',
+    'is an error for its client when the stream contains %s, and the next attempt is answered',
     async (_, body) => {
       const { url, provider } = await startBoth(script([stream(body), { text: 'It is 42.' }]))
       await expect(ask(url)).rejects.toThrow()
@@ -139,7 +139,7 @@ async function endedLoop(last: (number: number) => Answer) {
   return { end, ask }
 }
 
-describe('the end of a loop over Responses', () => {
+describe('a run over Responses that ends for its loop', () => {
   it.each([
     ['an empty stream', stream(''), 'request ended without sending any events'],
     ['a 503', { status: 503, body: { error: { message: 'busy' } } }, '503 busy'],
@@ -150,14 +150,14 @@ describe('the end of a loop over Responses', () => {
       ),
       '',
     ],
-  ])('is a failure where it gets %s, and the next try is answered', async (_, failure, words) => {
+  ])("passes on the provider's failure (%s), and the next attempt is answered", async (_, failure, words) => {
     const { end, ask } = await endedLoop((number) => (number === 1 ? failure : { text: 'It is 42.' }))
     expect(end).toContain(words)
     expect(end).not.toContain('Stopped')
     expect((await ask()).output_text).toBe('It is 42.')
   })
 
-  it('is the fallback text where the model has no answer', async () => {
+  it('gets the fallback text when the model has no answer', async () => {
     const { end, ask } = await endedLoop(() => ({ text: '' }))
     expect(end).toMatch(/^\(Stopped: 'search' was called \d+ times with identical arguments and results\)$/)
     expect((await ask()).output_text).toBe(end)

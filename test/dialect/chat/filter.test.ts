@@ -115,7 +115,7 @@ describe('a Chat Completions stream whose calls are held', () => {
     })
   })
 
-  it('the calls that are left are numbered from 0, whichever calls are blocked', () => {
+  it('the remaining calls are numbered from 0, whichever calls are blocked', () => {
     const bytes = Buffer.from(chunks(REQUEST, { calls: CALLS }, 1).join(''))
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (blocked) => {
@@ -133,7 +133,7 @@ describe('a Chat Completions stream whose calls are held', () => {
     )
   })
 
-  it('a second response continues the stream under the name of the first, with the usage of both', () => {
+  it('a second response continues the stream with the id of the first, and with the usage of both', () => {
     const filter = chat.openFilter()
     const first = feed(filter, Buffer.from(chunks(REQUEST, { text: 'One.', calls: CALLS }, 1).join('')))
     filter.endResponse()

@@ -73,7 +73,7 @@ describe('a whole Chat Completions response that ends a run', () => {
     expect(JSON.parse(result).governor).toEqual(TERMINAL)
   })
 
-  it('a response with calls loses them, and its finish reason is true of what is left', () => {
+  it('a response with calls loses them, and its finish reason fits the rest', () => {
     const body = answer([
       choice({ ...assistant('Looking.'), tool_calls: CALLS, reasoning: 'hm' }, 'tool_calls'),
       choice({ ...assistant('b'), function_call: { name: 'f', arguments: '{}' } }, 'function_call', 1),

@@ -86,7 +86,7 @@ describe('a Chat Completions stream that ends a run', () => {
     expect(stream.push(comment)).toEqual([comment.raw])
   })
 
-  it('a stream loses its tool calls and gets a finish reason that is true without them', () => {
+  it('a stream loses its tool calls, and its finish reason fits the rest', () => {
     const both = chunk({ content: 'Now.', tool_calls: [{ index: 0 }] })
     const { raw, text, finishes, governor } = run([[say('Wait. '), both, callChunk(), CALLED, DONE]])
     expect(raw).not.toMatch(/tool_calls/)
@@ -99,7 +99,7 @@ describe('a Chat Completions stream that ends a run', () => {
     ['content_filter', true],
     ['model_length', true],
   ] as const)(
-    'a stream keeps the finish reason %s, and its terminal state says if that cut it off',
+    'a stream keeps the finish reason %s, and its terminal state says whether the answer was cut off',
     (reason, truncated) => {
       const { finishes, governor } = run([[say('a'), chunk({}, reason), DONE]])
       expect(finishes).toEqual([reason])
@@ -201,7 +201,7 @@ describe('a Chat Completions stream without an answer', () => {
   ]
 
   it.each(SILENT)(
-    'a second response continues a stream without an answer, with the same name and the summed usage: %s',
+    'a second response continues a stream without an answer, with the same id and the summed usage: %s',
     (...first) => {
       const second = [
         chunk({ role: 'assistant' }, null, 0, 'two'),
@@ -219,7 +219,7 @@ describe('a Chat Completions stream without an answer', () => {
     },
   )
 
-  it.each(SILENT)('two responses without an answer end with the fallback: %s', (...silent) => {
+  it.each(SILENT)('two responses without an answer end with the fallback text: %s', (...silent) => {
     const { data, chunks, text, finishes, governor, kept } = run([silent, silent])
     expect([text, kept, finishes, governor]).toEqual([FALLBACK, FALLBACK, ['stop'], [terminal(false)]])
     expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: 20 } })
@@ -227,7 +227,7 @@ describe('a Chat Completions stream without an answer', () => {
     expect(data.at(-1)).toBe(DONE)
   })
 
-  it('a stream takes its name from the first chunk with a choice, as some begin with a chunk without one', () => {
+  it('a stream takes its id from the first chunk with a choice, because some streams begin with a chunk without one', () => {
     const azure = JSON.stringify({
       id: '',
       object: '',

@@ -71,7 +71,7 @@ describe('a Messages stream whose calls are held', () => {
     expect(contentOf(buffered?.message)[0]).toEqual(THINKING)
   })
 
-  it('the blocks that are left are numbered without gaps, whichever calls are blocked', () => {
+  it('the remaining blocks are numbered without gaps, whichever calls are blocked', () => {
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (blocked) => {
         const filter = messages.openFilter()
@@ -88,7 +88,7 @@ describe('a Messages stream whose calls are held', () => {
     )
   })
 
-  it('a second response continues the stream under the name of the first, with the usage of both', () => {
+  it('a second response continues the stream with the id of the first, and with the usage of both', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
     filter.endResponse()

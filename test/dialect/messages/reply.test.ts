@@ -46,7 +46,7 @@ describe('a whole Messages response', () => {
     expect(written(body)).toBe(body.replace('993} }', `993},"governor":${JSON.stringify(TERMINAL)} }`))
   })
 
-  it('a response loses its calls and gets a stop reason that is true without them', () => {
+  it('a response loses its calls, and its stop reason fits the rest', () => {
     expect(JSON.parse(written(answer([THINKING, text('a'), CALL, CALL], 'tool_use')))).toMatchObject({
       content: [THINKING, text('a')],
       stop_reason: 'end_turn',

@@ -107,7 +107,7 @@ describe('a Messages stream that ends a run', () => {
     expect(stream.push(comment)).toEqual([comment.raw])
   })
 
-  it('a stream loses its tool calls, numbers its blocks without gaps, and gets a stop reason that is true without them', () => {
+  it('a stream loses its tool calls, numbers its blocks without gaps, and its stop reason fits the rest', () => {
     const events = [
       start(),
       ...textAt(0, 'Wait. '),
@@ -158,7 +158,7 @@ describe('a Messages stream that ends a run', () => {
     expect(raw).toContain('"context_management":{"applied_edits":[]}')
   })
 
-  it('a stream holds text that may be reasoning or a call, and all after it, and shows it once it is an answer', () => {
+  it('a stream holds text that may be reasoning or a call, and everything after it, until it is known to be an answer', () => {
     const stream = messages.openStream(true, false)
     stream.push(frameOf(start()))
     const buffered = [
@@ -203,7 +203,7 @@ describe('a Messages stream without an answer', () => {
   ]
 
   it.each(SILENT.map((events) => [events] as const))(
-    'a second response continues a stream without an answer, with the same name and the summed usage',
+    'a second response continues a stream without an answer, with the same id and the summed usage',
     (first) => {
       const second = [
         start('msg_2', 50),
@@ -220,7 +220,7 @@ describe('a Messages stream without an answer', () => {
   )
 
   it.each(SILENT.map((events) => [events] as const))(
-    'two responses without an answer end with the fallback',
+    'two responses without an answer end with the fallback text',
     (silent) => {
       const { message, text, kept } = run([silent, silent])
       expect([text, kept, message.stop_reason]).toEqual([FALLBACK, FALLBACK, 'end_turn'])

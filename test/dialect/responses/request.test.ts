@@ -133,13 +133,13 @@ describe('a Responses conversation', () => {
     expect([conversation.callCount(1), conversation.texts(1)]).toEqual([0, ['Done.']])
   })
 
-  it('calls that are only referred to are counted', () => {
+  it('calls that are only referenced by id are counted', () => {
     const references = ['rs_1', 'msg_1', 'fc_1'].map((id) => ({ type: 'item_reference', id }))
     const conversation = conversationOf([user('Hi'), ...references, result('a')])
     expect([conversation.callCount(1), conversation.texts(1)]).toEqual([1, ['msg_1']])
   })
 
-  it('an item of an unknown kind is neither of the user nor of the model', () => {
+  it('an item of an unknown kind belongs neither to the user nor to the model', () => {
     const conversation = conversationOf([
       { type: 'memo', text: 'x' },
       { role: 'critic', content: 'y' },
@@ -257,7 +257,7 @@ describe('a notice in a request whose client keeps the history', () => {
     ])
   })
 
-  it('a notice has no place in a result that a program of the provider reads', () => {
+  it('a notice is never placed in a result that a program of the provider reads', () => {
     const items = [user('a'), { type: 'shell_call', call_id: '1' }, { type: 'shell_call_output', output: [] }]
     const request = responses.read({ path: '', body: Buffer.from(stateless(...items)) })
     expect(request?.notice(NOTICE, 'auto')).toBeUndefined()

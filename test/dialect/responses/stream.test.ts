@@ -141,7 +141,7 @@ describe('a Responses stream that ends a run', () => {
     expect([text, response['governor']]).toEqual(['It is 42.', terminal(true)])
   })
 
-  it('a stream holds text that is no answer, and gives the fallback instead', () => {
+  it('a stream holds text that is not an answer, and gives the fallback text instead', () => {
     const markup = textOf(eventsOf({ text: '<tool_call> {"name": "f"} </tool_call>' }))
     const { raw, text, items, response, kept } = read(markup, markup)
     expect(raw).not.toContain('tool_call>')

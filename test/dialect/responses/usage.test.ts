@@ -39,7 +39,7 @@ describe('the calls of a Responses response', () => {
     expect(factsOf(events, true)).toMatchObject({ id: 'resp_1', usage: USAGE, calls: CALLED })
   })
 
-  it('calls that are only quoted are not read, nor any that nobody asked for', () => {
+  it('calls that are only quoted are not read, and none are read unless the caller asks for calls', () => {
     const quoted = responseObject(REQUEST, { text: stream.slice(0, 2_000) }, 1)
     expect(factsOf(eventTexts(responseEvents(quoted)).join(''), true).calls).toEqual([])
     const body = Buffer.from(stream)
