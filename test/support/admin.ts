@@ -38,8 +38,6 @@ export async function ask(
   const request = http.request({ hostname, port, path, method, headers: { ...type, ...headers } })
   request.end(text)
   const [response] = (await once(request, 'response')) as [IncomingMessage]
-  // Decodes characters whose bytes come in two chunks.
-  response.setEncoding('utf8')
   let received = ''
   // A character may come in two chunks.
   response.setEncoding('utf8')

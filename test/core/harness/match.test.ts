@@ -37,7 +37,15 @@ const LOOPS = (Object.keys(PATTERNS) as Pattern[]).map((pattern) => ({
   span: 5,
 }))
 
-const { announce: _announce, trackerBegin: _begin, stop: _stop, fallback: _fallback, ...SAID } = DEFAULT_TEXTS
+const {
+  announce: _announce,
+  trackerBegin: _begin,
+  stop: _stop,
+  fallback: _fallback,
+  operatorStop: _operatorStop,
+  operatorFallback: _operatorFallback,
+  ...SAID
+} = DEFAULT_TEXTS
 const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
   LIMITS.map((name) => fill(template, { name, used: 19, max: 20 })),
 )
