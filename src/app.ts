@@ -19,8 +19,9 @@ import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
 import { livePage } from './dashboard/page.ts'
 import type { Api, Dialect } from './dialect/dialect.ts'
-import { DIALECTS } from './dialect/index.ts'
+import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
 import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
+import { clientErrorOf, MAX_HEAD, refuseBytes } from './http/client-error.ts'
 import { createUploadWatch } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
 import { reply } from './http/response.ts'
@@ -116,12 +117,19 @@ function noteResponse(open: OpenResponses, { socket }: IncomingMessage, response
   response.once('close', () => responses.delete(response))
 }
 
-/** True if a response has begun on a connection. */
-function isAnswering(open: OpenResponses, socket: Duplex): boolean {
-  return [...(open.get(socket) ?? [])].some(({ headersSent }) => headersSent)
-}
-
 const UPLOAD_STOPPED = 'The rest of the request did not come. See timeouts.client_idle.'
+
+/** Answers bytes that are no request; an answer in the middle of a response would look like a part of it. */
+function refuseUnreadable(open: OpenResponses, error: NodeJS.ErrnoException, socket: Duplex): void {
+  const responses = [...(open.get(socket) ?? [])]
+  if (responses.some(({ headersSent }) => headersSent)) {
+    socket.destroy()
+    return
+  }
+  const { status, code, message } = clientErrorOf(error)
+  const kind = status === 408 ? 'timeout' : 'invalid_request'
+  refuseBytes(socket, status, DEFAULT_API.errorBody(kind, message, code), responses.length > 0)
+}
 
 function refuseWhileDraining(response: ServerResponse, { errorBody }: Api): void {
   response.setHeader('connection', 'close')
@@ -299,11 +307,10 @@ function requestListener(
   }
 }
 
-function createServer(config: Config, services: Services, state: State, open: OpenResponses): http.Server {
+function createServer(config: Config, services: Services, state: State): http.Server {
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
   const server = http.createServer({
-    // Larger than Node's default, because agents put whole JSON documents into headers.
-    maxHeaderSize: 65_536,
+    maxHeaderSize: MAX_HEAD,
     // Longer than the usual minute of a load balancer, so that Governor never closes first.
     keepAliveTimeout: 75_000,
     // A whole request may take any time. Without `headersTimeout`, Node would not limit the headers either.
@@ -313,10 +320,6 @@ function createServer(config: Config, services: Services, state: State, open: Op
     noDelay: true,
   })
   server.maxHeadersCount = 0
-  // Runs before Fastify's listener, which would write its answer even into the middle of a response.
-  server.on('clientError', (_, socket) => {
-    if (isAnswering(open, socket)) socket.destroy()
-  })
   handleUpgrades(server, {
     upstreams: services.upstreams,
     dialects: services.dialects,
@@ -415,11 +418,12 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const watched = watchStore(options.store ?? opened.store, lost)
   const services = createServices(config, options, state, emit, watched.store)
   const open: OpenResponses = new WeakMap()
-  const server = createServer(config, services, state, open)
+  const server = createServer(config, services, state)
   const destroyConnections = trackConnections(server)
   const app = fastify({
     serverFactory: (opsListener) =>
       server.on('request', requestListener(config.timeouts.client_idle, services, state, open, opsListener)),
+    clientErrorHandler: (error, socket) => refuseUnreadable(open, error, socket),
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
   })
