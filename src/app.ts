@@ -95,11 +95,10 @@ function policiesOf(config: Config): Policies {
 /** The most milliseconds between two checks for clients that do not send their headers: Node's default. */
 const HEADERS_CHECK = 30_000
 
-const OPS_PATH = new RegExp(`^/(?:${RESERVED_NAMES.join('|')})(?:[/?]|$)`)
-
 /** True for Governor's own paths; all others belong to the upstreams. */
 function isOpsPath(target: string): boolean {
-  return OPS_PATH.test(pathOf(target))
+  const [, first = ''] = pathOf(target).split(/[/?]/, 2)
+  return RESERVED_NAMES.includes(first)
 }
 
 /** Answers `OPTIONS *`, which asks about the server and not about an upstream (RFC 9110, section 9.3.7). */

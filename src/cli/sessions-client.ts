@@ -31,7 +31,7 @@ function baseOf(url: string | undefined, env: Environment): string {
   const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
   if (!/^https?:\/\//.test(base) || !URL.canParse(base))
     throw new ClientError(`--url ${base}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
-  return base.replace(/\/+$/, '')
+  return base.replace(/(?<!\/)\/+$/, '')
 }
 
 function messageIn(text: string): string | undefined {

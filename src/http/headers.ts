@@ -112,7 +112,7 @@ export function credentialsOf(headers: RawHeaders, names: readonly string[]): st
 /** Returns the key that a client sent in a header. */
 function clientKeyIn(headers: RawHeaders, name: string): string | undefined {
   const sent = headerOf(headers, name)
-  return name === 'authorization' ? /^bearer +(.+)$/i.exec(sent ?? '')?.[1] : sent
+  return name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent
 }
 
 /** Returns the keys that a client sent in the headers `names`; some clients send two, for different servers. */

@@ -48,7 +48,7 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
 
 /** Tells whether a request may read and steer sessions. A wrong token is refused from loopback as well. */
 export function adminAccess(request: IncomingMessage, { token, trustsLoopback }: AdminSettings): AdminAccess {
-  const [, given] = /^bearer +(.+)$/i.exec(request.headers.authorization ?? '') ?? []
+  const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined) return isSame(given, token) ? 'token' : undefined
   return trustsLoopback && isFromHere(request) ? 'loopback' : undefined
 }

@@ -36,7 +36,8 @@ function anyOf({ raw }: TemplateStringsArray, ...parts: readonly string[]): RegE
   return new RegExp(
     String.raw({ raw }, ...parts)
       .trim()
-      .split(/\s*\n\s*/)
+      .split('\n')
+      .map((line) => line.trim())
       .join('|'),
   )
 }

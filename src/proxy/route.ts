@@ -61,7 +61,7 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
   return {
     name,
     origin: url.origin,
-    prefix: url.pathname.replace(/\/+$/, ''),
+    prefix: url.pathname.replace(/(?<!\/)\/+$/, ''),
     apiKey: settings.api_key,
     headers: settings.headers,
     holdsKey: holdsKey(settings),
@@ -72,8 +72,9 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
 /** Returns the path of a request target: origin form unchanged, absolute form without scheme and host (RFC 9112, section 3.2). */
 export function pathOf(target: string): string {
   if (target.startsWith('/')) return target
-  const [, rest] = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*(.*)$/is.exec(target) ?? []
-  if (rest === undefined) return target
+  const [authority] = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i.exec(target) ?? []
+  if (authority === undefined) return target
+  const rest = target.slice(authority.length)
   return rest.startsWith('/') ? rest : `/${rest}`
 }
 

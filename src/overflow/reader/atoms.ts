@@ -13,13 +13,13 @@ export type Sentence = readonly Atom[]
  * an id) is one word.
  */
 const ATOM =
-  /([<>]=|=<|≤|≥|>>|[<>=+()[\]{},:;!?~/%]|-?\d+(?![\w]|[-.:/]\w)(?=\W|$)|[a-z_][\w'’.-]{0,80}|\d[\w.:/-]{0,80}|-|\.)/gu
+  /([<>]=|=<|≤|≥|>>|[<>=+()[\]{},:;!?~/%]|-?\d{1,40}(?![\w]|[-.:/]\w)(?=\W|$)|[a-z_][\w'’.-]{0,80}|\d[\w.:/-]{0,80}|-|\.)/gu
 
 /** A number, perhaps with the full stop of its sentence. */
 const NUMBER = /^(-?)(\d{1,15})\.?$/
 
 function wordOf(text: string): string {
-  return text.length > 1 ? text.replace(/[.'’-]+$/, '') : text
+  return text.length > 1 ? text.replace(/(?<![.'’-])[.'’-]+$/, '') : text
 }
 
 /** Splits `131072-token` into the number and its unit, and `140000/131072` into its numbers. */
