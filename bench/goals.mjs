@@ -9,6 +9,7 @@ const CONVERSATION_TO_PARSE = 0.8
 const EVENT_TO_PIPE = 1.2
 const FIRST_TO_PIPE = 3
 const LOOP_P99_MS = 20
+const PATTERN_MS = 20
 const PEAK_MB = 250
 const IDLE_MB = 110
 const START_MS = 600
@@ -73,7 +74,7 @@ function addedRatio({ streams }, figure) {
 
 /** All goals, those that were not measured included. */
 export function goalsOf(results) {
-  const { conversation, loop, footprint } = results
+  const { conversation, loop, footprint, patterns } = results
   const toParse = conversation?.governor && conversation.governor / conversation['JSON.parse']
   const loopDelay = loop?.governor && median(loop.governor.p99)
   const started = (figure) => footprint?.governor && median(footprint.governor[figure])
@@ -83,6 +84,7 @@ export function goalsOf(results) {
     goal('time added to an event ÷ node:http pipe', addedRatio(results, 'event50'), EVENT_TO_PIPE),
     goal('time added to the first event ÷ node:http pipe', addedRatio(results, 'first50'), FIRST_TO_PIPE),
     goal('event loop delay p99, 4 MB × 20/s', loopDelay, LOOP_P99_MS, { unit: ' ms' }),
+    goal('slowest regular expression on its worst text', patterns?.[0]?.ms, PATTERN_MS, { unit: ' ms' }),
     goal('peak memory, 32 × 1 MB in flight', started('peak'), PEAK_MB, { unit: ' MB' }),
     goal('memory when idle', started('idle'), IDLE_MB, { unit: ' MB' }),
     ...redisGoals(results),

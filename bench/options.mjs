@@ -3,7 +3,16 @@ import { parseArgs } from 'node:util'
 import { SIZES } from './bodies.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-export const MEASURES = ['saturation', 'latency', 'streams', 'footprint', 'loop', 'conversation', 'hostile']
+export const MEASURES = [
+  'saturation',
+  'latency',
+  'streams',
+  'footprint',
+  'loop',
+  'conversation',
+  'hostile',
+  'patterns',
+]
 
 const HELP = `Usage: node bench/run.mjs [flags]
 

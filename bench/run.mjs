@@ -9,6 +9,7 @@ import * as footprint from './measures/footprint.mjs'
 import * as hostile from './measures/hostile.mjs'
 import * as latency from './measures/latency.mjs'
 import * as loop from './measures/loop.mjs'
+import * as patterns from './measures/patterns.mjs'
 import * as saturation from './measures/saturation.mjs'
 import * as streams from './measures/streams.mjs'
 import { readOptions } from './options.mjs'
@@ -16,7 +17,7 @@ import { profile } from './profile.mjs'
 import { renderFacts, renderGoals, renderResults, renderTable } from './report.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-const RUNS = { saturation, latency, streams, footprint, loop, conversation, hostile }
+const RUNS = { saturation, latency, streams, footprint, loop, conversation, hostile, patterns }
 const RESULTS = join(import.meta.dirname, 'RESULTS.md')
 
 function print(text) {

@@ -105,6 +105,12 @@ describe('two results', () => {
 })
 
 describe('masking', () => {
+  it('masks a text of a megabyte at its beginning and at its end', () => {
+    const filler = '1,'.repeat(500_000)
+    expect(maskVolatile(`at 09:15 ${filler} at 09:16`)).toBe(maskVolatile(`at 10:15 ${filler} at 10:16`))
+    expect(maskVolatile(`${filler} at 09:15 ${filler}`)).toContain(' at 09:15 ')
+  })
+
   it('masks nothing more in a masked text, for any text', () => {
     const unit = fc.constantFrom(
       '0',
