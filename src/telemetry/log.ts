@@ -12,12 +12,15 @@ function rounded(milliseconds: number | undefined): number | undefined {
   return milliseconds === undefined ? undefined : Math.round(milliseconds * 100) / 100
 }
 
+/** How many characters of a path are logged: a client may send 64 KB. */
+const MAX_PATH = 500
+
 function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_ended' }>): void {
   const line = {
     upstream: event.upstream,
     dialect: event.dialect,
     method: event.method,
-    path: event.path,
+    path: event.path.slice(0, MAX_PATH),
     status: event.status,
     outcome: event.outcome,
     session: event.session,
