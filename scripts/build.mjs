@@ -6,6 +6,7 @@ import {
   existsSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   rmSync,
   statSync,
   utimesSync,
@@ -69,9 +70,30 @@ function bundlerOf() {
 const REQUIRE = `import { createRequire as requireFrom } from 'node:module'
 const require = requireFrom(import.meta.url)`
 
-/** The files of the bundle, as `{ path, contents }`. */
+/** The folders of the packages whose code is in the bundle, sorted. */
+function bundledPackages({ outputs }) {
+  const files = Object.values(outputs).flatMap(({ inputs }) =>
+    Object.entries(inputs).flatMap(([file, { bytesInOutput }]) => (bytesInOutput > 0 ? [file] : [])),
+  )
+  const folders = files.map((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file)?.[0])
+  return [...new Set(folders.filter((folder) => folder !== undefined))].sort()
+}
+
+/** The licences of the packages in the bundle: most of them allow copies of their code only together with their text. */
+function licencesOf(metafile) {
+  const texts = bundledPackages(metafile).map((folder) => {
+    const path = join(root, folder)
+    const { name, version, license } = JSON.parse(readFileSync(join(path, 'package.json'), 'utf8'))
+    const files = readdirSync(path).filter((file) => /^(licen[cs]e|notice|copying)/i.test(file))
+    const text = files.map((file) => readFileSync(join(path, file), 'utf8').trim()).join('\n\n')
+    return `${name} ${version} (${license})\n\n${text || 'The package states its licence as above, without a text.'}\n`
+  })
+  return `Governor's bundle contains code of these packages.\n\n${texts.join(`\n${'-'.repeat(80)}\n\n`)}`
+}
+
+/** The files of the bundle, as `{ path, contents }`, and what esbuild says of them. */
 async function bundle(esbuild) {
-  const { outputFiles } = await esbuild.build({
+  const { outputFiles, metafile } = await esbuild.build({
     absWorkingDir: root,
     entryPoints: ENTRIES,
     outdir: dist,
@@ -85,9 +107,10 @@ async function bundle(esbuild) {
     sourcemap: 'linked',
     // Names stay as they are, for stack traces and profiles: nothing is minified, as files are read from a disk.
     write: false,
+    metafile: true,
     logLevel: 'warning',
   })
-  return outputFiles
+  return { files: outputFiles, metafile }
 }
 
 async function build() {
@@ -99,7 +122,7 @@ async function build() {
     return process.env['npm_lifecycle_event'] === 'prepare' ? 0 : 1
   }
   const began = new Date()
-  const files = await bundle(await import(bundler))
+  const { files, metafile } = await bundle(await import(bundler))
   rmSync(dist, { recursive: true, force: true })
   for (const { path, contents } of files) {
     mkdirSync(dirname(path), { recursive: true })
@@ -109,8 +132,7 @@ async function build() {
   mkdirSync(join(dist, 'dashboard'), { recursive: true })
   for (const name of ['page.html', 'page.css', 'page.js'])
     copyFileSync(join(root, 'src', 'dashboard', name), join(dist, 'dashboard', name))
-  // Bundled for the demonstration and no dependency, so that its licence comes with no installation.
-  copyFileSync(join(root, 'node_modules', 'openai', 'LICENSE'), join(dist, 'LICENSE.openai'))
+  writeFileSync(join(dist, 'THIRD-PARTY-LICENSES'), licencesOf(metafile))
   // npm makes it a program when it links it, and a later build would take that away again.
   chmodSync(join(dist, 'main.js'), 0o755)
   writeFileSync(stamp, '')

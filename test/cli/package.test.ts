@@ -1,17 +1,17 @@
 /** The package as npm packs it, and as it stands in a clone. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { emptyFolder, healthOf, installPacked, npm } from '../support/installed.ts'
 
 interface Manifest {
   readonly name: string
   readonly version: string
   readonly bin: Readonly<Record<string, string>>
-  readonly scripts: Readonly<Record<string, string>>
+  readonly devDependencies: Readonly<Record<string, string>>
 }
 
 const read = (file: string) => readFileSync(file, 'utf8')
@@ -22,12 +22,6 @@ function run(program: string, args: readonly string[], cwd: string) {
   const env = { PATH, HOME }
   const { status, stdout, stderr } = spawnSync(program, [...args], { cwd, encoding: 'utf8', env })
   return { status, stdout, stderr }
-}
-
-function emptyFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'governor-package-'))
-  onTestFinished(() => rmSync(folder, { recursive: true }))
-  return folder
 }
 
 describe('the package', () => {
@@ -71,5 +65,39 @@ describe('the package', () => {
   it('prints one line with the numbers of passed and failed tests at the end of a test run', () => {
     const { stdout } = run('npm', ['--silent', 'run', 'test:run', '--', 'test/sse/frames.test.ts'], '.')
     expect(stdout.trimEnd().split('\n').at(-1)).toMatch(/^[1-9]\d* passed, 0 failed$/)
+  })
+})
+
+describe('the packed package', () => {
+  it('answers /health where npm installed it into an empty folder, and brings no source map and no development package', async () => {
+    const installed = await installPacked()
+    expect(await healthOf(installed)).toEqual({
+      status: 200,
+      answer: { status: 'ok', version: manifest.version },
+      code: 0,
+    })
+    expect(await npm(process.execPath, ['exec', 'agent-governor', '--', '--version'], installed.folder)).toBe(
+      `${manifest.version}\n`,
+    )
+    const own = installed.files.filter((file) => file.startsWith('node_modules/agent-governor/'))
+    expect(own).toContain('node_modules/agent-governor/dist/THIRD-PARTY-LICENSES')
+    expect(own.filter((file) => /\.map$|\/(?:src|test|scripts|node_modules)\//.test(file))).toEqual([])
+    const development = Object.keys(manifest.devDependencies)
+    expect(development.filter((name) => installed.files.includes(`node_modules/${name}`))).toEqual([])
+    expect(installed.size).toBeLessThan(45_000_000)
+  }, 180_000)
+
+  it('has the licence of every package whose code is in the bundle', () => {
+    const maps = readdirSync('dist', { recursive: true, encoding: 'utf8' }).filter((file) =>
+      file.endsWith('.map'),
+    )
+    const sources = maps.flatMap((file): string[] => JSON.parse(read(join('dist', file))).sources)
+    const names = sources.flatMap((source) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(source)?.[1] ?? [])
+    const text = read('dist/THIRD-PARTY-LICENSES')
+    expect(new Set(names).size).toBeGreaterThan(30)
+    expect([...new Set(names)].filter((name) => !text.includes(`\n${name} `))).toEqual([])
+    expect(
+      text.match(/Apache License|Permission is hereby granted|Permission to use|Redistribution/g)?.length,
+    ).toBeGreaterThan(30)
   })
 })

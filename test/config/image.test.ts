@@ -15,10 +15,10 @@ function isSent(file: string): boolean {
 }
 
 /** Runs what a RUN says, with the packages of this repository in place of installed ones. */
-function runBuild(command: string, folder: string): void {
+async function runBuild(command: string, folder: string): Promise<void> {
   for (const part of command.split(' && ')) {
     if (part.startsWith('npm ci')) symlinkSync(resolve('node_modules'), join(folder, 'node_modules'))
-    else if (!part.startsWith('npm prune')) runShell(part, folder)
+    else if (!part.startsWith('npm prune')) await runShell(part, folder)
   }
 }
 
@@ -38,7 +38,7 @@ describe('the image', () => {
   it('is built from nothing but what its Dockerfile copies, and answers /health without writing a file', async () => {
     const root = mkdtempSync(join(tmpdir(), 'governor-image-'))
     onTestFinished(() => rmSync(root, { recursive: true }))
-    const image = buildImage(root, runBuild)
+    const image = await buildImage(root, runBuild)
     expect(readdirSync(image.folder).sort()).toEqual(['config', 'dist', 'node_modules', 'package.json'])
     const files = readdirSync(join(image.folder, 'dist'), { recursive: true })
     const { address, stop } = await startImage(image)

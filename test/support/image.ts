@@ -1,10 +1,13 @@
 /** The image, made without Docker: a folder for each stage, with the files that the Dockerfile copies into it. */
-import { spawn, spawnSync } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, cpSync, mkdirSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
+import { promisify } from 'node:util'
 import { onTestFinished } from 'vitest'
+
+const run = promisify(execFile)
 
 interface Instruction {
   readonly name: string
@@ -44,11 +47,10 @@ export function copiesOfDockerfile(): Copy[] {
 }
 
 /** Runs a command of the shell in a folder. @throws with what it printed, where it fails. */
-export function runShell(command: string, folder: string): void {
+export async function runShell(command: string, folder: string): Promise<void> {
   // Packages that were installed before come from npm's cache.
   const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], npm_config_prefer_offline: 'true' }
-  const { status, stdout, stderr } = spawnSync('sh', ['-c', command], { cwd: folder, env, encoding: 'utf8' })
-  if (status !== 0) throw new Error(`${command} ended with ${status}\n${stdout}\n${stderr}`)
+  await run('sh', ['-c', command], { cwd: folder, env, maxBuffer: 16 * 1024 * 1024 })
 }
 
 function copyInto(folder: string, copy: Copy, stages: ReadonlyMap<string, string>): void {
@@ -62,8 +64,11 @@ function copyInto(folder: string, copy: Copy, stages: ReadonlyMap<string, string
   }
 }
 
-/** Copies what the Dockerfile copies into folders in `root`, runs each RUN by `run`, and returns the last stage. */
-export function buildImage(root: string, run: (command: string, folder: string) => void): Image {
+/** Copies what the Dockerfile copies into folders in `root`, runs each RUN by `runCommand`, and returns the last stage. */
+export async function buildImage(
+  root: string,
+  runCommand: (command: string, folder: string) => Promise<void>,
+): Promise<Image> {
   const stages = new Map<string, string>()
   let folder = root
   let command: string[] = []
@@ -75,7 +80,7 @@ export function buildImage(root: string, run: (command: string, folder: string) 
       mkdirSync(folder)
       stages.set(stage, folder)
     } else if (name === 'COPY') copyInto(folder, copyOf(instruction), stages)
-    else if (name === 'RUN') run(rest, folder)
+    else if (name === 'RUN') await runCommand(rest, folder)
     else if (name === 'CMD') command = JSON.parse(rest) as string[]
   }
   // The test may be root, and the user of the image is not.
