@@ -1,7 +1,7 @@
 /** What Docker makes of this repository, without Docker: the same variables and commands. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { parse } from 'yaml'
+import { checkConfig } from '../../src/config/load.ts'
 
 type Variables = Readonly<Record<string, string>>
 
@@ -65,8 +66,65 @@ describe('the container image', () => {
   })
 })
 
+interface Service {
+  readonly profiles?: readonly string[]
+  readonly volumes?: readonly string[]
+  readonly environment?: Readonly<Record<string, unknown>>
+}
+
 describe('docker-compose.yml', () => {
-  const { governor } = parse(readFileSync('docker-compose.yml', 'utf8'), { logLevel: 'error' }).services
+  const { services } = parse(readFileSync('docker-compose.yml', 'utf8'), { logLevel: 'error' })
+  const { governor, replica } = services
+  const all = Object.entries(services as Readonly<Record<string, Service>>)
+
+  /** What the published schema of Compose says of a file. */
+  function problemsOf(file: string): string[] {
+    const { stdout } = spawnSync('node_modules/.bin/dclint', ['--formatter', 'json', file], {
+      encoding: 'utf8',
+    })
+    const results: readonly { messages: readonly { rule: string; message: string }[] }[] = JSON.parse(stdout)
+    expect(results.length).toBe(1)
+    // Its other rules are about style.
+    const messages = results.flatMap((result) => result.messages)
+    return messages.flatMap(({ rule, message }) => (rule === 'invalid-schema' ? [message] : []))
+  }
+
+  it('keeps to the schema of the Compose specification', () => {
+    expect(problemsOf('docker-compose.yml')).toEqual([])
+    const folder = mkdtempSync(join(tmpdir(), 'governor-compose-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const wrong = join(folder, 'docker-compose.yml')
+    writeFileSync(wrong, readFileSync('docker-compose.yml', 'utf8').replace('read_only:', 'read_onli:'))
+    expect(problemsOf(wrong)).toEqual([expect.stringContaining('additional properties')])
+  })
+
+  it('has the profiles that its head names, and starts Governor alone without one', () => {
+    const inProfile = (name?: string) =>
+      all.flatMap(([service, { profiles }]) => (profiles?.[0] === name ? [service] : []))
+    expect(inProfile()).toEqual(['governor'])
+    expect(inProfile('metrics')).toEqual(['prometheus', 'grafana'])
+    expect(inProfile('redis')).toEqual(['replica', 'balancer', 'redis'])
+    expect(replica).toMatchObject({ extends: { service: 'governor' }, deploy: { replicas: 2 } })
+  })
+
+  it('mounts only what exists, and sets only variables that the configuration explains', () => {
+    const mounted = all.flatMap(([, { volumes = [] }]) => volumes.map((volume) => volume.split(':')[0] ?? ''))
+    expect(mounted.length).toBeGreaterThan(3)
+    expect(mounted.filter((path) => !existsSync(path))).toEqual([])
+    const explained = readFileSync('config/governor.yaml', 'utf8')
+    const set = [governor, replica].flatMap(({ environment }: Service) => Object.keys(environment ?? {}))
+    expect(set.filter((name) => !new RegExp(`\\b${name}\\b`).test(explained))).toEqual([])
+  })
+
+  it('gives Governor no right that it does not need, and more time to end than it takes to drain', () => {
+    expect(governor).toMatchObject({
+      read_only: true,
+      cap_drop: ['ALL'],
+      security_opt: ['no-new-privileges:true'],
+    })
+    const seconds = Number(/^(\d+)s$/.exec(governor.stop_grace_period)?.[1])
+    expect(seconds * 1000).toBeGreaterThan(checkConfig({}, 'nothing').server.drain_timeout)
+  })
 
   it('passes on the keys that the configuration file may name, and all variables of .env', () => {
     const named = [...readFileSync('config/governor.yaml', 'utf8').matchAll(/: \$\{(\w+)\}$/gm)]
