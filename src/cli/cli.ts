@@ -27,6 +27,7 @@ Flags
   --host ADDRESS     address to listen on (default: 127.0.0.1)
   --port NUMBER      port to listen on (default: 8787; 0: any free one)
   --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated
+  --transcript       with session: what the user and the assistant said (sessions.transcript keeps it)
   --json             findings of replay, or sessions, as JSON lines
   --url URL          the running Governor (default: http://127.0.0.1:8787, or the port of PORT)
   --log-level LEVEL  trace, debug, info, warn, error, fatal or silent (default: info)
@@ -62,6 +63,7 @@ interface Parsed {
   readonly url: string | undefined
   readonly files: readonly string[]
   readonly json: boolean
+  readonly transcript: boolean
   readonly flags: Flags
   readonly wants: 'help' | 'version' | undefined
 }
@@ -80,12 +82,17 @@ const WITH_URL: readonly string[] = ['top', 'sessions', 'session', 'stop', 'exte
 function checkArguments(
   command: string,
   rest: readonly string[],
-  { json, url }: { readonly json?: boolean; readonly url?: string },
+  {
+    json,
+    url,
+    transcript,
+  }: { readonly json?: boolean; readonly url?: string; readonly transcript?: boolean },
 ): void {
   const [least, most, missing] = ARGUMENTS[command] ?? [0, 0, '']
   if (rest.length > most) throw new UsageError(`unexpected argument ${rest[most]}`)
   if (rest.length < least) throw new UsageError(`${command} needs ${missing}`)
   if (json && !WITH_JSON.includes(command)) throw new UsageError(`--json is for ${WITH_JSON.join(', ')}`)
+  if (transcript && command !== 'session') throw new UsageError('--transcript is for session')
   if (url !== undefined && !WITH_URL.includes(command))
     throw new UsageError(`--url is for ${WITH_URL.join(', ')}`)
 }
@@ -113,6 +120,7 @@ function parse(args: readonly string[]): Parsed {
         'log-level': { type: 'string' },
         json: { type: 'boolean' },
         url: { type: 'string' },
+        transcript: { type: 'boolean' },
         help: { type: 'boolean', short: 'h' },
         version: { type: 'boolean', short: 'v' },
       },
@@ -125,6 +133,7 @@ function parse(args: readonly string[]): Parsed {
       url: values.url,
       files: rest,
       json: values.json ?? false,
+      transcript: values.transcript ?? false,
       flags: {
         config: values.config,
         host: values.host,
@@ -142,7 +151,7 @@ function parse(args: readonly string[]): Parsed {
 }
 
 async function runCommand(
-  { command, files, json, url, flags }: Parsed,
+  { command, files, json, url, transcript, flags }: Parsed,
   terminal: Terminal,
 ): Promise<ExitCode> {
   switch (command) {
@@ -173,7 +182,7 @@ async function runCommand(
     case 'stop':
     case 'extend': {
       const { sessions } = await import('./sessions.ts')
-      return sessions({ command, args: files, json, url }, terminal)
+      return sessions({ command, args: files, json, transcript, url }, terminal)
     }
     default:
       throw new UsageError(`there is no command ${command}`)

@@ -1,4 +1,5 @@
 /** Sessions as text: a table of 80 columns, and one session in full. */
+import type { TranscriptView } from '../core/session/transcript-view.ts'
 import type { Detail, Row } from './sessions-client.ts'
 
 /** Characters that a terminal acts on, that turn text around, or that nobody sees. */
@@ -107,6 +108,24 @@ export function sessionTable(rows: readonly Row[], columns: number): string {
   return `${[headLine(columns), ...rows.map((row) => rowLine(row, columns))].join('\n')}\n`
 }
 
+/** Returns a text of several lines without characters that a terminal acts on. */
+function shownText(text: string): string {
+  return text.replace(/[^\S\n]/g, ' ').replace(UNSEEN, (one) => (one === '\n' ? one : '·'))
+}
+
+/** Returns what was said in a session, for people; says so where nothing was. Texts stand indented under who said them. */
+export function transcriptText({ entries, truncated }: TranscriptView): string {
+  if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
+  const said = entries.flatMap(({ at, thread, role, text, truncated: isCut, terminal_state: state }) => [
+    `${at.slice(0, 10)} ${at.slice(11, 19)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}`,
+    ...shownText(isCut ? `${text}\n[there was more]` : text)
+      .split('\n')
+      .map((line) => `  ${line}`.trimEnd()),
+    '',
+  ])
+  return `${[...(truncated ? ['[older texts were dropped]', ''] : []), ...said].join('\n')}`
+}
+
 function iterationLine(one: Detail['iterations'][number], columns: number): string {
   const head = [
     one.at.slice(11, 19),
@@ -154,8 +173,6 @@ export function sessionText(session: Detail, columns: number): string {
     ...(terminal ? [line('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)] : []),
     '',
     ...session.iterations.slice(-TAIL).map((one) => iterationLine(one, columns)),
-    ...(answer
-      ? ['', answer.text.replace(/[^\S\n]/g, ' ').replace(UNSEEN, (one) => (one === '\n' ? one : '·'))]
-      : []),
+    ...(answer ? ['', shownText(answer.text)] : []),
   ].join('\n')}\n`
 }

@@ -1,6 +1,7 @@
 /** Speaks to a running Governor's API of sessions. */
 
 import type { Environment } from '../config/load.ts'
+import type { TranscriptView } from '../core/session/transcript-view.ts'
 import type { SessionDetail, SessionRow } from '../core/session/view.ts'
 
 export type Row = SessionRow & { readonly id: string }
@@ -17,6 +18,8 @@ export interface SessionsClient {
     query?: Readonly<Record<string, string>>,
   ): Promise<{ readonly sessions: readonly Row[]; readonly next: string | null }>
   session(id: string): Promise<Detail>
+  /** Returns what was said; rejects where transcripts are not kept. */
+  transcript(id: string): Promise<TranscriptView>
   stop(id: string): Promise<Detail>
   /** `by`: a share such as `25%`, or a number of iterations. */
   extend(id: string, by: string | number): Promise<Detail>
@@ -81,6 +84,7 @@ export function createSessionsClient(url: string | undefined, env: Environment):
   return {
     list,
     session: (id) => send(base, env, path(id)),
+    transcript: (id) => send(base, env, path(id, '/transcript')),
     stop: (id) => send(base, env, path(id, '/stop'), post({})),
     extend: (id, by) => send(base, env, path(id, '/extend'), post({ by })),
     async resolve(text) {

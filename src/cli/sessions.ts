@@ -1,6 +1,6 @@
 /** `governor sessions`, `session`, `stop` and `extend`: what agents do, and how to steer them, from the command line. */
 import type { ExitCode, Terminal } from './command.ts'
-import { sessionTable, sessionText } from './session-table.ts'
+import { sessionTable, sessionText, transcriptText } from './session-table.ts'
 import { ClientError, createSessionsClient, type Detail, type SessionsClient } from './sessions-client.ts'
 
 /** The options of the commands. */
@@ -9,6 +9,8 @@ export interface SessionsOptions {
   /** What stands after the command: an id, and by how much to extend. */
   readonly args: readonly string[]
   readonly json: boolean
+  /** Print what was said in the session. */
+  readonly transcript: boolean
   readonly url: string | undefined
 }
 
@@ -48,6 +50,10 @@ async function runOn(client: SessionsClient, options: SessionsOptions, terminal:
   }
   const [given = '', by = '25%'] = args
   const id = await client.resolve(given)
+  if (command === 'session' && options.transcript) {
+    const said = await client.transcript(id)
+    return terminal.out(json ? `${JSON.stringify(said)}\n` : transcriptText(said))
+  }
   if (command === 'session') {
     const session = await client.session(id)
     return terminal.out(json ? `${JSON.stringify(session)}\n` : sessionText(session, columns))

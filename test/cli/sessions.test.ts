@@ -177,3 +177,38 @@ describe('governor top', () => {
     expect(captured.printed.endsWith('\u001b[?25h\u001b[?1049l')).toBe(true)
   })
 })
+
+describe('governor session ID --transcript', () => {
+  const on = { sessions: { transcript: true }, budget: { max_iterations: 2 } }
+
+  it('prints what was said, by whom and when, and how the run ended', async () => {
+    const { url } = await startBoth(runaway('search', 'I found\ntwo things.'), on)
+    await runAgent(url, START, named('one'))
+    const { code, printed } = await called(url, 'session', 'one', '--transcript')
+    expect(code).toBe(0)
+    expect(printed).toMatch(
+      /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d agent 1 user\n {2}Find out everything\.\n\n[\d: -]+ agent 1 assistant \(ended: tool_limit_reached\)\n {2}I found\n {2}two things\.\n$/,
+    )
+    const { printed: json } = await called(url, 'session', 'one', '--transcript', '--json')
+    expect(JSON.parse(json)).toMatchObject({ entries: [{ role: 'user' }, { text: 'I found\ntwo things.' }] })
+  })
+
+  it('lets no text steer the terminal', async () => {
+    const hostile = '\u001b]0;title\u0007\u001b[2J\u0000\u009b31m\u202egnp\r\u2066x'
+    const { url } = await startBoth(runaway('search', `I found ${hostile}`), on)
+    await runAgent(url, [{ role: 'user', content: `Find ${hostile}` }], named('one'))
+    const { printed } = await called(url, 'session', 'one', '--transcript')
+    expect(printed).toContain('I found ·]0;title··[2J··31m·gnp ·x')
+    expect(printed).not.toMatch(/[^\n\P{C}]/u)
+  })
+
+  it('says which option keeps transcripts while it is off', async () => {
+    const { url } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    expect(await called(url, 'session', 'one', '--transcript')).toMatchObject({
+      code: 1,
+      complaints: expect.stringContaining('sessions.transcript: true'),
+    })
+    expect((await called(url, 'sessions', '--transcript')).code).toBe(2)
+  })
+})
