@@ -228,6 +228,10 @@ async function loadDetail(id) {
   try {
     const detail = await askJson(`sessions/${encodeURIComponent(id)}`)
     if (id === state.selected) drawDetail(detail)
+    const said = detail.transcript
+      ? await askJson(`sessions/${encodeURIComponent(id)}/transcript`)
+      : undefined
+    if (id === state.selected) drawTranscript(said)
   } catch (error) {
     if (!(error instanceof Refused)) find('said').textContent = error.message
   }
@@ -245,6 +249,7 @@ async function select(id) {
   if (id === undefined) return state.drawn.get(before)?.querySelector('button')?.focus()
   find('said').textContent = ''
   find('detail-title').textContent = 'loading…'
+  find('transcript').hidden = true
   await loadDetail(id)
   find('detail').focus()
 }
@@ -364,6 +369,38 @@ function drawDetail(detail) {
       : []),
   )
   document.querySelector('[data-action=stop]').disabled = detail.stopping || detail.state === 'stopped'
+}
+
+/** What was drawn of each text: those that stay the same keep their place and what is selected in them. */
+const drawnTexts = new WeakMap()
+
+function textItem({ thread, role, text, truncated, at, terminal_state: ended }) {
+  const about = [role, `agent ${thread}`, new Date(at).toLocaleTimeString(), ended && `ended: ${ended}`]
+  const rest = truncated ? [element('p', { text: 'There was more of it.' })] : []
+  return element(
+    'li',
+    { class: role },
+    element('p', { text: about.filter(Boolean).join(' · ') }),
+    element('pre', { text, dir: 'auto' }),
+    ...rest,
+  )
+}
+
+function drawTranscript(said) {
+  const list = find('texts')
+  const entries = said?.entries ?? []
+  find('transcript').hidden = entries.length === 0
+  find('dropped').hidden = !said?.truncated
+  for (const [at, entry] of entries.entries()) {
+    const shown = JSON.stringify(entry)
+    const old = list.children[at]
+    if (old && drawnTexts.get(old) === shown) continue
+    const item = textItem(entry)
+    drawnTexts.set(item, shown)
+    if (old) old.replaceWith(item)
+    else list.append(item)
+  }
+  while (list.children.length > entries.length) list.lastElementChild.remove()
 }
 
 // Actions.

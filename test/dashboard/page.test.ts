@@ -57,7 +57,9 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       await picture(page, `empty-${colorScheme}`)
       const first = await runAgent(url, START, { ...named('one'), max: 8 })
       await page.locator('#list .going_round').waitFor()
-      expect(await page.locator('#list tbody tr').textContent()).toMatch(/going round.*8\/40.*read_file ×7/)
+      await expect
+        .poll(() => page.locator('#list tbody tr').textContent(), { timeout: 10_000 })
+        .toMatch(/going round.*8\/40.*read_file ×7/)
       await picture(page, `list-${colorScheme}`)
       await page.locator('#list button').first().click()
       await page.getByText('read_file ×7, nothing new since iteration 1').waitFor()
@@ -167,6 +169,41 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.locator('#tail').getByText('<img src=x').first().waitFor()
     expect(await page.title()).toBe('Governor')
     expect(await page.locator('#list img, #detail img, main script').count()).toBe(0)
+    expect(problems).toEqual([])
+  })
+
+  it('shows what was said in a session, as text and nothing else, with how its run ended', async () => {
+    const hostile = '<img src=x onerror="document.title=1">\u202e\u0000 <script>document.title=2</script>'
+    const { url } = await startBoth(runaway('search', `I found ${hostile}`), {
+      budget: { max_iterations: 2 },
+      sessions: { transcript: true },
+    })
+    const start = [{ role: 'user', content: `Find ${hostile}` }]
+    const { messages } = await runAgent(url, start, named('one'))
+    const { page, problems } = await openPage(`${url}/governor/`, { viewport: { width: 390, height: 800 } })
+    await page.locator('#list button').first().click()
+    const texts = page.locator('#texts li')
+    await texts.nth(1).waitFor()
+    expect(await texts.locator('pre').allTextContents()).toEqual([`Find ${hostile}`, `I found ${hostile}`])
+    expect(await texts.nth(0).locator('p').textContent()).toMatch(/^user · agent 1 · [^·]*$/)
+    expect(await texts.nth(1).locator('p').textContent()).toMatch(/ended: tool_limit_reached$/)
+    expect(await page.locator('#texts img, #texts script').count()).toBe(0)
+    expect(await page.title()).toBe('Governor')
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390)
+    await picture(page, 'transcript')
+    const more = [...messages, { role: 'user', content: 'And then?' }]
+    await callModel(url, more, named('one'))
+    await texts.nth(2).getByText('And then?').waitFor()
+    expect(problems).toEqual([])
+  })
+
+  it('shows no place for what was said while transcripts are off', async () => {
+    const { url } = await startBoth(runaway('search', 'Enough.'), { budget: { max_iterations: 2 } })
+    await runAgent(url, START, named('one'))
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.locator('#list button').first().click()
+    await page.locator('#answer').getByText('Enough.').waitFor()
+    expect(await page.locator('#transcript').isVisible()).toBe(false)
     expect(problems).toEqual([])
   })
 
