@@ -8,15 +8,32 @@ const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu
 const WIDE =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}/u
 
+const widthOf = (character: string) => (WIDE.test(character) ? 2 : /\p{M}/u.test(character) ? 0 : 1)
+
 /** Cuts a text to so many columns; what clients and models chose may hold anything. */
 export function fitted(text: string, columns: number): string {
   const characters = [...text.slice(0, 4 * columns + 8).replace(UNSEEN, '·')]
-  const widths = characters.map((one) => (WIDE.test(one) ? 2 : /\p{M}/u.test(one) ? 0 : 1))
-  const widthOf = (count: number) => widths.slice(0, count).reduce<number>((sum, width) => sum + width, 0)
-  let count = characters.length
-  if (widthOf(count) <= columns) return padded(characters, widthOf(count), columns)
-  while (widthOf(count) > columns - 1) count--
-  return padded([...characters.slice(0, count), '…'], widthOf(count) + 1, columns)
+  let width = characters.reduce((sum, one) => sum + widthOf(one), 0)
+  if (width <= columns) return padded(characters, width, columns)
+  while (width > columns - 1) width -= widthOf(characters.pop() ?? '')
+  return padded([...characters, '…'], width + 1, columns)
+}
+
+/** Breaks a text into lines of at most so many columns. */
+export function wrapped(text: string, columns: number): readonly string[] {
+  const lines: string[] = []
+  let line = ''
+  let width = 0
+  for (const one of text) {
+    if (width + widthOf(one) > columns) {
+      lines.push(line)
+      line = ''
+      width = 0
+    }
+    line += one
+    width += widthOf(one)
+  }
+  return [...lines, line]
 }
 
 function padded(characters: readonly string[], width: number, columns: number): string {
@@ -141,21 +158,40 @@ function iterationLine(one: Detail['iterations'][number], columns: number): stri
 
 const TAIL = 20
 
-/** One session in full, for people. */
-export function sessionText(session: Detail, columns: number): string {
-  const line = (name: string, text: string) => fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd()
-  const { terminal, final_answer: answer, loop } = session
-  const limits = session.threads.flatMap(({ thread, meters }) =>
+/** One session as lines of text. */
+export interface SessionLines {
+  /** State, limits, windows and loops. */
+  readonly facts: readonly string[]
+  /** Its newest iterations, the newest last. */
+  readonly iterations: readonly string[]
+  /** Its final answer; no line has a character that a terminal acts on. */
+  readonly answer: readonly string[]
+}
+
+function limitLines({ threads }: Detail, line: (name: string, text: string) => string): readonly string[] {
+  const limits = threads.flatMap(({ thread, meters }) =>
     meters
       .filter(({ max }) => max > 0)
       .map(({ name, used, max }) =>
         line(`  agent ${thread}`, `${name} ${Math.round(used * 100) / 100} of ${max}`),
       ),
   )
+  return limits.length > 0 ? ['limits:', ...limits] : []
+}
+
+function loopText({ pattern, tools, count, since, warnings, blocked }: NonNullable<Detail['loop']>): string {
+  const reaction = blocked ? 'calls blocked' : `told ${warnings === 1 ? 'once' : `${warnings} times`}`
+  return `${pattern} ${tools.join('+')} ×${count} since iteration ${since}, ${reaction}`
+}
+
+/** Returns one session in full, for people. */
+export function sessionLines(session: Detail, columns: number): SessionLines {
+  const line = (name: string, text: string) => fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd()
+  const { terminal, final_answer: answer, loop } = session
   const contexts = session.contexts.map(({ model, base, effective, source }) =>
     line('context', `${model}: ${effective ?? 'unknown'} of ${base ?? 'unknown'} tokens (${source})`),
   )
-  return `${[
+  const facts = [
     line('session', session.id),
     ...(session.name === null ? [] : [line('name', session.name)]),
     line('state', WORDS[session.state] + (session.stopping ? ', stopping' : '')),
@@ -165,14 +201,20 @@ export function sessionText(session: Detail, columns: number): string {
       'used',
       `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session.cost_usd)}`,
     ),
-    ...(limits.length > 0 ? ['limits:', ...limits] : []),
+    ...limitLines(session, line),
     ...contexts,
-    ...(loop
-      ? [line('loop', `${loop.pattern} ${loop.tools.join('+')} ×${loop.count} since iteration ${loop.since}`)]
-      : []),
+    ...(loop ? [line('loop', loopText(loop))] : []),
     ...(terminal ? [line('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)] : []),
-    '',
-    ...session.iterations.slice(-TAIL).map((one) => iterationLine(one, columns)),
-    ...(answer ? ['', shownText(answer.text)] : []),
-  ].join('\n')}\n`
+  ]
+  return {
+    facts,
+    iterations: session.iterations.slice(-TAIL).map((one) => iterationLine(one, columns)),
+    answer: answer ? shownText(answer.text).split('\n') : [],
+  }
+}
+
+/** One session in full, as text. */
+export function sessionText(session: Detail, columns: number): string {
+  const { facts, iterations, answer } = sessionLines(session, columns)
+  return `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
 }

@@ -28,6 +28,8 @@ export interface SessionsClient {
 }
 
 const DEFAULT_PORT = '8787'
+/** Milliseconds within which Governor has to answer. */
+const PATIENCE = 10_000
 
 /** Returns the address of Governor: that of the flag, else that of a Governor with this environment. */
 function baseOf(url: string | undefined, env: Environment): string {
@@ -46,18 +48,29 @@ function messageIn(text: string): string | undefined {
   }
 }
 
+interface Connection {
+  readonly base: string
+  readonly env: Environment
+  /** Ends the requests under way. */
+  readonly signal: AbortSignal | undefined
+}
+
 async function send<Reply>(
-  base: string,
-  env: Environment,
+  { base, env, signal }: Connection,
   path: string,
   init: RequestInit = {},
 ): Promise<Reply> {
   const token = env['GOVERNOR_ADMIN_TOKEN']
   const headers = { ...init.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
-  const response = await fetch(`${base}/governor/${path}`, { ...init, headers }).catch((cause: unknown) => {
+  const unanswered = (cause: unknown) => {
     throw new ClientError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
-  })
-  const text = await response.text()
+  }
+  const patience = AbortSignal.timeout(PATIENCE)
+  const until = signal ? AbortSignal.any([signal, patience]) : patience
+  const response = await fetch(`${base}/governor/${path}`, { ...init, headers, signal: until }).catch(
+    unanswered,
+  )
+  const text = await response.text().catch(unanswered)
   if (response.status === 401)
     throw new ClientError(`${base} refuses: ${messageIn(text) ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
   const problem = messageIn(text)
@@ -70,9 +83,13 @@ async function send<Reply>(
   }
 }
 
-/** `url`: as given by `--url`. Throws `ClientError`, as each call of it does. */
-export function createSessionsClient(url: string | undefined, env: Environment): SessionsClient {
-  const base = baseOf(url, env)
+/** `url`: as given by `--url`; `signal` ends the requests under way. Throws `ClientError`, as each call of it does. */
+export function createSessionsClient(
+  url: string | undefined,
+  env: Environment,
+  signal?: AbortSignal,
+): SessionsClient {
+  const connection: Connection = { base: baseOf(url, env), env, signal }
   const path = (id: string, action = '') => `sessions/${encodeURIComponent(id)}${action}`
   const post = (body: object): RequestInit => ({
     method: 'POST',
@@ -80,13 +97,13 @@ export function createSessionsClient(url: string | undefined, env: Environment):
     headers: { 'content-type': 'application/json' },
   })
   const list: SessionsClient['list'] = (query = {}) =>
-    send(base, env, `sessions?${new URLSearchParams(query).toString()}`)
+    send(connection, `sessions?${new URLSearchParams(query).toString()}`)
   return {
     list,
-    session: (id) => send(base, env, path(id)),
-    transcript: (id) => send(base, env, path(id, '/transcript')),
-    stop: (id) => send(base, env, path(id, '/stop'), post({})),
-    extend: (id, by) => send(base, env, path(id, '/extend'), post({ by })),
+    session: (id) => send(connection, path(id)),
+    transcript: (id) => send(connection, path(id, '/transcript')),
+    stop: (id) => send(connection, path(id, '/stop'), post({})),
+    extend: (id, by) => send(connection, path(id, '/extend'), post({ by })),
     async resolve(text) {
       const { sessions } = await list({ id: text, limit: '2' })
       const [first, second] = sessions

@@ -1,7 +1,7 @@
 /** `governor top`: the sessions at risk, live, with keys to look at one, to extend it and to stop it. */
 import { setTimeout as pause } from 'node:timers/promises'
 import type { ExitCode, Terminal } from './command.ts'
-import { fitted, headLine, rowLine, sessionTable, sessionText } from './session-table.ts'
+import { fitted, headLine, rowLine, sessionLines, sessionTable, wrapped } from './session-table.ts'
 import {
   ClientError,
   createSessionsClient,
@@ -30,23 +30,30 @@ interface Question {
 }
 
 /** What is on the screen. */
-export interface Screen {
+interface Screen {
   rows: readonly Row[]
+  /** There are sessions with less risk that are not shown. */
+  hasMore: boolean
   order: Order
   /** Id of the selected session. */
   selected: string | undefined
   detail: Detail | undefined
   question: Question | undefined
+  /** What became of the newest key. */
   message: string
+  /** Why the newest look at the sessions failed. */
+  problem: string
 }
 
 const EMPTY_SCREEN: Readonly<Screen> = {
   rows: [],
+  hasMore: false,
   order: 'risk',
   selected: undefined,
   detail: undefined,
   question: undefined,
   message: '',
+  problem: '',
 }
 
 function selectedRow({ rows, selected }: Screen): Row | undefined {
@@ -55,20 +62,28 @@ function selectedRow({ rows, selected }: Screen): Row | undefined {
 
 const HELP = 'q quit · ↑↓ select · s sort · i inspect · e extend 25% · x stop'
 
-function footer({ question, message, order }: Screen): string {
+function footer({ question, message, problem, order, hasMore }: Screen): string {
   if (question?.action === 'stop')
     return `stop ${question.id.slice(0, 9)}? its next request gets its last answer (y/n)`
   if (question) return `extend ${question.id.slice(0, 9)} by 25%? (y/n)`
-  return message || `${HELP} · by ${order}`
+  return message || problem || `${HELP} · by ${order}${hasMore ? ` of ${MOST_ROWS}` : ''}`
+}
+
+const LEAST_ITERATIONS = 5
+
+/** One session in so many lines: as many of its newest iterations as there is room for, and the beginning of its answer. */
+function detailLines(detail: Detail, columns: number, room: number): readonly string[] {
+  const { facts, iterations, answer } = sessionLines(detail, columns)
+  const said = answer.flatMap((line) => wrapped(line, columns))
+  const left = room - facts.length - 1
+  const shown = Math.max(LEAST_ITERATIONS, left - (said.length > 0 ? said.length + 1 : 0))
+  return [...facts, '', ...iterations.slice(-shown), ...(said.length > 0 ? ['', ...said] : [])].slice(0, room)
 }
 
 /** Returns the lines of a screen; the selected row is marked by an arrow, so that no colour is needed. */
 function screenLines(screen: Screen, columns: number, lines: number): readonly string[] {
   const last = fitted(footer(screen), columns).trimEnd()
-  if (screen.detail) {
-    const text = sessionText(screen.detail, columns).split('\n')
-    return [...text.slice(0, lines - 1), last]
-  }
+  if (screen.detail) return [...detailLines(screen.detail, columns, lines - 1), last]
   const chosen = selectedRow(screen)
   const room = Math.max(1, lines - 2)
   const at = chosen ? screen.rows.indexOf(chosen) : -1
@@ -81,27 +96,39 @@ function screenLines(screen: Screen, columns: number, lines: number): readonly s
   return [`  ${headLine(columns - 2)}`, ...body, last]
 }
 
-async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
+/** Does something that Governor may refuse; returns why it did, or ''. */
+async function attempted(act: () => Promise<void>): Promise<string> {
   try {
-    const { sessions } = await client.list({ limit: MOST_ROWS })
-    screen.rows = sessions.toSorted(ORDERS[screen.order])
-    if (screen.detail) screen.detail = await client.session(screen.detail.id)
-    if (screen.message.startsWith('!')) screen.message = ''
+    await act()
+    return ''
   } catch (error) {
     if (!(error instanceof ClientError)) throw error
-    screen.message = `! ${error.message}`
+    return `! ${error.message}`
   }
 }
 
-async function answer(client: SessionsClient, screen: Screen, { action, id }: Question): Promise<void> {
-  try {
-    await (action === 'stop' ? client.stop(id) : client.extend(id, '25%'))
-    screen.message =
-      action === 'stop' ? `${id.slice(0, 9)}: its next request is the last` : `${id.slice(0, 9)}: extended`
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error
-    screen.message = `! ${error.message}`
+async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
+  screen.problem = await attempted(async () => {
+    const { sessions, next } = await client.list({ limit: MOST_ROWS })
+    screen.rows = sessions.toSorted(ORDERS[screen.order])
+    screen.hasMore = next !== null
+    const { detail } = screen
+    if (!detail) return
+    const newer = await client.session(detail.id)
+    // A key may have closed it, or opened another one.
+    if (screen.detail?.id === newer.id) screen.detail = newer
+  })
+}
+
+/** Does what was confirmed; returns what became of it. */
+async function answer(client: SessionsClient, { action, id }: Question): Promise<string> {
+  const short = id.slice(0, 9)
+  if (action === 'extend') {
+    const { max_iterations: max } = await client.extend(id, '25%')
+    return `${short}: extended${max > 0 ? ` to ${max} iterations` : ''}`
   }
+  const { stopping } = await client.stop(id)
+  return stopping ? `${short}: its next request is the last` : `${short} had ended already`
 }
 
 function move(screen: Screen, by: number): void {
@@ -110,31 +137,50 @@ function move(screen: Screen, by: number): void {
   screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at + by))]?.id
 }
 
-/** Does what a key asks for; returns false for the one that quits. */
-export async function press(client: SessionsClient, screen: Screen, key: string): Promise<boolean> {
+const ARROWS: Readonly<Record<string, number>> = {
+  k: -1,
+  j: 1,
+  '\u001b[A': -1,
+  '\u001b[B': 1,
+  // In a terminal's application mode.
+  '\u001bOA': -1,
+  '\u001bOB': 1,
+}
+
+async function pressYesOrNo(client: SessionsClient, screen: Screen, question: Question, key: string) {
+  screen.question = undefined
+  if (key !== 'y' && key !== 'Y') return
+  const failure = await attempted(async () => {
+    screen.message = await answer(client, question)
+  })
+  screen.message ||= failure
+  await refresh(client, screen)
+}
+
+/** Does what a key asks for. */
+async function press(client: SessionsClient, screen: Screen, key: string): Promise<void> {
   const { question } = screen
-  if (key === '\u0003' || (key === 'q' && !question)) return false
   screen.message = ''
-  if (question) {
-    screen.question = undefined
-    if (key === 'y' || key === 'Y') await answer(client, screen, question)
-    await refresh(client, screen)
-    return true
-  }
+  if (question) return pressYesOrNo(client, screen, question, key)
   const id = screen.detail?.id ?? selectedRow(screen)?.id
-  if (key === 'k' || key === '\u001b[A') move(screen, -1)
-  else if (key === 'j' || key === '\u001b[B') move(screen, 1)
+  const by = Object.hasOwn(ARROWS, key) ? ARROWS[key] : undefined
+  if (by !== undefined) move(screen, by)
   else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
   else if ((key === 'i' || key === '\r') && id !== undefined)
-    screen.detail = await client.session(id).catch(() => undefined)
+    screen.message = await attempted(async () => {
+      screen.detail = await client.session(id)
+    })
   else if (key === 'e' && id !== undefined) screen.question = { action: 'extend', id }
   else if (key === 'x' && id !== undefined) screen.question = { action: 'stop', id }
   else if (key === 's') {
     screen.order = ORDER_NAMES[(ORDER_NAMES.indexOf(screen.order) + 1) % ORDER_NAMES.length] ?? 'risk'
     await refresh(client, screen)
   }
-  return true
 }
+
+/** Several keys may come at once: those that were held down, or pasted. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: keys begin with one
+const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
 function draw(terminal: Terminal, screen: Screen): void {
   const lines = screenLines(screen, terminal.columns?.() ?? 80, terminal.rows?.() ?? 24)
@@ -142,40 +188,60 @@ function draw(terminal: Terminal, screen: Screen): void {
   terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
 }
 
-async function live(
-  client: SessionsClient,
+/** Calls back with keys one by one, each after what the one before does; `q` and Ctrl-C end all at once. */
+function watchKeys(
   terminal: Terminal,
-  onKey: NonNullable<Terminal['onKey']>,
-): Promise<void> {
+  screen: Screen,
+  quit: AbortController,
+  act: (key: string) => Promise<void>,
+): () => Promise<void> {
+  let keys = Promise.resolve()
+  const end = terminal.onKey?.((text) => {
+    for (const [key] of text.matchAll(KEYS)) {
+      if (key === '\u0003' || (key === 'q' && !screen.question)) quit.abort()
+      else keys = keys.then(() => (quit.signal.aborted ? undefined : act(key)))
+    }
+    // A fault; it is thrown when the keys end.
+    keys.catch(() => quit.abort())
+  })
+  return async () => {
+    end?.()
+    await keys
+  }
+}
+
+async function live(url: string | undefined, terminal: Terminal): Promise<void> {
   const screen: Screen = { ...EMPTY_SCREEN }
   const quit = new AbortController()
-  let keys = Promise.resolve()
-  const endKeys = onKey((key) => {
-    keys = keys.then(async () => {
-      if (!(await press(client, screen, key))) quit.abort()
-      else draw(terminal, screen)
-    })
+  for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => quit.abort())
+  const client = createSessionsClient(url, terminal.env, quit.signal)
+  const endKeys = watchKeys(terminal, screen, quit, async (key) => {
+    await press(client, screen, key)
+    if (!quit.signal.aborted) draw(terminal, screen)
   })
   // The alternate screen, so that what was there before is there again afterwards.
   terminal.out('\u001b[?1049h\u001b[?25l')
   try {
     while (!quit.signal.aborted) {
+      const began = performance.now()
       await refresh(client, screen)
+      if (quit.signal.aborted) return
       draw(terminal, screen)
-      await pause(REFRESH_MS, undefined, { signal: quit.signal }).catch(() => undefined)
+      // A list of very many sessions is asked for less often: it takes at most a tenth of the time.
+      const rest = Math.max(REFRESH_MS, 9 * (performance.now() - began))
+      await pause(rest, undefined, { signal: quit.signal }).catch(() => undefined)
     }
   } finally {
-    endKeys()
     terminal.out('\u001b[?25h\u001b[?1049l')
+    await endKeys()
   }
 }
 
 /** Shows sessions until q; once, where nobody watches. Returns 1 where Governor can't be reached at first. */
 export async function top(url: string | undefined, terminal: Terminal): Promise<ExitCode> {
   try {
-    const client = createSessionsClient(url, terminal.env)
-    const { sessions } = await client.list({ limit: MOST_ROWS })
-    if (terminal.isInteractive && terminal.onKey) await live(client, terminal, terminal.onKey)
+    const { sessions } = await createSessionsClient(url, terminal.env).list({ limit: MOST_ROWS })
+    if (terminal.isInteractive && terminal.onKey) await live(url, terminal)
     else terminal.out(sessionTable(sessions, terminal.columns?.() ?? 80))
     return 0
   } catch (error) {

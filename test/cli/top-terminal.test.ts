@@ -1,0 +1,159 @@
+/** `governor top` as it is built, on a real terminal. */
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import http from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
+import { firstSession } from '../support/admin.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { describeWith } from '../support/programs.ts'
+import type { Script } from '../support/provider.ts'
+import { openPane, type Pane } from '../support/tmux.ts'
+
+const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+const stuck: Script = ({ json }) =>
+  json.tool_choice === 'none'
+    ? { text: 'I could not find out.' }
+    : { calls: [{ name: 'read_file', arguments: { path: 'a' } }] }
+
+/** One agent in a loop, and one that has just begun. */
+async function startTwo() {
+  const both = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
+  const { messages } = await runAgent(both.url, START, { ...named('stuck'), max: 8 })
+  await runAgent(both.url, START, { ...named('fresh'), max: 1 })
+  return { ...both, messages }
+}
+
+const command = (url: string) => `node ${resolve('dist/main.js')} top --url ${url}`
+
+/** The shell gets back the screen, the cursor and its line editing. */
+async function expectRestored(pane: Pane): Promise<void> {
+  await pane.shows('before top')
+  await expect.poll(() => pane.state('alternate_on')).toBe('0')
+  expect(await pane.state('cursor_flag')).toBe('1')
+  await pane.enter('stty -a; echo "after top"')
+  await pane.shows(/^after top/m)
+  const screen = await pane.screen()
+  expect(screen).toMatch(/\sicanon/)
+  expect(screen).toMatch(/\secho\s/)
+}
+
+describeWith('tmux', 'governor top on a terminal', () => {
+  it('finds a loop, says why, extends and stops it by keys, in 80 columns', async () => {
+    const { url, messages } = await startTwo()
+    const pane = await openPane()
+    await pane.enter(command(url))
+    await pane.shows(/^> s\S+ going round +\d+% +8\/40 .*read_file/m)
+    await pane.shows(/^ {2}s\S+ working +\d+% +1\/40/m)
+    // A terminal in application mode sends other bytes for the same arrow.
+    await pane.press('Down', 'Up', 'Down')
+    await pane.shows(/^> s\S+ working/m)
+    await pane.press('k', 's')
+    await pane.shows('by cost')
+    await pane.press('Enter')
+    await pane.shows(/loop: +repetition read_file ×7 since iteration 1, told \d times/)
+    await pane.shows(/#1 +8 warn/)
+    await pane.press('e', 'y')
+    await pane.shows('extended to 50 iterations')
+    await pane.shows('iterations 8 of 50')
+    await pane.press('x', 'n', 'Escape')
+    await pane.shows('8/50')
+    expect((await firstSession(url)).stopping).toBe(false)
+    await pane.press('x')
+    await pane.shows('its next request gets its last answer (y/n)')
+    await pane.press('y')
+    await pane.shows('its next request is the last')
+    await pane.shows(/going round.*stopping/)
+    await callModel(url, messages, named('stuck'))
+    await pane.shows(/stopped.*operator/)
+    await pane.press('s', 's', 's')
+    await pane.shows('by risk')
+    await pane.press('j', 'i')
+    await pane.shows('I could not find out.')
+    await pane.press('x', 'y')
+    await pane.shows('had ended already')
+    for (const line of (await pane.screen()).split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+  })
+
+  it.each([{}, { NO_COLOR: '1' }])('uses no colour (environment %j)', async (env) => {
+    const { url } = await startTwo()
+    const pane = await openPane(80, 24, env)
+    await pane.enter(command(url))
+    await pane.shows('going round')
+    expect(await pane.screen(true)).not.toContain('\u001b')
+  })
+
+  it('shows the newest iterations and the end of a session on a small screen', async () => {
+    const { url } = await startTwo()
+    const pane = await openPane(80, 20)
+    await pane.enter(command(url))
+    await pane.shows('going round')
+    await pane.press('i')
+    await pane.shows(/#1 +8 warn[\s\S]*q quit/)
+  })
+
+  it.each(['q', 'C-c'])('gives the terminal back after %s', async (key) => {
+    const { url } = await startTwo()
+    const pane = await openPane()
+    await pane.enter('echo "before top"')
+    await pane.enter(command(url))
+    await pane.shows('going round')
+    expect(await pane.state('alternate_on')).toBe('1')
+    await pane.press(key)
+    await expectRestored(pane)
+  })
+
+  it('gives the terminal back after SIGTERM', async () => {
+    const { url } = await startTwo()
+    const folder = mkdtempSync(join(tmpdir(), 'governor-top-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const pane = await openPane()
+    await pane.enter('echo "before top"')
+    await pane.enter(`sh -c 'echo $$ > ${folder}/pid; exec ${command(url)}'`)
+    await pane.shows('going round')
+    process.kill(Number(readFileSync(join(folder, 'pid'), 'utf8')), 'SIGTERM')
+    await expectRestored(pane)
+  })
+
+  it('says that Governor does not answer any more, keeps what it showed, and gives the terminal back', async () => {
+    const { url, governor } = await startTwo()
+    const pane = await openPane()
+    await pane.enter('echo "before top"')
+    await pane.enter(command(url))
+    await pane.shows('going round')
+    await governor.close()
+    await pane.shows('no Governor answers')
+    await pane.shows('going round')
+    await pane.press('e', 'y')
+    await pane.shows('! no Governor answers')
+    await pane.press('q')
+    await expectRestored(pane)
+  })
+
+  it('ends at once where Governor accepts a request and does not answer it', async () => {
+    let isSilent = false
+    const { url } = await startTwo()
+    const server = http.createServer(async (request, response) => {
+      if (isSilent) return
+      const from = await fetch(`${url}${request.url}`)
+      response.end(await from.text())
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => {
+      server.closeAllConnections()
+      server.close()
+    })
+    const pane = await openPane()
+    await pane.enter('echo "before top"')
+    await pane.enter(command(`http://127.0.0.1:${(server.address() as AddressInfo).port}`))
+    await pane.shows('going round')
+    isSilent = true
+    await once(server, 'request')
+    await pane.press('q')
+    await expectRestored(pane)
+  })
+})
