@@ -16,7 +16,7 @@ export interface AccessSettings {
   readonly allowedOrigins: readonly string[]
   /** Globs in lower case, of names without a port. */
   readonly allowedHosts: readonly string[]
-  /** Returns true if Governor can be reached from this machine alone. */
+  /** Returns true if only this machine can reach Governor. */
   readonly isOnLoopback: () => boolean
 }
 
@@ -67,8 +67,8 @@ function urlOf(text: string): URL | undefined {
 
 /**
  * Refuses requests that a browser sends for a page that may not use Governor's keys. `Origin` states where the page comes from
- * (plain text is sent without a preflight); where its host name was made to point here (DNS rebinding), `Host` states that
- * name. Programs send no `Origin`, and a loopback name in `Host`.
+ * (plain text is sent without a preflight); if its host name was made to resolve to this machine (DNS rebinding), `Host` states
+ * that name. Programs send no `Origin`, and a loopback name in `Host`.
  */
 function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefusal | undefined {
   const host = headerOf(headers, 'host')
@@ -81,7 +81,7 @@ function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefus
   return isKnown && urlOf(origin)?.host === here?.host ? undefined : foreignOrigin(origin)
 }
 
-/** Returns the error for a request that must not be sent upstream; `undefined` where it may be sent. */
+/** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */
 export function accessRefusal(
   settings: AccessSettings,
   { leavesPrefix, upstream }: Route,

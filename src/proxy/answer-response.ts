@@ -92,7 +92,7 @@ interface Whole {
   readonly answer: ReadAnswer
 }
 
-/** What a response contained: an answer; none (`silent`). Or the client has got its response already: `given`, or `failed` for an error. */
+/** What a response contained: an answer, or no answer (`silent`). `given`: the client has its response already; `failed`: it got an error. */
 type Taken = 'answered' | 'silent' | 'given' | 'failed'
 
 /** The client's response so far, from earlier upstream responses: an open stream, or whole bodies. */
@@ -111,7 +111,7 @@ export interface BegunAnswer {
   readonly text: string
 }
 
-/** The client's response while it is made. Changed by the functions of this file alone. */
+/** The client's response while it is made. Only the functions of this file change it. */
 export interface Answer {
   readonly ending: Ending
   /** The head of the client's stream. */
@@ -172,7 +172,7 @@ async function show(
   await write(exchange, opening)
 }
 
-/** Ends an answer that broke off, without a regular end: it must not look complete. */
+/** Closes the connection after an answer that broke off: a regular end would make it look complete. */
 async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken> {
   const { exchange, evaluation, governorHeaders } = answer.ending.x
   releaseIteration(evaluation)

@@ -22,8 +22,8 @@ export interface Attempt<Variant extends RequestVariant> {
 }
 
 /**
- * True if an error status may mean that the upstream does not support an edit. Never for an overflow, which is one in
- * any form. `dropsTools`: tools are not offered, or must not be chosen; gateways that find no provider for that answer 404.
+ * True if an error status may mean that the upstream does not support an edit. Never for an overflow, because the request
+ * would be too large in any form. `dropsTools`: tools are not offered, or must not be chosen; gateways that find no provider for that answer 404.
  */
 export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false): boolean {
   if (overflow) return false
@@ -32,7 +32,7 @@ export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false)
 
 const TOOL_EDITS: readonly RequestEdit[] = ['drop_tools', 'tool_choice']
 
-/** The edit that is to blame for a refusal: the tool edit for a 404, else the first that only the refused variant has. */
+/** Returns the edit to blame for a refusal: the tool edit for a 404, else the first edit that only the refused variant has. */
 function suspectEdit(
   refused: RequestVariant,
   accepted: RequestVariant,

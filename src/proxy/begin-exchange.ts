@@ -1,4 +1,4 @@
-/** One request and its response: whether the client is still there, what is in flight for it, and what the log will say. */
+/** One request and its response: whether the client is still connected, which upstream call is in flight, and the facts for the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { relayInformational } from '../http/relay.ts'
@@ -10,7 +10,7 @@ import type { RequestSpan } from '../telemetry/tracing.ts'
 import type { Route } from './route.ts'
 import type { Services } from './services.ts'
 
-/** What the log says of the decision on a request. */
+/** The facts for the log about the decision on a request. */
 export type DecisionFacts = Pick<
   RequestEnded,
   'model' | 'observed' | 'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
@@ -20,19 +20,19 @@ export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  /** Emits an event of this request, which its span learns as well. */
+  /** Emits an event of this request, also to its span. */
   readonly emit: Emit
   /** Returns true once the client has left: nothing needs to be sent any more. */
   isClientGone(): boolean
   /**
-   * Sends a request to the upstream and returns its response, with its body still to come. The client's leaving aborts
-   * it. @throws {UpstreamFailed}
+   * Sends a request to the upstream and returns its response, with its body still to come. It is aborted if the
+   * client leaves. @throws {UpstreamFailed}
    */
   open(call: UpstreamCall, watching?: ResponseWatch): Promise<UpstreamResponse>
   /** The last byte of the request was read: the overhead that Governor adds is measured from here. */
   noteBodyRead(): void
   decided(facts: DecisionFacts): void
-  /** Changes the verdict in the log, where a request ended otherwise than it was decided on. */
+  /** Changes the verdict in the log, if a request ended in another way than the decision said. */
   noteVerdict(verdict: VerdictName, loop?: Pattern): void
   /** The client may not use the upstream. */
   noteRefused(): void
@@ -40,18 +40,18 @@ export interface Exchange {
   fail(failure: Failure, governorHeaders?: GovernorHeaders): void
 }
 
-/** What looks at the body of a response, and what changes it. */
+/** The observer and the filter of a response's body. */
 export type ResponseWatch = Pick<SendOptions, 'observerFor' | 'filterFor'>
 
 type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut' | 'tracing'>
 
-/** What is known of an exchange so far; times in milliseconds of `performance.now()`, 0 for what has not happened. */
+/** What is known of an exchange so far; times in milliseconds of `performance.now()`, 0 for events that have not happened. */
 interface ExchangeState {
   readonly services: ExchangeServices
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
-  /** Unset where nobody records spans, and for requests that are not guarded. */
+  /** Unset if no SDK records spans, and for requests that are not guarded. */
   readonly span: RequestSpan | undefined
   readonly beganAt: number
   bodyReadAt: number
@@ -66,7 +66,7 @@ interface ExchangeState {
   decided: DecisionFacts | undefined
 }
 
-/** Node does not tell a response that waits behind others on its connection when that connection ends. */
+/** Node emits no `close` for a response that waits behind others on its connection when that connection ends. */
 function closeWithConnection({ socket }: IncomingMessage, response: ServerResponse, close: () => void): void {
   // A client chooses how many requests it sends at once.
   socket.setMaxListeners(0)
@@ -152,7 +152,7 @@ function emitTraced({ emit }: ExchangeServices, span: RequestSpan, event: ProxyE
   span.record(event)
 }
 
-/** Begins the account of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
+/** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
 export function beginExchange(
   services: ExchangeServices,
   request: IncomingMessage,

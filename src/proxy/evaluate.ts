@@ -1,4 +1,4 @@
-/** Reads a request, counts it in its session, and decides what becomes of it. */
+/** Reads a request, counts it in its session, and decides how to handle it. */
 
 import { NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
@@ -44,7 +44,7 @@ export interface Evaluation {
   readonly handle: SessionHandle
   readonly runState: RunState
   readonly request: DialectRequest
-  /** The body to send instead of the client's; unset where the client's own is sent. */
+  /** The body to send instead of the client's; unset if the client's own body is sent. */
   readonly bytes?: Buffer | undefined
   /** The session's id as the client knows it; unset for the first request of a session that has no id yet. */
   readonly sessionId: string | undefined
@@ -52,7 +52,7 @@ export interface Evaluation {
   readonly decision: Decision
 }
 
-/** A request that takes part in a tool loop, and the policies that hold for it. */
+/** A request that takes part in a tool loop, and the policies that apply to it. */
 interface AgentRequest {
   readonly upstream: Upstream
   readonly headers: RawHeaders
@@ -71,7 +71,7 @@ interface AgentRequest {
 }
 
 /**
- * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is no
+ * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is not a
  * conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary).
  */
 export async function evaluate(
@@ -137,7 +137,7 @@ function firstItemOf({ firstItem }: DialectRequest): string | undefined {
   return firstItem === undefined ? undefined : presentable(firstItem)
 }
 
-/** Returns the session that a response belongs to; `undefined` also where the store fails. */
+/** Returns the session that a response belongs to; `undefined` also if the store fails. */
 async function linkedSession(
   services: Services,
   tenant: string,
@@ -187,7 +187,7 @@ function wholeNumber(text: string | undefined): number | undefined {
   return text !== undefined && /^\d{1,9}$/.test(text.trim()) ? Number(text) : undefined
 }
 
-/** Says in which session a request is counted, and how. */
+/** Returns in which session a request is counted, and how. */
 function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link | undefined): SessionLookup {
   const { upstream, headers, tenant, request, facts, loop, storm } = agentRequest
   const explicit = explicitSessionId(headers, request, services.identity)
@@ -215,7 +215,7 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
   }
 }
 
-/** Says what is kept of a request for people to read and operators to change. `name`: the client's, for its session. */
+/** Returns the facts about a request that operators see in its session. `name`: the client's own name for the session. */
 function askedOf(
   { limits, upstream, request: { conversation }, transcript }: AgentRequest,
   name: string | undefined,
@@ -263,7 +263,7 @@ function callObservers(
   }
 }
 
-/** Adds the results that the provider waits for, and that the client does not know of, to a request. */
+/** Adds to a request the results that the provider waits for and that the client does not know. */
 function withPendingResults(
   dialect: Dialect,
   request: DialectRequest,
@@ -287,7 +287,7 @@ function evaluationOf(
 ): Evaluation {
   const { facts, now } = agentRequest
   const { sessionId } = handle
-  // Calls that are observed for the budget alone are none of the loop guard's business.
+  // The loop guard ignores calls that are observed only for the budget.
   const hidesLoop = !agentRequest.loop.enabled && handle.runState.loop !== undefined
   const runState = hidesLoop ? { ...handle.runState, loop: undefined } : handle.runState
   const { loopState } = runState
@@ -306,18 +306,18 @@ function evaluationOf(
   return { handle, runState, request, bytes, sessionId, policy: budget, decision }
 }
 
-/** Returns the loop guard's policy in the mode that an operator has set; unset: in its own. */
+/** Returns the loop guard's policy, with the mode that an operator has set, if any. */
 function inMode(policy: LoopPolicy, mode: LoopMode | undefined): LoopPolicy {
   return mode === undefined || mode === policy.mode ? policy : { ...policy, mode }
 }
 
-/** Returns the budget with the limits that an operator has left, which hold also where the budget is off. */
+/** Returns the budget with the limits that an operator has set. They apply even if the budget is disabled. */
 function inForce({ budget, limits: asked }: AgentRequest, { limits, stated }: RunState): BudgetPolicy {
   if (!limits || limits === asked) return budget
   return { ...budget, enabled: true, run: limits.run, session: limits.session, stated }
 }
 
-/** A fault in the budget leaves the decision about loops, and a run that is over stays so. */
+/** Decides after a fault in the budget: the decision about loops still applies, and a run that is over stays over. */
 function decisionOn(
   services: Services,
   { upstream }: AgentRequest,
@@ -344,7 +344,7 @@ function decisionOn(
   return services.policies().observesOnly ? observeOnly(made) : made
 }
 
-/** Returns whether a statement that no later request shows spares the provider's prompt cache and the model's reasoning. */
+/** Returns true if a statement that later requests do not repeat costs neither the provider's prompt cache nor the model's reasoning. */
 function mayState({ thresholds }: BudgetPolicy, request: DialectRequest): boolean {
   // Only a tracker asks.
   if (thresholds.style !== 'tracker') return true

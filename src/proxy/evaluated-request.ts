@@ -11,23 +11,23 @@ export interface EvaluatedRequest {
   readonly evaluation: Evaluation
   /** The request as it goes upstream when nothing is changed. */
   readonly call: UpstreamCall
-  /** Its body as JSON text: the client's bytes, without a content coding. */
+  /** Its body as JSON text: the client's bytes after decompression. */
   readonly bytes: Buffer
-  /** Of every reply to it. */
+  /** The x-governor headers of every reply to it. */
   readonly governorHeaders: GovernorHeaders
-  /** Its provider is told to leave out reasoning that was made for another prompt. */
+  /** The provider is asked to leave out reasoning that was made for another prompt. */
   readonly thinking: { isDropped: boolean }
 }
 
 /**
- * Gives an iteration back without keeping the client waiting; a store that fails forgets it. `status`: of the provider's
- * answer; unset where there was none.
+ * Releases an iteration without delaying the client; if the store fails, it is not released. `status`: the provider's
+ * status; unset if there was no answer.
  */
 export function releaseIteration(evaluation: Evaluation, status?: number): void {
   void evaluation.handle.releaseIteration(status)
 }
 
-/** Tells the client that the upstream did not answer, and gives the iteration back; nothing for a client that left. */
+/** Reports to the client that the upstream did not answer, and releases the iteration. Does nothing if the client left. */
 export function failRequest(
   { exchange, evaluation, governorHeaders }: EvaluatedRequest,
   failure: Failure,

@@ -22,7 +22,7 @@ import { routeOf, upstreamHeaders } from './route.ts'
 import type { Services } from './services.ts'
 import { answerWithoutRoom } from './without-room.ts'
 
-/** Answers one request. Settles when the response is under way. @throws what even the last resort could not handle. */
+/** Answers one request. Settles when the response has begun. @throws errors that even the last resort could not handle. */
 export async function exchange(
   services: Services,
   request: IncomingMessage,
@@ -75,7 +75,7 @@ export async function exchange(
 type Evaluated = Pick<EvaluatedRequest, 'evaluation' | 'call' | 'bytes'>
 
 /**
- * Evaluates a body; returns why it could not be read, or `undefined` where it is relayed unguarded and that is no news. Never
+ * Evaluates a body; returns why it could not be read, or `undefined` if it is relayed unguarded without being counted for that. Never
  * throws: a fault of Governor's own never costs a request.
  */
 async function evaluateSafely(
@@ -130,7 +130,7 @@ function relay(services: Services, exchange: Exchange, body: Buffer | Readable |
 }
 
 /**
- * Relays a request without a decision. `why`: what kept Governor from reading it; where there was no room for it, a run that
+ * Relays a request without a decision. `why`: the reason why Governor could not read it; if there was no room for it, a run that
  * is over gets its answer again.
  */
 async function relayUnguarded(

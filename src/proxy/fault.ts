@@ -1,17 +1,17 @@
-/** Counts faults of Governor itself, none of which costs a request. */
+/** Counts faults of Governor itself. A fault never costs a request. */
 import { TooMuchToRead } from '../core/work.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
 
-/** Returns the name of an error and the place it came from. Its message is left out, as it may quote the request. */
+/** Returns the name of an error and the place in the code where it was thrown. Its message is left out, as it may quote the request. */
 export function faultOf(error: Error): string {
   const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
   return `${error.name} ${place?.trim() ?? ''}`.trim()
 }
 
-/** Counts a fault in evaluating a request. `guard`: the guard that failed, where the others work all the same. */
+/** Counts a fault in evaluating a request. `guard`: the guard that failed, if the others still work. */
 export function countFault(emit: Emit, error: Error, guard?: GuardName): void {
   if (error instanceof TooMuchToRead) return emit({ kind: 'failed_open', reason: 'body_too_large', guard })
-  // What a parser cannot parse is the client's body, and no fault of Governor.
+  // A body that cannot be parsed is no fault of Governor.
   const isParser = error instanceof SyntaxError || error.name === 'JsonScanError'
   if (isParser) return emit({ kind: 'failed_open', reason: 'unreadable_body', guard })
   emit({ kind: 'failed_open', reason: 'fault', guard, fault: faultOf(error) })

@@ -10,7 +10,7 @@ export interface IdentitySettings {
   readonly bodyFields: readonly (readonly string[])[]
 }
 
-/** Returns a hash of the credentials: it tells tenants apart and reveals no key. */
+/** Returns a hash of the credentials: it distinguishes tenants and reveals no key. */
 export function tenantOf(headers: RawHeaders, credentialHeaders: readonly string[]): string {
   return nameOf(credentialsOf(headers, credentialHeaders)).slice(0, 16)
 }
@@ -18,7 +18,7 @@ export function tenantOf(headers: RawHeaders, credentialHeaders: readonly string
 /** Longer ids, and ids that a header cannot hold, are replaced by their hash. */
 const MAX_ID = 200
 
-/** Returns an id of a client or a provider in a form that can be kept and sent in a header. */
+/** Returns an id of a client or a provider in a form that can be stored and sent in a header. */
 export function presentable(id: string): string {
   return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : nameOf(id)
 }
@@ -31,13 +31,13 @@ function firstHeader(headers: RawHeaders, names: readonly string[]): string | un
   return undefined
 }
 
-/** Returns the session id that a client sent in a header, in presentable form; `undefined` where it sent none there. */
+/** Returns the session id that a client sent in a header, in a form that a header can contain; `undefined` if it sent none there. */
 export function sessionInHeaders(headers: RawHeaders, settings: IdentitySettings): string | undefined {
   const id = firstHeader(headers, settings.headers)
   return id === undefined ? undefined : presentable(id)
 }
 
-/** Returns the session id that a client sent in a header or in the body, in presentable form; `undefined` where it sent none. */
+/** Returns the session id that a client sent in a header or in the body, in a form that a header can contain; `undefined` if it sent none. */
 export function explicitSessionId(
   headers: RawHeaders,
   request: Pick<DialectRequest, 'sessionIdAt'>,
@@ -52,7 +52,7 @@ export function explicitSessionId(
   return undefined
 }
 
-/** Returns the name of the thread that a client sent, in presentable form; empty where it sent none. */
+/** Returns the thread name that a client sent, in a form that a header can contain; empty if it sent none. */
 export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
   const name = firstHeader(headers, settings.threadHeaders)
   return name === undefined ? '' : presentable(name)

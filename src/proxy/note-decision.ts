@@ -1,11 +1,11 @@
-/** What the log, the metrics, the session and the client's headers learn of a decision. */
+/** Reports a decision to the log, the metrics, the session and the client's headers. */
 import type { GovernorHeaders } from '../http/response.ts'
 import { isGone } from '../http/response.ts'
 import type { Exchange } from './begin-exchange.ts'
 import type { Evaluation } from './evaluate.ts'
 import type { Services } from './services.ts'
 
-/** Tells of a decision; returns the response headers that state it. */
+/** Reports a decision and returns the response headers that state it. */
 export function noteDecision(
   services: Services,
   exchange: Exchange,
@@ -44,7 +44,7 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   const { loop, resendCount, isRetry } = runState
   const max = policy.enabled ? policy.run.iterations : 0
   const observed = 'observed' in decision ? decision.observed : undefined
-  // A stopped run stays at its limit; one that is only observed goes beyond it.
+  // A stopped run stays at its limit; a run that is only observed exceeds it.
   const isCapped = max > 0 && observed === undefined
   const iteration = isCapped ? Math.min(runState.iteration, max) : runState.iteration
   const tier = verdict === 'warn' ? speech?.tier : undefined

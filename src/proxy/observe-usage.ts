@@ -1,4 +1,4 @@
-/** What a model's answer to a counted request took, added to its run and session. */
+/** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
 import { succeedInSession } from '../core/context-window.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -11,7 +11,7 @@ import type { Evaluation } from './evaluate.ts'
 import { faultOf } from './fault.ts'
 import type { Services } from './services.ts'
 
-/** Looks at the response to a counted request; `undefined` where it is no model's answer. */
+/** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(
   services: Services,
   { route, emit }: Exchange,
@@ -81,7 +81,7 @@ function noteAnswer(
   }
 }
 
-/** A prompt of so many tokens was answered: a window that was believed to be smaller is larger. */
+/** Notes that a prompt of so many tokens was accepted: a window that seemed to be smaller is larger. */
 function notePrompt(
   { windows }: Services,
   upstream: Exchange['route']['upstream'],

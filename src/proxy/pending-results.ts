@@ -1,9 +1,9 @@
-/** Results that a provider which keeps the conversation still waits for, of blocked calls that the client has not seen. */
+/** Results of blocked calls that the client has not seen, and for which a provider that keeps the conversation still waits. */
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 
-/** Returns the results that a request must bring which continues from another response; a kept conversation has them already. */
+/** Returns the results that a request must add when it continues from another response; a conversation object has them already. */
 function pendingAfter(
   { evaluation }: EvaluatedRequest,
   round: BlockedMessage,
@@ -13,7 +13,7 @@ function pendingAfter(
   return request.isConversation ? [] : (request.pendingResults?.(round, blocked) ?? [])
 }
 
-/** Saves the results of the blocked calls of a response of which the client has seen other calls. `before`: blocked responses before it. */
+/** Saves the results of the blocked calls of a response whose other calls the client has seen. `before`: blocked responses before it. */
 export async function savePartOfResults(
   x: EvaluatedRequest,
   before: readonly BlockedMessage[],
@@ -37,7 +37,7 @@ export async function saveResults(
   await evaluation.handle.savePendingResults(place, { pendingResults })
 }
 
-/** Redirects requests that continue from a blocked response to the response after it, with the results that one waits for. */
+/** Redirects requests that continue from a blocked response to the response after it, with the results for which the provider waits. */
 export async function replaceBy(
   { evaluation }: EvaluatedRequest,
   rounds: readonly BlockedMessage[],

@@ -1,6 +1,6 @@
 /**
- * Opens one request and mends by itself what can be mended, each once: an output cap that is too large, a beta that is
- * not allowed, and reasoning that was made for another prompt. Whatever variant of a request is tried goes this way.
+ * Sends one request and repairs three kinds of refusals, each once: an output cap that is too large, a beta that is
+ * not allowed, and reasoning that was made for another prompt. Every variant of a request is sent this way.
  */
 import { NO_CONTEXTS, reduce } from '../core/context-window.ts'
 import type { Overflow } from '../core/overflow.ts'
@@ -23,14 +23,14 @@ import { observeUsage } from './observe-usage.ts'
 import { withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
 
-/** A request on its way to a model; without an evaluation it goes through as it came. */
+/** A request on its way to a model; without an evaluation it is relayed unchanged. */
 export interface ModelRequest {
   readonly services: Services
   readonly exchange: Exchange
   readonly evaluation: Evaluation | undefined
 }
 
-/** Takes an overflow into account: for the model's window, and for what this session may count on. */
+/** Records an overflow: in the known window of the model, and in the effective context of this session. */
 function noteOverflow(
   { services, exchange, evaluation }: ModelRequest,
   call: UpstreamCall,
@@ -77,7 +77,7 @@ function watchedRequest(x: ModelRequest, call: UpstreamCall): WatchedRequest | u
   }
 }
 
-/** Counts what a provider did for a session in which errors may come in a row. `body`: of an error, where all of it came. */
+/** Records the provider's success or error in the error streak of a session. `body`: the body of an error, if it is complete. */
 function noteStatus({ services, exchange, evaluation }: ModelRequest, head: Head, body?: Buffer): void {
   if (!evaluation) return
   const chunks = body ? [body] : []
@@ -85,8 +85,8 @@ function noteStatus({ services, exchange, evaluation }: ModelRequest, head: Head
 }
 
 /**
- * Sends a request to a model and returns its response; a refusal that means an overflow comes with what it means, or the
- * response to a request that asks for what fits. @throws {UpstreamFailed}
+ * Sends a request to a model and returns its response; an overflow error is annotated with its meaning, or
+ * replaced by the response to a smaller request. @throws {UpstreamFailed}
  */
 export async function openModel(x: ModelRequest, call: UpstreamCall): Promise<UpstreamResponse> {
   const { services, exchange, evaluation } = x
@@ -112,7 +112,7 @@ export async function openModel(x: ModelRequest, call: UpstreamCall): Promise<Up
     if (head.status >= 400) noteStatus(x, head, body)
     return response
   }
-  // It says something of the request, and nothing of whether the provider is there.
+  // An error about the request itself does not show whether the provider is overloaded.
   noteStatus(x, { ...head, status: 400 })
   const { overflow } = explained.classified
   const again = head.status >= 400 ? mendedCall(watched, overflow) : undefined
@@ -123,7 +123,7 @@ function statusOf({ failure }: UpstreamFailed): number {
   return failure.code === 'aborted' ? 499 : failure.status
 }
 
-/** A fault of Governor's own in mending a request leaves the provider's error as it is. */
+/** After a fault of Governor in the repair, the client gets the provider's error unchanged. */
 function mendedCall(
   { call, dialect, policy, fault }: WatchedRequest,
   overflow: Overflow,
@@ -136,7 +136,7 @@ function mendedCall(
   }
 }
 
-/** Returns the response to a request for what fits; `undefined` if that fails as well. */
+/** Returns the response to a smaller request; `undefined` if that fails as well. */
 async function openAgain(
   { services, exchange }: ModelRequest,
   { recovery }: Overflow,
@@ -158,7 +158,7 @@ function markedRecovered(response: UpstreamResponse, recovery: string): Upstream
   return { ...response, head: { ...response.head, headers } }
 }
 
-/** Errors about bound reasoning are small, and come at once. */
+/** Errors about bound reasoning are small and arrive at once. */
 const ERROR_LIMITS = { bytes: 65_536, ms: 1_000 }
 
 function bytesOf({ body }: UpstreamCall): Buffer | undefined {
@@ -166,7 +166,7 @@ function bytesOf({ body }: UpstreamCall): Buffer | undefined {
   return Array.isArray(body) ? Buffer.concat(body) : undefined
 }
 
-/** Returns the call with its provider told to leave bound reasoning out; `undefined` where that can't be said. */
+/** Returns the call with the setting that makes the provider drop bound reasoning; `undefined` if the API has no such setting. */
 function withoutBoundThinking(
   { services, call, bytes }: EvaluatedRequest,
   bound: BoundThinking,
@@ -182,7 +182,7 @@ function withoutBoundThinking(
     const headers = withHeaders(changed.headers, { [name]: asked ? `${asked},${value}` : value })
     return { ...changed, headers }
   } catch (error) {
-    // A fault of Governor's own in mending a request leaves it as it was.
+    // After a fault of Governor in the repair, the request stays as it was.
     services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
     return undefined
   }
@@ -199,9 +199,9 @@ async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThin
 }
 
 /**
- * Sends one variant of an evaluated request. If the provider refuses the history because its reasoning was made for
- * Governor's words, which the history does not show, it is asked once more to leave such reasoning out, and so it is from then
- * on. @throws {UpstreamFailed}
+ * Sends one variant of an evaluated request. If the provider refuses the history because its reasoning was made for a
+ * prompt with a notice of Governor, which the history does not contain, the request is sent once more and asks the provider to drop such
+ * reasoning. All later requests of the conversation do the same. @throws {UpstreamFailed}
  */
 export async function openRecovering(x: EvaluatedRequest, call: UpstreamCall): Promise<UpstreamResponse> {
   const { exchange, evaluation } = x
@@ -223,7 +223,7 @@ export async function openRecovering(x: EvaluatedRequest, call: UpstreamCall): P
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
     }
   }
-  // The model was shown what the client's history does not hold.
+  // The model has seen content that the client's history does not contain.
   if (call.body !== x.call.body && response.head.status < 400) void handle.noteInjected()
   return response
 }

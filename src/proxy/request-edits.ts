@@ -1,4 +1,4 @@
-/** What Governor changes in requests, and which of it an upstream's model does not take. */
+/** The edits that Governor makes in requests, and which of them an upstream's model does not support. */
 
 import type { Channel } from '../core/decide.ts'
 import { globMatches } from '../core/glob.ts'

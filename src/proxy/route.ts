@@ -29,7 +29,7 @@ export interface Route {
 
 /** Where requests can go. */
 export interface Routing {
-  /** By name; those that are built in, at least. */
+  /** By name; at least the built-in upstreams. */
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly dialects: readonly Dialect[]
 }
@@ -91,7 +91,7 @@ function restAfter(prefix: string, path: string): string {
 /** Characters that some servers take for a slash, however often they are encoded. */
 const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
 
-/** Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments count for nothing, as servers may fold `//`. */
+/** Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments are ignored, because servers may merge `//`. */
 function climbsOut(path: string): boolean {
   let depth = 0
   for (const segment of path.split('/')) {

@@ -38,7 +38,7 @@ export interface Policies {
 
 export interface Services extends AccessSettings {
   readonly upstreams: ReadonlyMap<string, Upstream>
-  /** Those that are guarded, in the order in which a path is offered to them. */
+  /** The guarded dialects, in the order in which they may claim a path. */
   readonly dialects: readonly Dialect[]
   readonly transport: Transport
   readonly store: Store
@@ -57,7 +57,7 @@ export interface Services extends AccessSettings {
   readonly buffers: BufferBudget
   readonly emit: Emit
   readonly tracing: Tracing
-  /** Returns true once the time to drain is over and Governor ends what still runs. */
+  /** Returns true once the drain time is over and Governor cuts off running requests. */
   readonly isCut: () => boolean
   /** Milliseconds since the epoch. */
   readonly now: () => number

@@ -1,4 +1,4 @@
-/** Counts a request in its session, and records there what becomes of it. */
+/** Counts a request in its session, and records the outcome there. */
 import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
@@ -54,14 +54,14 @@ import { keepUnclaimed, takeUnclaimed } from './unclaimed-usage.ts'
 /** Says in which session a request is counted, and how. */
 export interface SessionLookup {
   readonly tenant: string
-  /** The session's id in the store; `undefined` where nothing names the session yet. */
+  /** The session's id in the store; `undefined` if nothing identifies the session yet. */
   readonly id: string | undefined
   /** The session's id as the client knows it. */
   readonly sessionId: string | undefined
   /** The id is made from how the conversation began. */
   readonly isDerived: boolean
   readonly thread: string
-  /** What a session begins with that the store does not hold yet; unset where that is not known. */
+  /** The first state of a session that the store does not contain yet; unset if that is not known. */
   readonly begun: Session | undefined
   readonly facts: RequestFacts
   /** The id of the conversation that the provider adds the response to. */
@@ -70,7 +70,7 @@ export interface SessionLookup {
   readonly storm: StormPolicy
   /** Errors in a row are counted for each upstream and model. */
   readonly target: { readonly upstream: string; readonly model: string }
-  /** What is kept of it for people to read and operators to change. */
+  /** The facts about it that operators see in the session. */
   readonly asked: Asked
   /**
    * Observes the request's calls for the loop guard; faults in that go to `emit`. `mode`: as an operator has set it.
@@ -78,7 +78,7 @@ export interface SessionLookup {
   readonly observeRequestCalls:
     | ((loopState: LoopState, emit: Emit, mode: LoopMode | undefined) => LoopState)
     | undefined
-  /** What it wants besides plain text. */
+  /** What it demands besides plain text. */
   readonly demands: readonly Hash[]
   /** What it shows of the conversation, to be kept; unset where transcripts are not kept. */
   readonly said: readonly Said[] | undefined
@@ -88,29 +88,29 @@ export interface SessionLookup {
     | undefined
 }
 
-/** What a response says of itself besides its usage. */
+/** The metadata of a response besides its usage. */
 type AnswerMetadata = Omit<Answered, 'usage'>
 
-/** A request that was counted, and what has become known of its response. */
+/** A counted request, and what is known of its response so far. */
 interface Counted {
   readonly services: Services
   readonly lookup: SessionLookup
   readonly request: CountedRequest
   /** When the request was read, in milliseconds since the epoch. */
   readonly askedAt: number
-  /** Unset where the session has no name. */
+  /** Unset if the session has no id. */
   readonly key: SessionKey | undefined
   readonly runState: RunState
   /** Unset where transcripts are not kept. */
   readonly transcript: TranscriptKeeper | undefined
   isWarned: boolean
-  /** The calls of a response to this request were judged. */
+  /** Governor has decided on the calls of a response to this request. */
   wereCallsJudged: boolean
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
   /** Settles when the newest answer is recorded. */
   recorded: Promise<void> | undefined
-  /** What was decided on it, for people to read. */
+  /** The decision on it, for operators to read. */
   decided: Decided
   /** The provider said that it is too large. */
   overflow: Recovery | undefined
@@ -131,7 +131,7 @@ async function addError(counted: Counted, error: ErrorReply): Promise<void> {
     await changeStreaks(counted, (errors, target) => withError(errors, target, error, storm, now))
 }
 
-/** The session of one counted request. No promise of it rejects: a change that the store loses is counted as a fault. */
+/** The session of one counted request. None of its promises rejects: a change that the store loses is counted as a fault. */
 export type SessionHandle = ReturnType<typeof handleOf>
 
 function handleOf(counted: Counted) {
@@ -141,11 +141,11 @@ function handleOf(counted: Counted) {
     runState,
     /** The session's id as the client knows it. */
     sessionId: lookup.sessionId,
-    /** The client names the session, so that the same prompt may begin another run of it. */
+    /** The client sent the session's id, so that the same prompt may begin another run of it. */
     hasName: () => counted.key !== undefined && !lookup.isDerived,
     /** The model was warned in this request. */
     wasWarned: () => counted.isWarned,
-    /** Keeps what was decided, until the answer is recorded. */
+    /** Keeps the decision until the answer is recorded. */
     noteDecision(decided: Decided): void {
       counted.decided = decided
     },
@@ -165,9 +165,9 @@ function handleOf(counted: Counted) {
     responseBegan: (response: string): void => linkResponse(counted, response),
     savePendingResults: (response: string, pending: PendingResults) =>
       unlessLost(counted, savePendingResults(counted, response, pending), undefined),
-    /** Returns which calls of the response are blocked: none where the store fails. */
+    /** Returns which calls of the response are blocked; none if the store fails. */
     decideBlocks: (calls: readonly ToolCall[]) => blocksIn(counted, calls),
-    /** Changes what is known of the windows of the session's models. */
+    /** Changes the known context windows of the session's models. */
     changeContexts: (by: (contexts: SessionContexts) => SessionContexts) =>
       change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
     /** Governor injected or removed content that the client's history does not contain. */
@@ -178,7 +178,7 @@ function handleOf(counted: Counted) {
       return change(noteWarning)
     },
     noteAcknowledged: () => change(noteAcknowledged),
-    /** `status`: of the provider's answer; 0 where there was none. */
+    /** `status`: the status of the provider's answer; 0 if there was none. */
     releaseIteration: (status = 0) => {
       const facts = iterationFacts(counted, status)
       const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
@@ -194,14 +194,14 @@ function handleOf(counted: Counted) {
     noteError: (error: ErrorReply) => addError(counted, error),
     /** The provider answered after errors: a success ends them, an error about the request lets the next request try. */
     noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
-    /** Records a try to end a stopped run that brought no answer to keep. Returns no tries where the store fails. */
+    /** Records an attempt to get the final answer that brought no answer to record. Returns no attempts if the store fails. */
     noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
     /** Ends the run with this answer. */
     end: (answer: FinalAnswer) => change((session, request) => endRun(session, request, answer)),
   }
 }
 
-/** Counts a request. Where the store fails, the request is counted by its transcript alone. */
+/** Counts a request. If the store fails, the request is counted by its transcript alone. */
 export async function openSession(services: Services, lookup: SessionLookup): Promise<SessionHandle> {
   const { tenant, id } = lookup
   const askedAt = services.now()
@@ -276,7 +276,7 @@ async function countIn(
   }
 }
 
-/** Counts a request in a session; where `session` is undefined, in the one that it begins. */
+/** Counts a request in a session; if `session` is undefined, in the session that it begins. */
 function countOnce(
   lookup: SessionLookup,
   session: Session | undefined,
@@ -296,7 +296,7 @@ function countOnce(
   })
 }
 
-/** Returns the session that a request without a name begins. */
+/** Returns the session that a request without a session id begins. */
 function beginSession({ services, lookup, askedAt }: Counted): Session {
   return countOnce(lookup, undefined, askedAt, services.emit).session
 }
@@ -306,7 +306,7 @@ function targetOf({ target }: SessionLookup): string {
   return nameOf(target.upstream, target.model)
 }
 
-/** Adds to a session that its second request has just named what its first answer used. */
+/** Adds the usage of the first answer to a session that got its id with its second request. */
 async function withFirstAnswer(
   services: Services,
   lookup: SessionLookup,
@@ -321,14 +321,14 @@ async function withFirstAnswer(
   )
 }
 
-/** Returns the key under which the first answer of a conversation waits for the second request, which gives it a name. */
+/** Returns the key under which the first answer of a conversation waits for the second request, which gives the session its id. */
 function firstAnswerKey({ tenant, facts }: SessionLookup): SessionKey {
   return sessionKey(tenant, `${facts.system} ${facts.userMessageHashes[0] ?? ''}`)
 }
 
 /**
- * Changes a session. The events of the change are emitted once, after it: a store may run the change several times, and the
- * last time holds.
+ * Changes a session. The events of the change are emitted once, after it: a store may run the change several times, and only
+ * the last run counts.
  */
 async function updateSession<Result>(
   { store, emit }: Pick<Services, 'store' | 'emit'>,
@@ -344,7 +344,7 @@ async function updateSession<Result>(
   return result
 }
 
-/** Changes the session of a counted request; one without a name is not kept. */
+/** Changes the session of a counted request; a session without an id is not stored. */
 function changeSession({ services, key, request }: Counted, by: Change): Promise<void> {
   if (!key) return Promise.resolve()
   return updateSession(services, key, (session, emit) => ({
@@ -353,7 +353,7 @@ function changeSession({ services, key, request }: Counted, by: Change): Promise
   }))
 }
 
-/** Waits for the store; where it fails, reports that and returns `otherwise`. */
+/** Waits for the store; if it fails, reports that and returns `otherwise`. */
 function unlessLost<Result>(
   { services }: Counted,
   stored: Promise<Result>,
@@ -424,7 +424,7 @@ async function linkHead(counted: Counted, ids: readonly string[]): Promise<void>
   await linked
 }
 
-/** Links a session without a name to its first response: it begins in the store when a client continues from that. */
+/** Links a session without an id to its first response; the session is stored when a client continues from that response. */
 async function linkUnnamed(
   counted: Counted,
   ids: readonly string[],
@@ -441,7 +441,7 @@ async function link({ services, lookup }: Counted, responses: readonly string[],
   for (const response of responses) await services.store.link(lookup.tenant, response, to)
 }
 
-/** What is sent along when the client continues from a response. */
+/** What Governor adds when the client continues from a response. */
 type PendingResults = Pick<Link, 'pendingResults' | 'redirectTo'>
 
 async function savePendingResults(
@@ -469,7 +469,7 @@ async function recordAnswer(counted: Counted, usage: CallUsage, metadata: Answer
   if (unlinked.length > 0) await link(counted, unlinked, { id, session: sessionId ?? '' })
 }
 
-/** Keeps the answer of a session without a name until its second request gives it one. */
+/** Keeps the answer of a session without an id until the second request gives it one. */
 async function recordFirstAnswer(
   counted: Counted,
   usage: CallUsage,
@@ -496,7 +496,7 @@ function idsIn(
   return [response, conversation].flatMap((id) => (id === undefined ? [] : [presentable(id)]))
 }
 
-/** Returns how a request went, now that its answer is over. */
+/** Returns the outcome of a request whose answer is over. */
 function iterationFacts({ askedAt, services, decided, overflow }: Counted, status: number): IterationFacts {
   const { verdict, tier, loop } = decided
   return { askedAt, endedAt: services.now(), status, verdict, tier, loop, overflow }

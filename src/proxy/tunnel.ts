@@ -148,7 +148,7 @@ function openTunnel(
   call.end()
 }
 
-/** Answers CONNECT, which a client sends that uses Governor as a forward proxy, with what to set instead. */
+/** Answers CONNECT, which a client sends if it uses Governor as a forward proxy, with the setting to use instead. */
 function refuseConnect(server: http.Server): void {
   server.on('connect', (_: IncomingMessage, socket: Duplex) => {
     socket.on('error', () => socket.destroy())

@@ -1,4 +1,4 @@
-/** Keeps what first answers used until the second request gives their conversation an id. */
+/** Keeps the usage of first answers until the second request gives their conversation an id. */
 import type { FirstAnswer } from '../core/session/session.ts'
 import type { SessionKey, Store, ValueKind } from '../store/store.ts'
 
@@ -8,7 +8,7 @@ const MAX_WAITING = 64
 /** Oldest first. */
 const UNCLAIMED_USAGE: ValueKind<readonly FirstAnswer[]> = { name: 'unclaimed_usage', empty: [] }
 
-/** Keeps the first answer of a conversation that has no id yet, under a key made from what was asked. */
+/** Keeps the first answer of a conversation that has no id yet, under a key made from its prompt. */
 export function keepUnclaimed(store: Store, key: SessionKey, first: FirstAnswer): Promise<void> {
   return store.updateValue(UNCLAIMED_USAGE, key, (waiting) => ({
     value: [...waiting, first].slice(-MAX_WAITING),

@@ -1,10 +1,10 @@
 import type { Upstream } from '../http/upstream.ts'
 import type { Emit } from '../telemetry/event.ts'
 
-/** Says once for each upstream and model that nothing is known of its price, though there is a limit on it. */
+/** Reports once for each upstream and model that its price is unknown although there is a limit on cost. */
 export type NoteUnpricedModel = (model: string, upstream: Upstream) => void
 
-/** Model names are the client's to choose: more of them are not told apart. */
+/** Clients choose the names of models, so their number is bounded; further models are not reported. */
 const MAX_NOTED = 1_000
 
 export function createUnpricedModels(emit: Emit): NoteUnpricedModel {

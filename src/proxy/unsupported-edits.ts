@@ -1,4 +1,4 @@
-/** Remembers which edits of Governor a model at an upstream refuses. */
+/** Remembers which edits of Governor the provider of a model refuses. */
 import type { Channel } from '../core/decide.ts'
 import type { SharedValues } from '../store/shared-values.ts'
 import type { ValueKind } from '../store/store.ts'

@@ -1,4 +1,4 @@
-/** Handles requests whose body finds no room in memory: the body is not read, and a run that was stopped stays stopped. */
+/** Handles requests whose body has no room in memory: the body is not read, and a stopped run stays stopped. */
 import { pipeline, Readable } from 'node:stream'
 import { textWithFooter } from '../core/footer.ts'
 import { hashOf } from '../core/hash.ts'
@@ -13,7 +13,7 @@ import { terminalHeaders } from './final-answer.ts'
 import { sessionInHeaders, tenantOf, threadNameOf } from './identity.ts'
 import type { Services } from './services.ts'
 
-/** A stopped run, found by the headers of a request alone. */
+/** A stopped run that was found by the headers of a request alone. */
 interface StoppedRun {
   readonly session: string
   readonly answer: FinalAnswer
@@ -29,7 +29,7 @@ async function stoppedRun(services: Services, headers: RawHeaders): Promise<Stop
   return answer && { session, answer }
 }
 
-/** How many characters of a chunk are searched again with the next one: more than the field by which a body asks for a stream. */
+/** How many characters of a chunk are searched again with the next one: more than the length of the field that asks for a stream. */
 const SEAM = 64
 
 /** Returns whether a request asks for server-sent events. Keeps none of its body, and reads at most `max` bytes. */
@@ -60,7 +60,7 @@ async function asksForStream(
   return false
 }
 
-/** Answers a request of a stopped run with its recorded answer. Returns false where there is none, or the store fails. */
+/** Answers a request of a stopped run with its recorded answer. Returns false if there is none, or if the store fails. */
 export async function answerWithoutRoom(
   services: Services,
   exchange: Exchange,
