@@ -1,4 +1,4 @@
-/** Decides what becomes of a request. */
+/** Decides how Governor handles a request. */
 
 import type { Amounts, LimitName, Meter, MeterName } from './budget/meters.ts'
 import { fill, type NoticeTexts, noticeFor } from './budget/notice.ts'
@@ -20,12 +20,12 @@ import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
 /** Where in a request a notice is put. */
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
 
-/** The budget that holds for one request, and how the model learns of it. */
+/** The budget of one request, and how the model is informed about it. */
 export interface BudgetPolicy {
   readonly enabled: boolean
   /** Limits of a run; 0 is no limit. */
   readonly run: Amounts
-  /** What is stated of them, where an operator has changed them since: the same in every request of a run. */
+  /** The limits that are announced, if an operator has changed the limits since: the same in every request of a run. */
   readonly stated?: Amounts | undefined
   /** Limits of a session; 0 is no limit. */
   readonly session: Amounts
@@ -35,22 +35,22 @@ export interface BudgetPolicy {
   readonly channel: Channel
   /** The limits of a run that are announced in the system text. */
   readonly announce: readonly LimitName[]
-  /** `stagnating`: a run that brings anything new is not cautioned; it is warned all the same. */
+  /** `stagnating`: a run that brings anything new gets no caution, but still gets warnings. */
   readonly cautionWhen: 'always' | 'stagnating'
-  /** A warning that was ignored is repeated as a message of its own. */
+  /** A warning that was ignored is repeated as a separate message. */
   readonly escalate: boolean
-  /** Globs of the tools that are not offered any more from the warning tier on. */
+  /** Globs of the tools that are no longer offered from the warning tier on. */
   readonly dropTools: readonly string[]
   readonly texts: NoticeTexts
 }
 
 /** What Governor says to the model in one request. */
 export interface Speech {
-  /** Unset where there is an announcement alone. */
+  /** Unset if there is only an announcement. */
   readonly notice: string | undefined
-  /** Unset where the notice is neutral, or about a loop alone. */
+  /** Unset if the notice is neutral, or only about a loop. */
   readonly tier: Exclude<Tier, 'none'> | undefined
-  /** What the notice names; unset where it is about a loop alone. */
+  /** The meter that the notice names; unset if it is only about a loop. */
   readonly meter: MeterName | undefined
   /** Where the notice is put. */
   readonly channel: Channel
@@ -61,28 +61,28 @@ export interface Speech {
 }
 
 /**
- * What becomes of a request. `verdict` is what the client reads in `x-governor-verdict`, and what metrics count.
- * `speech`: what there is to say to the model; a `wait` does not ask the model, and a `self_stop` sends its announcement alone.
+ * How Governor handles a request. `verdict` is the value of `x-governor-verdict` and of the metrics.
+ * `speech`: the texts for the model; a `wait` does not ask the model, and a `self_stop` sends only its announcement.
  */
 export type Decision =
-  /** The request goes on. `filter_calls`: the response is read, as it may hold calls that have to be blocked. */
+  /** The request goes upstream. `filter_calls`: the response is read, because it may contain calls that must be blocked. */
   | {
       readonly kind: 'allow' | 'warn' | 'filter_calls'
       readonly verdict: 'allow' | 'warn'
       readonly speech: Speech | undefined
-      /** The run was over, and goes on as its limit was raised. */
+      /** The run was over and resumes, because its limit was raised. */
       readonly resumesRun: boolean
-      /** The verdict that the request would have got where Governor did not just observe. */
+      /** The verdict that the request would have got if Governor did more than observe. */
       readonly observed?: 'warn' | 'stop' | undefined
     }
   /** A limit is reached: the model is asked for its final answer. */
   | {
       readonly kind: 'stop'
       readonly verdict: 'stop'
-      /** Without a notice where the agent asks for the final answer itself. */
+      /** Without a notice if the agent asks for the final answer itself. */
       readonly speech: Speech
       readonly limit: Limit
-      /** Stands in for an answer of the model. */
+      /** The text that replaces a missing answer of the model. */
       readonly fallback: string
     }
   /** The agent reached a limit of its own and asks for its final answer. */
@@ -107,7 +107,7 @@ export type Decision =
       readonly storm: StormReply
     }
 
-/** What nearly all requests get. */
+/** The decision on nearly all requests. */
 const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun: false }
 
 const NO_TOOLS: readonly string[] = []
@@ -139,7 +139,7 @@ function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): bo
 
 /** A notice about the budget or the context window. */
 interface BudgetNotice {
-  /** Unset where the notice is neutral. */
+  /** Unset if the notice is neutral. */
   readonly tier?: Exclude<Tier, 'none'>
   readonly meter: MeterName
   readonly notice: string
@@ -163,8 +163,8 @@ function tierNotice(
 }
 
 /**
- * Returns the notice of a tracker, if one is due: always that this is the last call; where `mayState` allows it, how full the
- * context window is, or what is used of the budget.
+ * Returns the notice of a tracker, if one is due: always for the last call; if `mayState` allows it, also about the fill of the
+ * context window, or about the used part of the budget.
  */
 function trackerNotice(
   runState: RunState,
@@ -193,15 +193,15 @@ function paragraphs(first: string | undefined, second: string | undefined): stri
   return `${first}\n\n${second}`
 }
 
-/** What a decision is made of. */
+/** The facts on which a decision depends. */
 export interface DecisionInput {
   readonly runState: RunState
   readonly policy: BudgetPolicy
-  /** The loop that the model is to be told about. */
+  /** The loop about which the model gets a notice. */
   readonly loop?: LoopFinding | undefined
-  /** In tokens; 0 where it is not known. */
+  /** In tokens; 0 if it is not known. */
   readonly contextWindow?: number | undefined
-  /** A neutral statement that the next request will not show again costs the model neither its reasoning nor its cache. */
+  /** A neutral statement that the next request does not repeat costs neither the model's reasoning nor the prompt cache. */
   readonly mayState?: boolean | undefined
   /** The agent itself asks for its final answer. */
   readonly asksForSummary?: boolean | undefined
@@ -209,11 +209,11 @@ export interface DecisionInput {
   readonly mayBlock?: boolean | undefined
 }
 
-/** Returns what becomes of a request. */
+/** Returns the decision on a request. */
 export function decide(input: DecisionInput): Decision {
   const { runState, policy } = input
   const { finalAnswer: ended } = runState
-  // What frameworks ask once more for, to have the answer in their form; the recorded text would be of no use to them.
+  // A framework asks once more to get the answer in its own form; it cannot use the recorded text.
   if (ended && runState.asksForOtherForm) return goOn(input, undefined)
   if (ended && !isLimitReason(ended)) return replay(ended)
   if (runState.isStopAsked) return stopForOperator(input)
@@ -222,16 +222,16 @@ export function decide(input: DecisionInput): Decision {
   addMeters(meters, runState.run, policy.run)
   addMeters(meters, runState.session, policy.session)
   const spent = exhausted(meters)
-  // A call is not kept: a client that lost it is answered anew.
+  // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && isStillReached(ended, meters)) return replay(ended)
   const announcement = announcementOf(policy)
   return spent ? stop(input, spent, announcement) : goOn(input, budgetSpeech(input, meters, announcement))
 }
 
-/** Returns what becomes of a request where Governor only observes: it is forwarded, and the model learns nothing. */
+/** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
 export function observeOnly(decision: Decision): Decision {
-  // An operator's stop is a command, and no finding of Governor's.
+  // An operator's stop is a command and not a finding of Governor.
   if (decision.kind === 'stop' && decision.limit.reason === 'operator') return decision
   if (decision.kind === 'replay' && decision.answer.terminal.terminal_reason === 'operator') return decision
   const { kind, verdict } = decision
@@ -241,7 +241,7 @@ export function observeOnly(decision: Decision): Decision {
   return { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun, observed }
 }
 
-/** Decides after a fault in what `decide` does for the budget: loops are told of all the same, and a run that is over stays so. */
+/** Decides after a fault in the budget: the model still gets notices about loops, and a run that is over stays over. */
 export function decideWithoutBudget(input: DecisionInput): Decision {
   const { runState, policy } = input
   return runState.finalAnswer
@@ -249,7 +249,7 @@ export function decideWithoutBudget(input: DecisionInput): Decision {
     : decide({ ...input, policy: { ...policy, enabled: false } })
 }
 
-/** Was it a limit that ended the run, so that it goes on where that is raised? */
+/** True if a limit ended the run, so that the run resumes when the limit is raised. */
 function isLimitReason({ terminal: { terminal_reason: reason } }: FinalAnswer): boolean {
   return reason !== 'loop_guard' && reason !== 'operator'
 }
@@ -308,12 +308,12 @@ function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
   return kind === 'allow' && !speech && !resumesRun ? ALLOWED : { kind, verdict, speech, resumesRun }
 }
 
-/** What is said about loops: about the one that was found now, and what is still said of the one before. */
+/** Returns the notice about loops: about the loop that was found now, and the current notice about an earlier one. */
 function loopNotice({ runState, loop }: DecisionInput): string | undefined {
   return paragraphs(runState.loopState?.currentNotice, loop?.notice)
 }
 
-/** What is said where the budget gives no notice. */
+/** Returns the texts for the model if the budget gives no notice. */
 function loopSpeech(input: DecisionInput, announcement: string | undefined): Speech | undefined {
   const notice = loopNotice(input)
   if (notice === undefined && announcement === undefined) return undefined
@@ -321,7 +321,7 @@ function loopSpeech(input: DecisionInput, announcement: string | undefined): Spe
   return { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
 }
 
-/** What is said where no limit is reached. */
+/** Returns the texts for the model if no limit is reached. */
 function budgetSpeech(
   input: DecisionInput,
   meters: readonly Meter[],

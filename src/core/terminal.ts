@@ -3,7 +3,7 @@ import { type LimitName, type LimitReason, type LimitState, METERS, type Meter }
 
 export type TerminalState = LimitState | 'loop_detected' | 'stopped'
 export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
-/** How a run ended, where Governor did not end it as well. */
+/** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
 /** The `governor` object of a final response; its keys are part of the public contract. */
@@ -11,7 +11,7 @@ export interface Terminal {
   readonly terminal_state: TerminalState
   readonly terminal_reason: TerminalReason
   readonly has_final_answer: boolean
-  /** The provider said that it cut the answer off; else left out. */
+  /** The provider said that it cut the answer off; otherwise left out. */
   readonly truncated?: true
   readonly budget_used: number
   readonly budget_max: number
@@ -23,9 +23,9 @@ export interface FinalAnswer {
   readonly text: string
   readonly model: string
   readonly terminal: Terminal
-  /** The answer is a call of the tool that the agent forces it into; `text` holds the call's arguments. */
+  /** The answer is a call of the tool that the agent forces it into; `text` contains the call's arguments. */
   readonly isCall?: true
-  /** The provider's id of the response, where a client can continue from it. */
+  /** The provider's id of the response, if a client can continue from it. */
   readonly id?: string
   /** The loop that ended the run, as `x-governor-loop` states it: `repetition;count=8`. */
   readonly loop?: string
@@ -36,7 +36,7 @@ export interface FinalAnswer {
 /** The limit that stopped a run. */
 export interface Limit {
   readonly meter: Meter<LimitName>
-  /** Set where the loop guard or an operator ended the run, and not the meter. */
+  /** Set if the loop guard or an operator ended the run, and not the meter. */
   readonly reason?: 'loop_guard' | 'operator'
 }
 

@@ -188,7 +188,7 @@ function humanPart(text: string, registry: HarnessRegistry): string {
   return fitsAny(rest, registry.whole) ? '' : rest
 }
 
-/** Returns the words of a human in a message's text parts; empty if the harness wrote all of it. */
+/** Returns the human's words in a message's text parts; empty if the harness wrote all of it. */
 export function humanText(texts: readonly string[], registry: HarnessRegistry): string {
   let words = ''
   for (const text of texts) {

@@ -1,4 +1,4 @@
-/** How one more request changes what is remembered of its session. */
+/** How one more request changes its session. */
 
 import type { Hash } from '../hash.ts'
 import type { LoopMode } from '../loop/escalation.ts'
@@ -34,7 +34,7 @@ const MAX_USER_MESSAGES = 128
 const MAX_ASSISTANT_MESSAGES = 32
 /** A retry comes right after the request that it repeats. An older body sent again is a model call like any other. */
 const MAX_RECENT_REQUESTS = 4
-/** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
+/** A client that sends the same bytes again after so many whole answers has neither lost them nor wants samples to choose from. */
 const MAX_REPEATS = 32
 
 const NO_HASHES: readonly Hash[] = []
@@ -43,21 +43,21 @@ const NO_REQUESTS: readonly RecentRequest[] = []
 /** A request, and how it is to be counted. */
 export interface RequestToCount {
   readonly facts: RequestFacts
-  /** The client's name for the thread; empty where it sends none. */
+  /** The client's name for the thread; empty if it sends none. */
   readonly thread: string
   /** When it came, in milliseconds since the epoch. */
   readonly now: number
-  /** The session has no name of the client's: it is known by what it was asked and first answered. */
+  /** The client sent no session id: the session is identified by its prompt and first answer. */
   readonly isDerived?: boolean
   /**
-   * Observes the calls of the transcript for the loop guard, in the mode that an operator has set; unset where they are
+   * Observes the calls of the transcript for the loop guard, in the mode that an operator has set; unset if they are
    * not observed.
    */
   readonly follow?: ((loopState: LoopState, mode: LoopMode | undefined) => LoopState) | undefined
   readonly checkErrors?: CheckErrors | undefined
-  /** What it wants besides plain text. */
+  /** What it demands besides plain text. */
   readonly demands?: readonly Hash[]
-  /** What is kept of it for people to read and operators to change. */
+  /** The facts about it that operators see in the session. */
   readonly asked?: Asked | undefined
 }
 
@@ -69,7 +69,7 @@ function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestF
   return isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens
 }
 
-/** Returns how the newest answer reacted to a warning; `undefined` where there was none, or the request does not show the answer. */
+/** Returns how the newest answer reacted to a warning; `undefined` if there was none, or if the request does not show the answer. */
 function reactionOf(
   known: Thread | undefined,
   facts: RequestFacts,
@@ -106,7 +106,7 @@ function newRun(now: number): Run {
   }
 }
 
-/** Puts a thread last, as the one that was used last, in the place of `known`. */
+/** Puts a thread last, as the most recently used one, and removes `known`. */
 function withThread(
   threads: readonly Thread[],
   known: Thread | undefined,
@@ -117,11 +117,11 @@ function withThread(
   return withNewest(others, thread, MAX_THREADS)
 }
 
-/** Where in its session a request is counted. */
+/** The thread and run in which a request is counted. */
 interface Place {
-  /** The thread it is counted in; unset where it begins one. */
+  /** The thread it is counted in; unset if it begins one. */
   readonly known: Thread | undefined
-  /** The same thread where its conversation goes on; unset where the conversation begins again. */
+  /** The same thread if its conversation continues; unset if the conversation begins again. */
   readonly from: Thread | undefined
   readonly startsRun: boolean
 }
@@ -135,13 +135,13 @@ function placeOf(session: Session, { facts, thread, now, isDerived }: RequestToC
   return { known: found, from: found, startsRun: startsRun(found, facts) }
 }
 
-/** What is found out about a request before its run changes. */
+/** The facts about a request before its run changes. */
 interface Step {
   readonly iteration: number
-  /** The same request as it was counted before; unset where it is not sent again. */
+  /** The same request as it was counted before; unset if it is not a repeated request. */
   readonly before: RecentRequest | undefined
   readonly reaction: WarningReaction | undefined
-  /** The limits that hold. */
+  /** The current limits. */
   readonly limits: LimitPair | undefined
 }
 
@@ -178,7 +178,7 @@ function runAfter(
   }
 }
 
-/** Returns the number of a request in its run, and how often its bytes were sent where that makes it a new iteration. */
+/** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
 function numberOf(
   run: Run,
   { iteration }: RequestFacts,
@@ -204,7 +204,7 @@ function renumbered(
   return recentRequests.map((other) => (other === request ? { ...request, iteration } : other))
 }
 
-/** Returns how often a prompt was sent without a request that shows its answer. A prompt that a compacted history leaves is no start. */
+/** Returns how often a prompt was sent without a request that shows its answer. A prompt that remains of a compacted history does not count. */
 function unansweredStarts(
   from: Thread | undefined,
   { isPrompt, assistantHashes }: RequestFacts,
@@ -285,7 +285,7 @@ function sessionAfter(
   }
 }
 
-/** Returns the number of an iteration as clients are told it: from 1 after a reset. */
+/** Returns the number of an iteration that clients see: from 1 after a reset. */
 function sinceReset(iteration: number, { operator }: Run): number {
   return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }

@@ -4,10 +4,10 @@
  */
 import type { Hash } from '../hash.ts'
 
-/** One demand, known by a hash of its name. */
+/** One demand, identified by a hash of its name. */
 export interface Demand {
   readonly name: Hash
-  /** Fingerprint of the request that brought it after the end of the run; unset for one that came before. */
+  /** Fingerprint of the request that made it after the end of the run; unset if it was made before. */
   readonly lateIn?: string
 }
 
@@ -31,7 +31,7 @@ export function withDemands(
   return [...before, ...fresh.map((name) => (isOver ? { name, lateIn: fingerprint } : { name }))]
 }
 
-/** Returns whether a request is relayed though its run is over. */
+/** Returns whether a request is relayed although its run is over. */
 export function isLate(known: readonly Demand[] | undefined, fingerprint: string): boolean {
   return known?.some(({ lateIn }) => lateIn === fingerprint) === true
 }

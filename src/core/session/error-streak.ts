@@ -16,7 +16,7 @@ export interface ErrorReply {
   readonly status: number
   readonly contentType: string
   readonly body: string
-  /** How long the provider asks its clients to wait, in milliseconds; unset where it does not say. */
+  /** How long the provider asks its clients to wait, in milliseconds; unset if it does not say. */
   readonly waitMs?: number | undefined
 }
 
@@ -28,9 +28,9 @@ export interface ErrorStreak {
   readonly firstAt: number
   readonly newestAt: number
   readonly newest: ErrorReply
-  /** Requests that went through since the storm began, and got an error too. */
+  /** Requests that reached the provider since the storm began, and got an error too. */
   readonly failedProbes: number
-  /** A probe is on its way; the next may go from this time on. */
+  /** A probe is in flight; the next one may go from this time on. */
   readonly probeUntil: number
 }
 
@@ -52,7 +52,7 @@ const WAITS_MS = [5_000, 10_000, 30_000, 50_000] as const
 const LONGEST_WAIT_MS = 50_000
 /** Milliseconds until a probe without an answer counts as lost. */
 const PROBE_MS = 60_000
-/** How many streaks a thread remembers: agents change from one model to the next. */
+/** How many streaks a thread remembers: agents may alternate between models. */
 const MAX_STREAKS = 4
 
 /** Returns whether a status says that the provider is overloaded or gone, whatever the request was. */

@@ -8,7 +8,7 @@ const MAX_CONTINUED = 8
 
 /**
  * Returns whether a request forks its conversation: a user message continues from a response that the thread has continued from
- * already. The fork is a conversation of its own, which may run at the same time. Without a user message the request is one
+ * already. The fork is a separate conversation, which may run at the same time. Without a user message the request is one
  * more step of the same run: an agent that goes back and tries again does not get its budget back.
  */
 export function isFork(
@@ -19,7 +19,7 @@ export function isFork(
   return continuedFrom?.includes(previous) === true
 }
 
-/** Returns the responses that requests of a thread continued from, this request included; `undefined` where none did. */
+/** Returns the responses that requests of a thread continued from, this request included; `undefined` if there are none. */
 export function addContinuation(
   known: Thread | undefined,
   { previous, mayFork }: RequestFacts,

@@ -8,7 +8,7 @@ import { NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
 import type { Run, Session, Thread, Totals } from './session.ts'
 
-/** Bounds of a joined session, those of one that was counted in one place. */
+/** The bounds of a merged session: the same as for a session that was counted in one place. */
 const MAX_THREADS = 64
 const MAX_USER_MESSAGES = 128
 const MAX_ASSISTANT_MESSAGES = 32
@@ -16,7 +16,7 @@ const MAX_RECENT_REQUESTS = 4
 const MAX_RESPONSES = 8
 const MAX_FORGOTTEN = 1_024
 
-/** One copy of the same thing at three places: before the replica was cut off, there since, and in the store now. */
+/** Three copies of one value: before the replica was cut off, in the replica now, and in the store now. */
 interface Versions<Value> {
   readonly base: Value | undefined
   readonly local: Value
@@ -67,7 +67,7 @@ function newerOf(local: Thread, remote: Thread): Thread {
   return remote
 }
 
-/** What operators have set at both places; where both set the same, `newer` counts. */
+/** Returns the operators' settings of both copies; if both have the same setting, `newer` counts. */
 function joinSettings<Settings extends object>(
   older: Settings | undefined,
   newer: Settings | undefined,
@@ -75,7 +75,7 @@ function joinSettings<Settings extends object>(
   return older && newer ? { ...older, ...newer } : (newer ?? older)
 }
 
-/** Entries of both lists, each once by `nameOf`, the one of `local` where both have it; the newest last. */
+/** Returns the entries of both lists, each once by `nameOf`; if both have it, that of `local`; the newest last. */
 function joinEntries<Entry>(
   remote: readonly Entry[],
   local: readonly Entry[],

@@ -1,4 +1,4 @@
-/** What an operator has set; plain JSON. */
+/** The settings of an operator for a session; plain JSON. */
 import type { Amounts } from '../budget/meters.ts'
 import type { LoopMode } from '../loop/escalation.ts'
 
@@ -8,29 +8,29 @@ export interface LimitPair {
   readonly session: Amounts
 }
 
-/** What an operator has set for a thread; it wins over everything else. */
+/** The settings of an operator for a thread; they take precedence over all others. */
 export interface ThreadSettings {
   /** Limits of each run. */
   readonly budget?: Partial<Amounts> | undefined
   readonly loopMode?: LoopMode | undefined
 }
 
-/** What an operator has changed in one run. */
+/** The changes of an operator to one run. */
 export interface RunSettings {
   /** Limits that were raised. */
   readonly extended?: Partial<Amounts> | undefined
-  /** The next request is answered for the last time. */
+  /** The next request gets the last answer. */
   readonly isStopAsked?: boolean | undefined
-  /** What it had used when it was reset; unset where it never was. */
+  /** What it had used when it was reset; unset if it was never reset. */
   readonly base?: Amounts | undefined
 }
 
-/** What an operator has set for all threads of a session, also those that are yet to begin. */
+/** The settings of an operator for all threads of a session, including later ones. */
 export interface SessionSettings extends ThreadSettings {
   /** Limits of the session as a whole that were raised. */
   readonly extended?: Partial<Amounts> | undefined
   /** What it had used when it was reset. */
   readonly base?: Amounts | undefined
-  /** Hashes of the keys of requests that were carried out and must not be carried out again, oldest first. */
+  /** Hashes of the idempotency keys of requests that must not be executed again, oldest first. */
   readonly done?: readonly string[] | undefined
 }

@@ -1,13 +1,13 @@
-/** What an operator changes in a session. Pure: a store may run each change again. */
+/** The changes that an operator makes to a session. Pure: a store may run each change again. */
 import { type Amounts, LIMITS, type LimitName } from '../budget/meters.ts'
 import { type LoopMode, NO_LOOP } from '../loop/escalation.ts'
 import type { LimitPair, SessionSettings, ThreadSettings } from './operator-settings.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
-/** How many of those keys a session remembers. */
+/** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
 
-/** Returns the limits as an operator has left them; `configured` itself where nothing was changed. */
+/** Returns the limits with an operator's changes; `configured` itself if nothing was changed. */
 export function limitsInForce(
   configured: LimitPair,
   session: Session,
@@ -24,7 +24,7 @@ export function limitsInForce(
   }
 }
 
-/** Returns the mode of the loop guard that an operator has set; `undefined` where none has. */
+/** Returns the mode of the loop guard that an operator has set; `undefined` if none has. */
 export function loopModeInForce(session: Session, thread: Thread | undefined): LoopMode | undefined {
   return thread?.operator?.loopMode ?? session.operator?.loopMode
 }
@@ -43,7 +43,7 @@ function changeRuns(session: Session, only: ThreadNumber, change: (run: Run) => 
   return changeThreads(session, only, (thread) => ({ ...thread, run: change(thread.run) }))
 }
 
-/** The next request of each run is answered for the last time; runs that are over stay as they are. */
+/** Makes the next request of each run the last one; finished runs stay as they are. */
 export function stopRuns(session: Session, only: ThreadNumber): Session {
   return changeRuns(session, only, (run) =>
     run.finalAnswer ? run : { ...run, operator: { ...run.operator, isStopAsked: true } },
@@ -53,13 +53,13 @@ export function stopRuns(session: Session, only: ThreadNumber): Session {
 /** By how much limits are raised: a share of each, a number of iterations, or up to a number of iterations. */
 export type Extension = { readonly share: number } | { readonly iterations: number } | { readonly to: number }
 
-/** Rounds up to what the meter counts in; sums of fractions are never quite round. */
+/** Rounds up to the unit of the meter; sums of fractions are never exact. */
 function roundedUp(name: LimitName, amount: number): number {
   const scale = name === 'cost' ? 1e6 : 1
   return Math.ceil(amount * scale - 1e-6) / scale
 }
 
-/** Returns the limits that an extension raises; it lowers none, and sets none where there was none. */
+/** Returns the limits that an extension raises; it lowers no limit, and adds none where there was none. */
 function raisedLimits(limits: Amounts, by: Extension): Partial<Amounts> {
   if ('share' in by) {
     const set = LIMITS.filter((name) => limits[name] > 0)
@@ -86,7 +86,7 @@ function extendSession(settings: SessionSettings | undefined, threads: readonly 
 }
 
 /**
- * Raises the limits of current runs and of the session as a whole. A request with a `key` that was carried out before
+ * Raises the limits of current runs and of the session as a whole. A request with a `key` that was executed before
  * changes nothing.
  */
 export function extendRuns(
@@ -103,7 +103,7 @@ export function extendRuns(
   return { ...after, operator: { ...operator, done: [...done, key].slice(-MAX_DONE) } }
 }
 
-/** Limits by name; `null` gives one back to the configuration. */
+/** Limits by name; `null` restores the configured limit. */
 export type BudgetChange = Partial<Readonly<Record<LimitName, number | null | undefined>>>
 
 function withBudget<Settings extends ThreadSettings>(settings: Settings | undefined, change: BudgetChange) {
@@ -116,7 +116,7 @@ function withBudget<Settings extends ThreadSettings>(settings: Settings | undefi
   return { ...settings, budget }
 }
 
-/** A limit that is set ends the extension of it. */
+/** Setting a limit ends its extension. */
 function withoutExtension(run: Run, change: BudgetChange): Run {
   const { extended } = run.operator ?? {}
   if (!extended) return run
@@ -125,7 +125,7 @@ function withoutExtension(run: Run, change: BudgetChange): Run {
   return { ...run, operator: { ...run.operator, extended: kept } }
 }
 
-/** Sets limits of runs; without a thread also of those that are yet to begin. */
+/** Sets limits of runs; without a thread also of later runs. */
 export function setBudget(session: Session, only: ThreadNumber, change: BudgetChange): Session {
   const after = changeRuns(session, only, (run) => withoutExtension(run, change))
   if (only === undefined) return { ...after, operator: withBudget(session.operator, change) }
@@ -135,7 +135,7 @@ export function setBudget(session: Session, only: ThreadNumber, change: BudgetCh
   }))
 }
 
-/** Sets what the loop guard does in a loop; `null` gives that back to the configuration. */
+/** Sets the mode of the loop guard; `null` restores the configured mode. */
 export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode | null): Session {
   const loopMode = mode ?? undefined
   if (only === undefined) return { ...session, operator: { ...session.operator, loopMode } }
@@ -170,7 +170,7 @@ function resetThread(thread: Thread, now: number): Thread {
 }
 
 /**
- * Current runs begin anew: with a fresh budget, an empty window of the loop guard, and, where all of the session is reset,
+ * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
  * the models' own context windows. Limits and modes that an operator has set stay.
  */
 export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {

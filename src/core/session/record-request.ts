@@ -1,4 +1,4 @@
-/** How one more request, and its answer, change what a session keeps for people to read. */
+/** How one more request, and its answer, change the record of a session that operators can read. */
 import type { EndState } from '../terminal.ts'
 import type { CallUsage } from '../usage.ts'
 import type { LimitPair } from './operator-settings.ts'
@@ -13,9 +13,9 @@ import {
 import type { RequestFacts } from './request-facts.ts'
 import { type Run, type Session, type Thread, usedBy } from './session.ts'
 
-/** What a request may use and asks for. */
+/** The limits and the facts of a request for the record. */
 export interface Asked {
-  /** As the configuration and the client have them. */
+  /** The limits by the configuration and the client. */
   readonly limits: LimitPair
   readonly upstream: string
   readonly model: string
@@ -25,12 +25,12 @@ export interface Asked {
   readonly tools: readonly string[]
 }
 
-/** Returns the number of the thread that a request is counted in. `known`: unset where it begins one. */
+/** Returns the number of the thread that a request is counted in. `known`: unset if it begins a thread. */
 export function threadNumber({ record, threads }: Session, known: Thread | undefined): number {
   return known?.number ?? (record?.threads ?? threads.length) + 1
 }
 
-/** Returns how a run ended that the user's next message ends; `undefined` where it had come to no end. */
+/** Returns how a run ended when the user's next message comes; `undefined` if it had not ended before. */
 function endOf(run: Run, facts: RequestFacts): EndState | undefined {
   if (run.failedAs) return run.failedAs
   const hasAnswered = run.isAnswered ?? facts.callCounts.at(-1) === 0
@@ -57,7 +57,7 @@ export function recordRequest(
   if (!ended || ended.iteration === 0) return record
   const used = usedBy(ended, now)
   const terminal = ended.finalAnswer?.terminal
-  // The request that was stopped is no iteration.
+  // The request that was stopped does not count as an iteration.
   const most = terminal && terminal.budget_max > 0 ? terminal.budget_max : used.iterations
   return withRun(record, {
     thread: number,
@@ -73,7 +73,7 @@ export function recordRequest(
   })
 }
 
-/** Returns the record with how a request of a thread went. `given`: its number in its run. */
+/** Returns the record with the outcome of a request of a thread. `given`: its number in its run. */
 export function recordAnswer(
   record: SessionRecord | undefined,
   thread: Thread | undefined,
@@ -87,7 +87,7 @@ export function recordAnswer(
   return withIteration(record, thread.number, iteration, facts, usage)
 }
 
-/** Returns the record with the first iteration of a conversation, which has had no name before its second request. */
+/** Returns the record with the first iteration of a conversation, which had no id before its second request. */
 export function recordFirst(
   record: SessionRecord | undefined,
   number: number,

@@ -1,6 +1,6 @@
 /**
- * What a session keeps for people to read: its newest iterations and the runs that are over. Plain data, bounded, and
- * never an argument, a prompt or a result.
+ * The record of a session that operators can read: its newest iterations and its finished runs. It is plain and bounded data,
+ * and never contains an argument, a prompt or a result.
  */
 import type { Tier } from '../budget/tiers.ts'
 import type { Pattern } from '../loop/patterns.ts'
@@ -9,39 +9,39 @@ import type { Recovery } from '../overflow.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import type { CallUsage } from '../usage.ts'
 
-/** How many iterations of all its threads together a session keeps. */
+/** How many iterations a session keeps, of all its threads together. */
 export const MAX_ITERATIONS_KEPT = 48
-/** How many runs that are over a session keeps. */
+/** How many finished runs a session keeps. */
 export const MAX_RUNS_KEPT = 16
 /** How many tool names one iteration keeps, and how many characters of each. */
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
 
-/** One model call of a run, as it went. */
+/** One model call of a run, with its outcome. */
 export interface IterationRecord {
   /** Number of the thread in its session, from 1. */
   readonly thread: number
   readonly iteration: number
-  /** When it was asked for, in milliseconds since the epoch. */
+  /** When it was requested, in milliseconds since the epoch. */
   readonly at: number
   /** From then to the end of the answer, in milliseconds. */
   readonly durationMs: number
-  /** HTTP status of the answer; 0 where there was none. */
+  /** HTTP status of the answer; 0 if there was none. */
   readonly status: number
   readonly verdict: 'allow' | 'warn' | 'block' | 'stop'
   readonly tier: Exclude<Tier, 'none'> | undefined
   readonly loop: Pattern | undefined
-  /** What was to be done about it, where it was too large for the model. */
+  /** The recovery, if it was too large for the model. */
   readonly overflow: Recovery | undefined
   /** Names of the tools that it called; known once a request shows them. */
   readonly tools: readonly string[]
   readonly input: number
   readonly output: number
-  /** US dollars; 0 where the price is not known. */
+  /** US dollars; 0 if the price is not known. */
   readonly cost: number
 }
 
-/** A run that is over. */
+/** A finished run. */
 export interface RunRecord {
   readonly thread: number
   /** Milliseconds since the epoch. */
@@ -51,13 +51,13 @@ export interface RunRecord {
   readonly toolCalls: number
   readonly tokens: number
   readonly cost: number
-  /** Unset where a human spoke before it had come to an end. */
+  /** Unset if a human spoke before it had ended. */
   readonly state: EndState | undefined
-  /** What clients were told at its end; unset where Governor did not end it. */
+  /** The terminal state that clients got at its end; unset if Governor did not end it. */
   readonly terminal: Terminal | undefined
 }
 
-/** What a session keeps for people to read. */
+/** The record of a session that operators can read. */
 export interface SessionRecord {
   /** The client's own name for it, which may be a secret. */
   readonly name: string | undefined
@@ -65,13 +65,13 @@ export interface SessionRecord {
   readonly threads: number
   /** Oldest first. */
   readonly iterations: readonly IterationRecord[]
-  /** Runs that are over, oldest first. */
+  /** Finished runs, oldest first. */
   readonly runs: readonly RunRecord[]
 }
 
 export const EMPTY_RECORD: SessionRecord = { name: undefined, threads: 0, iterations: [], runs: [] }
 
-/** What is known of a request when its answer is over. */
+/** The facts about a request when its answer is over. */
 export interface IterationFacts {
   readonly askedAt: number
   readonly endedAt: number
@@ -85,7 +85,8 @@ export interface IterationFacts {
 const NO_TOOLS: readonly string[] = []
 
 /**
- * Adds an iteration, or what a further answer to the same one took: a model that was asked again, a price that came late.
+ * Adds an iteration, or the usage of a further answer to the same iteration: of a model that was asked again, or with a price that
+ * became known later.
  */
 export function withIteration(
   record: SessionRecord,
@@ -121,12 +122,12 @@ export function withIteration(
   }
 }
 
-/** Cuts names of tools to what is kept of them. */
+/** Shortens names of tools to the length that is kept. */
 function keptTools(tools: readonly string[]): readonly string[] {
   return tools.slice(0, MAX_TOOLS).map((tool) => tool.slice(0, MAX_TOOL_NAME))
 }
 
-/** Adds the names of the tools that the newest iteration of a thread called, where they are not known yet. */
+/** Adds the names of the tools that the newest iteration of a thread called, if they are not known yet. */
 export function withTools(record: SessionRecord, thread: number, tools: readonly string[]): SessionRecord {
   const { iterations } = record
   const at = iterations.findLastIndex((one) => one.thread === thread)
@@ -135,7 +136,7 @@ export function withTools(record: SessionRecord, thread: number, tools: readonly
   return { ...record, iterations: iterations.with(at, { ...entry, tools: keptTools(tools) }) }
 }
 
-/** Adds a run that is over. */
+/** Adds a finished run. */
 export function withRun(record: SessionRecord, run: RunRecord): SessionRecord {
   return { ...record, runs: withNewest(record.runs, run, MAX_RUNS_KEPT) }
 }

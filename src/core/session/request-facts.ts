@@ -1,10 +1,10 @@
-/** What one request says about its session, as hashes and counts. */
+/** The facts that one request shows about its session, as hashes and counts. */
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, nameOf } from '../hash.ts'
 import { advance, assistantHashesOf, type TranscriptState } from './transcript.ts'
 
-/** What one request says about its session; nothing here holds a word of the prompt. */
+/** The facts that one request shows about its session; none of them contains a word of the prompt. */
 export interface RequestFacts {
   /** Hash of the request's bytes: the same again is a retry. */
   readonly fingerprint: string
@@ -17,7 +17,7 @@ export interface RequestFacts {
   readonly toolCalls: number
   /** Tool calls of the newest assistant message: no earlier request of the run can have shown them. */
   readonly newToolCalls: number
-  /** The first and the newest assistant messages: a transcript that holds one of them continues the same thread. */
+  /** The first and the newest assistant messages: a transcript that contains one of them continues the same thread. */
   readonly assistantHashes: readonly Hash[]
   /** How many calls each of these messages made. */
   readonly callCounts: readonly number[]
@@ -25,19 +25,19 @@ export interface RequestFacts {
   readonly newestAssistant: Hash | undefined
   /** The last message is a user message. */
   readonly endsInUserMessage: boolean
-  /** The transcript holds user messages alone: no answer, no result, no text of a harness. */
+  /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
   /** The last message is the agent's request for a final answer. */
   readonly asksForSummary: boolean
   /** The id of the response, or of the conversation, that the request continues without sending it. */
   readonly previous: string | undefined
-  /** Several requests may continue from `previous`, as it is a response; a conversation has one end. */
+  /** `previous` is a response, so several requests may continue from it; a conversation has only one end. */
   readonly mayFork: boolean
   /** Stands for the assistant message whose calls the first results answer, and which the input does not contain. */
   readonly previousStep: Hash | undefined
   /** Length of the request. */
   readonly bytes: number | undefined
-  /** Returns whether the newest assistant message says something or calls no tool; `undefined` where there is none. */
+  /** Returns whether the newest assistant message says something or calls no tool; `undefined` if there is none. */
   speaks(): boolean | undefined
   /** Identifies how the conversation began; `undefined` before its first assistant message. */
   readonly beginning: string | undefined
@@ -130,7 +130,7 @@ export function withPrevious(
   }
 }
 
-/** Returns whether a request takes part in a tool loop. Requests for titles and summaries offer no tools and hold no results. */
+/** Returns whether a request takes part in a tool loop. Requests for titles and summaries offer no tools and contain no results. */
 export function isAgentic(conversation: Conversation): boolean {
   if (conversation.isCompaction) return false
   if (conversation.offersTools) return true
@@ -139,7 +139,7 @@ export function isAgentic(conversation: Conversation): boolean {
 }
 
 /**
- * Returns the id of a session for which the client sends none: a hash of what was asked and first answered, so that fifty parallel
+ * Returns the id of a session for which the client sends none: a hash of the prompt and the first answer, so that fifty parallel
  * runs of one prompt are fifty sessions. `undefined` before the first assistant message.
  */
 export function derivedSessionId(tenant: string, { beginning }: RequestFacts): string | undefined {

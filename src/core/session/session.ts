@@ -20,11 +20,11 @@ import type { SessionRecord } from './record.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
 
-/** A request that was counted, known by a hash of its bytes. */
+/** A request that was counted, identified by a hash of its bytes. */
 export interface RecentRequest {
   readonly fingerprint: string
   readonly iteration: number
-  /** How many of its sendings got a whole answer; unset stands for one. */
+  /** How often it was answered completely; unset means once. */
   readonly answered?: number | undefined
 }
 
@@ -51,35 +51,35 @@ export interface Run {
   readonly finalAnswer?: FinalAnswer | undefined
   /** Unset until a request for the final answer has failed. */
   readonly stopTries?: StopAttempts | undefined
-  /** Unset where its requests ask for plain text alone. */
+  /** Unset if its requests ask only for plain text. */
   readonly demands?: readonly Demand[] | undefined
-  /** What its newest request may use, was sent to, and asked for. */
+  /** The limits, the target and the demands of its newest request. */
   readonly limits?: LimitPair | undefined
-  /** The limits of its first request: what was stated of them stays the same in every request. */
+  /** The limits of its first request: the announcement of them stays the same in every request. */
   readonly stated?: Amounts | undefined
   readonly upstream?: string | undefined
   readonly model?: string | undefined
   /** Its newest request got no answer, or was too large; unset after an answer. */
   readonly failedAs?: 'no_response' | 'context_overflow' | undefined
-  /** Unset where no operator has changed anything. */
+  /** Unset if no operator has changed anything. */
   readonly operator?: RunSettings | undefined
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
 export interface Thread extends ThinkingState {
-  /** The client's name for it; empty where the client sends none. */
+  /** The client's name for it; empty if the client sends none. */
   readonly name: string
   /** Counts the threads of a session from 1. */
   readonly number?: number | undefined
-  /** Unset where no operator has changed anything. */
+  /** Unset if no operator has changed anything. */
   readonly operator?: ThreadSettings | undefined
   readonly system: Hash
   /** User messages that requests have shown, oldest first. */
   readonly userMessageHashes: readonly Hash[]
-  /** How many of them the newest request held. */
+  /** How many of them the newest request contained. */
   readonly userMessageCount: number
   readonly assistantHashes: readonly Hash[]
-  /** How often its prompt was sent without a request that shows the answer: perhaps by as many agents. */
+  /** How often its prompt was sent without a later request that shows the answer: perhaps by as many agents. */
   readonly unansweredStarts?: number | undefined
   readonly run: Run
   /** Ids of its newest responses that a client can continue from, oldest first. */
@@ -90,7 +90,7 @@ export interface Thread extends ThinkingState {
   readonly continuedFrom?: readonly string[] | undefined
   /** Unset while its calls are not observed. */
   readonly loopState?: LoopState | undefined
-  /** Errors in a row, by upstream and model; unset where there are none. */
+  /** Errors in a row, by upstream and model; unset if there are none. */
   readonly errors?: readonly ErrorStreak[] | undefined
 }
 
@@ -118,13 +118,13 @@ export interface Session {
   readonly usage?: Usage | undefined
   /** Unset before the first request. */
   readonly totals?: Totals | undefined
-  /** A message of each thread that was forgotten, the newest last. */
+  /** One message of each forgotten thread, the newest last. */
   readonly forgotten?: readonly Hash[] | undefined
-  /** What is known of the context windows of its models; unset where no request overflowed. */
+  /** The known context windows of its models; unset if no request overflowed. */
   readonly contexts?: SessionContexts | undefined
-  /** What it keeps for people to read; unset before the first request. */
+  /** The record that operators can read; unset before the first request. */
   readonly record?: SessionRecord | undefined
-  /** Unset where no operator has changed anything. */
+  /** Unset if no operator has changed anything. */
   readonly operator?: SessionSettings | undefined
 }
 
@@ -148,7 +148,7 @@ export interface RunState extends ThinkingState {
   /** The number of its thread in the session, from 1. */
   readonly thread: number
   readonly isRetry: boolean
-  /** How often the same bytes were sent, this time included; set where that makes a resend count as an iteration. */
+  /** How often the same bytes were sent, this time included; set if this makes the request count as an iteration. */
   readonly resendCount?: number | undefined
   readonly isNewRun: boolean
   /** The store did not know the session before. */
@@ -156,7 +156,7 @@ export interface RunState extends ThinkingState {
   /** What the run and the whole session have used, this request included. */
   readonly run: Amounts
   readonly session: Amounts
-  /** Tokens that fill the context window before this request; unset where that is not known. */
+  /** Tokens that fill the context window before this request; unset if that is not known. */
   readonly contextTokens?: number | undefined
   /** The newest calls brought nothing new. */
   readonly isStagnating: boolean
@@ -168,14 +168,14 @@ export interface RunState extends ThinkingState {
   readonly loop?: LoopFinding | undefined
   /** The thread's state for the loop guard, this request included. */
   readonly loopState?: LoopState | undefined
-  /** Context windows that count as smaller for this session, for a while. */
+  /** Context windows that are temporarily smaller for this session. */
   readonly reductions?: readonly Reduction[] | undefined
   readonly finalAnswer?: FinalAnswer | undefined
-  /** The limits that hold, as an operator has left them; unset where nobody asked. */
+  /** The current limits, including an operator's changes; unset if they were not requested. */
   readonly limits?: LimitPair | undefined
   /** The limits that are stated in the system text. */
   readonly stated?: Amounts | undefined
-  /** What the loop guard does, where an operator has set it. */
+  /** The mode of the loop guard, if an operator has set it. */
   readonly loopMode?: LoopMode | undefined
   /** An operator has asked for the end of the run. */
   readonly isStopAsked?: boolean
@@ -188,7 +188,7 @@ export interface RunState extends ThinkingState {
   readonly asksForOtherForm?: boolean
 }
 
-/** A changed session, and what else its change found out. */
+/** A changed session, and the result of the change. */
 export interface Changed<Result> {
   readonly session: Session
   readonly result: Result
@@ -204,7 +204,7 @@ export const NEW_SESSION: Session = {
   operator: undefined,
 }
 
-/** Returns what was used since a reset; all of it where there was none. */
+/** Returns what was used since a reset; all of it if there was none. */
 function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
   return base ? amountsBy((name) => Math.max(0, used[name] - base[name])) : used
 }
@@ -227,7 +227,7 @@ export function usedBy(run: Run, now: number, iteration = run.iteration): Amount
   return operator ? sinceReset(used, operator.base) : used
 }
 
-/** Returns what a session has used by `now`. `asked`: iterations that were asked for and are not counted. */
+/** Returns what a session has used by `now`. `asked`: requested iterations that are not counted. */
 export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
   const used = {
     iterations: (totals ? totals.iterations : 0) + asked,

@@ -1,4 +1,4 @@
-/** Requests for the final answer of a stopped run that brought no answer to keep. */
+/** Requests for the final answer of a stopped run that brought no answer to record. */
 
 export interface StopAttempts {
   /** Names of the request variants that the provider failed on. */
@@ -13,13 +13,13 @@ export interface StopAttempts {
 
 export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
 
-/** After this many failures over this many milliseconds the provider is taken to be down. */
+/** After this many failures over this many milliseconds the provider counts as down. */
 const MAX_FAILURES = 3
 const PASSING_MS = 10_000
 /** How many answers that were cut off are asked for again; the next one is recorded, as the limit stays reached. */
 const MAX_TRUNCATED = 3
 
-/** Adds a failure on a request variant. `now`: in milliseconds since the epoch; unset where the failure is not counted. */
+/** Adds a failure on a request variant. `now`: in milliseconds since the epoch; unset if the failure is not counted. */
 export function withFailure(
   tries: StopAttempts = NO_STOP_ATTEMPTS,
   form: string,
@@ -44,7 +44,7 @@ export function withTruncated(tries: StopAttempts = NO_STOP_ATTEMPTS): StopAttem
   return { ...tries, truncated: tries.truncated + 1 }
 }
 
-/** Returns whether an answer that was cut off is recorded all the same, and not asked for again. */
+/** Returns whether an answer that was cut off is recorded, instead of asking for it again. */
 export function isLastTry({ truncated }: StopAttempts): boolean {
   return truncated > MAX_TRUNCATED
 }

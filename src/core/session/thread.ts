@@ -3,7 +3,7 @@
 import type { RequestFacts } from './request-facts.ts'
 import type { RecentRequest, Run, Session, Thread } from './session.ts'
 
-/** A run without requests for so many milliseconds is over. */
+/** Milliseconds without requests after which a run is over. */
 const IDLE_MS = 600_000
 
 /** Returns the newest thread that fits. */
@@ -16,7 +16,7 @@ function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean)
 }
 
 /**
- * Returns the thread that a request belongs to; the first of these that there is:
+ * Returns the thread that a request belongs to; the first of these that exists:
  * - the thread that its header names;
  * - the thread with the response that it continues from;
  * - of the threads with the same system text and first user message, the one that knows the newest answer of the transcript, or
@@ -24,7 +24,7 @@ function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean)
  * - a thread that knows part of the transcript, as histories get cut off at the front;
  * - for a transcript without user messages (a summary alone), the thread that was last used with its system text.
  *
- * `isDerived`: the session is known by how it began, so that other conversations with the same beginning are threads of it too.
+ * `isDerived`: the session is identified by how it began, so other conversations with the same beginning are threads of it too.
  */
 export function findThread(
   { threads }: Session,
@@ -74,7 +74,7 @@ function showing(
 
 /**
  * Returns the thread of a run whose system text changes with each request (it states the time): the transcript shows its newest
- * answer among others, and the same last user message. An agent that was given the history and a new task is another conversation.
+ * answer among others, and the same last user message. An agent that got the history and a new task is another conversation.
  */
 function withOtherSystemText(
   threads: readonly Thread[],
@@ -90,7 +90,7 @@ function withOtherSystemText(
 }
 
 /**
- * Returns the thread of a transcript among those that began like it and know none of its answers. `undefined` where it belongs to
+ * Returns the thread of a transcript among those that began like it and know none of its answers. `undefined` if it belongs to
  * none of them: it shows several such answers, or the only answer to a prompt that was sent more often than it was answered.
  * A single answer may also be a summary of the history, or the only one that the client still sends.
  */
@@ -172,8 +172,8 @@ export function startsRun(thread: Thread, facts: RequestFacts): boolean {
 }
 
 /**
- * Returns whether a request begins its conversation again: it holds the prompt alone, and the run before is over, as it was
- * stopped, its last answer called no tool, or no request came for ten minutes. Else the prompt may be the rest of a compacted
+ * Returns whether a request begins its conversation again: it contains only the prompt, and the run before is over: it was
+ * stopped, its last answer called no tool, or no request came for ten minutes. Otherwise the prompt may be the rest of a compacted
  * history.
  */
 export function beginsAnew({ run }: Thread, facts: RequestFacts, now: number): boolean {
@@ -181,7 +181,7 @@ export function beginsAnew({ run }: Thread, facts: RequestFacts, now: number): b
   return run.finalAnswer !== undefined || run.isAnswered === true || now - run.askedAt >= IDLE_MS
 }
 
-/** Returns the request of the run with the same bytes; `undefined` where there is none. */
+/** Returns the request of the run with the same bytes; `undefined` if there is none. */
 export function retryOf(
   { recentRequests }: Run,
   { fingerprint }: { readonly fingerprint: string },
@@ -192,11 +192,11 @@ export function retryOf(
 
 /**
  * Returns whether a request starts a conversation over: the transcript went back to an answer that the thread knows. That is
- * another run, as a session without a name is known by how it began.
+ * another run, because a session without a name is identified by how it began.
  */
 export function startsOver(thread: Thread, facts: RequestFacts): boolean {
   const { run, assistantHashes } = thread
-  // The last step of a stopped run in another form is no start: it asks for the answer again.
+  // The last step of a stopped run in another form starts no run: it asks for the answer again.
   const isBack = run.finalAnswer ? facts.iteration < run.iteration : facts.iteration <= run.iteration
   return (
     isBack &&

@@ -1,9 +1,9 @@
-/** Adds up what all threads of a session did. */
+/** Adds up the iterations and tool calls of all threads of a session. */
 import type { Hash } from '../hash.ts'
 import type { RequestFacts } from './request-facts.ts'
 import type { Run, Session, Thread, Totals, WarningReaction } from './session.ts'
 
-/** How many forgotten threads are still known by one of their messages. */
+/** How many forgotten threads are still recognised by one of their messages. */
 const MAX_FORGOTTEN = 1_024
 
 /** Iterations and tool calls. */
@@ -39,7 +39,7 @@ function uncountedSteps(session: Session, facts: RequestFacts, grown: Steps): St
   }
 }
 
-/** Returns whether a thread of the session, forgotten or not, holds an assistant message. */
+/** Returns whether a thread of the session, forgotten or not, contains an assistant message. */
 function knows({ threads, forgotten }: Session, hash: Hash): boolean {
   return (
     threads.some(({ assistantHashes }) => assistantHashes.includes(hash)) ||
@@ -58,11 +58,11 @@ interface RunChange {
   readonly before: Run
   readonly after: Run
   readonly reaction: WarningReaction | undefined
-  /** The run is over, and the request is relayed all the same. */
+  /** The run is over, but the request is relayed. */
   readonly isRelayedAfterEnd: boolean
 }
 
-/** Returns the totals of a session after one more request. A run that was stopped adds nothing but what is relayed after its end. */
+/** Returns the totals of a session after one more request. A stopped run adds only the requests that are relayed after its end. */
 export function totalsAfter(
   session: Session,
   { facts, now }: { readonly facts: RequestFacts; readonly now: number },
@@ -83,7 +83,7 @@ export function totalsAfter(
   }
 }
 
-/** Adds the message by which a forgotten thread stays known: its newest answer, or its first user message. */
+/** Adds the message by which a forgotten thread is still recognised: its newest answer, or its first user message. */
 export function withForgotten(
   forgotten: readonly Hash[] | undefined,
   { assistantHashes, userMessageHashes }: Thread,

@@ -19,7 +19,7 @@ export interface TranscriptState {
   readonly system: Hash
   /** Every user message, in order. */
   readonly userMessageHashes: readonly Hash[]
-  /** The first user message that holds text. */
+  /** The first user message that contains text. */
   readonly firstUserText: Hash | undefined
   /** Hashes of system text, first user text and first assistant message: how the conversation began. */
   readonly beginning: string | undefined
@@ -73,7 +73,7 @@ function isWrittenResult(said: string, conversation: Conversation, index: number
 }
 
 /**
- * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` where the
+ * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` if the
  * message is not the user's.
  */
 export function userText(
@@ -110,14 +110,14 @@ export function emptyTranscript(conversation: Conversation): TranscriptState {
   }
 }
 
-/** Adds to a list; one that nothing is added to stays the same list. */
+/** Adds entries to a list; without new entries it returns the same list. */
 function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly Item[] {
   if (added.length === 0) return known
   return known.length === 0 ? added : [...known, ...added]
 }
 
 /**
- * Returns the state after the first `length` messages. `mayPause`: may return an earlier one, where other requests should have
+ * Returns the state after the first `length` messages. `mayPause`: it may return an earlier state, if other requests should have
  * their turn first.
  */
 export function advance(
@@ -169,7 +169,7 @@ export function advance(
   }
 }
 
-/** Returns hashes of the first and the newest assistant messages: a transcript that holds one continues the same thread. */
+/** Returns hashes of the first and the newest assistant messages: a transcript that contains one of them continues the same thread. */
 export function assistantHashesOf(state: TranscriptState, conversation: Conversation): readonly Hash[] {
   return state.assistantMessages.map((step) => assistantHash(step, conversation))
 }

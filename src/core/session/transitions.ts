@@ -30,7 +30,7 @@ export interface CountedRequest {
   readonly thread: string
 }
 
-/** Returns the index of the thread that a request was counted in; -1 where the session has forgotten it. */
+/** Returns the index of the thread that a request was counted in; -1 if the session has forgotten it. */
 function placeOf({ threads }: Session, request: CountedRequest): number {
   for (let at = threads.length - 1; at >= 0; at--) {
     const thread = threads[at]
@@ -58,16 +58,16 @@ function changeRun(session: Session, request: CountedRequest, change: (run: Run)
   return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
 }
 
-/** What is known of the answer to a counted request. */
+/** The facts about the answer to a counted request. */
 export interface AnswerFacts {
   readonly usage: CallUsage
   /** Ids by which the client may continue from it. */
   readonly ids: readonly string[]
   /** Length of the request. */
   readonly requestBytes: number
-  /** The answer calls no tool; unset where that is not known. */
+  /** The answer calls no tool; unset if that is not known. */
   readonly callsNothing?: boolean | undefined
-  /** How it went; unset where nobody keeps that. */
+  /** Its outcome for the record; unset if it is not recorded. */
   readonly iteration?: IterationFacts | undefined
   /** Observes the answer's calls for the loop guard. */
   readonly follow?: ((loopState: LoopState) => LoopState) | undefined
@@ -82,7 +82,7 @@ function withIds(
   return [...new Set([...(known ?? []), ...ids])].slice(-MAX_RESPONSES)
 }
 
-/** An answer to a request before the newest says nothing about the end of the run. */
+/** An answer to a request before the newest does not show whether the run has ended. */
 function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean | undefined) {
   const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
   return callsNothing === undefined || !isNewest ? run.isAnswered : callsNothing
@@ -215,7 +215,7 @@ export function noteInjected(session: Session, request: CountedRequest): Session
   return changeThread(session, request, (thread) => ({ ...thread, noticeSent: true }))
 }
 
-/** Records that the provider has to leave out reasoning that belongs to another prompt from now on. */
+/** Records that from now on the provider is asked to drop reasoning that belongs to another prompt. */
 export function dropBoundThinking(session: Session, request: CountedRequest): Session {
   return changeThread(session, request, (thread) => ({ ...thread, dropsThinking: true }))
 }
@@ -227,7 +227,7 @@ export function noteAcknowledged(session: Session, request: CountedRequest): Ses
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
 }
 
-/** No call is blocked where none was observed. */
+/** No call is blocked if none was observed. */
 const NONE: BlockDecision = { blocked: [], endsRun: false }
 
 /** Lets `decide` read and change the loop guard's state of the thread that a request was counted in. */
@@ -246,7 +246,7 @@ export function blockIn(
   }
 }
 
-/** Takes back the iteration of a request that the provider did not answer: the agent's next request gets its number. */
+/** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
 export function releaseIteration(
   session: Session,
   request: CountedRequest,
@@ -291,7 +291,7 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
   return isFirst ? uncounted(after) : after
 }
 
-/** Records a request for a run's final answer that brought none to keep; returns all such tries. */
+/** Records a request for a run's final answer that brought no answer to record; returns all such attempts. */
 export function noteStopAttempt(
   session: Session,
   request: CountedRequest,
@@ -306,8 +306,8 @@ export function noteStopAttempt(
 }
 
 /**
- * Resumes a run that was over, as its limit was raised: its newest request counts again. A request from before the end that is
- * sent again changes nothing.
+ * Resumes a run that was over, because its limit was raised: its newest request counts again. A repeated request from before
+ * the end changes nothing.
  */
 export function resumeRun(session: Session, request: CountedRequest): Session {
   let wasOver = false

@@ -1,6 +1,6 @@
 /**
- * A session as operators see it. Pure: what is stored, and the time. The keys are part of the public contract. Nothing
- * here is an argument, a prompt or a result; names of tools, models and threads are whatever clients and models chose.
+ * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the public
+ * contract. No field contains an argument, a prompt or a result; clients and models choose the names of tools, models and threads.
  */
 import { LIMITS, type LimitName } from '../budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../context-window.ts'
@@ -11,22 +11,22 @@ import { limitsInForce } from './operator.ts'
 import type { IterationRecord, RunRecord } from './record.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
-/** What an agent is doing. `answered`: its last answer called nothing; `idle`: it left in the middle. */
+/** What an agent is doing. `answered`: its last answer called no tool; `idle`: it left in the middle of its work. */
 const ACTIVITIES = ['working', 'going_round', 'near_limit', 'answered', 'idle'] as const
 export type Activity = (typeof ACTIVITIES)[number]
 
 export type SessionState = Activity | 'stopped' | 'completed' | 'no_response' | 'context_overflow'
 
-/** An answer that called nothing is the last one once nothing came for so long, in milliseconds. */
+/** Milliseconds without a request after which an answer without tool calls counts as the last one. */
 const COMPLETE_AFTER = 300_000
-/** An agent that asked for nothing for so long is not at work, in milliseconds. */
+/** Milliseconds without a request after which an agent counts as idle. */
 const IDLE_AFTER = 600_000
-/** Share of a limit from which a run is near it. */
+/** Share of a limit from which a run counts as near the limit. */
 const NEAR = 0.8
-/** Spend per minute and pace are those of so many milliseconds. */
+/** Spend per minute and pace are computed over so many milliseconds. */
 const PACE_WINDOW = 300_000
 const MINUTE = 60_000
-/** Fewer minutes than this have no median worth the name. */
+/** The fewest minutes from which a median is computed. */
 const LEAST_MINUTES = 3
 const SPARK = 30
 
@@ -42,11 +42,11 @@ export interface LoopView {
   readonly tools: readonly string[]
   /** How often each of its calls was made. */
   readonly count: number
-  /** How often the model was told. */
+  /** How many notices the model got about it. */
   readonly warnings: number
   /** Its calls are being blocked. */
   readonly blocked: boolean
-  /** Iteration since which nothing new came. */
+  /** The iteration since which nothing new came back. */
   readonly since: number
 }
 
@@ -56,7 +56,7 @@ export type RiskReason = LimitName | 'loop' | 'spend'
 export interface SessionRow {
   readonly name: string | null
   readonly state: SessionState
-  /** 0 to 1; 0 where the session has ended. */
+  /** 0 to 1; 0 if the session has ended. */
   readonly risk: number
   readonly risk_by: RiskReason | null
   /** The next request gets the last answer of its run. */
@@ -70,7 +70,7 @@ export interface SessionRow {
   readonly iteration: number
   /** 0: no limit. */
   readonly max_iterations: number
-  /** Of all its runs together, as the three below. */
+  /** The sum over all its runs, like the three fields below. */
   readonly total_iterations: number
   readonly tool_calls: number
   readonly tokens: number
@@ -81,7 +81,7 @@ export interface SessionRow {
   readonly agents: { readonly alive: number; readonly total: number }
   readonly last_tool: string | null
   readonly loop: LoopView | null
-  /** Of the iterations that are kept. */
+  /** Computed from the iterations that are kept. */
   readonly overflows: number
 }
 
@@ -146,7 +146,7 @@ export interface SessionDetail extends SessionRow {
   readonly runs: readonly RunView[]
   /** The newest ones, oldest first. */
   readonly iterations: readonly IterationView[]
-  /** Of all runs together. */
+  /** The sum over all runs. */
   readonly meters: readonly MeterView[]
   readonly contexts: readonly ContextView[]
   readonly terminal: Terminal | null
@@ -156,7 +156,7 @@ export interface SessionDetail extends SessionRow {
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
 
-/** The loop that the model was told of and still is in, between two findings; `undefined` where it did something new. */
+/** Returns the loop about which the model got a notice and in which it still is; `undefined` if it did something new since. */
 function toldLoop({
   levels,
   history,
@@ -175,7 +175,7 @@ function newestTools({ history: { window } }: LoopMemory, pattern: Pattern): rea
   return [...new Set(newest.map(({ tool }) => tool))]
 }
 
-/** What keeps a thread going round; `null` where nothing does. */
+/** Returns the loop in which a thread is; `null` if it is in none. */
 function loopOf({ loopState, run }: Thread): LoopView | null {
   if (!loopState || run.finalAnswer) return null
   const { finding, memory } = loopState
@@ -195,7 +195,7 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
   }
 }
 
-/** Limits as they are now: an operator may have changed them since the newest request. */
+/** Returns the current limits: an operator may have changed them since the newest request. */
 function runMeters(session: Session, thread: Thread, now: number): readonly MeterView[] {
   const { run } = thread
   const used = usedBy(run, now)
@@ -219,13 +219,13 @@ function nearest(meters: readonly MeterView[]): MeterView | undefined {
   return first
 }
 
-/** A thread with what is worked out of it once. */
+/** A thread with the values that are computed from it once. */
 interface Seen {
   readonly thread: Thread
   readonly state: SessionState
   readonly loop: LoopView | null
   readonly meters: readonly MeterView[]
-  /** The meter that is nearest to its limit, the session's own included; unset where there is no limit. */
+  /** The meter that is nearest to its limit, including the limits of the session; unset if there is no limit. */
   readonly nearest: MeterView | undefined
 }
 
@@ -265,13 +265,13 @@ function leaderOf(seen: readonly Seen[]): Seen | undefined {
 
 const shareOfSeen = (seen: Seen) => (seen.nearest ? shareOf(seen.nearest) : 0)
 
-/** What iterations cost, or their tokens where no price is known. */
+/** Returns the cost of iterations, or their tokens if no price is known. */
 function amountOf(iterations: readonly IterationRecord[]): (one: IterationRecord) => number {
   const hasPrices = iterations.some(({ cost }) => cost > 0)
   return hasPrices ? ({ cost }) => cost : ({ input, output }) => input + output
 }
 
-/** Spend of the last minute against the median minute before it: 0 where it is no more, towards 1 as it grows. */
+/** Compares the spend of the last minute with the median minute before it: 0 if it is not larger, towards 1 as it grows. */
 function spendRisk(iterations: readonly IterationRecord[], now: number): number {
   if (!iterations.some(({ at }) => now - at < MINUTE)) return 0
   const amount = amountOf(iterations)
@@ -288,7 +288,7 @@ function spendRisk(iterations: readonly IterationRecord[], now: number): number 
   return 1 - median / newest
 }
 
-/** How grave a loop is: found, told about again and again, blocked. */
+/** Returns how serious a loop is, 0 to 1: found, warned about several times, or blocked. */
 function loopRisk(loop: LoopView | null): number {
   if (!loop) return 0
   return loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)
@@ -316,7 +316,7 @@ function riskOf(
   return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
 }
 
-/** Seconds until an agent reaches a limit at the pace of the last five minutes; `null` where that is not in sight. */
+/** Seconds until an agent reaches a limit at the pace of the last five minutes; `null` if the pace does not reach one. */
 function secondsToLimit(
   leader: Seen | undefined,
   iterations: readonly IterationRecord[],
@@ -403,12 +403,12 @@ function shownIteration(steps: MeterView | undefined, run: Run | undefined): num
   return run?.finalAnswer && steps.max > 0 ? Math.min(steps.used, steps.max) : steps.used
 }
 
-/** What is shown of a session in a list. */
+/** Returns a session as a list shows it. */
 export function rowOf(session: Session, now: number): SessionRow {
   return rowFrom(session, seenIn(session, now), now)
 }
 
-/** A named agent works for the conversation without a name, where its session has one. */
+/** Returns the parent of a named agent: the thread without a name, if the session has one. */
 function parentOf({ name }: Thread, threads: readonly Thread[]): number | null {
   if (name === '') return null
   return threads.find((other) => other.name === '')?.number ?? null
@@ -486,7 +486,7 @@ function currentRunView({ thread, state, meters }: Seen): RunView {
   }
 }
 
-/** How much of a final answer is shown, in bytes. */
+/** Bytes of a final answer that are shown. */
 const MAX_ANSWER = 65_536
 
 function answerView(answer: FinalAnswer | undefined): SessionDetail['final_answer'] {
@@ -496,7 +496,7 @@ function answerView(answer: FinalAnswer | undefined): SessionDetail['final_answe
   return { text: text.slice(0, read), truncated: read < text.length }
 }
 
-/** What is known of the window of each model that a session talks to. */
+/** Returns the known context window of each model that a session uses. */
 export type ContextOf = (
   upstream: string,
   model: string,
@@ -522,7 +522,7 @@ function contextViews({ threads }: Session, contextOf: ContextOf): readonly Cont
   return [...views.values()]
 }
 
-/** All that is shown of one session. */
+/** Returns all details of one session. */
 export function detailOf(session: Session, now: number, contextOf: ContextOf): SessionDetail {
   const seen = seenIn(session, now)
   const answer = session.threads.findLast(({ run }) => run.finalAnswer)?.run.finalAnswer
