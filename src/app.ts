@@ -1,4 +1,4 @@
-/** Builds a Governor out of its parts. */
+/** Builds a Governor from its parts. */
 import { randomBytes } from 'node:crypto'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
@@ -355,7 +355,7 @@ function metricsRenderer({ store }: Services, metrics: Metrics, state: State): M
   }
 }
 
-/** Says what the API of sessions is made of. */
+/** Returns the parts that the API of sessions needs. */
 function sessionSources(config: Config, services: Services): SessionSources {
   const { store, now, newId, emit, windows, upstreams, policies } = services
   return {

@@ -3,7 +3,7 @@
 import type { Terminal } from './cli/command.ts'
 import { tuneEngine } from './cli/engine.ts'
 
-// Before all else, because some flags apply only to what V8 has not done yet, and it works from the first module on.
+// Before everything else, because some flags have no effect on work that V8 has already done or planned.
 tuneEngine()
 const [{ run }, { totalmem }] = await Promise.all([import('./cli/cli.ts'), import('node:os')])
 
@@ -29,7 +29,7 @@ const terminal: Terminal = {
   exit: (code) => process.exit(code),
   columns: () => process.stdout.columns || 80,
   rows: () => process.stdout.rows || 24,
-  // Only who asks for keys opens standard input.
+  // Only a command that reads keys opens standard input.
   get onKey() {
     return process.stdin.isTTY === true ? onKey : undefined
   },
@@ -38,7 +38,7 @@ const terminal: Terminal = {
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
 
-// A reader such as `head` may close the pipe before all is written.
+// A reader such as `head` may close the pipe before everything is written.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0)
   throw error

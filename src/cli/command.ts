@@ -16,10 +16,10 @@ export interface Terminal {
   onExit(handle: () => void): void
   /** Ends the process at once. */
   exit(code: number): void
-  /** Width and height of the screen, in characters; unset where nothing is known of one. */
+  /** Width and height of the screen, in characters; unset if there is no known screen. */
   readonly columns?: () => number
   readonly rows?: () => number
-  /** Calls `handle` with each key that is pressed; returns the way to end that. Unset where there are no keys. */
+  /** Calls `handle` with each key that is pressed; returns a function that ends this. Unset if there is no keyboard. */
   readonly onKey?: ((handle: (key: string) => void) => () => void) | undefined
   /** Bytes of memory that the process may use. */
   readonly memory: number

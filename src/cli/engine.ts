@@ -1,4 +1,4 @@
-/** Sets flags of V8 for a process that runs for weeks, with pauses. */
+/** Sets flags of V8 for a process that runs for weeks and is often idle. */
 import { setFlagsFromString } from 'node:v8'
 
 /**

@@ -2,9 +2,9 @@
 import type { TranscriptView } from '../core/session/transcript-view.ts'
 import type { Detail, Row } from './sessions-client.ts'
 
-/** Characters that a terminal acts on, that turn text around, or that nobody sees. */
+/** Control characters, characters that change the direction of text, and invisible characters. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu
-/** Takes two columns, roughly. */
+/** Characters that take two columns, roughly. */
 const WIDE =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}/u
 
@@ -61,7 +61,7 @@ export function span(seconds: number): string {
   return seconds < 172_800 ? `${Math.round(seconds / 3_600)}h` : `${Math.round(seconds / 86_400)}d`
 }
 
-/** What is going on, in a few words. */
+/** Describes in a few words what a session is doing. */
 function doing({ stopping, terminal_reason: reason, loop, last_tool: tool }: Row): string {
   if (stopping) return 'stopping'
   if (reason !== null) return reason
@@ -73,14 +73,14 @@ function doing({ stopping, terminal_reason: reason, loop, last_tool: tool }: Row
 interface Column {
   readonly title: string
   readonly width: number
-  /** Numbers stand right. */
+  /** Numbers are aligned to the right. */
   readonly isRight?: boolean
   readonly text: (row: Row) => string
 }
 
-/** Together 63 columns, with a space after each; the rest of the line says what is going on. */
+/** Together 63 columns, with a space after each; the rest of the line describes what the session is doing. */
 const COLUMNS: readonly Column[] = [
-  // As much of an id as the other commands need.
+  // As many characters of an id as the other commands need.
   { title: 'SESSION', width: 9, text: ({ id }) => id.slice(0, 9) },
   { title: 'STATE', width: 11, text: ({ state }) => WORDS[state] },
   { title: 'RISK', width: 4, isRight: true, text: ({ risk }) => `${Math.round(risk * 100)}%` },
@@ -119,7 +119,7 @@ export function rowLine(row: Row, columns: number): string {
   return `${cells.join(' ')} ${fitted(doing(row), restOf(columns))}`.trimEnd()
 }
 
-/** A table of sessions; says so where there is none. */
+/** Returns a table of sessions, or a sentence if there are none. */
 export function sessionTable(rows: readonly Row[], columns: number): string {
   if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
   return `${[headLine(columns), ...rows.map((row) => rowLine(row, columns))].join('\n')}\n`

@@ -1,4 +1,4 @@
-/** Speaks to a running Governor's API of sessions. */
+/** A client of a running Governor's API of sessions. */
 
 import type { Environment } from '../config/load.ts'
 import type { TranscriptView } from '../core/session/transcript-view.ts'
@@ -7,7 +7,7 @@ import type { SessionDetail, SessionRow } from '../core/session/view.ts'
 export type Row = SessionRow & { readonly id: string }
 export type Detail = SessionDetail & { readonly id: string }
 
-/** A request that Governor refused, or could not be reached for; the message is one line for people. */
+/** A request that Governor refused or that did not reach it; the message is one line for people. */
 export class ClientError extends Error {
   override readonly name = 'ClientError'
 }
@@ -23,7 +23,7 @@ export interface SessionsClient {
   stop(id: string): Promise<Detail>
   /** `by`: a share such as `25%`, or a number of iterations. */
   extend(id: string, by: string | number): Promise<Detail>
-  /** Returns the id of the session that begins so, or that its client calls so. */
+  /** Returns the id of the session whose id begins with a text, or whose client calls it so. */
   resolve(text: string): Promise<string>
 }
 
@@ -31,7 +31,7 @@ const DEFAULT_PORT = '8787'
 /** Milliseconds within which Governor has to answer. */
 const PATIENCE = 10_000
 
-/** Returns the address of Governor: that of the flag, else that of a Governor with this environment. */
+/** Returns the address of Governor: from the flag, else the address that a Governor with this environment would use. */
 function baseOf(url: string | undefined, env: Environment): string {
   const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
   if (!/^https?:\/\//.test(base) || !URL.canParse(base))

@@ -1,4 +1,4 @@
-/** `governor sessions`, `session`, `stop` and `extend`: what agents do, and how to steer them, from the command line. */
+/** `governor sessions`, `session`, `stop` and `extend`: show what agents do, and steer them, from the command line. */
 import type { ExitCode, Terminal } from './command.ts'
 import { sessionTable, sessionText, transcriptText } from './session-table.ts'
 import { ClientError, createSessionsClient, type Detail, type SessionsClient } from './sessions-client.ts'
@@ -6,7 +6,7 @@ import { ClientError, createSessionsClient, type Detail, type SessionsClient } f
 /** The options of the commands. */
 export interface SessionsOptions {
   readonly command: 'sessions' | 'session' | 'stop' | 'extend'
-  /** What stands after the command: an id, and by how much to extend. */
+  /** The arguments of the command: an id, and by how much to extend. */
   readonly args: readonly string[]
   readonly json: boolean
   /** Print what was said in the session. */
@@ -14,7 +14,7 @@ export interface SessionsOptions {
   readonly url: string | undefined
 }
 
-/** Pages of all sessions are read up to so many rows. */
+/** The most rows that are read of all pages together. */
 const MOST = 10_000
 
 async function allSessions(
@@ -64,7 +64,7 @@ async function runOn(client: SessionsClient, options: SessionsOptions, terminal:
   terminal.out(json ? `${JSON.stringify(after)}\n` : outcome({ id, command }, after))
 }
 
-/** Runs one of the commands. Returns 1 where Governor can't be reached or refuses. */
+/** Runs one of the commands. Returns 1 if Governor can't be reached or refuses. */
 export async function sessions(options: SessionsOptions, terminal: Terminal): Promise<ExitCode> {
   try {
     await runOn(createSessionsClient(options.url, terminal.env), options, terminal)

@@ -118,7 +118,7 @@ function reload(governor: Governor, running: Config, flags: Flags, terminal: Ter
   }
 }
 
-/** npm passes Ctrl-C on to a process that has it from the terminal already: two signals within this time are one. */
+/** npm passes Ctrl-C on to a process that already got it from the terminal: two signals within this time count as one. */
 const SAME_SIGNAL_MS = 1000
 
 /** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */

@@ -1,4 +1,4 @@
-/** `governor top`: the sessions at risk, live, with keys to look at one, to extend it and to stop it. */
+/** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
 import type { ExitCode, Terminal } from './command.ts'
 import { fitted, headLine, rowLine, sessionLines, sessionTable, wrapped } from './session-table.ts'
@@ -11,7 +11,7 @@ import {
 } from './sessions-client.ts'
 
 const REFRESH_MS = 1_000
-/** Rows that are asked for: those with the highest risk. */
+/** Rows that are requested: those with the highest risk. */
 const MOST_ROWS = '200'
 
 const ORDERS = {
@@ -184,7 +184,7 @@ const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
 function draw(terminal: Terminal, screen: Screen): void {
   const lines = screenLines(screen, terminal.columns?.() ?? 80, terminal.rows?.() ?? 24)
-  // From the top; each line and what is below the last one is cleared.
+  // Writes from the top, and clears the rest of each line and everything below the last one.
   terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
 }
 
@@ -219,7 +219,7 @@ async function live(url: string | undefined, terminal: Terminal): Promise<void> 
     await press(client, screen, key)
     if (!quit.signal.aborted) draw(terminal, screen)
   })
-  // The alternate screen, so that what was there before is there again afterwards.
+  // Uses the alternate screen, so that the terminal shows its earlier content afterwards.
   terminal.out('\u001b[?1049h\u001b[?25l')
   try {
     while (!quit.signal.aborted) {
@@ -237,7 +237,7 @@ async function live(url: string | undefined, terminal: Terminal): Promise<void> 
   }
 }
 
-/** Shows sessions until q; once, where nobody watches. Returns 1 where Governor can't be reached at first. */
+/** Shows sessions until q is pressed; only once if the output is no terminal. Returns 1 if Governor can't be reached at the start. */
 export async function top(url: string | undefined, terminal: Terminal): Promise<ExitCode> {
   try {
     const { sessions } = await createSessionsClient(url, terminal.env).list({ limit: MOST_ROWS })

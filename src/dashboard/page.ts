@@ -1,8 +1,8 @@
-/** Serves the live page: three files that hold no data, so that everyone may load them. */
+/** Serves the live page: three files without data, so that everyone may load them. */
 import { existsSync, readFileSync } from 'node:fs'
 import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
 
-/** The bundle has them in a folder of their own. */
+/** The bundle has them in a separate folder. */
 const FOLDERS = ['./dashboard/', './'] as const
 
 function read(name: string): string {
@@ -27,7 +27,7 @@ const FILES = {
   'page.css': 'text/css; charset=utf-8',
 } as const
 
-/** `mayRead`: whether a request may read sessions; one that may not gets the page with status 401, and it asks for the token. */
+/** Registers the routes. `mayRead`: whether a request may read sessions; otherwise the page has status 401 and asks for the token. */
 export const livePage: FastifyPluginCallback<{ readonly mayRead: (request: FastifyRequest) => boolean }> = (
   app,
   { mayRead },

@@ -184,7 +184,7 @@ function handleOf(counted: Counted) {
       const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
       return change((session, request) => releaseIteration(session, request, facts, failedAs))
     },
-    /** The response is over. Counting assumed the usual: a first sending that is answered, or a retry that fails. */
+    /** The response is over. The count assumed the usual outcome: a first request is answered, and a retry fails. */
     noteDelivery: (delivery: Delivery) =>
       delivery === (runState.isRetry ? 'failed' : 'whole')
         ? undefined

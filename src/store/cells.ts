@@ -261,7 +261,7 @@ async function writeAll<Value>(replica: Replica<Value>, key: SessionKey): Promis
     try {
       await write(replica, key, waiting)
     } catch (error) {
-      // A value that is none of its kind: what comes after it must not wait for ever.
+      // The value does not belong to its kind: later changes must not wait for ever.
       for (const { fail } of waiting) fail(error)
     }
   }
@@ -320,7 +320,7 @@ async function heal<Value>(replica: Replica<Value>): Promise<void> {
   const detached = [...slots.entries.keys()].filter((key) => peekValue(slots, key)?.detached !== undefined)
   const next = async (): Promise<void> => {
     for (let key = detached.pop(); key !== undefined && options.remote.isUp(); key = detached.pop())
-      // One that can't be joined is joined in vain by the request that uses it next, which says so.
+      // If a value can't be merged, the next request that uses it fails in the same way and reports it.
       await update(replica, key, (value) => ({ value, result: undefined })).catch(() => undefined)
   }
   await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))

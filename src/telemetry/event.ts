@@ -52,7 +52,7 @@ export interface RequestEnded {
   readonly iteration?: number | undefined
   readonly maxIterations?: number | undefined
   readonly verdict?: VerdictName | undefined
-  /** The verdict that it would have got where Governor did not just observe. */
+  /** The verdict that it would have got if Governor did more than observe. */
   readonly observed?: VerdictName | undefined
   readonly tier?: Tier | undefined
   readonly loop?: Pattern | undefined
@@ -142,7 +142,7 @@ export type ProxyEvent =
     }
   /** The store that replicas share can be reached, or not any more; `problem` says why not. */
   | { readonly kind: 'store_changed'; readonly isUp: boolean; readonly problem: string | undefined }
-  /** It answered a command after so many milliseconds. */
+  /** The store answered a command after so many milliseconds. */
   | { readonly kind: 'store_answered'; readonly ms: number }
   /** An operator changed a session, known by its id in the API; `details` are numbers and words of closed sets. */
   | {

@@ -1,5 +1,5 @@
 /**
- * A client span for each guarded request, over OpenTelemetry's API alone: without an SDK in the process nothing is recorded and
+ * A client span for each guarded request, with OpenTelemetry's API only: without an SDK in the process nothing is recorded and
  * no byte changes. Contexts are passed on explicitly, as asynchronous context would be entered for every chunk of a stream.
  */
 import {

@@ -55,7 +55,7 @@ function rewriteList(cursor: Cursor): string {
 }
 
 function rewriteObject(cursor: Cursor): string {
-  // If a key stands twice, JSON readers take the last.
+  // If a key occurs twice, JSON parsers take the last one.
   const members = new Map<string, string>()
   skip(cursor, SPACE)
   if (take(cursor, '}')) return '{}'

@@ -24,7 +24,7 @@ import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
 import { findLoop, type Loop, PATTERNS, type Pattern } from './patterns.ts'
 import { type MaskMode, maskedHash } from './result-mask.ts'
 
-/** `observe` finds loops and says nothing, `warn` warns the model, `enforce` also blocks calls. */
+/** `observe` only finds loops, `warn` warns the model, `enforce` also blocks calls. */
 export type LoopMode = 'observe' | 'warn' | 'enforce'
 
 export interface LoopPolicy extends LoopLimits {
@@ -239,7 +239,7 @@ function noticeToWait(memory: LoopMemory, loop: Loop, id: string): WithFinding {
   return [{ ...memory, history: markHandled(memory.history, PATTERNS[loop.pattern].mayBlock), wait }, finding]
 }
 
-/** A warning about a loop, which begins to count anew. */
+/** A warning about a loop, whose count then starts again. */
 function noticeWithWarning(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): WithFinding {
   // After a warning the model did something new: it is warned again only if it continues the loop without anything new.
   const isForgiven = memory.madeProgress && memory.warnedLoops.includes(loopHash(loop))

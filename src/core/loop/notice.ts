@@ -1,4 +1,4 @@
-/** What Governor says to a model that repeats itself, and how Governor recognises its own notices. */
+/** The notices for a model that repeats itself, and how Governor recognises its own notices. */
 import { LIMITS, type LimitName, METERS } from '../budget/meters.ts'
 import { type Loop, PATTERNS, REPEATING } from './patterns.ts'
 
@@ -52,7 +52,7 @@ export function blockText(tool: string, count: number): string {
 /** The result of a call that was allowed, but stood in one response with a blocked call. */
 export const NOT_EXECUTED = '[LOOP GUARD] This call was not executed.'
 
-/** Returns the answer of a run that ended in a loop, where the model gave none. */
+/** Returns the answer of a run that ended in a loop, if the model gave none. */
 export function fallbackText(tool: string, count: number): string {
   return `(Stopped: '${tool}' was called ${count} times with identical arguments and results)`
 }

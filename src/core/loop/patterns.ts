@@ -82,7 +82,7 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
   }
 }
 
-/** Responses in a row whose calls and results were all there before. */
+/** Responses in a row whose calls and results all occurred before. */
 function standstill(context: SearchContext): FoundLoop | undefined {
   const { window, steps, newsAt, limits } = context
   const responses = steps - newsAt
@@ -149,7 +149,7 @@ export const REPEATING = 'You appear to be repeating the same action'
 interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
   readonly find: (context: SearchContext) => FoundLoop | undefined
-  /** The same, looked for after all patterns' `find`. */
+  /** The same; it runs after the `find` of all patterns. */
   readonly findLast?: (context: SearchContext) => FoundLoop | undefined
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses: boolean

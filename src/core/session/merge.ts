@@ -171,8 +171,9 @@ function joinTotals({ base, local, remote }: Versions<Totals>): Totals {
 }
 
 /**
- * Returns the session as both know it. `base`: as the store had it when the replica lost it, `undefined` where the replica
- * did not know the session then, and `remote` itself where the store has lost its data since; `local`: as the replica has it now; `remote`: as the store has it now.
+ * Returns the merged session. `base`: the store's copy when the replica lost the connection; `undefined` if the replica did
+ * not know the session then; `remote` itself if the store has lost its data since. `local`: the replica's copy now. `remote`: the
+ * store's copy now.
  */
 export function mergeSessions(base: Session | undefined, local: Session, remote: Session): Session {
   const find = (threads: readonly Thread[] | undefined, thread: Thread) =>
