@@ -7,33 +7,33 @@ import { isLoopback } from '../http/loopback.ts'
 export interface AdminSettings {
   /** Unset: requests from loopback alone are allowed. */
   readonly token: string | undefined
-  /** False where a reverse proxy on this machine passes requests of others on. */
+  /** False if a reverse proxy on this machine passes on requests from other machines. */
   readonly trustsLoopback: boolean
 }
 
-/** How a request showed that it may; `undefined` where it did not. */
+/** How a request proved that it may use the API; `undefined` if it did not. */
 export type AdminAccess = 'token' | 'loopback' | undefined
 
 const digest = (text: string) => createHash('sha256').update(text).digest()
 
-/** Takes as long for a token that is nearly right as for any other. */
+/** Compares in constant time, so that the time reveals nothing about the token. */
 function isSame(given: string, token: string): boolean {
   return timingSafeEqual(digest(given), digest(token))
 }
 
-/** Returns a host name without port and brackets, in lower case; `undefined` where there is none. */
+/** Returns a host name without port and brackets, in lower case; `undefined` if there is none. */
 function hostnameOf(host: string | undefined): string | undefined {
   const url = `http://${host}`
   if (host === undefined || !URL.canParse(url)) return undefined
   return new URL(url).hostname.replace(/^\[|\]$/g, '')
 }
 
-/** Headers that a reverse proxy adds: the request comes from somebody else than its connection. */
+/** Headers that a reverse proxy adds: with one of them, the request may come from another machine than its connection. */
 const FORWARDED = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'] as const
 
 /**
- * Does a request come from a program or a page of this machine? A web page can send requests here, and can make a name of
- * its own point here: then `Host`, `Origin` or `Sec-Fetch-Site` say so.
+ * Returns true if a request comes from a program on this machine or from Governor's own page. A page from elsewhere can send
+ * requests here, and can make its host name resolve to this machine: `Host`, `Origin` or `Sec-Fetch-Site` show that.
  */
 function isFromHere({ headers, socket }: IncomingMessage): boolean {
   if (!isLoopback((socket.remoteAddress ?? '').replace(/^::ffff:/i, ''))) return false
@@ -46,7 +46,7 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
   return site === undefined || site === 'same-origin' || site === 'none'
 }
 
-/** Tells whether a request may read and steer sessions. A wrong token is refused from loopback as well. */
+/** Returns how a request may read and steer sessions; `undefined` if it may not. A wrong token is refused from loopback as well. */
 export function adminAccess(request: IncomingMessage, { token, trustsLoopback }: AdminSettings): AdminAccess {
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined) return isSame(given, token) ? 'token' : undefined
@@ -60,7 +60,7 @@ export function problemBody(statusCode: number, code: string, message: string): 
   return { error: { type: TYPES[statusCode] ?? 'invalid_request_error', code, message } }
 }
 
-/** Replies to a request that may not do what it asks, whether there is anything to be had or not. */
+/** Sends 401 to a request that may not use the API, in the same way for existing and unknown sessions. */
 export function unauthorized(reply: FastifyReply, { token }: AdminSettings): FastifyReply {
   const message = token
     ? 'Send the admin token as Authorization: Bearer.'

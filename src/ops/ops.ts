@@ -7,10 +7,10 @@ export interface OpsSources {
   readonly version: string
   /** False while Governor drains: new requests should go elsewhere. */
   readonly isReady: () => boolean
-  /** Returns where sessions are kept, and whether that can be reached. Governor takes requests either way. */
+  /** Returns where sessions are stored, and whether the store can be reached. Governor accepts requests either way. */
   readonly store: () => { readonly kind: string; readonly status: 'ok' | 'degraded' }
   readonly access: AdminSettings
-  /** Everyone may read the metrics, also where there is a token. */
+  /** Everyone may read the metrics, even if there is a token. */
   readonly isMetricsPublic: boolean
   /** Renders the metrics. */
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>

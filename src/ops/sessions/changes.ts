@@ -1,8 +1,8 @@
-/** Which sessions change, told to all processes that share a store: a few times a second, however many requests there are. */
+/** Announces changed sessions to all processes that share a store: a few times a second, however many requests there are. */
 import type { SessionKey, Store } from '../../store/store.ts'
 
 const CHANNEL = 'session-changes'
-/** Milliseconds for which changes are gathered. */
+/** Milliseconds for which changes are collected. */
 const GATHER_MS = 250
 /** Keys in one message. */
 const MAX_KEYS = 500
@@ -10,11 +10,11 @@ const MAX_KEYS = 500
 /** A store that notes which of its sessions change. */
 export interface WatchedStore {
   readonly store: Store
-  /** Tells of what has changed and was not told of yet, and of nothing after that. */
+  /** Ends the announcements. */
   close(): void
 }
 
-/** `lost` is called where the store can't tell others. */
+/** Returns the store with announcements of its changes. `lost` is called if the store can't publish them. */
 export function watchStore(inner: Store, lost: () => void): WatchedStore {
   let changed = new Set<SessionKey>()
   let timer: NodeJS.Timeout | undefined
@@ -45,7 +45,7 @@ export function watchStore(inner: Store, lost: () => void): WatchedStore {
   }
 }
 
-/** Calls back with the keys of sessions that changed, in whichever process; returns the way to end that. */
+/** Calls back with the keys of sessions that changed in any process; resolves to a function that ends this. */
 export function subscribeToChanges(
   store: Store,
   listener: (keys: readonly SessionKey[]) => void,

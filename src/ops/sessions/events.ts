@@ -1,15 +1,15 @@
-/** Changes of sessions as server-sent events, for pages that are open. */
+/** Sends changes of sessions to open pages as server-sent events. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { SessionKey, Store } from '../../store/store.ts'
 import { subscribeToChanges } from './changes.ts'
 
 /** Pages that may be open at once. */
 const MAX_STREAMS = 64
-/** Bytes that wait for a page that does not read; more end its stream, and it comes again. */
+/** Bytes that may wait for a page that does not read; with more, its stream ends, and it reconnects. */
 const MAX_WAITING = 4_194_304
-/** A page that comes again within so many changes is told what it missed. */
+/** A page that reconnects within so many changes gets those that it missed. */
 const MAX_MISSED = 2_000
-/** Milliseconds between two signs of life. */
+/** Milliseconds between two pings. */
 const PING_MS = 5_000
 /** Sessions that are shown at a time; other requests have their turn in between. */
 const CHUNK = 50
@@ -30,7 +30,7 @@ export interface EventStream {
 export type ShowSession = (key: SessionKey, seesNames: boolean) => Promise<string | undefined>
 
 export interface SessionEvents {
-  /** Sends changes until the client leaves; false where too many pages are open. */
+  /** Sends changes until the client leaves; resolves to false if too many pages are open. */
   open(request: IncomingMessage, stream: EventStream): Promise<boolean>
   close(): void
 }
@@ -38,7 +38,7 @@ export interface SessionEvents {
 interface State {
   readonly show: ShowSession
   readonly streams: Set<EventStream>
-  /** Names this process's numbers: those of another say nothing here. */
+  /** Identifies this process in event ids: the numbers of other processes mean nothing here. */
   readonly origin: string
   last: number
   missed: Change[]
@@ -85,7 +85,7 @@ function sendAll(state: State, keys: readonly SessionKey[]): Promise<void> {
   return sendChanges(state, changes, state.streams)
 }
 
-/** Changes after the event that a page had last; `undefined` where that is not known any more. */
+/** Returns the changes after the last event that a page got; `undefined` if they are no longer known. */
 function missedSince({ origin, missed, last }: State, id: string | undefined): readonly Change[] | undefined {
   const [, from, number] = /^([\w-]+)-(\d+)$/.exec(id ?? '') ?? []
   if (from !== origin) return undefined
@@ -106,7 +106,7 @@ async function begin(state: State, request: IncomingMessage, stream: EventStream
   })
   const given = request.headers['last-event-id']
   const missed = missedSince(state, typeof given === 'string' ? given : undefined)
-  // A page that is told to reload asks for the whole list, as one does that begins.
+  // A page that gets `reload` loads the whole list, like a new page.
   const word = missed ? 'ready' : 'reload'
   write(
     stream,
@@ -116,7 +116,7 @@ async function begin(state: State, request: IncomingMessage, stream: EventStream
   await sendChanges(state, [...newest.values()], new Set([stream]))
 }
 
-/** `failed` is called where the store can't be read. */
+/** Creates the event streams. `failed` is called if the store can't be read. */
 export function createSessionEvents(
   store: Store,
   show: ShowSession,

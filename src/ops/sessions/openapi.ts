@@ -1,4 +1,4 @@
-/** The description of the API, made of the shapes that it takes and gives. */
+/** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
 import {
   apiError,

@@ -48,7 +48,7 @@ export interface SessionSources {
   readonly keepsTranscripts: boolean
 }
 
-/** What a request may not have, or what is wrong with it. */
+/** The reason why a request is rejected. */
 class RequestProblem extends Error {
   override readonly name = 'RequestProblem'
   readonly statusCode: number
@@ -149,11 +149,11 @@ async function showTranscript(
 const showRow = (row: ListedRow, by: AdminAccess): ListedRow =>
   by === 'token' ? row : { ...row, name: null }
 
-/** What an operator asks for. */
+/** An action of an operator. */
 interface Action {
   readonly name: OperatorAction
   readonly thread: number | undefined
-  /** What it is asked with, for the log. */
+  /** The parameters of the action, for the log. */
   readonly details: object
   readonly change: (session: Session) => Session
 }
@@ -288,7 +288,7 @@ function replyToProblem(
   return reply.code(status).send(problemBody(status, code, message))
 }
 
-/** Serves the API to those who may use it; everybody else gets 401, whether there is anything or not. */
+/** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, sources, done) => {
   app.removeContentTypeParser(['text/plain', 'application/json'])
   app.addContentTypeParser(

@@ -1,6 +1,6 @@
 /**
- * What the API of sessions takes and gives. The OpenAPI description is made from these shapes, and the tests hold real
- * replies against them.
+ * The requests and replies of the API of sessions. The OpenAPI description is made from these shapes, and the tests compare real
+ * replies with them.
  */
 import * as z from 'zod'
 import type { TranscriptView } from '../../core/session/transcript-view.ts'
@@ -258,7 +258,7 @@ export const loopGuardBody = z.strictObject({
   thread: only,
 })
 
-// Held by the compiler: what is shown is what is described.
+// The compiler checks that replies have the described shapes.
 type Described<Shape> = Shape & { readonly id: string }
 export type ListedRow = Described<SessionRow>
 export type ShownSession = Described<SessionDetail> & { readonly transcript: boolean }

@@ -1,4 +1,4 @@
-/** Sessions by ids that say nothing of their names: a name is the client's, and may be a secret. */
+/** Ids of sessions that do not reveal their names: clients choose the names, which may be secrets. */
 import { hashOf } from '../../core/hash.ts'
 import { type SessionKey, sessionKey, tenantOfKey } from '../../store/store.ts'
 
@@ -8,13 +8,13 @@ export function idOf(key: SessionKey): string {
   return `s${key.slice(tenant.length + 1)}.${tenant}`
 }
 
-/** Returns the key of the session with an id of the API; `undefined` where it can't be one. */
+/** Returns the key of the session with an id of the API; `undefined` if it is not such an id. */
 export function keyOf(id: string): SessionKey | undefined {
   const [, session, tenant] = /^s([\w-]{1,64})\.([0-9a-f]{16})$/.exec(id) ?? []
   return session === undefined || tenant === undefined ? undefined : sessionKey(tenant, session)
 }
 
-/** Is this the key of a session that its client calls so? Some are known by no other name than their key. */
+/** Returns true if this is the key of the session that its client calls `name`. Some sessions have no name but their key. */
 export function isNamed(key: SessionKey, name: string): boolean {
   const session = key.slice(tenantOfKey(key).length + 1)
   return session === name || session === hashOf(name)

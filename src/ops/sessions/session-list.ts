@@ -1,13 +1,13 @@
-/** Sessions by risk, page by page. */
+/** Lists sessions by risk, in pages. */
 import { globMatches } from '../../core/glob.ts'
 import { rowOf } from '../../core/session/view.ts'
 import type { ListedSession, Store } from '../../store/store.ts'
 import type { ListedRow, ListQuery } from './schema.ts'
 import { idOf, isNamed } from './session-id.ts'
 
-/** Sessions that are asked of the store at a time; other requests have their turn in between. */
+/** Sessions that are read from the store at a time; other requests have their turn in between. */
 const CHUNK = 250
-/** The pages of a list come from one look at all sessions, for so long, in milliseconds. */
+/** Milliseconds for which all pages of a list come from one snapshot of all sessions. */
 const SNAPSHOT_MS = 30_000
 const MAX_SNAPSHOTS = 4
 
@@ -18,7 +18,7 @@ interface Snapshot {
 }
 
 export interface SessionList {
-  /** A page of sessions, the one with the highest risk first; `undefined` where the cursor is none. */
+  /** A page of sessions, the one with the highest risk first; `undefined` if the cursor is invalid. */
   page(
     query: ListQuery,
   ): Promise<{ readonly sessions: readonly ListedRow[]; readonly next: string | null } | undefined>
@@ -42,7 +42,7 @@ function byTime(a: ListedRow, b: ListedRow): number {
   return a.id < b.id ? -1 : 1
 }
 
-/** Looks at all sessions. */
+/** Returns the rows of all sessions that match a filter, sorted. */
 async function collect(store: Store, filter: Filter, now: number): Promise<readonly ListedRow[]> {
   const rows: ListedRow[] = []
   const { name } = filter
@@ -61,7 +61,7 @@ async function collect(store: Store, filter: Filter, now: number): Promise<reado
   return rows.sort(name === undefined ? byRisk : byTime)
 }
 
-/** Where a page begins: in a snapshot, or, where that is gone, after a session. */
+/** Where a page begins: in a snapshot, or after a session if the snapshot no longer exists. */
 interface Cursor {
   readonly snapshot: string
   readonly start: number
@@ -87,7 +87,7 @@ function cursorOf(text: string): Cursor | undefined {
   }
 }
 
-/** Makes a list over a store. `newId` names its snapshots. */
+/** Creates a list of the sessions in a store. `newId` returns names for its snapshots. */
 export function createSessionList(store: Store, now: () => number, newId: () => string): SessionList {
   let snapshots: readonly Snapshot[] = []
 
@@ -111,12 +111,12 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
     return collected
   }
 
-  /** The rows that a page is cut from, and where it begins in them. */
+  /** Returns the snapshot that contains a page, and the index at which the page begins. */
   const placeOf = async (filter: Filter, cursor: Cursor | undefined): Promise<[Snapshot, number]> => {
     if (!cursor) return [await take(filter), 0]
     const known = snapshots.find((one) => one.id === cursor.snapshot)
     if (known) return [known, cursor.start]
-    // Another replica's, or too old: goes on after the session that the page before ended with.
+    // The snapshot is another replica's, or too old: continues after the last session of the page before.
     const fresh = await take(filter)
     const order = filter.name === undefined ? byRisk : byTime
     const after = cursor.after as ListedRow
