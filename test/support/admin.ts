@@ -1,4 +1,4 @@
-/** Asks Governor's own routes as an operator does, with whatever headers. */
+/** Sends requests to Governor's own routes as an operator does, with any headers. */
 import { once } from 'node:events'
 import http, { type IncomingMessage } from 'node:http'
 import type { SessionDetail } from '../../src/core/session/view.ts'
@@ -64,7 +64,7 @@ export async function firstSession(url: string, headers = {}): Promise<Shown> {
   return (await ask(url, `/governor/sessions/${row?.id}`, { headers })).json as Shown
 }
 
-/** Does something to a session; returns what it is then. */
+/** Sends an action for a session; returns the reply. */
 export async function act(
   url: string,
   id: string,

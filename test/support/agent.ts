@@ -1,4 +1,4 @@
-/** The smallest agent loop there is: calls the model, runs its tools, until it answers. */
+/** The smallest agent loop: it calls the model and runs its tools until the model answers. */
 import type { ChatMessage } from './provider.ts'
 
 export const TOOLS = [

@@ -1,4 +1,4 @@
-/** An agent made with the `ai` package, on whatever provider package. */
+/** An agent made with the `ai` package, for any provider package. */
 import { generateText, jsonSchema, type LanguageModel, stepCountIs, streamText, tool } from 'ai'
 import { expect } from 'vitest'
 

@@ -12,7 +12,7 @@ const PATHS = [
 
 const path = PATHS.find((one) => one !== '' && existsSync(one))
 
-/** True where no browser is installed and that is no failure: not in continuous integration. */
+/** True if no browser is installed and that is no failure, because this is not continuous integration. */
 export const isWithoutBrowser = path === undefined && process.env['CI'] !== 'true'
 if (isWithoutBrowser)
   process.stderr.write('no chromium (apt-get install chromium): the live page is not tested\n')
@@ -31,7 +31,7 @@ export async function closeBrowser(): Promise<void> {
   await (await browser)?.close()
 }
 
-/** Opens a page of its own; `problems` holds what its console and its policies complained about. */
+/** Opens a new page; `problems` contains the errors of its console and its security policies. */
 export async function openPage(
   url: string,
   options: BrowserContextOptions = {},

@@ -1,4 +1,4 @@
-/** Builds what is run, once before all tests: they run side by side, and a build replaces what another is running. */
+/** Builds the program once before all tests: they run in parallel, and a build would replace the files that another test runs. */
 import { spawnSync } from 'node:child_process'
 
 export default function build(): void {

@@ -1,6 +1,6 @@
-/** Values that cost their writer little and their reader much, and every place of a request in which one may stand. */
+/** Values that are cheap to write and expensive to read, and every place of a request that may contain one. */
 
-/** JSON texts of about `size` bytes, by what there is much of. */
+/** JSON texts of about `size` bytes, by the kind of value that they repeat. */
 export const SHAPES: Readonly<Record<string, (size: number) => string>> = {
   'brackets that nothing closes': (size) => '['.repeat(size),
   'lists in lists': (size) => '['.repeat(size / 2) + ']'.repeat(size / 2),
@@ -17,7 +17,7 @@ export const SHAPES: Readonly<Record<string, (size: number) => string>> = {
   parts: (size) => `[${'{"type":"text","text":"a"},'.repeat(size / 26)}{"type":"image","source":1}]`,
 }
 
-/** A JSON text as the text that another one holds. */
+/** A JSON text as a string inside another JSON text. */
 const asText = (value: string) => JSON.stringify(value)
 
 const TOOL = '{"type":"function","name":"f","input_schema":{},"function":{"name":"f","parameters":{}}}'

@@ -1,4 +1,4 @@
-/** A Governor on a free port, in front of whatever a test has. */
+/** A Governor on a free port, in front of any upstream of a test. */
 import { pino } from 'pino'
 import { onTestFinished } from 'vitest'
 import { buildGovernor, type Governor, type GovernorOptions } from '../../src/app.ts'
@@ -9,7 +9,7 @@ import { type Provider, type Script, startProvider } from './provider.ts'
 export interface Running {
   readonly url: string
   readonly governor: Governor
-  /** Everything that was told about requests, oldest first. */
+  /** All events, oldest first. */
   readonly events: ProxyEvent[]
   /** Everything that was logged, as text. */
   readonly logs: string[]

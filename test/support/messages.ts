@@ -119,13 +119,13 @@ export function events(request: ChatBody, answer: Answer, number: number): strin
   ]
 }
 
-/** The error that a thread which can't be gone on with is refused with. */
+/** The error for a thread that cannot be continued. */
 function threadError(status: number, code: string): Answer {
   const error = { type: 'invalid_request_error', message: code, details: { error_code: code } }
   return { status, body: { type: 'error', error } }
 }
 
-/** Is every call answered by the messages after it, as the API demands? */
+/** True if every call is answered by the messages after it, as the API demands. */
 function answersAllCalls(messages: readonly Message[]): boolean {
   const blocks = messages.flatMap(({ content }) => (typeof content === 'string' ? [] : content))
   const answered = new Set(blocks.map((block) => block['tool_use_id']))
@@ -198,7 +198,7 @@ interface Assembled {
   governor?: Record<string, unknown>
 }
 
-/** Puts a stream together as strictly as the grammar of its events allows. @throws {Error} where it breaks that. */
+/** Puts a stream together as strictly as the grammar of its events allows. @throws {Error} if the stream breaks the grammar. */
 export function assembleMessage(text: string): Assembled {
   let message: Assembled | undefined
   let open: { index: number; json: string } | undefined

@@ -7,7 +7,7 @@ export function isInstalled(name: string): boolean {
   return spawnSync('sh', ['-c', 'command -v "$0"', name]).status === 0
 }
 
-/** Returns the first of these programs that is installed. @throws where CI=true and none is: there nothing may be skipped. */
+/** Returns the first of these programs that is installed. @throws if CI=true and none is installed, because no test may be skipped there. */
 export function findProgram(...names: readonly string[]): string | undefined {
   const found = names.find(isInstalled)
   if (found === undefined && process.env['CI'] === 'true')
@@ -15,7 +15,7 @@ export function findProgram(...names: readonly string[]): string | undefined {
   return found
 }
 
-/** Describes tests that need one of these programs. Where none is installed, it says so and skips them. */
+/** Describes tests that need one of these programs. If none is installed, it reports that and skips them. */
 export function describeWith(
   needed: string | readonly string[],
   title: string,

@@ -13,7 +13,7 @@ export interface Received {
   readonly body: Buffer
   /** The body as JSON. */
   readonly json: ChatBody
-  /** For Responses: all that the model is shown, history that the provider keeps included. */
+  /** For Responses: everything that the model sees, including history that the provider keeps. */
   readonly items?: readonly Item[]
   header(name: string): string | undefined
 }
@@ -38,16 +38,16 @@ export interface ChatBody {
   readonly [key: string]: unknown
 }
 
-/** What the model answers. */
+/** The model's answer. */
 export interface Answer {
   readonly text?: string
-  /** Encrypted, as Responses have it. */
+  /** Encrypted, as in Responses. */
   readonly reasoning?: string
   readonly calls?: readonly { readonly id?: string; readonly name: string; readonly arguments: unknown }[]
   readonly finish?: string
-  /** Content blocks before all that, where the format has such. */
+  /** Content blocks before the others, if the format has blocks. */
   readonly blocks?: readonly object[]
-  /** Any other reply instead: an error, a broken body. */
+  /** Another reply instead: an error, or a broken body. */
   readonly status?: number
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
@@ -148,7 +148,7 @@ export function chunks(request: ChatBody, answer: Answer, number: number): strin
   ]
 }
 
-/** Sends a body, or events where the client asked for them. */
+/** Sends a body, or events if the client asked for them. */
 function sendSuccess(
   response: ServerResponse,
   streams: boolean,

@@ -1,4 +1,4 @@
-/** Posts a body and returns the reply as it came, in whatever content coding. */
+/** Posts a body and returns the reply unchanged, in any content coding. */
 import http from 'node:http'
 
 export interface RawReply {

@@ -1,4 +1,4 @@
-/** Plain TCP on both sides of a Governor: what was really sent, byte by byte. Text stands for bytes as Latin-1. */
+/** Plain TCP on both sides of a Governor: the bytes that were really sent. Texts are bytes in Latin-1. */
 import { once } from 'node:events'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import { pino } from 'pino'
@@ -9,14 +9,14 @@ import { checkConfig } from '../../src/config/load.ts'
 /** One end of a connection: bytes are taken in the order they came. */
 export interface Wire {
   readonly socket: Socket
-  /** Settles when the connection is closed for good; `reset` where it was torn down. */
+  /** Settles when the connection is closed for good; `reset` if it was reset. */
   readonly closed: Promise<'closed' | 'reset'>
   write(bytes: string | Buffer): void
-  /** Takes all bytes up to and with the next `mark`; what there is when the peer ends first. */
+  /** Takes all bytes up to and including the next `mark`; fewer if the peer ends first. */
   until(mark: string): Promise<Buffer>
   /** Takes `count` bytes; fewer when the peer ends first. */
   take(count: number): Promise<Buffer>
-  /** Takes the next bytes there are, none when the peer has ended. */
+  /** Takes the next available bytes; none if the peer has ended. */
   some(): Promise<Buffer>
   /** Takes all bytes until the peer ends. */
   rest(): Promise<Buffer>
@@ -24,16 +24,16 @@ export interface Wire {
   message(bodyless?: boolean): Promise<Message>
 }
 
-/** A request or a response as it stood on the wire. */
+/** A request or a response as it was on the wire. */
 export interface Message {
   /** Request or status line. */
   readonly line: string
-  /** Fields as they came, `Name: value`. */
+  /** Fields as they were received, `Name: value`. */
   readonly fields: readonly string[]
   /** Without its chunks. */
   readonly body: Buffer
   readonly trailers: readonly string[]
-  /** False where the connection ended in the middle. */
+  /** False if the connection ended in the middle. */
   readonly isComplete: boolean
 }
 
@@ -189,7 +189,7 @@ export function connect(url: string): Wire {
 export interface RawUpstream {
   readonly url: string
   readonly port: number
-  /** The next connection that brings something, oldest first; one that is only kept ready does not count. */
+  /** The next connection that receives bytes, oldest first; an idle connection does not count. */
   accept(): Promise<Wire>
   close(): Promise<void>
 }
@@ -237,7 +237,7 @@ export async function startRaw(): Promise<RawUpstream> {
   return upstream
 }
 
-/** An upstream that answers every request with the bytes that stand in `reply`, and keeps what it was sent. */
+/** An upstream that answers every request with the bytes in `reply`, and keeps the requests. */
 export interface Answering extends RawUpstream {
   reply: string | Buffer
   /** Ends the connection after each reply. */

@@ -1,4 +1,4 @@
-/** Real servers for the tests of the shared store, and what may happen to them. */
+/** Real servers for the tests of the shared store, and the faults that may happen to them. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -31,7 +31,7 @@ export interface Redis {
   readonly url: string
   /** Sends a command as an operator would. */
   command(...command: string[]): Promise<unknown>
-  /** Stops it from doing anything, with its connections open. */
+  /** Freezes it, with its connections open. */
   freeze(): void
   thaw(): void
   kill(): Promise<void>
@@ -111,13 +111,13 @@ export async function startRedis(
   }
 }
 
-/** What becomes of bytes on their way to the server; `deaf` and `lost` hold for the rest of the connection. */
+/** What happens to bytes on their way to the server; `deaf` and `lost` apply to the rest of the connection. */
 export type Fate = 'passed' | 'deaf' | 'lost'
 
-/** A wire to a server that can be cut in the middle of things, and led to another server. */
+/** A wire to a server that can be cut at any time, and redirected to another server. */
 export interface Wire {
   readonly url: string
-  /** Decides what becomes of bytes. `deaf`: they arrive, but no answer comes back; `lost`: they never arrive. */
+  /** Decides what happens to bytes. `deaf`: they arrive, but no answer comes back; `lost`: they never arrive. */
   onRequest(decide: (bytes: string) => Fate): void
   /** Cuts all connections, as they are. */
   cut(): void
@@ -171,10 +171,10 @@ export async function startWire(port: number): Promise<Wire> {
   }
 }
 
-/** One replica's store on a server, and what it says of itself. */
+/** One replica's store on a server, and the state that it reports. */
 export interface Replica {
   readonly store: ReplicatedStore
-  /** How many calls the server did not take. */
+  /** How many calls the server did not execute. */
   lost(): number
   isUp(): boolean
   /** Why it does not use the server; empty while it does. */

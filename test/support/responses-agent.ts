@@ -1,4 +1,4 @@
-/** The smallest agent loop over Responses: sends its history every time, or goes on from the last response. */
+/** The smallest agent loop over Responses: sends its history every time, or continues from the last response. */
 import { createFrameReader, dataOf } from '../../src/sse/frames.ts'
 import type { Item } from './responses.ts'
 

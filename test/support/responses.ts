@@ -103,7 +103,7 @@ function itemEvents(item: Item, index: number): Item[] {
   ]
 }
 
-/** The same response as the events of a stream, but for their numbers. */
+/** The same response as the events of a stream, without their numbers. */
 export function responseEvents(whole: Item): Item[] {
   const begun = { ...whole, status: 'in_progress', output: [], usage: null }
   const output = whole['output'] as Item[]
@@ -127,7 +127,7 @@ function refusal(message: string, param: string): { readonly status: number; rea
   return { status: 400, body: { error: { message, type: 'invalid_request_error', param, code: null } } }
 }
 
-/** What is wrong with a conversation, in the provider's words; `undefined` where nothing is. */
+/** Returns what is wrong with a conversation, in the provider's words; `undefined` if it is valid. */
 function faultOf(items: readonly Item[]): string | undefined {
   const ids = (type: string) =>
     items.filter((item) => item['type'] === type).map((item) => item['call_id'] as string)
@@ -144,13 +144,13 @@ function faultOf(items: readonly Item[]): string | undefined {
   return undefined
 }
 
-/** Keeps what the API keeps: responses and conversations by id; refuses what it refuses. */
+/** Stores responses and conversations by id like the API, and refuses the same requests. */
 export interface Kept {
-  /** What the request asks the model, history included; a refusal where the request can't be taken. */
+  /** Returns the model's input, including the history; a refusal if the request is not valid. */
   open(
     request: ChatBody,
   ): { readonly items: readonly Item[] } | { readonly status: number; readonly body: object }
-  /** Takes a response in. */
+  /** Stores a response. */
   close(request: ChatBody, items: readonly Item[], response: Item): void
 }
 

@@ -1,4 +1,4 @@
-/** Scripts of models that go on until Governor makes them answer. */
+/** Scripts of models that call tools until Governor makes them answer. */
 import type { Answer, Received, Script } from './provider.ts'
 
 /** True if the model reads the result of a blocked call, whichever API it speaks. */
@@ -18,7 +18,7 @@ export function repeatsUntilBlocked(repeated: Answer, after: Script): Script {
 
 const STOP_REQUEST = "You've reached the maximum number of tool-calling"
 
-/** Calls `search` until it is asked for its final answer; then gives `last` in order, the last of them again and again. */
+/** Calls `search` until it is asked for its final answer; then gives the answers in `last` in order, and repeats the last one. */
 export function callsUntilStopped(...last: readonly Answer[]): Script {
   let stops = 0
   return ({ json }, number) => {

@@ -1,4 +1,4 @@
-/** Stores in memory that do what a store of several processes may do. */
+/** Stores in memory that behave like a store of several processes: they fail, or lose races. */
 import type { Session } from '../../src/core/session/session.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -7,7 +7,7 @@ import type { Store } from '../../src/store/store.ts'
 export const createStore = (maxSessions = 100): Store =>
   createMemoryStore({ maxSessions, ttl: 60_000, maxBytes: maxSessions * 100_000 })
 
-/** A store in which each call fails of which `fails` says so; calls are counted from 1. */
+/** A store in which a call fails if `fails` returns true for its number, from 1. */
 export function failingStore(fails: (call: number) => boolean): Store {
   const store = createStore()
   let calls = 0
@@ -29,7 +29,7 @@ export function failingStore(fails: (call: number) => boolean): Store {
   }
 }
 
-/** A store whose sessions come back as `spoil` makes them. */
+/** A store that changes each session with `spoil` before it returns it. */
 export function spoilingStore(spoil: (session: Session) => Session): Store {
   const store = createStore()
   return {
@@ -38,7 +38,7 @@ export function spoilingStore(spoil: (session: Session) => Session): Store {
   }
 }
 
-/** The same store, in which every change loses a race first: it is made twice, and what comes of the first time is lost. */
+/** The same store, in which every change loses a race first: it runs twice, and the first result is lost. */
 export function racing(store: Store = createStore()): Store {
   return {
     ...store,

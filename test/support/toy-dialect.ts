@@ -1,4 +1,4 @@
-/** A dialect of an API that Governor does not know: its model stands in the path, as in Gemini's. It has no streams. */
+/** A dialect of an API that Governor does not know: its model is in the path, as in Gemini's. It has no streams. */
 import type { Conversation, Role } from '../../src/core/conversation.ts'
 import type { Api, Dialect, DialectRequest, RequestInput } from '../../src/dialect/dialect.ts'
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../src/dialect/shared/json-object.ts'
