@@ -14,7 +14,7 @@ interface Source {
   readonly imports: readonly string[]
 }
 
-/** The text without comments and without what stands in quotes. */
+/** The text without comments and without quoted strings. */
 function codeOf(text: string): string {
   return text
     .replace(/\/\*[\s\S]*?\*\//g, '')

@@ -9,7 +9,7 @@ beforeAll(async () => {
   binary = await install(PROGRAM)
 })
 
-/** codex does not look at OPENAI_BASE_URL: its configuration says where the API is. */
+/** codex does not look at OPENAI_BASE_URL: the address of the API is in its configuration. */
 const drive: Drive = async (url, prompt) => {
   const folder = await workspace({
     '.codex/config.toml': `openai_base_url = "${url}/v1"\nmodel = "gpt-5"\n`,

@@ -1,4 +1,4 @@
-/** The package as npm packs it, and as it stands in a clone. */
+/** The package as npm packs it, and as it is in a clone. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'

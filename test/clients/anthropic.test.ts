@@ -46,7 +46,7 @@ async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is 
   const steps: Anthropic.Beta.BetaMessage[] = []
   let governor: unknown
   for await (const step of runner) {
-    // What a stream's last event says besides is for those who read its events.
+    // Only clients that read events see the other fields of a stream's last event.
     const note = (object: object) => {
       governor = saidIn(object) ?? governor
     }
@@ -177,7 +177,7 @@ describe('a message thread', () => {
     })
     expect(isLost).toBe(true)
     expect(text).toBe('This is what I found so far.')
-    // The request that the provider refused is none; what the client sent instead takes its number.
+    // The refused request does not count; the client's next request gets its number.
     expect(iterations(running)).toEqual([1, 2, 3, 4, 4, 5, 6, 6])
   })
 
@@ -222,7 +222,7 @@ describe('a message thread', () => {
 })
 
 describe('a run whose tools the provider executes, without a session id', () => {
-  /** Pauses for ever; answers when it is told not to choose a tool. */
+  /** Pauses for ever; answers when tool_choice is none. */
   const pausing: Script = ({ json }, number) => {
     const choice = json.tool_choice as { type?: string } | undefined
     if (choice?.type === 'none') return { text: 'So far.' }
@@ -237,7 +237,7 @@ describe('a run whose tools the provider executes, without a session id', () => 
   }
 
   type Content = Anthropic.ContentBlockParam[]
-  /** How clients send back what was paused. */
+  /** How clients send back paused responses. */
   const messageForEach = (pauses: readonly Content[]) =>
     pauses.map((content) => ({ role: 'assistant' as const, content }))
   const oneMessage = (pauses: readonly Content[]) => messageForEach([pauses.flat()])

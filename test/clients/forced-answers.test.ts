@@ -1,4 +1,4 @@
-/** Frameworks whose answer has to have a form, behind a budget that stops their agents. */
+/** Frameworks whose answer must have a form, behind a budget that stops their agents. */
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
@@ -30,7 +30,7 @@ const nameOf = (tool: unknown) => {
   return name ?? called?.name ?? ''
 }
 
-/** The tool that a request names, or the only one besides `search` where one has to be called at the stop. */
+/** Returns the tool that a request names, or the only one besides `search` if a tool must be called at the stop. */
 function forcedIn({ tool_choice: choice, tools = [] }: Asked): string | undefined {
   const {
     type,
@@ -47,7 +47,7 @@ function forcedIn({ tool_choice: choice, tools = [] }: Asked): string | undefine
     : undefined
 }
 
-/** A model that searches for ever; told to stop, or forced, it answers in the form that it is asked for. */
+/** A model that searches for ever; when it is stopped or forced, it answers in the requested form. */
 const searching: Script = ({ json }: Received, number) => {
   const asked = json as Asked
   const isStopped = JSON.stringify(json).includes('maximum number of tool-calling')

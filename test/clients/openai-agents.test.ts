@@ -8,10 +8,10 @@ import { readsBlock } from '../support/scripts.ts'
 setTracingDisabled(true)
 
 const same = { name: 'search', arguments: { query: 'the same' } }
-/** What was said before the run. */
+/** The conversation before the run. */
 const isBefore = ({ json }: Received) => json['input'] === 'Remember 42.'
 
-/** Answers the requests of the run by number, and what came before it with a word. */
+/** Answers the requests of the run by number, and those before the run with one word. */
 const inRun = (script: Script): Script => {
   let number = 0
   return (request) => (isBefore(request) ? { text: 'Yes.' } : script(request, ++number))
@@ -26,7 +26,7 @@ const research: Script = (_, number) =>
 
 interface How {
   readonly stream: boolean
-  /** Who keeps what was said: the agent, the provider in a conversation, or by the response before. */
+  /** Who keeps the history: the agent, or the provider in a conversation or by the previous response. */
   readonly state: 'history' | 'conversation' | 'response'
 }
 

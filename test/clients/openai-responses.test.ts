@@ -35,7 +35,7 @@ async function once(client: OpenAI, params: Params, stream: boolean): Promise<Op
   return client.responses.stream({ ...params, stream: true }).finalResponse()
 }
 
-/** The loop of OpenAI's own guides: sends back what came, or goes on from the response. */
+/** The loop of OpenAI's own guides: sends the output back, or continues from the response. */
 async function run(baseURL: string, { stateful, stream }: How, max = 20) {
   const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
   const history: Input[] = []

@@ -1,10 +1,10 @@
-/** Agents of the official package that go round in circles: told, refused, and ended by the model's own answer. */
+/** Agents of the official package in a loop: they are warned, their calls are blocked, and the model's own answer ends them. */
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import type { Answer, Script } from '../support/provider.ts'
 
-/** What the model calls at each of its steps, whatever it is told, until it may call nothing. */
+/** A model that makes the same calls despite all notices, until it may call no tool. */
 function stubborn(callAt: (step: number) => Answer): Script {
   let step = 0
   return ({ json }) => (json.tool_choice === 'none' ? { text: 'I could not find it.' } : callAt(step++))
@@ -87,7 +87,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
       expect(verdicts.filter((verdict) => verdict === 'warn')).toHaveLength(2)
       expect(verdicts.at(-1)).toBe('stop')
       expect(executed).toBe(verdicts.length - 1)
-      // The refused response, two more, and the answer.
+      // The blocked response, two more, and the answer.
       expect(requests).toBe(verdicts.length + 3)
       expect(metrics).toContain(`governor_loops_total{pattern="${pattern}",tool="search",action="blocked"} 3`)
     },

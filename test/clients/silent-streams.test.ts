@@ -113,7 +113,7 @@ describe.each(clients)('a stop over $api without an answer', ({ error: failure, 
   )
 })
 
-/** What an agent gets whose run goes round in circles, where the request for its last answer gets `last`. */
+/** Runs an agent in a loop, whose request for the last answer gets `last`, and returns what it gets. */
 async function endedLoop(last: (number: number) => Answer) {
   let asked = 0
   const { url } = await startBoth((request) =>

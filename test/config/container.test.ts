@@ -16,7 +16,7 @@ type Variables = Readonly<Record<string, string>>
 /** One instruction a line. */
 const dockerfile = readFileSync('Dockerfile', 'utf8').replace(/\\\n\s*/g, ' ')
 
-/** The program and its arguments of an instruction, which stand in a JSON list. */
+/** The program and its arguments of an instruction, which are a JSON list. */
 function commandOf(instruction: string): string[] {
   const [, list = ''] = new RegExp(`^${instruction}\\b[^[\\n]*(\\[.*\\])$`, 'm').exec(dockerfile) ?? []
   return JSON.parse(list) as string[]
@@ -134,7 +134,7 @@ describe('docker-compose.yml', () => {
       'GOVERNOR_ADMIN_TOKEN',
       'GOVERNOR_WEBHOOK_SECRET',
     ])
-    // A name alone takes the value of the shell, and stays unset where that has none.
+    // A name alone takes the value of the shell, and stays unset if the shell has none.
     for (const [, name = ''] of named) expect([name, governor.environment[name]]).toEqual([name, null])
     expect(governor.env_file).toEqual([{ path: '.env', required: false }])
   })

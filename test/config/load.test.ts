@@ -367,7 +367,7 @@ upstreams:
     const { server, upstreams } = load(yaml, { HOST_A: '0.0.0.0', PORT_A: '80', KEY: 'k: "1"', EMPTY: '' })
     expect(server.host).toBe('0.0.0.0')
     expect(upstreams['a']).toMatchObject({ url: 'http://fallback:80/v1', api_key: 'k: "1"', headers: {} })
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: that is what stands there in the end
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: this is the expected value
     expect(upstreams['b']).toMatchObject({ url: 'http://b', headers: { x: '${KEY}', y: '' } })
   })
 
@@ -380,14 +380,14 @@ upstreams: {x: {api_key: \${K}, url: http://\${NAME:-fallback}/v1, headers: {a: 
     expect(upstreams['x']).toMatchObject({
       url: 'http://fallback/v1',
       api_key: 'sk, {1}',
-      // biome-ignore lint/suspicious/noTemplateCurlyInString: that is what stands there in the end
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: this is the expected value
       headers: { a: '${K}', b: 'sk, {1}' },
     })
   })
 
   it('are not replaced in keys, not even between braces', () => {
     expect(refusal(() => load(`upstreams: {\${K}: {url: "http://x"}}`, { K: 'x' }))).toBe(
-      // biome-ignore lint/suspicious/noTemplateCurlyInString: as it stands in the file
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: as the file contains it
       'FILE: upstreams.${K}: expected a name of letters, digits, - and _ (line 1)',
     )
   })

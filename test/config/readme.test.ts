@@ -1,4 +1,4 @@
-/** What the documents show a newcomer, held against what the program takes. */
+/** Compares what the documentation shows with what the program accepts. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -13,7 +13,7 @@ const documents = readdirSync('docs').filter((name) => name.endsWith('.md'))
 const files = ['README.md', 'CONTRIBUTING.md', ...documents.map((name) => join('docs', name))]
 const pages = files.map((file) => ({ file, text: readFileSync(file, 'utf8') }))
 
-/** Everything that a pattern's first group finds, with the page where it stands. */
+/** Everything that a pattern's first group finds, with the page that contains it. */
 function found(pattern: RegExp, texts = pages): { file: string; what: string }[] {
   return texts.flatMap(({ file, text }) =>
     [...text.matchAll(pattern)].map(([, what = '']) => ({ file, what })),

@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import xxhash from 'xxhash-wasm'
 import { hashOf, hashOfBytes, hashOfText, nameOf } from '../../src/core/hash.ts'
 
-/** What is longer is hashed piece by piece. */
+/** Longer texts are hashed in pieces. */
 const LONG = 131_072
 
 describe('hashes of texts', () => {

@@ -8,7 +8,7 @@ import { type Message, sightingOf, steps, system, user } from './transcript.ts'
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: false }
 
-/** The session after a request, and what names it there. */
+/** The session after a request, and what identifies the request there. */
 function seen(session: Session, messages: readonly Message[], thread = '') {
   const facts = sightingOf(messages)
   const next = countRequest(session, { facts, thread, now: 0 }).session

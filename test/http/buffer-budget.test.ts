@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Clock, createBufferBudget, type Lease, MAX_WAIT } from '../../src/http/buffer-budget.ts'
 
-/** A clock that goes on when it is told to. */
+/** A clock that advances when the test advances it. */
 function stoppedClock(): Clock & { pass(time: number): void } {
   let now = 0
   const timers = new Map<object, { at: number; call: () => void }>()

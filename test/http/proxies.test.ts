@@ -7,7 +7,7 @@ import { callModel, START } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
 import { serve, startProvider } from '../support/provider.ts'
 
-/** A proxy that answers each CONNECT with a status and, where that is 200, a tunnel to `target`. */
+/** A proxy that answers each CONNECT with a status and, if that is 200, with a tunnel to `target`. */
 async function startProxy(target: string, status: number) {
   const asked: string[] = []
   const { hostname, port } = new URL(target)

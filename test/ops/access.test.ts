@@ -43,7 +43,7 @@ describe('the API of sessions', () => {
     const { url } = await started({ admin_token: TOKEN, trust_loopback: false })
     const replies = await Promise.all(ROUTES.map(([method, path]) => ask(url, path, { method, headers })))
     expect(replies.map(({ status }) => status)).toEqual(ROUTES.map(() => 401))
-    // The same words whether there is anything or not.
+    // The same text for existing and unknown sessions.
     expect(new Set(replies.map(({ text }) => text)).size).toBe(1)
     expect(replies[0]?.headers['www-authenticate']).toBe('Bearer realm="governor"')
   })

@@ -17,7 +17,7 @@ interface Received {
   }
 }
 
-/** Opens the events and gives them one by one. */
+/** Opens the event stream and returns its events one by one. */
 async function open(url: string, headers: Record<string, string> = {}) {
   const leave = new AbortController()
   onTestFinished(() => leave.abort())

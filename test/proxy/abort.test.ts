@@ -1,4 +1,4 @@
-/** Either side may leave at any time; the other one learns of it, and nothing is sent twice. */
+/** Either side may close its connection at any time: then the other side is closed too, and nothing is sent twice. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
 import {
@@ -211,7 +211,7 @@ it('pipelined requests that still wait for their turn are aborted at the upstrea
     expect(await wire.rest()).toHaveLength(0)
     wire.socket.destroy()
   }
-  // None of them counts as under way, which would keep the process from ending.
+  // None of them counts as running, which would keep the process from exiting.
   expect(await own.drain()).toBe(true)
 })
 

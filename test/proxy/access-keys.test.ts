@@ -53,7 +53,7 @@ describe("an upstream's key in a configured header", () => {
     const { status, sent } = await asked({ authorization: 'Bearer team-1', 'x-api-key': 'sk-client' }, held)
     expect(status).toBe(200)
     expect(sent?.header(name.toLowerCase())).toBe('sk-own')
-    // What is the client's own goes on, unless the held one takes its place; the access key is Governor's alone.
+    // The client's other keys go upstream, unless Governor's key replaces them; the access key never does.
     if (name.toLowerCase() !== 'x-api-key') expect(sent?.header('x-api-key')).toBe('sk-client')
     expect(JSON.stringify(sent?.rawHeaders)).not.toContain('team-1')
   })

@@ -23,7 +23,7 @@ const stream = (...events: string[]): Answer => ({
   headers: { 'content-type': 'text/event-stream' },
 })
 
-/** The third of three equal calls comes as `third`; a model that reads that it was refused answers `after`. */
+/** The third of three equal calls comes as `third`; a model that reads that it was blocked answers `after`. */
 async function whereThird(third: Answer, after: Answer = { text: 'I give up.' }) {
   const { url, provider } = await startBoth(
     (request, number) => (readsBlock(request) ? after : number === 3 ? third : SAME),
@@ -41,7 +41,7 @@ async function whereThird(third: Answer, after: Answer = { text: 'I give up.' })
   return { ...choices[0], usage, decision: decision(), asked: provider.requests.at(-1)?.json.messages ?? [] }
 }
 
-/** The official client, and the verdict that the newest reply told it. */
+/** The official client, and the verdict in the newest reply. */
 function clientOf(url: string) {
   let decision: string | null = null
   const client = new OpenAI({

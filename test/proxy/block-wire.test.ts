@@ -1,4 +1,4 @@
-/** What stands on the wire on either side while a run's responses are read for calls to be refused. */
+/** The bytes on the wire on both sides while Governor reads the responses of a run to block calls. */
 import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import {
@@ -34,7 +34,7 @@ const step = (id: string) => [
 ]
 
 let sessions = 0
-/** Asks, in a session of its own, after two equal calls: a third is to be refused. */
+/** Asks, in a separate session, after two equal calls: a third one is to be blocked. */
 async function ask(
   stream: boolean,
   session = `session-${sessions++}`,
@@ -301,7 +301,7 @@ describe('a client', () => {
     client.socket.destroy()
     expect(await again.rest()).toHaveLength(0)
     again.socket.destroy()
-    // Coming back is no further refusal: twice the model is asked again before the run ends.
+    // A repeated request is not a further block: the model is asked again twice before the run ends.
     const back = await send(request)
     back.wire.write(streamed(...REFUSED_STREAM))
     ;(await asked()).write(streamed(...REFUSED_STREAM))

@@ -16,7 +16,7 @@ const BETA = 'thinking-binding-controls-2026-08-01'
 const REFUSED =
   'messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
 
-/** What a reasoning block is bound to: all that stands before its message. */
+/** The content to which a reasoning block is bound: everything before its message. */
 function bindingOf({ system, tools, messages }: ChatBody, count: number): string {
   return hash('sha256', JSON.stringify([system, tools, messages.slice(0, count)]))
 }
@@ -65,7 +65,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps.map(({ status }) => status)).toEqual(Array(7).fill(200))
       expect(steps.at(-1)?.text).toBe('This is what I found so far.')
       expect(steps.at(-1)?.governor).toMatchObject({ has_final_answer: true })
-      // Told first at 3; refused once, at 4, where the notice is gone from the history.
+      // The first notice is in request 3; request 4 is refused once, because its history does not contain the notice.
       expect(provider.requests).toHaveLength(8)
       expect(steps.map(({ headers }) => headers.get('x-governor-recovered'))).toEqual([
         null,

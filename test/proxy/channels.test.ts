@@ -6,7 +6,7 @@ import { type ChatBody, runaway, type Script } from '../support/provider.ts'
 
 type Rule = (body: ChatBody) => string | undefined
 
-/** What providers and the chat templates of open models are known to say no to. */
+/** Requests that providers and the chat templates of open models are known to refuse. */
 const RULES: Readonly<Record<string, Rule>> = {
   mistral: ({ messages }) => {
     const isAfterTool = messages.some(({ role }, at) => role === 'user' && messages[at - 1]?.role === 'tool')

@@ -1,4 +1,4 @@
-/** What a client is told when its upstream gives no answer, in the words and the shape of its dialect. */
+/** The error that a client gets when its upstream gives no answer, in the form of its dialect. */
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
 import { connect, fieldOf, type Message, type RawUpstream, startRaw, type Wire } from '../support/raw.ts'
@@ -24,7 +24,7 @@ const REQUESTS = [
   ['Anthropic', post('/anthropic/v1/messages')],
 ] as const
 
-/** One of each shape, where what is behind them is the same. */
+/** One request of each error shape; they reach the same code. */
 const TWO = [REQUESTS[0], REQUESTS[4]] as const
 
 interface Answer extends Message {
@@ -60,7 +60,7 @@ async function expectFailure(
         ? { type: 'error', error: { type: 'api_error', message } }
         : { error: { type: 'api_error', message, code, param: null } },
     )
-    // Where an upstream is concerns nobody but the operator.
+    // Only the operator may see the address of an upstream.
     expect(answer.body.toString()).not.toMatch(/secret|https?:|127\.0\.0\.1|\.invalid/)
   }
 }

@@ -1,4 +1,4 @@
-/** Agents whose answer has to have a form: they force a tool, or ask once more for it when their run is over. */
+/** Agents whose answer must have a form: they force a tool, or ask once more for that form when their run is over. */
 import { describe, expect, it } from 'vitest'
 import { type CallOptions, callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -22,7 +22,7 @@ const until =
     return typeof last === 'function' ? last(json) : last
   }
 
-/** What a model answers that is free to: the result where it may call it, else a text. */
+/** The answer of a model that may choose: the result tool if it may call it, else a text. */
 const obedient = ({ tool_choice: choice }: ChatBody): Answer => {
   const mayCall =
     choice !== 'none' && (choice as { type?: string } | undefined)?.type !== 'none' && choice !== undefined
@@ -53,7 +53,7 @@ describe.each([{ stream: false }, { stream: true }])(
         function: { name: 'final_result' },
       })
       expect(provider.requests.at(-1)?.json.tools).toEqual(provider.requests[0]?.json.tools)
-      // A client that lost it is answered anew; one that goes on has had its answer.
+      // A client that lost the answer gets a new one; a client that continues has had its answer.
       const again = await callModel(url, messages.slice(0, -2), options)
       expect(nameOf(again.message)).toEqual(['final_result'])
       const asked = provider.requests.length
@@ -228,7 +228,7 @@ describe('a request after the end of a run', () => {
       expect(provider.requests.at(-1)?.body.toString()).not.toContain(NOTICE)
       const format = await ask({ tools: undefined, response_format: SCHEMA })
       expect([format.isRelayed, format.message.content]).toEqual([true, '{"city":"Oslo"}'])
-      // What is sent again as it was may have been lost; another request with the same tool had its answer.
+      // The answer to an identical request may have been lost; another request with the same tool had its answer.
       expect((await ask(forced('extract'))).isRelayed).toBe(true)
       for (const more of [
         { ...forced('extract'), seed: 1 },

@@ -1,4 +1,4 @@
-/** A fault in one guard, and what the other still does. */
+/** A fault in one guard leaves the other guard working. */
 import { describe, expect, it } from 'vitest'
 import { NO_CONTEXTS } from '../../src/core/context-window.ts'
 import type { Session, Thread } from '../../src/core/session/session.ts'

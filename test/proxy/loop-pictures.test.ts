@@ -8,7 +8,7 @@ import { captureTerminal } from '../support/terminal.ts'
 
 type Json = Readonly<Record<string, unknown>>
 
-/** A way in which agents show a model what a call has to show, as the messages of one step. */
+/** One way in which agents send a picture as the result of a call: the messages of one step. */
 interface Way {
   readonly what: string
   readonly path: string
@@ -151,7 +151,7 @@ function transcript(way: Way, pictures: readonly string[]): Json[] {
   return [TASK, ...pictures.flatMap((picture, at) => way.step(`c${at}`, picture))]
 }
 
-/** The loops that are told of while an agent looks again and again. */
+/** Returns the loop header of each response while an agent repeats its call. */
 async function loopsOf(way: Way, pictures: readonly string[]): Promise<(string | null)[]> {
   const { url } = await startBoth(() => ({ text: 'ok' }))
   const loops: (string | null)[] = []

@@ -1,4 +1,4 @@
-/** Governor in mode observe: it judges, and changes nothing. */
+/** Governor in mode observe: it evaluates requests, and changes nothing. */
 import { describe, expect, it } from 'vitest'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'

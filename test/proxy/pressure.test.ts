@@ -7,7 +7,7 @@ import { type ChatMessage, type Received, runaway, type Script } from '../suppor
 const models = [{ model: 'gpt-test', price: { input: 1_000, output: 0 } }]
 const SECONDS = 10
 
-/** A provider on which time goes by, and the clock that shows it. */
+/** A provider whose answers take time on a test clock, and that clock. */
 function takingTime(script: Script) {
   let time = 1_760_000_000_000
   const timed: Script = (request, number) => {
@@ -17,7 +17,7 @@ function takingTime(script: Script) {
   return { script: timed, now: () => time }
 }
 
-/** A step that nobody was asked for: the model searches. */
+/** A step that was not requested from the model: it calls search. */
 function searching(id: string, text: string): Step {
   const message = { role: 'assistant', tool_calls: [{ id, function: { name: 'search', arguments: text } }] }
   return { message } as unknown as Step
@@ -125,7 +125,7 @@ function noticeOf(style: (typeof STYLES)[number], tier: string, said: ReturnType
   return `[BUDGET: ${said.name} ${said.used}/${said.max}. ${end}`
 }
 
-/** What stands where the channel puts it, and whether the original messages are still before it. */
+/** Returns the text in the place of the channel; checks that the original messages are before it. */
 function toldIn({ json: { messages } }: Received, channel: (typeof CHANNELS)[number]) {
   const last = messages.at(-1)
   const isOwn = channel === 'system' || channel === 'user'
@@ -151,7 +151,7 @@ describe.each(TABLE)('the meter $meter, style $style, channel $channel, streamed
     )
     const { steps } = await runAgent(url, START, { stream, max: 20 })
     expect(steps).toHaveLength(11)
-    // In a countdown only the last three count, and of iterations the one that is under way is none of them.
+    // A countdown covers only the last three; for iterations, the current one is not among them.
     const isCountdown = style === 'countdown' && one.meter === 'iterations'
     const tiers = steps.slice(0, 10).map((_, at) => {
       if (at + 1 >= (isCountdown ? 9 : warning)) return 'warning'

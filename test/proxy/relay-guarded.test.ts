@@ -1,4 +1,4 @@
-/** Guarded requests under `allow`: read, counted, and passed on as the very bytes the client sent. */
+/** Guarded requests with the verdict `allow`: Governor reads and counts them, and sends the client's exact bytes. */
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
@@ -27,7 +27,7 @@ beforeEach(() => {
   upstream.requests.length = 0
 })
 
-/** Sends a body and returns what arrived of it, and the verdict. */
+/** Sends a body and returns the request that arrived, and the verdict. */
 async function passed(body: Buffer, fields: readonly string[] = []) {
   upstream.requests.length = 0
   const head = ['POST /v1/chat/completions HTTP/1.1', 'Host: a', ...fields, `Content-Length: ${body.length}`]

@@ -1,4 +1,4 @@
-/** What arrives at the client of a response that is not rewritten, byte for byte. */
+/** The bytes that reach the client of a response that is not rewritten. */
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
@@ -183,7 +183,7 @@ describe('a response without a body', () => {
     expect(endToEnd(message)).toEqual(['X: 1'])
     expect(fieldOf(message, 'content-length')).toBe(length)
     expect(fieldOf(message, 'transfer-encoding')).toBeUndefined()
-    // Nothing stands between it and the next response.
+    // No byte is between it and the next response.
     expect((await client.until('\r\n')).toString()).toBe(`${message.line}\r\n`)
     client.socket.destroy()
   })

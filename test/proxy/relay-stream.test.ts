@@ -1,4 +1,4 @@
-/** Nothing is held back, nothing piles up: bodies of any size, piece by piece, in both directions. */
+/** Bodies of any size pass in both directions as they arrive: nothing is held back, and no buffer grows. */
 import { randomBytes } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -213,7 +213,7 @@ it('300 streams can be open at once, and each gets its own events', async () => 
 
 describe('a slow reader', () => {
   const total = 40 * MB
-  /** What the kernel's buffers of two connections may hold, with room to spare. */
+  /** The bytes that the kernel's buffers of two connections may contain, with a margin. */
   const bound = 24 * MB
 
   /** Writes as fast as the other side takes it; returns how much it has taken so far. */
@@ -234,7 +234,7 @@ describe('a slow reader', () => {
     return () => taken
   }
 
-  /** Makes requests of others until nothing has moved during 20 of them in a row. */
+  /** Sends other requests until no bytes have moved during 20 of them in a row. */
   async function standstill(taken: () => number): Promise<number> {
     const other = connect(governor.url)
     let wire: Wire | undefined

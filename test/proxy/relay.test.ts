@@ -1,4 +1,4 @@
-/** What arrives upstream of a request that is not guarded, byte for byte. */
+/** The bytes that reach the upstream of a request that is not guarded. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type Answering, closeRaw, connect, endToEnd, listenAnswering, openGovernor } from '../support/raw.ts'
 
@@ -25,7 +25,7 @@ beforeEach(() => {
   upstream.reply = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'
 })
 
-/** Sends bytes and returns the one request that came of them. */
+/** Sends bytes and returns the one request that the upstream got. */
 async function sent(bytes: string, isHead = false) {
   const client = connect(governor.url)
   client.write(bytes)

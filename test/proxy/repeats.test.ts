@@ -6,7 +6,7 @@ import { runaway, type Script } from '../support/provider.ts'
 const budget = { max_iterations: 6, adaptive: false, caution_threshold: 1, warning_threshold: 1 }
 const named = { headers: { 'x-governor-session': 's' } }
 
-/** Sends one request of an agent's run over and over; what it was told each time. */
+/** Sends one request of an agent's run many times; returns the headers of each response. */
 async function repeat(url: string, times: number, options: Parameters<typeof callModel>[2] = {}) {
   const { messages } = await runAgent(url, START, { ...options, max: 1 })
   const told: { iteration: string | null; repeat: string | null; reason: unknown; loop: string | null }[] = []
@@ -45,7 +45,7 @@ describe.each([
         ['6/6', null],
       ])
       expect(told.map(({ reason }) => reason).indexOf('max_iterations')).toBe(36)
-      // The loop guard has nothing to say about it, and a run that was stopped asks nobody any more.
+      // The loop guard finds no loop in it, and a stopped run sends no more requests to the provider.
       expect(told.every(({ loop }) => loop === null)).toBe(true)
       expect(provider.requests).toHaveLength(1 + 37)
       const metrics = await fetch(`${url}/metrics`).then((response) => response.text())

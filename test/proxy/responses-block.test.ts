@@ -61,7 +61,7 @@ describe.each([
     const seventh = steps[6]
     expect(seventh?.headers.get('x-governor-verdict')).toBe('block')
     expect(seventh?.calls.map(({ name }) => name)).toEqual(['read'])
-    // The provider keeps a call that the client has never seen: it is told what became of it.
+    // The provider keeps a call that the client has never seen, so Governor sends a result for it.
     expect(steps[9]?.status).toBe(200)
     const shown = provider.requests.find(({ items = [] }) => items.some(({ name }) => name === 'read'))
     const calls = (shown?.items ?? []).filter(({ type }) => type === 'function_call')

@@ -1,4 +1,4 @@
-/** Models that go round in circles over Responses, at a provider that keeps what they said and wants a result of each call. */
+/** Models in a loop over Responses, at a provider that keeps the conversation and requires a result for each call. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { createFrameReader, dataOf } from '../../src/sse/frames.ts'
@@ -20,7 +20,7 @@ const answer: fc.Arbitrary<Answer> = fc.record(
   { requiredKeys: ['calls'] },
 )
 
-/** Sends a request; returns the ids that the response goes by, and what it calls. */
+/** Sends a request; returns the ids by which the response can be continued, and its calls. */
 async function ask(url: string, body: Item) {
   const reply = await fetch(`${url}/v1/responses`, {
     method: 'POST',

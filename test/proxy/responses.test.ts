@@ -119,7 +119,7 @@ describe.each([
       expect(again.text).toBe('This is what I found so far.')
       expect(again.response['governor']).toMatchObject({ terminal_state: 'tool_limit_reached' })
       expect(provider.requests).toHaveLength(asked)
-      // The client may go on from the answer, whichever of the two it has.
+      // The client may continue from either of the two answers.
       expect(again.response['id']).toBe(first.steps.at(-1)?.response['id'])
       const more = await first.ask('And now?')
       expect(more.headers.get('x-governor-iteration')).toBe('1/3')

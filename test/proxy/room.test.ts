@@ -1,4 +1,4 @@
-/** Bodies for which there is room, and those for which there is none, over real sockets. */
+/** Bodies with and without room in the buffer budget, over real sockets. */
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Clock } from '../../src/http/buffer-budget.ts'
@@ -9,7 +9,7 @@ import { connect } from '../support/raw.ts'
 
 const SMALL = { server: { max_buffered: '64kb' } }
 
-/** A clock whose waits are over when they are told to be. */
+/** A clock whose waits end when the test ends them. */
 function heldClock() {
   const calls = new Set<() => void>()
   let begun = () => {}
@@ -23,7 +23,7 @@ function heldClock() {
   }
   return {
     clock,
-    /** Settles when somebody waits. */
+    /** Settles when a request waits. */
     waiting: () =>
       new Promise<void>((resolve) => {
         begun = resolve

@@ -349,7 +349,7 @@ describe('a conversation that begins with the same words under the same session 
         }
       }
       const expected = ['2/300', '3/300', '4/300', '5/300']
-      // Prompts of other bytes are asks of one run until it shows an answer.
+      // Prompts with different bytes count for one run until a request shows an answer.
       const first = 'seed' in more ? ['11/300', '12/300', '13/300', '14/300'] : expected
       expect(counts).toEqual([first, ...Array.from({ length: 9 }, () => expected)])
     },

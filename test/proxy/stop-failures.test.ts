@@ -1,4 +1,4 @@
-/** What a client gets, and what is recorded, where its provider fails at the last answer of a run. */
+/** What a client gets, and what is recorded, if its provider fails at the last answer of a run. */
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { START, TOOLS } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
@@ -14,12 +14,12 @@ const errorOf = (text: string) => ({ error: { message: text, type: 'server_error
 const data = (value: object) => `data: ${JSON.stringify(value)}\n\n`
 const named = (event: Item) => `event: ${String(event['type'])}\n${data(event)}`
 
-/** One dialect: the request that is stopped, what a model says, how its provider tells of a failure. */
+/** One dialect: the stopped request, the model's answer, and the form in which its provider reports a failure. */
 interface Api {
   readonly name: string
   readonly path: string
   readonly request: object
-  /** The frames of a response, and one whole. */
+  /** The frames of a streamed response, and a whole response. */
   frames(answer: Answer): string[]
   whole(answer: Answer): object
   readonly failures: readonly (readonly [string, string])[]
@@ -190,7 +190,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
         expect([first.status, first.text]).toEqual([200, frames.join('')])
         expect(second.text).toContain('"has_final_answer":true')
         expect(third.text).toContain('"has_final_answer":true')
-        // What was answered is recorded: only what failed was asked for again.
+        // An answer is recorded: only the failed request reached the provider again.
         expect(asked).toEqual([1, 2])
         expect(stops(told)).toBe(1)
       }
@@ -248,7 +248,7 @@ describe.each([chat, anthropic, responses])('a stop over $name', (api) => {
         expect(text).toContain('"has_final_answer":true')
         expect(text.includes('"truncated":true')).toBe(isCutOff)
         if (request === 1) expect(api.reasonIn(text)).toBe(finish)
-        // Half an answer is not repeated, as who asks again may get all of it; though not for ever.
+        // Half an answer is not repeated, because the next request may get all of it; after three attempts it is.
         expect(provider.requests).toHaveLength(isCutOff ? Math.min(request, 4) : 1)
       }
       const again = await send(url, api, api.request, stream)

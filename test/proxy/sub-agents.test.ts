@@ -14,7 +14,7 @@ import type { Script } from '../support/provider.ts'
 const SESSION = { 'x-claude-code-session-id': 'f74f64e0-36c0-4c8b-b9ac-73c2b2777751' }
 const loop_guard = { enabled: false }
 
-/** An agent of one session that is asked for one step at a time: the parent has no name, those under it have. */
+/** An agent of one session that makes one step at a time: the parent has no name, its sub-agents have one. */
 function agent(url: string, name: string, asked: readonly Message[] = ASKED) {
   const headers = { ...SESSION, ...(name === '' ? {} : { 'x-claude-code-agent-id': name }) }
   let messages: readonly Message[] = asked

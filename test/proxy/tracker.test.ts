@@ -11,12 +11,12 @@ const LAST = 'This is the last call: give your answer, and say what is unfinishe
 const budget = { style: 'tracker', max_iterations: 24, escalate: true }
 
 const used = (count: number, max = 24) => `[budget: ${count} of ${max} iterations used, ${max - count} left]`
-/** What was said at the end of an input after what a tool or a person said. */
+/** The text that Governor added at the end of an input. */
 const said = (text: unknown) => /\n\n(.*)$/s.exec(String(text))?.[1]
 const endOf = ({ json }: Received) => said(json.messages.at(-1)?.content)
 const systemOf = ({ json }: Received) => json.messages[0]?.content
 
-/** Due at 5, with fewer than 20 left at each, and something else at the last. */
+/** Statements are due at 5, at each call with fewer than 20 left, and with another text at the last call. */
 const STATED = Array.from({ length: 24 }, (_, at) => {
   const count = at + 1
   if (count === 24) return LAST

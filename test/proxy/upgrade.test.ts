@@ -263,7 +263,7 @@ describe('a request for any other upgrade is served without the upgrade:', () =>
     expect(request.body.toString()).toBe(body)
     wire.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
     expect((await client.message()).body.toString()).toBe('ok')
-    // The connection goes on to serve.
+    // The connection still serves requests.
     client.write('GET /v1/next HTTP/1.1\r\nHost: a\r\n\r\n')
     expect((await wire.message()).line).toBe('GET /v1/next HTTP/1.1')
     for (const { socket } of [client, wire]) socket.destroy()

@@ -1,4 +1,4 @@
-/** What reading one request takes: counted, as a time says more of the machine than of the program. */
+/** The work of reading one request. It is counted, because a time depends more on the machine than on the program. */
 import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { lastMessage } from '../../src/core/conversation.ts'
@@ -27,7 +27,7 @@ afterEach(() => {
   vi.restoreAllMocks()
 })
 
-/** Counts the values that are built of JSON texts from now on. */
+/** Counts the values that are built from JSON texts from now on. */
 function countBuilt(): () => number {
   const parse = JSON.parse.bind(JSON)
   let built = 0
@@ -44,7 +44,7 @@ function countBuilt(): () => number {
   return () => built
 }
 
-/** Reads a request as far as its judgement does; returns the steps that were counted. */
+/** Reads a request as far as its evaluation does; returns the counted steps. */
 async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<number> {
   let steps = 0
   try {
@@ -86,7 +86,7 @@ describe('reading a request', () => {
         const body = Buffer.from(make(shape(600_000)))
         const before = built()
         const steps = await read(dialect, body)
-        // A text that can't be read is not gone on with; what was built by then is bounded as well.
+        // Reading stops at a text that is too much to read; the values that were built by then are bounded as well.
         expect(built() - before).toBeLessThan(inOneGo(body.length) / 3)
         expect(steps).toBeLessThan(2 * inOneGo(body.length))
       }

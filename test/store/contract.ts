@@ -1,4 +1,4 @@
-/** What every store must do, whatever it keeps things in. */
+/** The tests that every store must pass. */
 import { describe, expect, it } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
@@ -61,7 +61,7 @@ async function listAll(store: Store, limit: number): Promise<ListedSession[]> {
 
 /** Defines the tests of one store. `open` gives an empty one that keeps unused sessions for CONTRACT_TTL. */
 export function describeStore(name: string, open: () => StoreUnderTest | Promise<StoreUnderTest>): void {
-  describe(`${name} and its sessions`, () => {
+  describe(`${name}: sessions`, () => {
     it('an update gets the last state and returns the result of the change', async () => {
       const { store } = await open()
       const known: (Session | undefined)[] = []
@@ -121,7 +121,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
     })
   })
 
-  describe(`${name} and its list of sessions`, () => {
+  describe(`${name}: lists of sessions`, () => {
     it('pages contain each session once, in its current state', async () => {
       const { store } = await open()
       const ids = Array.from({ length: 7 }, (_, at) => `session-${at}`)
@@ -164,7 +164,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
     })
   })
 
-  describe(`${name} and its links from responses to sessions`, () => {
+  describe(`${name}: links from responses to sessions`, () => {
     const link = { id: 's1', session: 'mine', pendingResults: ['{}'], begun: sessionOf(1) }
 
     it('a link is visible only to its own tenant', async () => {
@@ -183,7 +183,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
     })
   })
 
-  describe(`${name} and its small values`, () => {
+  describe(`${name}: small values`, () => {
     it('a value is kept by kind and name, and is empty by default', async () => {
       const { store } = await open()
       expect(await store.value(NUMBERS, key('a', SHARED))).toBe(NUMBERS.empty)
@@ -240,8 +240,8 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
     })
   })
 
-  describe(`${name} and its messages`, () => {
-    /** Subscribes, and gives what came once so many messages came. */
+  describe(`${name}: messages`, () => {
+    /** Subscribes; `until` resolves with the messages once there are so many. */
     const listenTo = async (store: Store, channel: string) => {
       const messages: string[] = []
       let look = () => {}

@@ -33,7 +33,7 @@ const sizeOf = async (store: Store) => (await store.health()).sessions
 
 const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
 
-/** Counts one more; returns the new count, so 1 where the session was unknown. */
+/** Counts one more; returns the new count, so 1 if the session was unknown. */
 const count = (store: Store, name: SessionKey, text = '') =>
   store.update(name, (session) => {
     const next = sessionAt(iterationOf(session) + 1, text)

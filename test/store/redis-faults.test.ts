@@ -54,7 +54,7 @@ const count = ({ store }: Replica, key = KEY, changes: Partial<Run> = {}) =>
     return { session: next, result: iterationOf(next) }
   })
 
-/** What a replica that knows nothing reads, once the others have nothing left to write. */
+/** Returns what a new replica reads, once the others have written all their changes. */
 async function stored(redis: Redis, ...replicas: readonly Replica[]): Promise<Session | undefined> {
   for (const { store } of replicas) await store.heal()
   const fresh = await openReplica(redis.url)

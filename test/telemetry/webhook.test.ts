@@ -36,7 +36,7 @@ async function startReceiver(answer: (number: number) => number | 'hang' = () =>
   return {
     url: `http://127.0.0.1:${port}/hook`,
     received,
-    /** Resolves with what was received, once that is so much. */
+    /** Resolves with the received messages once there are so many. */
     until: (count: number) =>
       new Promise<readonly Received[]>((resolve) => {
         const look = () => {
@@ -50,7 +50,7 @@ async function startReceiver(answer: (number: number) => number | 'hang' = () =>
 
 const STOPPED: ProxyEvent = { kind: 'stopped', reason: 'max_iterations', by: 'model', session: 'one' }
 
-/** A webhook for the current test, which waits a millisecond between attempts, and the outcomes it has told. */
+/** A webhook for the current test, which waits a millisecond between attempts, and the outcomes that it reported. */
 function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
   const outcomes: ProxyEvent[] = []
   const webhook = createWebhook(

@@ -61,7 +61,7 @@ const anyAnswers = fc.array(
   { minLength: 1, maxLength: 25 },
 )
 
-/** The positions of a run whose answers take this and that. */
+/** The states of a run whose answers use these amounts. */
 function positionsOf(answers: readonly { tokens: number; cost: number; seconds: number }[]): RunState[] {
   let session = NEW_SESSION
   let now = 1_000

@@ -15,7 +15,7 @@ const registry = buildRegistry(HARNESS_TEXTS, SUMMARY_REQUESTS)
 const of = (match: HarnessText['match']) =>
   HARNESS_TEXTS.filter((entry) => entry.match === match && entry.end === undefined).map(({ text }) => text)
 const nameOf = (tag: string) => tag.replace(/>.*/, '')
-/** Everything that has an end, whole. */
+/** All texts that have an end, complete. */
 const ENDED = [
   ...HARNESS_TEXTS.flatMap(({ text, end }) => (end === undefined ? [] : [`${text} and more${end}`])),
   ...of('tag').map((tag) => `<${tag}>\nsomething\n</${nameOf(tag)}>`),

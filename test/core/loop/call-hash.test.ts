@@ -113,7 +113,7 @@ describe('the hash of a call', () => {
         } catch {
           isJson = false
         }
-        // White space around JSON is taken off, and is kept around anything else.
+        // White space around JSON is removed, and is kept around other text.
         expect(canonicalArguments(`${text} `) === canonicalArguments(`${text}\n`)).toBe(isJson)
       }),
       { numRuns: 5_000 },

@@ -27,7 +27,7 @@ const isRefused = (memory: LoopMemory, call: string, policy = POLICY, now = 0) =
 
 const mayRefuseAny = (memory: LoopMemory, policy = POLICY) => mayBlock(memory, policy, 0)
 
-/** Six equal calls: two warnings, and one call that nothing came of since. */
+/** Six equal calls: two warnings, and one more call without anything new. */
 const STUCK = 'a=1 '.repeat(6)
 
 describe('a model that repeats itself', () => {

@@ -1,4 +1,4 @@
-/** Runs told call by call: `ls=a` is the call `ls` with the result a, `edit!=ok` one that changes something. */
+/** Runs written call by call: `ls=a` is the call `ls` with the result a, `edit!=ok` one that changes something. */
 
 import { checkConfig } from '../../../src/config/load.ts'
 import { loopPolicyOf } from '../../../src/config/policies.ts'
@@ -54,7 +54,7 @@ export interface Told {
   readonly found: readonly string[]
 }
 
-/** `every`: the time between two responses, in milliseconds; unset where it is not known. */
+/** `every`: the time between two responses, in milliseconds; unset if it is not known. */
 export function tell(
   story: string,
   policy: LoopPolicy = POLICY,

@@ -61,7 +61,7 @@ function take(loopState: LoopState, messages: readonly Message[], policy: LoopPo
   return takeFrom(loopState, conversationOf(messages), policy)
 }
 
-/** What is found with every result masked as it comes. */
+/** Returns the loops that are found if every result is masked at once. */
 function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
   let memory = NO_LOOP
   return steps.map((calls) => {
@@ -92,7 +92,7 @@ const policies = fc.record({
 
 describe('the loop guard of a conversation', () => {
   it('finds the same loops as a guard that masks every result at once', () => {
-    // No more messages than are looked at of a transcript that nothing is known of.
+    // At most as many messages as are read of an unknown transcript.
     const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
     fc.assert(
       fc.property(steps, policies, fc.boolean(), (made, settings, isGrowing) => {
@@ -139,7 +139,7 @@ describe('a message in the role of a user', () => {
 describe('an agent that empties a queue', () => {
   const uuidOf = (at: number) => `123e4567-e89b-42d3-a456-4266141740${String(at).padStart(2, '0')}`
 
-  /** Two responses: the next task is claimed, which says no more than its id, and then it is worked on. */
+  /** Two responses: one claims the next task, whose result contains only an id, and the other works on it. */
   const taskOf = (at: number): Message[] => [
     ...stepOf([{ tool: 'claim_next', given: `{"task_id": "${uuidOf(at)}"}` }], 2 * at),
     ...stepOf(
@@ -154,7 +154,7 @@ describe('an agent that empties a queue', () => {
     const findings: string[] = []
     for (let at = 0; at < 25; at++) {
       messages.push(...taskOf(at))
-      // Each request brings one response more.
+      // Each request contains one more response.
       for (const end of [messages.length - 2, messages.length]) {
         loopState = take(loopState, messages.slice(0, end), POLICY)
         if (loopState.finding) findings.push(loopState.finding.pattern)

@@ -11,7 +11,7 @@ const CALL = 'call' as Hash
 
 const given = (text: string): TranscriptResult => resultWithText({ callId: '', text })
 
-/** Takes results of one call in, one after the other; returns the trail and how often an earlier one was looked up. */
+/** Adds results of one call, one after the other; returns the history and how often an earlier result was looked up. */
 function take(results: readonly string[], keeps = true): { history: CallHistory; lookups: number } {
   let history = EMPTY_HISTORY
   let lookups = 0

@@ -22,7 +22,7 @@ const session = (...threads: Thread[]): Session => ({ threads, usage: undefined,
 const iterations = ({ threads }: Session) => threads.map(({ run }) => run.iteration)
 
 describe('two copies of a session', () => {
-  it('are merged into one thread where one copy knows only the newest answers of a shortened history', () => {
+  it('are merged into one thread if one copy knows only the newest answers of a shortened history', () => {
     const whole = session(thread(20, { assistantHashes: answers(1, 19) }))
     const shortened = session(thread(3, { assistantHashes: answers(18, 20) }))
     expect(iterations(mergeSessions(undefined, whole, shortened))).toEqual([20])
@@ -34,12 +34,12 @@ describe('two copies of a session', () => {
     expect(iterations(mergeSessions(undefined, one, other))).toEqual([3, 5])
   })
 
-  it('are merged into one thread where one copy has seen the prompt alone', () => {
+  it('are merged into one thread if one copy has seen only the prompt', () => {
     const one = session(thread(5, { assistantHashes: answers(1, 4) }))
     expect(iterations(mergeSessions(undefined, one, session(thread(1, {}))))).toEqual([5])
   })
 
-  it('keep the larger amount of each where the store has begun the session anew', () => {
+  it('are merged to the larger amounts if the store has started the session again', () => {
     const used = (input: number) => ({
       input,
       output: 0,

@@ -25,7 +25,7 @@ const SUMMARY = user(
 const growing = (start: readonly Message[], name: string, count: number): Message[][] =>
   Array.from({ length: count }, (_, at) => [...start, ...steps(name, at)])
 
-/** Whatever the order in which the requests of all conversations come: each is a thread, and counts its own. */
+/** Checks for any order of the requests of all conversations that each is a thread with its own count. */
 function expectToBeCountedApart(
   conversations: readonly (readonly Message[][])[],
   options?: { readonly isDerived: boolean },

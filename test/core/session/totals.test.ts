@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Message, newSession, said, steps, system, user } from '../transcript.ts'
 
-/** One agent's conversation: requests of one step more each, with a system text that may tell the time. */
+/** One agent's conversation: each request has one step more, and the system text may contain a clock. */
 interface Agent {
   readonly name: string
   readonly hasClock: boolean
