@@ -89,7 +89,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     }
     case 'recovered': {
       const { kind: _kind, ...facts } = event
-      return log.info(facts, 'asked again with what fits')
+      return log.info(facts, 'sent again after an overflow')
     }
     case 'stopped':
       return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
