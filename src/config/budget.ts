@@ -62,7 +62,7 @@ const keys = {
     .boolean()
     .default(true)
     .describe(
-      'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the shares say. A budget of 5 gets its warning in time, and one of 1,000 is not nagged for 300.',
+      'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for 300 iterations.',
     ),
   channel: z
     .enum(['auto', 'tool_result', 'system', 'user'])
@@ -74,7 +74,7 @@ const keys = {
     .enum(['tiers', 'countdown', 'tracker'])
     .default('tiers')
     .describe(
-      "When and how Governor states the budget. tiers: caution and warning by the share used. countdown: only when three or fewer iterations or tool calls are left; tokens, money and time have no last three, so they go by the shares. tracker: the budget once in the system text, then neutral statements of what is used, and a sentence in the last call. Where the model's reasoning is bound to the prompt, or the provider keeps the input, a tracker says only the first and the last of these.",
+      "When and how Governor states the budget. tiers: caution and warning by the share used. countdown: only when three or fewer iterations or tool calls are left; tokens, money and time have no last three, so they use the shares. tracker: the budget once in the system text, then neutral statements of what is used, and a sentence in the last call. If the model's reasoning is bound to the prompt, or the provider keeps the input, a tracker sends only the first and the last of these.",
     ),
   tracker: z
     .strictObject({
@@ -84,7 +84,7 @@ const keys = {
         .max(10_000)
         .default(5)
         .describe(
-          'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls left there is one in each.',
+          'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls left, each request has one.',
         ),
     })
     .prefault({})
@@ -105,7 +105,7 @@ const keys = {
     .boolean()
     .default(true)
     .describe(
-      'Repeat an ignored warning as a message of role user, where the upstream takes one. A model heeds a warning if its next message has text or calls no tool.',
+      'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model acknowledges a warning if its next message has text or calls no tool.',
     ),
   wrap_up: z
     .strictObject({
@@ -123,7 +123,7 @@ const keys = {
     .union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' })
     .default(true)
     .describe(
-      'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, lower_only or false. lower_only: only where they lower the limit.',
+      'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, lower_only or false. lower_only: only if they lower the limit.',
     ),
   run: z
     .strictObject(limits)
@@ -140,7 +140,7 @@ const keys = {
     .strictObject(texts)
     .prefault({})
     .describe(
-      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; nothing where the numbers say it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of \`stop\` take the same ones.`,
+      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of \`stop\` take the same ones.`,
     ),
 }
 

@@ -8,7 +8,7 @@ const webhook = z.strictObject({
     .optional()
     .meta({
       description:
-        'Where Governor posts messages about what needs a person, as JSON. Without an address it posts nothing. It follows no redirect.',
+        'Address to which Governor posts messages about events that need a person, as JSON. Without an address it posts nothing. It follows no redirect.',
       examples: ['https://hooks.example/governor'],
     }),
   secret: z

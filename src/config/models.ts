@@ -13,7 +13,7 @@ export const models = z
           .string()
           .min(1)
           .optional()
-          .describe('Name of one upstream; without it the entry holds at all of them.'),
+          .describe('Name of one upstream; without it the entry applies to all of them.'),
         context_window: z.int().min(1).optional().describe('Tokens of prompt and answer together.'),
         price: z
           .strictObject({
@@ -28,7 +28,7 @@ export const models = z
           })
           .optional()
           .describe(
-            'US dollars per million tokens: input, output, cached_input, cache_write. The last two default to input; 0 where a model costs nothing.',
+            'US dollars per million tokens: input, output, cached_input, cache_write. The last two default to input; 0 if a model costs nothing.',
           ),
       })
       .refine((value) => value.context_window !== undefined || value.price !== undefined, {

@@ -56,14 +56,14 @@ const quirk = z
     text: pattern
       .optional()
       .describe(
-        "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context and clamp_output_only need from the message where the pattern does not name them.",
+        "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context and clamp_output_only need from the message if the pattern does not name them.",
       ),
     unless: pattern.optional().describe('Pattern that the message does not match.'),
     means: z
       .enum(MEANINGS)
       .optional()
       .describe(
-        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, not_overflow (it only looks like one) or input_too_large (the words of the message say the rest).',
+        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, not_overflow (it only looks like one) or input_too_large (Governor reads the rest from the words of the message).',
       ),
     match: z
       .strictObject({
@@ -109,23 +109,23 @@ export const overflow = z.strictObject({
     .boolean()
     .default(false)
     .describe(
-      "Rewrite errors about an input that is too large into the one that the API's own clients understand. That is context_length_exceeded, or prompt is too long for Anthropic; the original stands under error.governor.original. For clients that compress by themselves but know one provider only.",
+      "Rewrite errors about an input that is too large into the one that the API's own clients understand. That is context_length_exceeded, or prompt is too long for Anthropic; the original is in error.governor.original. For clients that compress by themselves but know only one provider.",
     ),
   clamp_output_only: z
     .enum(['retry', 'annotate'])
     .default('retry')
     .describe(
-      'What happens where only the requested output is too large. retry: ask once more with a cap that fits; annotate: only say so.',
+      'What happens if only the requested output is too large. retry: ask once more with a cap that fits; annotate: only say so.',
     ),
   tier_downgrade: z
     .enum(['retry_without_beta', 'annotate'])
     .default('retry_without_beta')
     .describe(
-      'What happens where long context is not part of the plan. retry_without_beta: ask once more without the anthropic-beta of long context, if the request fits without; annotate: only say so.',
+      'What happens if long context is not part of the plan. retry_without_beta: ask once more without the anthropic-beta of long context, if the request fits without; annotate: only say so.',
     ),
   effective_ttl: duration
     .prefault('1h')
-    .describe('How long a session goes on with a smaller context after such an error.'),
+    .describe('How long a session uses a smaller context after such an error.'),
   quirks: z
     .array(quirk)
     .prefault([])

@@ -15,7 +15,7 @@ const pemFile = z
 
 const tls = z.strictObject({
   ca: pemFile.describe(
-    'PEM file of the certificate authority of the server, if it is none that Node knows. Any file here encrypts the connection, as rediss:// does.',
+    'PEM file of the certificate authority of the server, if Node does not know it. Any file here encrypts the connection, as rediss:// does.',
   ),
   cert: pemFile.describe("PEM file of Governor's own certificate, for a server that asks for one."),
   key: pemFile.describe('PEM file of the key of that certificate.'),
@@ -31,13 +31,13 @@ export const redis = z.strictObject({
   username: z
     .string()
     .default('')
-    .describe("User of the server's access control list. An empty one leaves it to the URL."),
-  password: z.string().default('').describe('Password of that user. An empty one leaves it to the URL.'),
+    .describe("User of the server's access control list. If it is empty, the URL decides."),
+  password: z.string().default('').describe('Password of that user. If it is empty, the URL decides.'),
   timeout: duration
     .refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` })
     .prefault('50ms')
     .describe(
-      'Time that a request waits for the server. If an answer takes longer, Governor goes on without the server until it answers again.',
+      'Time that a request waits for the server. If an answer takes longer, Governor continues without the server until it answers again.',
     ),
   prefix: z
     .string()

@@ -45,7 +45,7 @@ const server = z.strictObject({
     .default([])
     .meta({
       description:
-        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to loopback addresses too. Where Governor holds the key and a request has no access key, Governor refuses a page (403) unless a glob here matches its origin. Pages that send their own key to an upstream without a key need no entry.',
+        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to loopback addresses too. If Governor holds the key and a request has no access key, Governor refuses a page (403) unless a glob here matches its origin. Pages that send their own key to an upstream without a key need no entry.',
       examples: [['http://localhost:3000']],
     }),
   allowed_hosts: z
@@ -57,7 +57,7 @@ const server = z.strictObject({
     .default([])
     .meta({
       description:
-        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. While Governor listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the same case as above Governor refuses any other host name (403), because a web page can make its own name point here, unless a glob here matches it. Add the name of a reverse proxy on this machine.',
+        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. While Governor listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the same case as above Governor refuses any other host name (403), because a web page can make its own host name resolve to this machine, unless a glob here matches it. Add the name of a reverse proxy on this machine.',
       examples: [['host.docker.internal']],
     }),
   max_guarded_body: size
@@ -94,7 +94,7 @@ const timeouts = z.strictObject({
   client_idle: duration
     .prefault('60s')
     .describe(
-      'Time for the headers of a request, and between two pieces of its body. Governor never ends a slow upload that goes on.',
+      'Time for the headers of a request, and between two pieces of its body. Governor never ends a slow upload that still sends.',
     ),
 })
 
@@ -126,7 +126,7 @@ const loopGuard = z.strictObject({
     .enum(['observe', 'warn', 'enforce'])
     .default('enforce')
     .describe(
-      'What happens in a loop. observe: Governor counts loops and says nothing; warn: it tells the model; enforce: it also blocks calls that the model repeats after that, and ends a run that has nothing else to do.',
+      'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it also blocks calls that the model repeats after the warnings, and ends a run that makes no other calls.',
     ),
   repetition_threshold: z
     .int()
@@ -134,7 +134,7 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(3)
     .describe(
-      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if between two of them stands at most one new call, and none that changes something. Two calls in turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If something new came in between, Governor tells the model once and blocks nothing.',
+      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if there is at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If something new came in between, Governor tells the model once and blocks nothing.',
     ),
   standstill: z
     .int()
@@ -148,7 +148,7 @@ const loopGuard = z.strictObject({
     .max(1_000)
     .default(2)
     .describe(
-      'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice as many where all results have 16 characters or less, because such results can show no progress.',
+      'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice as many if all results have 16 characters or less, because such results can show no progress.',
     ),
   exempt_tools: z
     .array(z.string().min(1))
@@ -162,7 +162,7 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(2)
     .describe(
-      'How many times more often calls that wait for something may repeat. A call waits if its name or the first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result says that work goes on. Governor tells the model at growing intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
+      'How many times more often calls that wait for something may repeat. A call waits if its name or the first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result says that work is still running. Governor advises the model to wait at growing intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
     ),
   same_call_any_result: z
     .int()
@@ -214,7 +214,9 @@ const ops = z.strictObject({
   metrics_public: z
     .boolean()
     .default(false)
-    .describe('Serve /metrics to everyone though there is a token. Without a token /metrics is always open.'),
+    .describe(
+      'Serve /metrics to everyone even if there is a token. Without a token /metrics is always open.',
+    ),
 })
 
 /** Headers that hold keys: session ids appear in logs and replies, and tenants are told apart by a hash of the key anyway. */
@@ -240,12 +242,12 @@ const sessions = z.strictObject({
   thread_headers: z
     .array(nameHeader)
     .default(['x-claude-code-agent-id', 'thread-id'])
-    .describe('Request headers that tell the conversations of one session apart (sub-agents).'),
+    .describe('Request headers that distinguish the conversations of one session (sub-agents).'),
   body_fields: z
     .array(z.string().min(1))
     .default(['metadata.session_id', 'metadata.user_id', 'conversation'])
     .describe(
-      'Body fields that carry a session id, in order, after the headers. user_id counts only where it holds one. Without any id, Governor knows a session by its system text, its first human message and its first answer.',
+      'Body fields that carry a session id, in order, after the headers. user_id counts only if it contains one. Without any id, Governor identifies a session by its system text, its first human message and its first answer.',
     ),
   max: z
     .int()
@@ -315,7 +317,7 @@ const file = z.strictObject({
   }),
   mode: z.enum(['enforce', 'observe']).default('enforce').meta({
     description:
-      'Whether Governor acts on what it finds. observe: it counts and judges every request, and says, blocks and stops nothing; `x-governor-observed`, the log and metrics tell the verdict that a request would have got.',
+      'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, blocks and stops nothing; `x-governor-observed`, the log and metrics show the verdict that a request would have got.',
     reloaded: true,
   }),
   stop: stop.prefault({}).meta({ description: 'What happens at the limit.', reloaded: true }),
@@ -368,7 +370,7 @@ const file = z.strictObject({
     .describe(
       'Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.',
     ),
-  sessions: sessions.prefault({}).describe('How Governor tells conversations apart and remembers them.'),
+  sessions: sessions.prefault({}).describe('How Governor distinguishes and remembers conversations.'),
   store: z
     .enum(['memory', 'redis'])
     .default('memory')
@@ -378,9 +380,9 @@ const file = z.strictObject({
   redis: redis
     .prefault({})
     .describe(
-      'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica goes on with its own memory and the transcripts.',
+      'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica continues with its own memory and the transcripts.',
     ),
-  events: events.prefault({}).describe('Who learns of what needs a person.'),
+  events: events.prefault({}).describe('Who gets messages about events that need a person.'),
   log: z
     .strictObject({
       level: z

@@ -59,7 +59,7 @@ const upstream = z.strictObject({
     .boolean()
     .default(false)
     .describe(
-      'Take `openai` or `anthropic` off the front of paths also where the URL is not the public one. Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always takes other names off.',
+      'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
     ),
 })
 
