@@ -26,7 +26,7 @@ export function noteDecision(
   return stateDecision(exchange, evaluation)
 }
 
-/** Emits the loop that a request closed; the same request again closes none. */
+/** Emits the loop that a request completed; a retry of the request completes none. */
 function emitLoop({ emit }: Services, { runState, decision: { kind, speech } }: Evaluation): void {
   const { loop, isRetry } = runState
   if (!loop || isRetry) return

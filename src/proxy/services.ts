@@ -32,7 +32,7 @@ export interface Policies {
   readonly overflow: OverflowPolicy
   readonly storm: StormPolicy
   readonly stop: StopPolicy
-  /** Requests are judged, and nothing is said, blocked or stopped. */
+  /** Governor only observes: it evaluates requests, but adds, blocks and stops nothing. */
   readonly observesOnly: boolean
 }
 

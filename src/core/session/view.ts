@@ -294,7 +294,7 @@ function loopRisk(loop: LoopView | null): number {
   return loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)
 }
 
-/** The largest of: share of any limit, how grave its loop is, and how fast it spends for its own measure. */
+/** Returns the largest of: the used share of any limit, how serious the loop is, and how fast the session spends compared with its median. */
 function riskOf(
   seen: readonly Seen[],
   iterations: readonly IterationRecord[],

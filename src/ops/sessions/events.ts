@@ -134,7 +134,7 @@ export function createSessionEvents(
   }
   const listen = () => {
     state.timer ??= setInterval(() => ping(state), PING_MS).unref()
-    // Goes on when the last page has left, so that one that comes again is told what it missed.
+    // Continues after the last page has left, so that a page that reconnects gets what it missed.
     state.end ??= subscribeToChanges(store, (keys) => void sendAll(state, keys).catch(failed))
     return state.end
   }

@@ -99,7 +99,7 @@ const hideName =
   <One extends Ended>(ended: One): One =>
     ended.terminal ? { ...ended, terminal: { ...ended.terminal, session: id } } : ended
 
-/** The names that clients chose are shown with the token alone. */
+/** Removes the names that clients chose: only requests with the token see them. */
 function withoutNames(session: ShownSession): ShownSession {
   const hide = hideName(session.id)
   return {
