@@ -163,7 +163,7 @@ describe.each(CASES)('the footer of a stopped run in $api (stream: $stream)', ({
     expect(await ask(url, { stream })).toEqual(first)
   })
 
-  it('is no answer where the model says nothing else', async () => {
+  it('does not count as an answer if the model says nothing else', async () => {
     const { url, provider } = await startBoth(saying(FOOTER, 'Here it is.'), { budget, stop })
     expect(await ask(url, { stream })).toMatchObject({
       text: `Here it is.\n\n${FOOTER}`,
@@ -172,7 +172,7 @@ describe.each(CASES)('the footer of a stopped run in $api (stream: $stream)', ({
     expect(provider.requests).toHaveLength(2)
   })
 
-  it('stands there once where the model finds it in its history and repeats it', async () => {
+  it('appears once if the model finds it in its history and repeats it', async () => {
     const said = `${ANSWER}\n\n${FOOTER}`
     const { url, provider } = await startBoth(saying(said), { budget, stop })
     const history = [
@@ -221,7 +221,7 @@ describe.each([false, true])('the ai package (stream: %s)', (stream) => {
 })
 
 describe('the footer', () => {
-  it('names the loop where the loop guard ended the run', async () => {
+  it('names the loop if the loop guard ended the run', async () => {
     const script: Script = ({ json, body }) =>
       !json.tools || json.tool_choice === 'none' || body.includes('maximum number of tool-calling')
         ? { text: ANSWER }

@@ -58,7 +58,7 @@ describe('the footer in a stream of Chat Completions', () => {
     ])
   })
 
-  it('is a part of its own where the content is a list of parts', () => {
+  it('is a separate part if the content is a list of parts', () => {
     const sent = through(chat, [chunk({ content: [{ type: 'text', text: '42' }] }, 'stop')])
     expect(deltas(sent)[0]?.delta['content']).toEqual([
       { type: 'text', text: '42' },

@@ -457,7 +457,7 @@ describe('an operator', () => {
     })
   })
 
-  it('is told that nothing looks for loops where the loop guard is off', async () => {
+  it('gets 409 for a mode of a loop guard that the configuration disables', async () => {
     const { url } = await startBoth(runaway(), { loop_guard: { enabled: false } })
     await runAgent(url, START, { ...named('one'), max: 1 })
     const { id } = await firstSession(url)
@@ -471,7 +471,7 @@ describe('an operator', () => {
     expect((await act(url, id, 'loop-guard', { mode: null })).status).toBe(200)
   })
 
-  it('sets the loop guard where it is on for some requests alone', async () => {
+  it('can set the mode of a loop guard that is enabled only for some requests', async () => {
     const { url } = await startBoth(runaway(), {
       loop_guard: { enabled: false },
       overrides: [{ model: 'big-*', loop_guard: { enabled: true } }],

@@ -249,13 +249,13 @@ describe('the transcript of a run', () => {
     expect(await linesWhen(url, 2)).toEqual(['user: Find out everything.', 'assistant: There.'])
   })
 
-  it('is the same where every change loses a race first', async () => {
+  it('is the same if every change of the store loses a race first', async () => {
     const { url } = await startBoth(research, ON, { store: racing() })
     await runAgent(url, [{ role: 'user', content: 'What is it?' }], named('one'))
     expect(await linesWhen(url, 3)).toEqual(RESEARCH)
   })
 
-  it('costs no answer where the store fails', async () => {
+  it('costs no answer if the store fails', async () => {
     const { url } = await startBoth(research, ON, { store: failingStore(() => true) })
     const { steps } = await runAgent(url, [{ role: 'user', content: 'What is it?' }], named('one'))
     expect(steps.map(({ status }) => status)).toEqual([200, 200, 200])
@@ -324,7 +324,7 @@ describe('the end of a run that Governor did not end', () => {
 })
 
 describe('access to transcripts', () => {
-  it('is told which option turns them on, and nothing is kept, while it is off', async () => {
+  it('gets 404 with the option to set while transcripts are off, and no transcript is stored', async () => {
     const time = { now: 1_800_000_000_000 }
     const { url } = await startBoth(research, {}, { now: () => time.now })
     await runAgent(url, [{ role: 'user', content: 'What is it?' }], named('one'))

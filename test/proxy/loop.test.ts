@@ -226,7 +226,7 @@ describe('a warning about a loop', () => {
     expect(metrics).toContain('governor_loops_total{pattern="repetition",tool="search",action="observed"} 1')
   })
 
-  it('is not counted as a warning where the agent itself asks for its last answer', async () => {
+  it('is not counted as a warning if the agent itself asks for its last answer', async () => {
     const { url, provider } = await startBoth(always)
     const { messages } = await runAgent(url, START, { max: 3 })
     await callModel(url, [...messages, { role: 'user', content: SUMMARY_REQUESTS[0] ?? '' }])

@@ -99,7 +99,7 @@ describe('a kept transcript', () => {
     expect(textsOf(request(NOTHING, history, true))).toEqual(textsOf(shows(history)))
   })
 
-  it('has the same answer once, although the client sends it back in other words', () => {
+  it('contains an answer once, even if the client sends it back in a changed form', () => {
     const entries = answer(request(NOTHING, [user('Go.')], true), '<think>hm</think>\n\nFound  it.', 'one')
     const next = request(entries, [user('Go.'), said('Found it.'), user('Thanks.')], true)
     expect(textsOf(next)).toEqual([
@@ -229,7 +229,7 @@ describe('a kept transcript of any conversation', () => {
     )
   })
 
-  it('holds what was said, once and in order, although Governor did not see some of the answers', () => {
+  it('contains every message once and in order, even if Governor did not see some of the answers', () => {
     fc.assert(
       fc.property(turns, fc.func(fc.boolean()), (conversation, sees) => {
         const whole = conversation.map((turn) => ({ ...turn, leaves: undefined }))
