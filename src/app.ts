@@ -32,6 +32,7 @@ import { watchStore } from './ops/sessions/changes.ts'
 import { type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
+import { createQuietRuns } from './proxy/quiet-runs.ts'
 import { pathOf, routeOf, upstreamOf } from './proxy/route.ts'
 import type { Policies, Services } from './proxy/services.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
@@ -71,6 +72,8 @@ export interface GovernorOptions {
   readonly memory?: number
   /** Times the waits for room; the default is the system's clock. */
   readonly clock?: Clock
+  /** Times the wait for the end of quiet runs; the default is the system's clock. */
+  readonly after?: Clock['after']
   /** The HTTP proxies for upstreams. */
   readonly proxies?: Proxies | undefined
   /** The APIs that are guarded; the default is all that Governor knows. */
@@ -181,6 +184,11 @@ function initialState(config: Config): State {
  */
 const steadyNow = () => Math.floor(performance.timeOrigin + performance.now())
 
+function afterDelay(delay: number, call: () => void): () => void {
+  const timer = setTimeout(call, delay).unref()
+  return () => clearTimeout(timer)
+}
+
 const newId = () => randomBytes(12).toString('hex')
 
 function createTelemetry(config: Config, options: GovernorOptions, state: State) {
@@ -268,6 +276,7 @@ function createServices(
       bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
+    quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
     credentialHeaders: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
     allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
@@ -443,6 +452,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     state.isCut = true
     // Ends each request before the upstream connections end, so that the end does not look like a fault of the upstream.
     watched.close()
+    services.quietRuns.close()
     await destroyConnections()
     await app.close()
     webhook?.close()

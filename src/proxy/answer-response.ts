@@ -284,12 +284,13 @@ async function record(
 ): Promise<void> {
   const { x, isStop, terminalGovernorHeaders } = answer.ending
   const { exchange, evaluation } = x
+  const { handle } = evaluation
   const { terminal_reason: reason, session } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
   exchange.emit({ kind: 'stopped', reason, by, session })
   const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
-  evaluation.handle.noteFinalText(recorded, terminal)
-  if (!isStop) return
+  handle.noteFinalText(recorded, terminal)
+  if (!isStop) return handle.noteOwnEnd(terminal)
   const footer = footerFor(answer)
   const loop = reason === 'loop_guard' ? terminalGovernorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {
@@ -302,9 +303,10 @@ async function record(
     ...(answer.kept ? { isCall: true } : {}),
   }
   // A truncated answer is not replayed: a client that asks again may get a whole one.
-  const isHalf = terminal.truncated && !isLastTry(await evaluation.handle.noteStopAttempt(withTruncated))
-  if (isHalf || !isRecorded) releaseIteration(evaluation)
-  else await evaluation.handle.end(final)
+  const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
+  if (!isHalf && isRecorded) return handle.end(final)
+  releaseIteration(evaluation)
+  await handle.noteOwnEnd(terminal)
 }
 
 /** Returns the footer of an answer; a call of a tool has none. */

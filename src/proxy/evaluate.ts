@@ -34,7 +34,7 @@ import { applyEdits } from '../json/edit.ts'
 import { keptName } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
 import { isolated } from './fault.ts'
-import { explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
+import { agentNameOf, explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
 import { readInTurns } from './read-transcript.ts'
 import type { Services } from './services.ts'
 import { openSession, type SessionHandle, type SessionLookup } from './session-handle.ts'
@@ -217,7 +217,7 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
 
 /** Returns the facts about a request that operators see in its session. `name`: the client's own name for the session. */
 function askedOf(
-  { limits, upstream, request: { conversation }, transcript }: AgentRequest,
+  { limits, upstream, headers, request: { conversation }, transcript }: AgentRequest,
   name: string | undefined,
 ): Asked {
   const newest = transcript.assistantMessages.at(-1)
@@ -225,6 +225,7 @@ function askedOf(
     limits,
     upstream: upstream.name,
     model: keptName(conversation.model),
+    agent: agentNameOf(headers),
     name,
     tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
   }

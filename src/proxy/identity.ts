@@ -52,6 +52,13 @@ export function explicitSessionId(
   return undefined
 }
 
+/** Returns the name of the client's program: the first product in `user-agent`, without its version; `undefined` if there is none. */
+export function agentNameOf(headers: RawHeaders): string | undefined {
+  // https://www.rfc-editor.org/rfc/rfc9110#name-user-agent: a product is a token.
+  const [name] = /^[\w!#$%&'*+.^`|~-]{1,64}/.exec(headerOf(headers, 'user-agent')?.trim() ?? '') ?? []
+  return name
+}
+
 /** Returns the thread name that a client sent, in a form that a header can contain; empty if it sent none. */
 export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
   const name = firstHeader(headers, settings.threadHeaders)

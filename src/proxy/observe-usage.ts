@@ -30,7 +30,6 @@ export function observeUsage(
     requestBytes: lengthOf(call.body),
     withCalls: isKept,
     withId: isKept,
-    withEnd: withText || handle.hasName() || decision.speech?.tier === 'warning',
     withText,
     begin: (id) => handle.responseBegan(id),
     settle: (answer) => noteAnswer(services, emit, upstream, evaluation, answer),

@@ -16,6 +16,7 @@ import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
 import type { AccessSettings } from './access.ts'
 import type { IdentitySettings } from './identity.ts'
+import type { QuietRuns } from './quiet-runs.ts'
 import type { NoteUnpricedModel } from './unpriced-models.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
@@ -51,6 +52,7 @@ export interface Services extends AccessSettings {
   readonly keepsTranscripts: boolean
   readonly identity: IdentitySettings
   readonly unsupportedEdits: UnsupportedEdits
+  readonly quietRuns: QuietRuns
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number
   /** Bounds the bytes of all bodies in memory. */

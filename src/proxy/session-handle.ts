@@ -19,6 +19,7 @@ import type { Said } from '../core/session/kept-transcript.ts'
 import type { IterationFacts } from '../core/session/record.ts'
 import type { Asked } from '../core/session/record-request.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
+import { reportEnds } from '../core/session/run-end.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from '../core/session/stop-attempts.ts'
 import {
@@ -34,6 +35,7 @@ import {
   noteAnswer,
   noteDelivery,
   noteInjected,
+  noteOwnEnd,
   noteStopAttempt,
   noteWarning,
   releaseIteration,
@@ -43,7 +45,7 @@ import {
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
-import type { Emit, ProxyEvent } from '../telemetry/event.ts'
+import { type Emit, type ProxyEvent, runEnded } from '../telemetry/event.ts'
 import type { Answered } from '../usage/observe.ts'
 import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
@@ -141,8 +143,6 @@ function handleOf(counted: Counted) {
     runState,
     /** The session's id as the client knows it. */
     sessionId: lookup.sessionId,
-    /** The client sent the session's id, so that the same prompt may begin another run of it. */
-    hasName: () => counted.key !== undefined && !lookup.isDerived,
     /** The model was warned in this request. */
     wasWarned: () => counted.isWarned,
     /** Keeps the decision until the answer is recorded. */
@@ -179,11 +179,7 @@ function handleOf(counted: Counted) {
     },
     noteAcknowledged: () => change(noteAcknowledged),
     /** `status`: the status of the provider's answer; 0 if there was none. */
-    releaseIteration: (status = 0) => {
-      const facts = iterationFacts(counted, status)
-      const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
-      return change((session, request) => releaseIteration(session, request, facts, failedAs))
-    },
+    releaseIteration: (status = 0) => unlessLost(counted, releaseCounted(counted, status), undefined),
     /** The response is over. The count assumed the usual outcome: a first request is answered, and a retry fails. */
     noteDelivery: (delivery: Delivery) =>
       delivery === (runState.isRetry ? 'failed' : 'whole')
@@ -197,7 +193,10 @@ function handleOf(counted: Counted) {
     /** Records an attempt to get the final answer that brought no answer to record. Returns no attempts if the store fails. */
     noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
     /** Ends the run with this answer. */
-    end: (answer: FinalAnswer) => change((session, request) => endRun(session, request, answer)),
+    end: (answer: FinalAnswer) => endWith(counted, (session, request) => endRun(session, request, answer)),
+    /** The client got the end of its run, and the answer is not recorded. */
+    noteOwnEnd: (terminal: Terminal) =>
+      endWith(counted, (session, request) => noteOwnEnd(session, request, terminal)),
   }
 }
 
@@ -268,6 +267,7 @@ async function countIn(
     const runState = await updateSession(services, key, (session, tell) =>
       countOnce(lookup, session, askedAt, tell),
     )
+    if (runState.ended) emit(runEnded(runState.ended))
     const mayClaim = lookup.isDerived && runState.isNew && runState.iteration === 2
     return mayClaim ? await withFirstAnswer(services, lookup, key, request, runState) : runState
   } catch {
@@ -351,6 +351,30 @@ function changeSession({ services, key, request }: Counted, by: Change): Promise
     session: by(session ?? NEW_SESSION, request, emit),
     result: undefined,
   }))
+}
+
+/** Ends the run of a counted request, and reports that. Never rejects. */
+function endWith(counted: Counted, by: Change): Promise<void> {
+  const { services, key, request } = counted
+  if (!key) return Promise.resolve()
+  const change = (session: Session = NEW_SESSION, emit: Emit) => {
+    const { session: after, result } = reportEnds(by(session, request, emit), services.now())
+    for (const ended of result) emit(runEnded(ended))
+    return { session: after, result: undefined }
+  }
+  return unlessLost(counted, updateSession(services, key, change), undefined)
+}
+
+async function releaseCounted(counted: Counted, status: number): Promise<void> {
+  const facts = iterationFacts(counted, status)
+  const failedAs = counted.overflow ? 'context_overflow' : 'no_response'
+  await changeSession(counted, (session, request) => releaseIteration(session, request, facts, failedAs))
+  watchEnd(counted)
+}
+
+/** The run ends here if nothing comes any more. */
+function watchEnd({ services, key }: Counted): void {
+  if (key) services.quietRuns.watch(key)
 }
 
 /** Waits for the store; if it fails, reports that and returns `otherwise`. */
@@ -465,6 +489,7 @@ async function recordAnswer(counted: Counted, usage: CallUsage, metadata: Answer
   await changeSession(counted, (session, request, emit) =>
     noteAnswer(session, request, answerFacts(counted, usage, metadata, ids, emit)),
   )
+  if (metadata.callsNothing) watchEnd(counted)
   const unlinked = ids.filter((one) => !counted.linked.includes(one))
   if (unlinked.length > 0) await link(counted, unlinked, { id, session: sessionId ?? '' })
 }

@@ -8,8 +8,9 @@ import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { Recovery } from '../core/overflow.ts'
+import type { EndedRun } from '../core/session/record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
-import type { TerminalReason } from '../core/terminal.ts'
+import type { EndState, TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 
 /** The verdict on a request, as in metrics and headers. */
@@ -62,6 +63,21 @@ export interface RequestEnded {
   readonly failureDetail?: string | undefined
 }
 
+/** The end of a run is known: told once for each run, of its first end. */
+export interface RunEnded {
+  readonly kind: 'run_ended'
+  readonly state: EndState
+  readonly iterations: number
+  readonly tokens: number
+  /** US dollars; 0 if the price is not known. */
+  readonly cost: number
+}
+
+/** Returns the event of a run that has ended. */
+export function runEnded({ state, iterations, tokens, cost }: EndedRun): RunEnded {
+  return { kind: 'run_ended', state, iterations, tokens, cost }
+}
+
 /** One event. */
 export type ProxyEvent =
   | { readonly kind: 'request_began' }
@@ -108,6 +124,7 @@ export type ProxyEvent =
       readonly by: 'model' | 'fallback' | 'agent'
       readonly session: string
     }
+  | RunEnded
   /** A provider reported an overflow. */
   | {
       readonly kind: 'overflow'

@@ -69,6 +69,7 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'answered':
     case 'warning_answered':
     case 'store_answered':
+    case 'run_ended':
       return
     case 'webhook_sent':
       if (event.outcome === 'delivered') return

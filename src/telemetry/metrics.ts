@@ -1,11 +1,16 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { ProxyEvent } from './event.ts'
+import type { ProxyEvent, RunEnded } from './event.ts'
 
 /** Seconds, from a tenth of a millisecond because Governor's own time is short. */
 const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
 /** Seconds, up to half an hour because reasoning models are slow. */
 const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800]
+
+const ITERATION_BUCKETS = [1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1_000]
+const TOKEN_BUCKETS = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8]
+/** US dollars. */
+const COST_BUCKETS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
 /** The metrics of one Governor. */
 export interface Metrics {
@@ -173,6 +178,41 @@ function durationsIn(registry: Registry) {
   }
 }
 
+/** Histograms of runs, each observed once, at its first end. */
+function runsIn(registry: Registry) {
+  const labelNames = ['state'] as const
+  const registers = [registry]
+  return {
+    iterations: new Histogram({
+      name: 'governor_run_iterations',
+      help: 'Iterations of runs that have ended, by terminal state.',
+      buckets: ITERATION_BUCKETS,
+      labelNames,
+      registers,
+    }),
+    tokens: new Histogram({
+      name: 'governor_run_tokens',
+      help: 'Tokens of runs that have ended, by terminal state.',
+      buckets: TOKEN_BUCKETS,
+      labelNames,
+      registers,
+    }),
+    cost: new Histogram({
+      name: 'governor_run_cost_usd',
+      help: 'US dollars of runs that have ended, where the price is known, by terminal state.',
+      buckets: COST_BUCKETS,
+      labelNames,
+      registers,
+    }),
+  }
+}
+
+function recordRun({ state, iterations, tokens, cost }: RunEnded, runs: Runs): void {
+  runs.iterations.observe({ state }, iterations)
+  runs.tokens.observe({ state }, tokens)
+  if (cost > 0) runs.cost.observe({ state }, cost)
+}
+
 function addGauges(registry: Registry, levels: Levels): void {
   const gauge = (name: string, help: string, level: () => number) =>
     new Gauge({
@@ -195,6 +235,7 @@ function addGauges(registry: Registry, levels: Levels): void {
 type Traffic = ReturnType<typeof trafficCounters>
 type Decisions = ReturnType<typeof decisionCounters>
 type Durations = ReturnType<typeof durationsIn>
+type Runs = ReturnType<typeof runsIn>
 
 function recordRequest(
   event: Extract<ProxyEvent, { kind: 'request_ended' }>,
@@ -223,7 +264,12 @@ function recordUsage(
   if (usage.cachedInput) tokens.inc({ upstream, kind: 'cached_input', source }, usage.cachedInput)
 }
 
-function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations): Metrics['record'] {
+function recorderOf(
+  traffic: Traffic,
+  decisions: Decisions,
+  durations: Durations,
+  runs: Runs,
+): Metrics['record'] {
   const toolLabel = createLabels(MAX_TOOLS)
   const quirkLabel = createLabels(MAX_QUIRKS)
   return (event) => {
@@ -254,6 +300,8 @@ function recorderOf(traffic: Traffic, decisions: Decisions, durations: Durations
         const { tier, channel, meter = 'none' } = event
         return decisions.notices.inc({ tier, channel, meter })
       }
+      case 'run_ended':
+        return recordRun(event, runs)
       case 'stopped':
         return decisions.stops.inc({ reason: event.reason, by: event.by })
       case 'warning_answered':
@@ -287,8 +335,10 @@ export function createMetrics(levels: Levels): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   addGauges(registry, levels)
+  const durations = durationsIn(registry)
+  const runs = runsIn(registry)
   return {
-    record: recorderOf(trafficCounters(registry), decisionCounters(registry), durationsIn(registry)),
+    record: recorderOf(trafficCounters(registry), decisionCounters(registry), durations, runs),
     async render() {
       return { contentType: registry.contentType, text: await registry.metrics() }
     },

@@ -19,7 +19,7 @@ export interface Answered {
   readonly id?: string | undefined
   readonly conversation?: string | undefined
   readonly calls?: readonly ToolCall[] | undefined
-  /** True if it certainly contains no tool calls; set only with `withEnd`. */
+  /** True if it certainly contains no tool calls; unset if the response could not be read. */
   readonly callsNothing?: boolean | undefined
   /** The id of its first item. */
   readonly item?: string | undefined
@@ -83,8 +83,6 @@ export interface ObserverTarget {
   readonly requestBytes: number
   /** Report its tool calls. */
   readonly withCalls?: boolean
-  /** Report whether it certainly has no tool calls. */
-  readonly withEnd?: boolean
   /** Report what the model said. */
   readonly withText?: boolean
   /** Report its id as soon as it is known. */
@@ -253,12 +251,12 @@ function settleEncoded(observed: Observed): void {
 
 function settle(observed: Observed, body: Body): void {
   const { target } = observed
-  const { dialect, requestBytes, withEnd, fault } = target
+  const { dialect, requestBytes, fault } = target
   let metadata: ResponseMetadata = NO_METADATA
   let callsNothing: boolean | undefined
   try {
     metadata = dialect.metadata(body)
-    callsNothing = withEnd ? dialect.callsNothing(body) : undefined
+    callsNothing = dialect.callsNothing(body)
   } catch (error) {
     // A response that is not JSON, or incomplete, has no metadata.
     const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError

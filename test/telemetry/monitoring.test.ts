@@ -41,14 +41,14 @@ describe('the monitoring configuration', () => {
   it.each([...ALERTS, ...PANELS])('of %s uses only metrics and labels that exist: %s', async (_, expr) => {
     const { text } = await createMetrics({ sessions: () => 0, open: () => 0, isStoreUp: () => true }).render()
     const names = expr.match(/\bgovernor_\w+/g) ?? []
-    for (const name of names.map((one) => one.replace(/_bucket$/, ''))) {
+    for (const name of names.map((one) => one.replace(/_(?:bucket|count)$/, ''))) {
       expect(text).toContain(`# HELP ${name} `)
       const labels = DOCUMENTED.get(name) ?? []
-      const [, given = ''] = new RegExp(`${name}(?:_bucket)?\\{([^}]*)\\}`).exec(expr) ?? []
+      const [, given = ''] = new RegExp(`${name}(?:_bucket|_count)?\\{([^}]*)\\}`).exec(expr) ?? []
       for (const [, label] of given.matchAll(/(\w+)(?:=|!=|=~)/g)) expect(labels).toContain(label)
     }
     const used = [...expr.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(/, */))
-    const known = names.flatMap((name) => DOCUMENTED.get(name.replace(/_bucket$/, '')) ?? [])
+    const known = names.flatMap((name) => DOCUMENTED.get(name.replace(/_(?:bucket|count)$/, '')) ?? [])
     for (const label of used.filter((one) => one !== 'le')) expect(known).toContain(label)
   })
 })

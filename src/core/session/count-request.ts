@@ -12,6 +12,7 @@ import type { LimitPair } from './operator-settings.ts'
 import type { SessionRecord } from './record.ts'
 import { type Asked, recordRequest, threadNumber } from './record-request.ts'
 import type { RequestFacts } from './request-facts.ts'
+import { endBefore, recordOf } from './run-end.ts'
 import {
   type Changed,
   type CheckErrors,
@@ -87,6 +88,7 @@ function newRun(now: number): Run {
   return {
     startedAt: now,
     askedAt: now,
+    quietSince: undefined,
     iteration: 0,
     toolCalls: 0,
     recentRequests: NO_REQUESTS,
@@ -95,12 +97,15 @@ function newRun(now: number): Run {
     wasIgnored: undefined,
     isAnswered: undefined,
     finalAnswer: undefined,
+    ownEnd: undefined,
+    isReported: undefined,
     stopTries: undefined,
     demands: undefined,
     limits: undefined,
     stated: undefined,
     upstream: undefined,
     model: undefined,
+    agent: undefined,
     failedAs: undefined,
     operator: undefined,
   }
@@ -157,6 +162,7 @@ function runAfter(
   return {
     startedAt: run.startedAt,
     askedAt: now,
+    quietSince: run.quietSince,
     iteration: Math.max(run.iteration, iteration),
     toolCalls: Math.max(facts.toolCalls, run.toolCalls + (isCounted ? 0 : facts.newToolCalls)),
     recentRequests: before
@@ -167,12 +173,15 @@ function runAfter(
     wasIgnored: reaction ? reaction === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
     finalAnswer: run.finalAnswer,
+    ownEnd: before ? run.ownEnd : undefined,
+    isReported: run.isReported,
     stopTries: run.stopTries,
     demands: withDemands(run.demands, demands, fingerprint, run.finalAnswer !== undefined),
     limits,
     stated: run.stated ?? limits?.run,
     upstream: asked?.upstream,
     model: asked?.model,
+    agent: asked?.agent,
     failedAs: undefined,
     operator: run.operator,
   }
@@ -320,7 +329,10 @@ export function countRequest(session: Session, request: RequestToCount): Changed
     reaction,
     isRelayedAfterEnd: late && !isRetry,
   })
-  const record = recordRequest(session, facts, number, place.startsRun ? known?.run : undefined, asked, now)
+  const over = place.startsRun ? known?.run : undefined
+  const end = over && endBefore(over, facts)
+  const ended = over && recordOf(over, number, end)
+  const record = recordRequest(session, number, ended, asked)
   const after = sessionAfter(session, facts, place, thread, totals, record)
   return {
     session: after,
@@ -332,6 +344,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       resendCount,
       isNewRun: place.startsRun,
       isNew: session.totals === undefined,
+      ended: ended && end && !over.isReported ? { ...ended, state: end } : undefined,
       run: usedBy(next, now, iteration),
       // A request after the end of its run is not counted, and is one too many all the same.
       session: usedIn(after, now, run.finalAnswer ? 1 : 0),

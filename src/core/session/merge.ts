@@ -124,6 +124,7 @@ function joinRuns({ base, local, remote }: Versions<Run>): Run {
     recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
     usage: addedUsage(base?.usage, local.usage, remote.usage),
     finalAnswer: newer.finalAnswer ?? older.finalAnswer,
+    isReported: newer.isReported ?? older.isReported,
     stopTries: newer.stopTries ?? older.stopTries,
     demands: newer.demands ?? older.demands,
     operator: joinSettings(older.operator, newer.operator),

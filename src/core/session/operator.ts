@@ -155,6 +155,7 @@ function resetThread(thread: Thread, now: number): Thread {
       isWarned: undefined,
       wasIgnored: undefined,
       finalAnswer: undefined,
+      ownEnd: undefined,
       stopTries: undefined,
       operator: { base: usedBy({ ...run, operator: undefined }, now) },
     },

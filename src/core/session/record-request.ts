@@ -1,17 +1,16 @@
 /** How one more request, and its answer, change the record of a session that operators can read. */
-import type { EndState } from '../terminal.ts'
 import type { CallUsage } from '../usage.ts'
 import type { LimitPair } from './operator-settings.ts'
 import {
   EMPTY_RECORD,
   type IterationFacts,
+  type RunRecord,
   type SessionRecord,
   withIteration,
   withRun,
   withTools,
 } from './record.ts'
-import type { RequestFacts } from './request-facts.ts'
-import { type Run, type Session, type Thread, usedBy } from './session.ts'
+import type { Session, Thread } from './session.ts'
 
 /** The limits and the facts of a request for the record. */
 export interface Asked {
@@ -19,6 +18,8 @@ export interface Asked {
   readonly limits: LimitPair
   readonly upstream: string
   readonly model: string
+  /** The client's program; unset where it names none. */
+  readonly agent?: string | undefined
   /** The client's own name for the session. */
   readonly name: string | undefined
   /** Names of the tools that the newest answer called. */
@@ -30,47 +31,22 @@ export function threadNumber({ record, threads }: Session, known: Thread | undef
   return known?.number ?? (record?.threads ?? threads.length) + 1
 }
 
-/** Returns how a run ended when the user's next message comes; `undefined` if it had not ended before. */
-function endOf(run: Run, facts: RequestFacts): EndState | undefined {
-  if (run.failedAs) return run.failedAs
-  const hasAnswered = run.isAnswered ?? facts.callCounts.at(-1) === 0
-  return hasAnswered ? 'completed' : undefined
-}
-
 function withThread(record: SessionRecord, number: number, name: string | undefined): SessionRecord {
   if (record.threads >= number && (record.name !== undefined || name === undefined)) return record
   const { iterations, runs } = record
   return { name: record.name ?? name, threads: Math.max(record.threads, number), iterations, runs }
 }
 
-/** Returns the record after one more request. `ended`: the run that it ends by beginning another one. */
+/** Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning another one. */
 export function recordRequest(
   session: Session,
-  facts: RequestFacts,
   number: number,
-  ended: Run | undefined,
+  ended: RunRecord | undefined,
   asked: Asked | undefined,
-  now: number,
 ): SessionRecord {
   const begun = withThread(session.record ?? EMPTY_RECORD, number, asked?.name)
   const record = asked ? withTools(begun, number, asked.tools) : begun
-  if (!ended || ended.iteration === 0) return record
-  const used = usedBy(ended, now)
-  const terminal = ended.finalAnswer?.terminal
-  // The request that was stopped does not count as an iteration.
-  const most = terminal && terminal.budget_max > 0 ? terminal.budget_max : used.iterations
-  return withRun(record, {
-    thread: number,
-    startedAt: ended.startedAt,
-    endedAt: now,
-    iterations:
-      terminal?.terminal_reason === 'max_iterations' ? Math.min(used.iterations, most) : used.iterations,
-    toolCalls: used.tool_calls,
-    tokens: used.tokens,
-    cost: used.cost,
-    state: terminal?.terminal_state ?? endOf(ended, facts),
-    terminal,
-  })
+  return ended ? withRun(record, ended) : record
 }
 
 /** Returns the record with the outcome of a request of a thread. `given`: its number in its run. */

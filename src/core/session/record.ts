@@ -41,21 +41,27 @@ export interface IterationRecord {
   readonly cost: number
 }
 
-/** A finished run. */
+/** How a run went. */
 export interface RunRecord {
   readonly thread: number
-  /** Milliseconds since the epoch. */
+  /** When its first request came, and its last one or the answer to that, in milliseconds since the epoch. */
   readonly startedAt: number
   readonly endedAt: number
   readonly iterations: number
   readonly toolCalls: number
   readonly tokens: number
   readonly cost: number
+  /** The model, and the client's program, of its newest request; unset if that is not known. */
+  readonly model?: string | undefined
+  readonly agent?: string | undefined
   /** Unset if a human spoke before it had ended. */
   readonly state: EndState | undefined
-  /** The terminal state that clients got at its end; unset if Governor did not end it. */
+  /** The terminal state that the client got at its end; unset if it got none. */
   readonly terminal: Terminal | undefined
 }
+
+/** A run whose end is known. */
+export type EndedRun = RunRecord & { readonly state: EndState }
 
 /** The record of a session that operators can read. */
 export interface SessionRecord {

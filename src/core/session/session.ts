@@ -11,12 +11,12 @@ import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding, LoopMode } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/observe.ts'
-import type { FinalAnswer } from '../terminal.ts'
+import type { FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 import type { Demand } from './demands.ts'
 import type { ErrorStreak, StormReply } from './error-streak.ts'
 import type { LimitPair, RunSettings, SessionSettings, ThreadSettings } from './operator-settings.ts'
-import type { SessionRecord } from './record.ts'
+import type { EndedRun, SessionRecord } from './record.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
 
@@ -34,6 +34,8 @@ export interface Run {
   readonly startedAt: number
   /** When its newest request came, in milliseconds since the epoch. */
   readonly askedAt: number
+  /** When its newest answer or failure was over, in milliseconds since the epoch; unset before the first. */
+  readonly quietSince?: number | undefined
   /** The highest iteration so far. */
   readonly iteration: number
   readonly toolCalls: number
@@ -49,6 +51,10 @@ export interface Run {
   readonly isAnswered?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
   readonly finalAnswer?: FinalAnswer | undefined
+  /** What the client was told at the end of the run where no answer is recorded, as where the agent ended the run itself. */
+  readonly ownEnd?: Terminal | undefined
+  /** Its end was reported to metrics, which count a run once, also where it goes on. */
+  readonly isReported?: boolean | undefined
   /** Unset until a request for the final answer has failed. */
   readonly stopTries?: StopAttempts | undefined
   /** Unset if its requests ask only for plain text. */
@@ -59,6 +65,8 @@ export interface Run {
   readonly stated?: Amounts | undefined
   readonly upstream?: string | undefined
   readonly model?: string | undefined
+  /** The client's program, as its newest request named it. */
+  readonly agent?: string | undefined
   /** Its newest request got no answer, or was too large; unset after an answer. */
   readonly failedAs?: 'no_response' | 'context_overflow' | undefined
   /** Unset if no operator has changed anything. */
@@ -153,6 +161,8 @@ export interface RunState extends ThinkingState {
   readonly isNewRun: boolean
   /** The store did not know the session before. */
   readonly isNew: boolean
+  /** The run that this request ended, where its end was not reported before. */
+  readonly ended?: EndedRun | undefined
   /** What the run and the whole session have used, this request included. */
   readonly run: Amounts
   readonly session: Amounts

@@ -1,7 +1,7 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import type { BlockDecision, LoopState } from '../loop/observe.ts'
-import type { FinalAnswer } from '../terminal.ts'
+import type { FinalAnswer, Terminal } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
 import type { ErrorStreak } from './error-streak.ts'
@@ -104,6 +104,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
     run: {
       startedAt: run.startedAt,
       askedAt: run.askedAt,
+      quietSince: facts.iteration?.endedAt ?? run.quietSince,
       iteration: run.iteration,
       toolCalls: run.toolCalls,
       recentRequests: run.recentRequests,
@@ -112,12 +113,15 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       wasIgnored: run.wasIgnored,
       isAnswered: isAnsweredBy(run, request, callsNothing),
       finalAnswer: run.finalAnswer,
+      ownEnd: run.ownEnd,
+      isReported: run.isReported,
       stopTries: run.stopTries,
       demands: run.demands,
       limits: run.limits,
       stated: run.stated,
       upstream: run.upstream,
       model: run.model,
+      agent: run.agent,
       failedAs: undefined,
       operator: run.operator,
     },
@@ -246,6 +250,10 @@ export function blockIn(
   }
 }
 
+function withFailure(run: Run, failedAs: Run['failedAs'], quietSince = run.quietSince): Run {
+  return { ...run, failedAs, quietSince, iteration: run.iteration - 1 }
+}
+
 /** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
 export function releaseIteration(
   session: Session,
@@ -261,7 +269,7 @@ export function releaseIteration(
     return {
       ...thread,
       unansweredStarts: startsLess(thread),
-      run: given === run.iteration ? { ...run, failedAs, iteration: run.iteration - 1 } : run,
+      run: given === run.iteration ? withFailure(run, failedAs, facts?.endedAt) : run,
     }
   })
   const thread = session.threads[placeOf(session, request)]
@@ -289,6 +297,11 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
   })
   // The request for it was beyond the limit, and does not count as an iteration of the session.
   return isFirst ? uncounted(after) : after
+}
+
+/** Records the terminal state that the client got at the end of a run whose answer is not recorded. */
+export function noteOwnEnd(session: Session, request: CountedRequest, terminal: Terminal): Session {
+  return changeRun(session, request, (run) => ({ ...run, ownEnd: terminal }))
 }
 
 /** Records a request for a run's final answer that brought no answer to record; returns all such attempts. */

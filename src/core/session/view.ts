@@ -9,16 +9,15 @@ import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, FinalAnswer, Terminal } from '../terminal.ts'
 import { limitsInForce } from './operator.ts'
 import type { IterationRecord, RunRecord } from './record.ts'
+import { endOf, lastTime, type QuietEnd, quietEnd, recordOf, spentBy, terminalIn } from './run-end.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
 /** What an agent is doing. `answered`: its last answer called no tool; `idle`: it left in the middle of its work. */
 const ACTIVITIES = ['working', 'going_round', 'near_limit', 'answered', 'idle'] as const
 export type Activity = (typeof ACTIVITIES)[number]
 
-export type SessionState = Activity | 'stopped' | 'completed' | 'no_response' | 'context_overflow'
+export type SessionState = Activity | 'stopped' | QuietEnd
 
-/** Milliseconds without a request after which an answer without tool calls counts as the last one. */
-const COMPLETE_AFTER = 300_000
 /** Milliseconds without a request after which an agent counts as idle. */
 const IDLE_AFTER = 600_000
 /** Share of a limit from which a run counts as near the limit. */
@@ -126,6 +125,9 @@ export interface RunView {
   readonly tool_calls: number
   readonly tokens: number
   readonly cost_usd: number
+  readonly model: string | null
+  readonly agent: string | null
+  /** That of a current run may be what its agent is doing. */
   readonly state: SessionState | EndState | null
   readonly terminal: Terminal | null
 }
@@ -177,7 +179,7 @@ function newestTools({ history: { window } }: LoopMemory, pattern: Pattern): rea
 
 /** Returns the loop in which a thread is; `null` if it is in none. */
 function loopOf({ loopState, run }: Thread): LoopView | null {
-  if (!loopState || run.finalAnswer) return null
+  if (!loopState || terminalIn(run)) return null
   const { finding, memory } = loopState
   const told = toldLoop(memory)
   const loop = finding ?? told ?? memory.blockedLoop
@@ -198,7 +200,7 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
 /** Returns the current limits: an operator may have changed them since the newest request. */
 function runMeters(session: Session, thread: Thread, now: number): readonly MeterView[] {
   const { run } = thread
-  const used = usedBy(run, now)
+  const used = spentBy(run, now)
   const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
   return LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
 }
@@ -230,11 +232,11 @@ interface Seen {
 }
 
 function stateOf(run: Run, loop: LoopView | null, share: number, now: number): SessionState {
-  if (run.finalAnswer) return 'stopped'
-  const quiet = now - run.askedAt
-  if (run.failedAs !== undefined && quiet >= COMPLETE_AFTER) return run.failedAs
-  if (run.isAnswered) return quiet >= COMPLETE_AFTER ? 'completed' : 'answered'
-  if (quiet >= IDLE_AFTER) return 'idle'
+  if (terminalIn(run)) return 'stopped'
+  const end = quietEnd(run, now)
+  if (end) return end
+  if (run.isAnswered) return 'answered'
+  if (now - lastTime(run) >= IDLE_AFTER) return 'idle'
   if (loop) return 'going_round'
   return share >= NEAR ? 'near_limit' : 'working'
 }
@@ -362,26 +364,24 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
   const { totals, record } = session
   const leader = leaderOf(seen)
   const run = leader?.thread.run
-  const terminal = run?.finalAnswer?.terminal
+  const terminal = run && terminalIn(run)
   const iterations = record?.iterations ?? []
   const used = usedIn(session, now)
   const startedAt = totals?.startedAt ?? now
   const lastAt = session.threads.reduce((last, thread) => Math.max(last, thread.run.askedAt), startedAt)
   const steps = leader?.meters.find(({ name }) => name === 'iterations')
-  const state = leader?.state ?? 'idle'
-  const isEnd = state === 'completed' || state === 'no_response' || state === 'context_overflow'
   return {
     name: record?.name ?? null,
-    state,
+    state: leader?.state ?? 'idle',
     ...riskOf(seen, iterations, now),
     stopping: seen.some(({ thread }) => thread.run.operator?.isStopAsked === true && !thread.run.finalAnswer),
-    terminal_state: terminal?.terminal_state ?? (isEnd ? state : null),
+    terminal_state: (run && endOf(run, now)) ?? null,
     terminal_reason: terminal?.terminal_reason ?? null,
     model: run?.model ?? null,
     upstream: run?.upstream ?? null,
     started_at: iso(startedAt),
     last_at: iso(lastAt),
-    iteration: shownIteration(steps, run),
+    iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
     total_iterations: used.iterations,
     tool_calls: used.tool_calls,
@@ -395,12 +395,6 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     loop: leader?.loop ?? null,
     overflows: iterations.filter(({ overflow }) => overflow !== undefined).length,
   }
-}
-
-/** A run that was stopped asked for one iteration more than it had. */
-function shownIteration(steps: MeterView | undefined, run: Run | undefined): number {
-  if (!steps) return 0
-  return run?.finalAnswer && steps.max > 0 ? Math.min(steps.used, steps.max) : steps.used
 }
 
 /** Returns a session as a list shows it. */
@@ -427,11 +421,11 @@ function threadView({ thread, state, loop, meters }: Seen, { threads, operator }
     upstream: run.upstream ?? null,
     started_at: iso(run.startedAt),
     last_at: iso(run.askedAt),
-    iteration: shownIteration(steps, run),
+    iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
     meters,
     loop,
-    terminal: run.finalAnswer?.terminal ?? null,
+    terminal: terminalIn(run) ?? null,
     loop_guard_mode: thread.operator?.loopMode ?? operator?.loopMode ?? null,
   }
 }
@@ -452,7 +446,7 @@ function iterationView(one: IterationRecord): IterationView {
   }
 }
 
-function pastRunView(run: RunRecord): RunView {
+function runView(run: RunRecord): RunView {
   return {
     thread: run.thread,
     started_at: iso(run.startedAt),
@@ -461,29 +455,17 @@ function pastRunView(run: RunRecord): RunView {
     tool_calls: run.toolCalls,
     tokens: run.tokens,
     cost_usd: money(run.cost),
+    model: run.model ?? null,
+    agent: run.agent ?? null,
     state: run.state ?? null,
     terminal: run.terminal ?? null,
   }
 }
 
-function currentRunView({ thread, state, meters }: Seen): RunView {
+function currentRunView({ thread, state }: Seen, now: number): RunView {
   const { run, number = 0 } = thread
-  const used = (name: LimitName) => meters.find((meter) => meter.name === name)?.used ?? 0
-  const terminal = run.finalAnswer?.terminal
-  return {
-    thread: number,
-    started_at: iso(run.startedAt),
-    ended_at: null,
-    iterations: shownIteration(
-      meters.find((meter) => meter.name === 'iterations'),
-      run,
-    ),
-    tool_calls: used('tool_calls'),
-    tokens: used('tokens'),
-    cost_usd: money(used('cost')),
-    state: terminal?.terminal_state ?? state,
-    terminal: terminal ?? null,
-  }
+  const end = endOf(run, now)
+  return { ...runView(recordOf(run, number, end)), ended_at: null, state: end ?? state }
 }
 
 /** Bytes of a final answer that are shown. */
@@ -525,16 +507,16 @@ function contextViews({ threads }: Session, contextOf: ContextOf): readonly Cont
 /** Returns all details of one session. */
 export function detailOf(session: Session, now: number, contextOf: ContextOf): SessionDetail {
   const seen = seenIn(session, now)
-  const answer = session.threads.findLast(({ run }) => run.finalAnswer)?.run.finalAnswer
+  const over = session.threads.findLast(({ run }) => terminalIn(run))?.run
   return {
     ...rowFrom(session, seen, now),
     threads: seen.map((one) => threadView(one, session)),
-    runs: [...(session.record?.runs ?? []).map(pastRunView), ...seen.map(currentRunView)],
+    runs: [...(session.record?.runs ?? []).map(runView), ...seen.map((one) => currentRunView(one, now))],
     iterations: (session.record?.iterations ?? []).map(iterationView),
     meters: sessionMeters(session, now),
     contexts: contextViews(session, contextOf),
-    terminal: answer?.terminal ?? null,
-    final_answer: answerView(answer),
+    terminal: (over && terminalIn(over)) ?? null,
+    final_answer: answerView(over?.finalAnswer),
     warnings: { acknowledged: session.totals?.acknowledged ?? 0, ignored: session.totals?.ignored ?? 0 },
   }
 }

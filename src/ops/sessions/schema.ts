@@ -25,7 +25,7 @@ export const STATES = [
 const state = z
   .enum(STATES)
   .describe(
-    'working; going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, terminal_reason says why; completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got no answer, or was too large, and nothing came for five minutes.',
+    'working; going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got no answer, or was too large, and nothing came for five minutes.',
   )
 
 const loop = z
@@ -121,12 +121,18 @@ const run = z
   .strictObject({
     thread: count,
     started_at: time,
-    ended_at: nullable(time).describe('null: the current run of its thread.'),
+    ended_at: nullable(time).describe(
+      'When it asked or was answered last; null: the current run of its thread.',
+    ),
     iterations: count,
     tool_calls: count,
     tokens: count,
     cost_usd: count,
-    state: nullable(z.string()).describe('null: a human spoke before it had come to an end.'),
+    model: nullable(z.string()).describe('Of its newest request, as agent.'),
+    agent: nullable(z.string()).describe("The client's program: the first name in user-agent."),
+    state: nullable(z.string()).describe(
+      'Its terminal state; of a current run without one, what its agent is doing. null: a human spoke while it was under way.',
+    ),
     terminal: nullable(terminal),
   })
   .meta({ id: 'Run' })

@@ -1,0 +1,176 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  endBefore,
+  endOf,
+  nextQuietEnd,
+  QUIET_MS,
+  recordOf,
+  reportEnds,
+} from '../../../src/core/session/run-end.ts'
+import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
+import { type Limit, terminalOf } from '../../../src/core/terminal.ts'
+import { called, result, said, sightingOf, steps, system, user } from '../transcript.ts'
+
+const runOf = (changes: Partial<Run> = {}): Run => ({
+  startedAt: 1_000,
+  askedAt: 60_000,
+  iteration: 4,
+  toolCalls: 3,
+  recentRequests: [],
+  usage: { input: 300, output: 30, cachedInput: 0, cost: 0.5, estimated: false },
+  ...changes,
+})
+
+const finalAnswer = (reason?: Limit['reason']) => ({
+  text: 'Enough.',
+  model: 'm',
+  terminal: terminalOf(
+    { meter: { name: 'iterations', used: 4, max: 3 }, ...(reason ? { reason } : {}) },
+    's',
+    true,
+  ),
+})
+
+const sessionOf = (...runs: readonly Run[]): Session => ({
+  ...NEW_SESSION,
+  threads: runs.map((run, at) => ({
+    name: String(at),
+    number: at + 1,
+    system: sightingOf([user('Go.')]).system,
+    userMessageHashes: [],
+    userMessageCount: 1,
+    assistantHashes: [],
+    run,
+  })),
+})
+
+const over = 60_000 + QUIET_MS
+
+describe('a run that Governor did not end', () => {
+  it.each<[string | undefined, Partial<Run>]>([
+    ['completed', { isAnswered: true }],
+    ['no_response', { failedAs: 'no_response' }],
+    ['context_overflow', { failedAs: 'context_overflow' }],
+    [undefined, { isAnswered: false }],
+    [undefined, {}],
+  ])('is %s five minutes after the last thing that came, and not before: %j', (state, changes) => {
+    const run = runOf(changes)
+    expect([endOf(run, over - 1), endOf(run, over)]).toEqual([undefined, state])
+  })
+
+  it('ends five minutes after its answer, however long the model took for that', () => {
+    const run = runOf({ isAnswered: true, quietSince: 900_000 })
+    expect([endOf(run, 900_000 + QUIET_MS - 1), endOf(run, 900_000 + QUIET_MS)]).toEqual([
+      undefined,
+      'completed',
+    ])
+  })
+
+  const before = [system('You are an agent.'), user('Go.'), ...steps('a', 1)]
+  it.each<[string | undefined, string, Partial<Run>, readonly object[]]>([
+    ['completed', 'after an answer', { isAnswered: true }, [said('Done.')]],
+    ['completed', 'after an answer that only the transcript shows', {}, [said('Done.')]],
+    [undefined, 'while tools were called', {}, [called('b'), result('b')]],
+    [undefined, 'in the middle of an answer that broke off', { isAnswered: false }, [said('I thi')]],
+    ['no_response', 'after a failure', { failedAs: 'no_response' }, []],
+    ['context_overflow', 'after one that was too large', { failedAs: 'context_overflow' }, []],
+  ])('is %s at once where a human speaks %s', (state, _, changes, messages) => {
+    const facts = sightingOf([...before, ...(messages as typeof before), user('And?')])
+    expect(endBefore(runOf(changes), facts)).toBe(state)
+  })
+})
+
+describe('a run of which the client was told that it is over', () => {
+  it.each([undefined, 'operator', 'loop_guard'] as const)(
+    'has the terminal state that the client was told, at once: %s',
+    (reason) => {
+      const run = runOf({ finalAnswer: finalAnswer(reason), isAnswered: true })
+      const state = run.finalAnswer?.terminal.terminal_state
+      expect(endOf(run, run.askedAt)).toBe(state)
+      expect(endBefore(run, sightingOf([user('And?')]))).toBe(state)
+    },
+  )
+
+  it('has it also where the agent ended the run itself', () => {
+    const { terminal } = finalAnswer()
+    const run = runOf({ ownEnd: terminal, isAnswered: true })
+    expect(endOf(run, run.askedAt)).toBe('tool_limit_reached')
+    expect(recordOf(run, 1, endOf(run, over)).terminal).toEqual(terminal)
+  })
+})
+
+describe('the record of a run', () => {
+  it('has what it used, its model and its agent', () => {
+    expect(recordOf(runOf({ model: 'gpt', agent: 'codex' }), 2, 'completed')).toEqual({
+      thread: 2,
+      startedAt: 1_000,
+      endedAt: 60_000,
+      iterations: 4,
+      toolCalls: 3,
+      tokens: 330,
+      cost: 0.5,
+      model: 'gpt',
+      agent: 'codex',
+      state: 'completed',
+      terminal: undefined,
+    })
+  })
+
+  it.each([
+    [undefined, 3],
+    ['operator', 3],
+    ['loop_guard', 4],
+  ] as const)(
+    'counts no request that was answered in place of one more iteration: %s',
+    (reason, iterations) => {
+      const run = runOf({ finalAnswer: finalAnswer(reason) })
+      expect(recordOf(run, 1, undefined).iterations).toBe(iterations)
+    },
+  )
+
+  it('has what was used since a reset', () => {
+    const base = { iterations: 3, tool_calls: 3, tokens: 300, cost: 0.25, seconds: 10 }
+    expect(recordOf(runOf({ operator: { base } }), 1, undefined)).toMatchObject({
+      iterations: 1,
+      toolCalls: 0,
+      tokens: 30,
+      cost: 0.25,
+    })
+  })
+})
+
+describe('the report of ends', () => {
+  const run = fc.record({
+    askedAt: fc.constantFrom(0, 60_000, 200_000),
+    isAnswered: fc.option(fc.boolean(), { nil: undefined }),
+    failedAs: fc.constantFrom(undefined, 'no_response' as const, 'context_overflow' as const),
+    finalAnswer: fc.constantFrom(undefined, finalAnswer()),
+    isReported: fc.option(fc.constant(true), { nil: undefined }),
+  })
+
+  it('has each run that has ended once, whatever else the session holds and however often it is asked for', () => {
+    fc.assert(
+      fc.property(fc.array(run, { maxLength: 6 }), fc.nat(600_000), (runs, now) => {
+        const session = sessionOf(...runs.map(runOf))
+        const first = reportEnds(session, now)
+        const wanted = session.threads.filter((one) => !one.run.isReported && endOf(one.run, now))
+        expect(first.result.map(({ thread }) => thread)).toEqual(wanted.map(({ number }) => number))
+        expect(reportEnds(first.session, now).result).toEqual([])
+        expect(reportEnds(session, now)).toEqual(first)
+        // What is left ends later, or never.
+        const next = nextQuietEnd(first.session)
+        expect(next === undefined || next > now).toBe(true)
+        if (next !== undefined) {
+          expect(reportEnds(first.session, next - 1).result).toEqual([])
+          expect(reportEnds(first.session, next).result).not.toEqual([])
+        }
+      }),
+    )
+  })
+
+  it('leaves a session as it is where there is nothing to report', () => {
+    const session = sessionOf(runOf())
+    expect(reportEnds(session, over).session).toBe(session)
+  })
+})

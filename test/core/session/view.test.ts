@@ -1,0 +1,255 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { LIMITS, NO_LIMITS } from '../../../src/core/budget/meters.ts'
+import type { IterationRecord } from '../../../src/core/session/record.ts'
+import { NEW_SESSION, type Run, type Session, type Thread } from '../../../src/core/session/session.ts'
+import { detailOf, rowOf } from '../../../src/core/session/view.ts'
+import { terminalOf } from '../../../src/core/terminal.ts'
+import { sightingOf, user } from '../transcript.ts'
+
+const NOW = 1_800_000_000_000
+const MINUTE = 60_000
+const { system } = sightingOf([user('Go.')])
+
+const runOf = (changes: Partial<Run> = {}): Run => ({
+  startedAt: NOW - MINUTE,
+  askedAt: NOW,
+  iteration: 4,
+  toolCalls: 3,
+  recentRequests: [],
+  limits: { run: { ...NO_LIMITS, iterations: 10 }, session: NO_LIMITS },
+  upstream: 'openai',
+  model: 'gpt',
+  ...changes,
+})
+
+const threadOf = (
+  number: number,
+  changes: Partial<Run> = {},
+  name = number === 1 ? '' : `agent ${number}`,
+): Thread => ({
+  name,
+  number,
+  system,
+  userMessageHashes: [],
+  userMessageCount: 1,
+  assistantHashes: [],
+  run: runOf(changes),
+})
+
+const sessionOf = (threads: readonly Thread[], iterations: readonly IterationRecord[] = []): Session => ({
+  ...NEW_SESSION,
+  threads,
+  totals: { startedAt: NOW - 10 * MINUTE, iterations: 9, toolCalls: 8, acknowledged: 1, ignored: 2 },
+  record: { name: 'mine', threads: threads.length, iterations, runs: [] },
+})
+
+const iteration = (changes: Partial<IterationRecord> = {}): IterationRecord => ({
+  thread: 1,
+  iteration: 1,
+  at: NOW,
+  durationMs: 1_000,
+  status: 200,
+  verdict: 'allow',
+  tier: undefined,
+  loop: undefined,
+  overflow: undefined,
+  tools: ['search'],
+  input: 90,
+  output: 10,
+  cost: 0,
+  ...changes,
+})
+
+const finalAnswer = (text: string) => ({
+  text,
+  model: 'gpt',
+  terminal: terminalOf({ meter: { name: 'iterations', used: 10, max: 10 } }, 's', true),
+})
+const noContext = () => undefined
+
+describe('the state of a session', () => {
+  it.each<[string, Partial<Run>]>([
+    ['working', {}],
+    ['near_limit', { iteration: 8 }],
+    ['answered', { isAnswered: true }],
+    ['answered', { isAnswered: true, askedAt: NOW - 20 * MINUTE, quietSince: NOW - 4 * MINUTE }],
+    ['completed', { isAnswered: true, askedAt: NOW - 5 * MINUTE }],
+    ['working', { failedAs: 'no_response', askedAt: NOW - 4 * MINUTE }],
+    ['no_response', { failedAs: 'no_response', askedAt: NOW - 5 * MINUTE }],
+    ['context_overflow', { failedAs: 'context_overflow', askedAt: NOW - 5 * MINUTE }],
+    ['working', { askedAt: NOW - 9 * MINUTE }],
+    ['idle', { askedAt: NOW - 10 * MINUTE }],
+    ['stopped', { finalAnswer: finalAnswer('Enough.') }],
+    ['stopped', { ownEnd: finalAnswer('').terminal }],
+  ])('is %s for a run with %j', (state, changes) => {
+    const row = rowOf(sessionOf([threadOf(1, changes)]), NOW)
+    expect(row.state).toBe(state)
+    const isOver = ['completed', 'no_response', 'context_overflow', 'stopped'].includes(state)
+    expect(row.terminal_state).toBe(isOver ? (state === 'stopped' ? 'tool_limit_reached' : state) : null)
+    if (isOver) expect(row.risk).toBe(0)
+  })
+
+  it('is that of the agent which needs attention most', () => {
+    const calm = threadOf(1, { isAnswered: true })
+    const near = threadOf(2, { iteration: 9 })
+    const gone = threadOf(3, { askedAt: NOW - 20 * MINUTE })
+    expect(rowOf(sessionOf([near, calm, gone]), NOW)).toMatchObject({
+      state: 'near_limit',
+      iteration: 9,
+      risk: 0.9,
+      risk_by: 'iterations',
+      agents: { alive: 1, total: 3 },
+    })
+  })
+})
+
+describe('the risk of a session', () => {
+  it('is a share between 0 and 1, with its reason, whatever its runs and iterations are', () => {
+    const amount = fc.constantFrom(0, 1, 9, 10, 11, 1e9)
+    const run = fc.record({
+      iteration: fc.nat(20),
+      isAnswered: fc.boolean(),
+      askedAt: fc.constantFrom(0, NOW - 6 * MINUTE, NOW, NOW + MINUTE),
+    })
+    const made = fc.record({
+      at: fc.integer({ min: NOW - 10 * MINUTE, max: NOW }),
+      cost: amount,
+      input: amount,
+    })
+    fc.assert(
+      fc.property(fc.array(run, { maxLength: 4 }), fc.array(made, { maxLength: 48 }), (runs, done) => {
+        const threads = runs.map((one, at) => threadOf(at + 1, one))
+        const row = rowOf(
+          sessionOf(
+            threads,
+            done.map((one) => iteration(one)),
+          ),
+          NOW,
+        )
+        expect(row.risk).toBeGreaterThanOrEqual(0)
+        expect(row.risk).toBeLessThanOrEqual(1)
+        expect(row.risk_by === null).toBe(row.risk === 0)
+      }),
+    )
+  })
+
+  it('grows with spend that is more than in the median minute', () => {
+    const spends = (newest: number) =>
+      [1, 2, 3, 4]
+        .map((minutes) => iteration({ at: NOW - minutes * MINUTE - 1, cost: 1 }))
+        .concat(iteration({ cost: newest }))
+    const riskOf = (newest: number) => {
+      const threads = [threadOf(1, { limits: undefined })]
+      const { risk, risk_by: by } = rowOf(sessionOf(threads, spends(newest)), NOW)
+      return [risk, by]
+    }
+    expect([riskOf(1), riskOf(2), riskOf(10)]).toEqual([
+      [0, null],
+      [0.5, 'spend'],
+      [0.9, 'spend'],
+    ])
+  })
+})
+
+describe('a session in full', () => {
+  it('has the run that an agent is at and how it stands, and each run before', () => {
+    const past = {
+      thread: 1,
+      startedAt: NOW - 5 * MINUTE,
+      endedAt: NOW - 4 * MINUTE,
+      iterations: 3,
+      toolCalls: 2,
+      tokens: 330,
+      cost: 0.123_456_789,
+      model: 'gpt',
+      agent: 'codex',
+      state: 'completed',
+      terminal: undefined,
+    } as const
+    const session = sessionOf([threadOf(1, { agent: 'codex' })])
+    const record = session.record && { ...session.record, runs: [past] }
+    const { runs } = detailOf({ ...session, record }, NOW, noContext)
+    expect(runs).toEqual([
+      {
+        thread: 1,
+        started_at: new Date(past.startedAt).toISOString(),
+        ended_at: new Date(past.endedAt).toISOString(),
+        iterations: 3,
+        tool_calls: 2,
+        tokens: 330,
+        cost_usd: 0.123_457,
+        model: 'gpt',
+        agent: 'codex',
+        state: 'completed',
+        terminal: null,
+      },
+      expect.objectContaining({
+        ended_at: null,
+        iterations: 4,
+        model: 'gpt',
+        agent: 'codex',
+        state: 'working',
+      }),
+    ])
+  })
+
+  it('reads a run that was kept before runs had a model and an agent', () => {
+    const past = { thread: 1, startedAt: 1, endedAt: 2, iterations: 1, toolCalls: 0, tokens: 1, cost: 0 }
+    const session = sessionOf([threadOf(1)])
+    const runs = [{ ...past, state: undefined, terminal: undefined }]
+    const record = session.record && { ...session.record, runs }
+    expect(detailOf({ ...session, record }, NOW, noContext).runs[0]).toMatchObject({
+      model: null,
+      agent: null,
+      state: null,
+    })
+  })
+
+  it('counts no iteration for the request that a limit stopped, wherever it is shown', () => {
+    const stopped = threadOf(1, { iteration: 11, finalAnswer: finalAnswer('Enough.') })
+    const detail = detailOf(sessionOf([stopped]), NOW, noContext)
+    expect(detail.iteration).toBe(10)
+    expect(detail.runs).toMatchObject([{ iterations: 10 }])
+    expect(detail.threads).toMatchObject([{ iteration: 10 }])
+    expect(detail.threads[0]?.meters).toContainEqual({ name: 'iterations', used: 10, max: 10 })
+  })
+
+  it('cuts a final answer to 64 KiB, between two characters', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom('a', 'é', '目', '🙂'),
+        fc.integer({ min: 60_000, max: 70_000 }),
+        (one, count) => {
+          const text = one.repeat(count)
+          const session = sessionOf([threadOf(1, { finalAnswer: finalAnswer(text) })])
+          const shown = detailOf(session, NOW, noContext).final_answer
+          const bytes = Buffer.byteLength(shown?.text ?? '')
+          expect(text.startsWith(shown?.text ?? '-')).toBe(true)
+          expect(bytes).toBeLessThanOrEqual(65_536)
+          expect(shown?.truncated).toBe(Buffer.byteLength(text) > 65_536)
+          expect(bytes).toBeGreaterThan(Math.min(65_536, Buffer.byteLength(text)) - 4)
+          // Half of a character would not come back from UTF-8.
+          expect(Buffer.from(shown?.text ?? '').toString()).toBe(shown?.text)
+        },
+      ),
+      { numRuns: 30 },
+    )
+  })
+
+  it('says of named agents that they work for the one without a name, where there is one', () => {
+    const { threads } = detailOf(sessionOf([threadOf(1), threadOf(2)]), NOW, noContext)
+    expect(threads.map(({ thread, parent, name }) => [thread, parent, name])).toEqual([
+      [1, null, null],
+      [2, 1, 'agent 2'],
+    ])
+    const orphans = detailOf(sessionOf([threadOf(2), threadOf(3)]), NOW, noContext).threads
+    expect(orphans.map(({ parent }) => parent)).toEqual([null, null])
+  })
+
+  it('has a meter for each limit that can be set', () => {
+    const { meters, threads } = detailOf(sessionOf([threadOf(1)]), NOW, noContext)
+    expect(meters.map(({ name }) => name)).toEqual(LIMITS)
+    expect(threads[0]?.meters.map(({ name }) => name)).toEqual(LIMITS)
+  })
+})
