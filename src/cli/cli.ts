@@ -21,6 +21,7 @@ Commands
   session ID     one of them in full; ID: how its id begins, or its client's own name for it
   stop ID        its next request gets an honest last answer
   extend ID [BY] raise its limits by a share (25% unless given) or a number of iterations
+  suggest        limits for each agent and model, as YAML, out of what its completed runs took
 
 Flags
   --config FILE      configuration file (default: config/governor.yaml, where there is one)
@@ -28,7 +29,7 @@ Flags
   --port NUMBER      port to listen on (default: 8787; 0: any free one)
   --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated
   --transcript       with session: what the user and the assistant said (sessions.transcript keeps it)
-  --json             findings of replay, or sessions, as JSON lines
+  --json             findings of replay, sessions or suggestions as JSON lines
   --url URL          the running Governor (default: http://127.0.0.1:8787, or the port of PORT)
   --log-level LEVEL  trace, debug, info, warn, error, fatal or silent (default: info)
   --help             this text
@@ -75,8 +76,8 @@ const ARGUMENTS: Readonly<Record<string, readonly [least: number, most: number, 
   stop: [1, 1, 'the id of a session: governor sessions lists them'],
   extend: [1, 2, 'the id of a session: governor sessions lists them'],
 }
-const WITH_JSON: readonly string[] = ['replay', 'sessions', 'session', 'stop', 'extend']
-const WITH_URL: readonly string[] = ['top', 'sessions', 'session', 'stop', 'extend']
+const WITH_JSON: readonly string[] = ['replay', 'sessions', 'session', 'stop', 'extend', 'suggest']
+const WITH_URL: readonly string[] = ['top', 'sessions', 'session', 'stop', 'extend', 'suggest']
 
 /** Throws `UsageError` for arguments and flags that a command does not take, and for those that it lacks. */
 function checkArguments(
@@ -183,6 +184,10 @@ async function runCommand(
     case 'extend': {
       const { sessions } = await import('./sessions.ts')
       return sessions({ command, args: files, json, transcript, url }, terminal)
+    }
+    case 'suggest': {
+      const { suggest } = await import('./suggest.ts')
+      return suggest({ json, url }, terminal)
     }
     default:
       throw new UsageError(`there is no command ${command}`)

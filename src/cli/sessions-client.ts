@@ -10,6 +10,13 @@ export type Detail = SessionDetail & { readonly id: string }
 /** A request that Governor refused or that did not reach it; the message is one line for people. */
 export class ClientError extends Error {
   override readonly name = 'ClientError'
+  /** The HTTP status of the refusal; unset where there was none. */
+  readonly status: number | undefined
+
+  constructor(message: string, { status, ...options }: ErrorOptions & { readonly status?: number } = {}) {
+    super(message, options)
+    this.status = status
+  }
 }
 
 export interface SessionsClient {
@@ -20,6 +27,8 @@ export interface SessionsClient {
   session(id: string): Promise<Detail>
   /** Returns what was said; rejects where transcripts are not kept. */
   transcript(id: string): Promise<TranscriptView>
+  /** Returns a session; `undefined` where Governor does not know it any more. */
+  find(id: string): Promise<Detail | undefined>
   stop(id: string): Promise<Detail>
   /** `by`: a share such as `25%`, or a number of iterations. */
   extend(id: string, by: string | number): Promise<Detail>
@@ -75,7 +84,9 @@ async function send<Reply>(
     throw new ClientError(`${base} refuses: ${messageIn(text) ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
   const problem = messageIn(text)
   if (!response.ok)
-    throw new ClientError(problem ?? `${base} answered with ${response.status}: is it a Governor?`)
+    throw new ClientError(problem ?? `${base} answered with ${response.status}: is it a Governor?`, {
+      status: response.status,
+    })
   try {
     return JSON.parse(text) as Reply
   } catch (cause) {
@@ -98,9 +109,15 @@ export function createSessionsClient(
   })
   const list: SessionsClient['list'] = (query = {}) =>
     send(connection, `sessions?${new URLSearchParams(query).toString()}`)
+  const session: SessionsClient['session'] = (id) => send(connection, path(id))
   return {
     list,
-    session: (id) => send(connection, path(id)),
+    session,
+    find: (id) =>
+      session(id).catch((error: unknown) => {
+        if (error instanceof ClientError && error.status === 404) return undefined
+        throw error
+      }),
     transcript: (id) => send(connection, path(id, '/transcript')),
     stop: (id) => send(connection, path(id, '/stop'), post({})),
     extend: (id, by) => send(connection, path(id, '/extend'), post({ by })),
@@ -115,4 +132,18 @@ export function createSessionsClient(
       return named.id
     },
   }
+}
+
+/** Pages of all sessions are read up to so many rows. */
+const MOST = 10_000
+
+/** Returns all sessions, the one with the highest risk first. Throws `ClientError`. */
+export async function allSessions(client: SessionsClient): Promise<readonly Row[]> {
+  let page = await client.list({ limit: '200' })
+  const sessions = [...page.sessions]
+  while (page.next !== null && sessions.length < MOST) {
+    page = await client.list({ limit: '200', cursor: page.next })
+    sessions.push(...page.sessions)
+  }
+  return sessions
 }

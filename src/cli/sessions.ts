@@ -1,7 +1,13 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do, and steer them, from the command line. */
 import type { ExitCode, Terminal } from './command.ts'
 import { sessionTable, sessionText, transcriptText } from './session-table.ts'
-import { ClientError, createSessionsClient, type Detail, type SessionsClient } from './sessions-client.ts'
+import {
+  allSessions,
+  ClientError,
+  createSessionsClient,
+  type Detail,
+  type SessionsClient,
+} from './sessions-client.ts'
 
 /** The options of the commands. */
 export interface SessionsOptions {
@@ -12,21 +18,6 @@ export interface SessionsOptions {
   /** Print what was said in the session. */
   readonly transcript: boolean
   readonly url: string | undefined
-}
-
-/** The most rows that are read of all pages together. */
-const MOST = 10_000
-
-async function allSessions(
-  client: SessionsClient,
-): Promise<Awaited<ReturnType<SessionsClient['list']>>['sessions']> {
-  let page = await client.list({ limit: '200' })
-  const sessions = [...page.sessions]
-  while (page.next !== null && sessions.length < MOST) {
-    page = await client.list({ limit: '200', cursor: page.next })
-    sessions.push(...page.sessions)
-  }
-  return sessions
 }
 
 function outcome(

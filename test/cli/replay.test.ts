@@ -403,7 +403,7 @@ describe('governor replay', () => {
 
   it.each([
     { args: ['replay'], says: 'replay needs a file, or - for standard input' },
-    { args: ['start', '--json'], says: '--json is for replay, sessions, session, stop, extend' },
+    { args: ['start', '--json'], says: '--json is for replay, sessions, session, stop, extend, suggest' },
   ])('answers $args with exit code 2 and one line', async ({ args, says }) => {
     expect(await governor(args)).toEqual({
       code: 2,
