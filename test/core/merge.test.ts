@@ -70,6 +70,16 @@ describe('a session that two replicas counted separately', () => {
     expect(mergeSessions(old, now, old)).toEqual(now)
   })
 
+  it('keeps what the replica gave back of a request that got no answer, also where another one counted since', () => {
+    const [counted, given] = [single(6, 50), single(5, 50)]
+    expect(mergeSessions(counted, given, counted)).toMatchObject({
+      totals: { iterations: 5 },
+      threads: [{ run: { iteration: 5 } }],
+    })
+    expect(mergeSessions(counted, given, single(7, 60)).threads[0]?.run.iteration).toBe(6)
+    expect(mergeSessions(counted, single(8, 60), single(7, 60)).threads[0]?.run.iteration).toBe(8)
+  })
+
   it('keeps a stop of either replica', () => {
     const meter = { name: 'iterations', used: 3, max: 3 } as const
     const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }

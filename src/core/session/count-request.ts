@@ -16,6 +16,10 @@ import { endBefore, recordOf } from './run-end.ts'
 import {
   type Changed,
   type CheckErrors,
+  MAX_ASSISTANT_MESSAGES,
+  MAX_RECENT_REQUESTS,
+  MAX_THREADS,
+  MAX_USER_MESSAGES,
   type RecentRequest,
   type Run,
   type RunState,
@@ -29,13 +33,7 @@ import {
 import { beginsAnew, findThread, retryOf, startOf, startsOver, startsRun } from './thread.ts'
 import { totalsAfter, withForgotten } from './totals.ts'
 
-/** How many threads, user messages and assistant messages of a thread a session remembers. */
-const MAX_THREADS = 64
-const MAX_USER_MESSAGES = 128
-const MAX_ASSISTANT_MESSAGES = 32
-/** A retry comes right after the request that it repeats. An older body sent again is a model call like any other. */
-const MAX_RECENT_REQUESTS = 4
-/** A client that sends the same bytes again after so many whole answers has neither lost them nor wants samples to choose from. */
+/** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
 const NO_HASHES: readonly Hash[] = []

@@ -6,15 +6,18 @@ import type { Hash } from '../hash.ts'
 import { merged } from '../newest.ts'
 import { NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
-import type { Run, Session, Thread, Totals } from './session.ts'
-
-/** The bounds of a merged session: the same as for a session that was counted in one place. */
-const MAX_THREADS = 64
-const MAX_USER_MESSAGES = 128
-const MAX_ASSISTANT_MESSAGES = 32
-const MAX_RECENT_REQUESTS = 4
-const MAX_RESPONSES = 8
-const MAX_FORGOTTEN = 1_024
+import {
+  MAX_ASSISTANT_MESSAGES,
+  MAX_FORGOTTEN,
+  MAX_RECENT_REQUESTS,
+  MAX_RESPONSES,
+  MAX_THREADS,
+  MAX_USER_MESSAGES,
+  type Run,
+  type Session,
+  type Thread,
+  type Totals,
+} from './session.ts'
 
 /** Three copies of one value: before the replica was cut off, in the replica now, and in the store now. */
 interface Versions<Value> {
@@ -43,6 +46,12 @@ function addedUsage(
     cost: Math.round(grown(cost, local.cost, remote.cost) * 1e9) / 1e9,
     estimated: remote.estimated || local.estimated,
   }
+}
+
+/** Returns the larger of two counts of iterations; those that `local` gave back since `base` are given back in `remote` too. */
+function joinIterations(base: number | undefined, local: number, remote: number): number {
+  const released = base === undefined ? 0 : Math.max(0, base - local)
+  return Math.max(local, remote - released)
 }
 
 /** Threads without a name are the same if they know an answer in common; else if they began alike and one knows no answer yet. */
@@ -119,7 +128,7 @@ function joinRuns({ base, local, remote }: Versions<Run>): Run {
   return {
     ...newer,
     startedAt: Math.min(local.startedAt, remote.startedAt),
-    iteration: Math.max(local.iteration, remote.iteration),
+    iteration: joinIterations(base?.iteration, local.iteration, remote.iteration),
     toolCalls: Math.max(local.toolCalls, remote.toolCalls),
     recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
     usage: addedUsage(base?.usage, local.usage, remote.usage),
@@ -164,7 +173,7 @@ function joinThreads({ base, local, remote }: Versions<Thread>): Thread {
 function joinTotals({ base, local, remote }: Versions<Totals>): Totals {
   return {
     startedAt: Math.min(local.startedAt, remote.startedAt),
-    iterations: Math.max(local.iterations, remote.iterations),
+    iterations: joinIterations(base?.iterations, local.iterations, remote.iterations),
     toolCalls: Math.max(local.toolCalls, remote.toolCalls),
     acknowledged: grown(base?.acknowledged ?? 0, local.acknowledged, remote.acknowledged),
     ignored: grown(base?.ignored ?? 0, local.ignored, remote.ignored),

@@ -20,7 +20,22 @@ import type { EndedRun, SessionRecord } from './record.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
 
-/** A request that was counted, identified by a hash of its bytes. */
+/** How many threads a session remembers. */
+export const MAX_THREADS = 64
+/** How many user messages and assistant messages a thread remembers. */
+export const MAX_USER_MESSAGES = 128
+export const MAX_ASSISTANT_MESSAGES = 32
+/** How many response ids a thread remembers. */
+export const MAX_RESPONSES = 8
+/**
+ * How many requests a run remembers. A retry comes right after the request that it repeats: an older body sent again is a model
+ * call like any other.
+ */
+export const MAX_RECENT_REQUESTS = 4
+/** How many forgotten threads a session still knows by one of their messages. */
+export const MAX_FORGOTTEN = 1_024
+
+/** A request that was counted, known by a hash of its bytes. */
 export interface RecentRequest {
   readonly fingerprint: string
   readonly iteration: number

@@ -1,10 +1,14 @@
 /** Adds up the iterations and tool calls of all threads of a session. */
 import type { Hash } from '../hash.ts'
 import type { RequestFacts } from './request-facts.ts'
-import type { Run, Session, Thread, Totals, WarningReaction } from './session.ts'
-
-/** How many forgotten threads are still recognised by one of their messages. */
-const MAX_FORGOTTEN = 1_024
+import {
+  MAX_FORGOTTEN,
+  type Run,
+  type Session,
+  type Thread,
+  type Totals,
+  type WarningReaction,
+} from './session.ts'
 
 /** Iterations and tool calls. */
 interface Steps {

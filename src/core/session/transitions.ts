@@ -10,6 +10,7 @@ import { recordAnswer, recordFirst } from './record-request.ts'
 import {
   type Changed,
   type FirstAnswer,
+  MAX_RESPONSES,
   type RecentRequest,
   type Run,
   type RunState,
@@ -20,9 +21,6 @@ import {
 } from './session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from './stop-attempts.ts'
 import { retryOf } from './thread.ts'
-
-/** How many response ids a thread remembers. */
-const MAX_RESPONSES = 8
 
 /** Identifies a request that was counted: by a hash of its bytes, and by the name of its thread. */
 export interface CountedRequest {
