@@ -14,8 +14,8 @@ interface Upload {
   readonly errorBody: () => string
   /** Bytes read from the connection when it was checked last. */
   read: number
-  /** When they were read, in milliseconds of `performance.now()`. */
-  since: number
+  /** Checks in a row that found nothing new. */
+  quiet: number
 }
 
 /** Watches that the body of a request keeps coming; `errorBody` returns the JSON body of the reply. */
@@ -25,15 +25,19 @@ export type WatchUpload = (
   errorBody: () => string,
 ) => void
 
-/** True if nothing came for `idle` milliseconds, and neither Governor nor the upstream held the client back. */
-function isIdle(upload: Upload, idle: number): boolean {
+/**
+ * True if nothing came for the whole limit, and neither Governor nor the upstream held the client back. Counts checks and not
+ * time: after a pause of the whole process one check runs before what came meanwhile is read.
+ */
+function isIdle(upload: Upload): boolean {
   const { request } = upload
   const { socket } = request
   const isHeldBack = request.isPaused() || socket.isPaused()
-  if (socket.bytesRead === upload.read && !isHeldBack) return performance.now() - upload.since >= idle
+  const isQuiet = socket.bytesRead === upload.read && !isHeldBack
   upload.read = socket.bytesRead
-  upload.since = performance.now()
-  return false
+  upload.quiet = isQuiet ? upload.quiet + 1 : 0
+  // The first check may come at any time after the newest byte.
+  return upload.quiet > CHECKS
 }
 
 function giveUp({ request, response, errorBody }: Upload): void {
@@ -55,7 +59,7 @@ export function createUploadWatch(idle: number): WatchUpload {
   let timer: NodeJS.Timeout | undefined
   const check = () => {
     for (const upload of uploads) {
-      if (!isIdle(upload, idle)) continue
+      if (!isIdle(upload)) continue
       uploads.delete(upload)
       giveUp(upload)
     }
@@ -66,7 +70,7 @@ export function createUploadWatch(idle: number): WatchUpload {
   return (request, response, errorBody) => {
     if (idle === 0 || request.complete || !hasBody(request.rawHeaders)) return
     const { bytesRead: read } = request.socket
-    const upload = { request, response, errorBody, read, since: performance.now() }
+    const upload = { request, response, errorBody, read, quiet: 0 }
     uploads.add(upload)
     timer ??= setInterval(check, idle / CHECKS).unref()
     // Comes as soon as the body was read, or the client left.
