@@ -70,6 +70,8 @@ export interface GovernorOptions {
   readonly now?: () => number
   /** Bytes of memory that the process may use; unset if that is not known. */
   readonly memory?: number
+  /** How many files and connections the process may have open; unset if that is not known. */
+  readonly maxOpenFiles?: number | undefined
   /** Times the waits for room; the default is the system's clock. */
   readonly clock?: Clock
   /** Times the wait for the end of quiet runs; the default is the system's clock. */
@@ -340,6 +342,25 @@ function createServer(config: Config, services: Services, state: State): http.Se
   return server
 }
 
+/** Files and connections that clients leave to everything else: upstreams, Redis, the log. Or a share of all, if that is more. */
+const LEAST_LEFT = 64
+const SHARE_LEFT = 1 / 4
+/** Milliseconds between two log lines about refused connections. */
+const SILENCE = 60_000
+
+/** Closes connections that are too many for the limit on open files, before nothing works any more. */
+function limitConnections(server: http.Server, maxOpenFiles: number, emit: Emit): void {
+  if (!Number.isFinite(maxOpenFiles)) return
+  const open = Math.max(1, Math.floor(maxOpenFiles - Math.max(LEAST_LEFT, maxOpenFiles * SHARE_LEFT)))
+  server.maxConnections = open
+  let saidAt = Number.NEGATIVE_INFINITY
+  server.on('drop', () => {
+    const isNews = performance.now() - saidAt >= SILENCE
+    if (isNews) saidAt = performance.now()
+    emit({ kind: 'connection_refused', open, isNews })
+  })
+}
+
 /** Returns a function that destroys all open connections of `server` and waits until they are closed. */
 function trackConnections(server: http.Server): () => Promise<void> {
   const sockets = new Set<Socket>()
@@ -427,6 +448,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const services = createServices(config, options, state, emit, watched.store)
   const open: OpenResponses = new WeakMap()
   const server = createServer(config, services, state)
+  limitConnections(server, options.maxOpenFiles ?? Number.POSITIVE_INFINITY, emit)
   const destroyConnections = trackConnections(server)
   const app = fastify({
     serverFactory: (opsListener) =>

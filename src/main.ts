@@ -5,7 +5,11 @@ import { tuneEngine } from './cli/engine.ts'
 
 // Before everything else, because some flags have no effect on work that V8 has already done or planned.
 tuneEngine()
-const [{ run }, { totalmem }] = await Promise.all([import('./cli/cli.ts'), import('node:os')])
+const [{ run }, { totalmem }, { readFileSync }] = await Promise.all([
+  import('./cli/cli.ts'),
+  import('node:os'),
+  import('node:fs'),
+])
 
 function onKey(handle: (key: string) => void): () => void {
   const { stdin } = process
@@ -16,6 +20,16 @@ function onKey(handle: (key: string) => void): () => void {
     stdin.off('data', take)
     stdin.setRawMode(false)
     stdin.pause()
+  }
+}
+
+/** Linux alone says how many files and connections a process may have open; Node has raised that as far as it may. */
+function maxOpenFiles(): number {
+  try {
+    const [, soft] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+    return Number(soft ?? Number.POSITIVE_INFINITY)
+  } catch {
+    return Number.POSITIVE_INFINITY
   }
 }
 
@@ -35,6 +49,7 @@ const terminal: Terminal = {
   },
   // A container may have less memory than its machine; `constrainedMemory` is 0 if that is not known.
   memory: Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY),
+  maxOpenFiles: maxOpenFiles(),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
 

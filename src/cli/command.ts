@@ -23,6 +23,8 @@ export interface Terminal {
   readonly onKey?: ((handle: (key: string) => void) => () => void) | undefined
   /** Bytes of memory that the process may use. */
   readonly memory: number
+  /** How many files and connections the process may have open. */
+  readonly maxOpenFiles: number
   /** True if a human watches: then commands use colours and plain sentences. */
   readonly isInteractive: boolean
 }

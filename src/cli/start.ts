@@ -58,6 +58,7 @@ async function serve(
     log,
     proxies,
     memory: terminal.memory,
+    maxOpenFiles: terminal.maxOpenFiles,
     semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
   })
   let address: string

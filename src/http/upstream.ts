@@ -46,9 +46,15 @@ export interface Head {
 
 /** Why an upstream did not answer. */
 export interface Failure {
-  /** 502: no answer or an invalid one; 504: no answer in time. */
-  readonly status: 502 | 504
-  readonly code: 'upstream_unreachable' | 'upstream_timeout' | 'upstream_tls' | 'upstream_broken' | 'aborted'
+  /** 502: no answer or an invalid one; 503: this machine could not ask; 504: no answer in time. */
+  readonly status: 502 | 503 | 504
+  readonly code:
+    | 'upstream_unreachable'
+    | 'upstream_timeout'
+    | 'upstream_tls'
+    | 'upstream_broken'
+    | 'out_of_connections'
+    | 'aborted'
   /** Tells the client what happened and what to check, without credentials, bodies or addresses. */
   readonly message: string
   /** The same with the address of the upstream, for the log only. */
@@ -116,6 +122,9 @@ function connectionFailure(error: Error, code: string, upstream: Upstream, check
     `Governor could not reach ${where}: the proxy on the way ${problem}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
 }
 
+/** Codes of limits of this machine: open files of the process, of the system, and memory for sockets. */
+const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS'])
+
 /** Turns a transport error into a failure that a client and an operator understand. */
 export function failureOf(error: Error, upstream: Upstream): Failure {
   const code = codeOf(error)
@@ -127,6 +136,13 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
     detail: messageFor(`upstream ${upstream.name} at ${upstream.origin}`),
     cause: error,
   })
+  if (EXHAUSTED.has(code)) {
+    return failure(
+      { status: 503, code: 'out_of_connections' },
+      (where) =>
+        `Governor has no connection left for ${where} (${code}): send the request again. Its operator can raise the limit on open files.`,
+    )
+  }
   if (isTimeout(error, code)) {
     const isConnecting = error instanceof errors.ConnectTimeoutError || code === 'ETIMEDOUT'
     return failure({ status: 504, code: 'upstream_timeout' }, (where) =>

@@ -143,7 +143,8 @@ function fail(state: ExchangeState, failure: Failure, governorHeaders?: Governor
   if (state.isClientGone) return
   state.outcome = 'upstream_failed'
   state.failure = failure
-  const body = state.route.api.errorBody('no_response', failure.message, failure.code)
+  const kind = failure.status === 503 ? 'overloaded' : 'no_response'
+  const body = state.route.api.errorBody(kind, failure.message, failure.code)
   replyFailure(state.request, state.response, failure.status, body, governorHeaders)
 }
 

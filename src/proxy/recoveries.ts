@@ -119,8 +119,9 @@ export async function openModel(x: ModelRequest, call: UpstreamCall): Promise<Up
   return (again && (await openAgain(x, overflow, open(again)))) ?? explained.response
 }
 
+/** Returns a status that says nothing of the provider where nobody asked it. */
 function statusOf({ failure }: UpstreamFailed): number {
-  return failure.code === 'aborted' ? 499 : failure.status
+  return failure.code === 'aborted' || failure.code === 'out_of_connections' ? 499 : failure.status
 }
 
 /** After a fault of Governor in the repair, the client gets the provider's error unchanged. */

@@ -141,8 +141,7 @@ function openTunnel(
     if (client.destroyed) return
     const { status, code, message, detail } = failureOf(error, upstream)
     settings.emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
-    const line = status === 504 ? '504 Gateway Timeout' : '502 Bad Gateway'
-    refuse(client, line, ['Connection', 'close'], message, code)
+    refuse(client, `${status} ${http.STATUS_CODES[status]}`, ['Connection', 'close'], message, code)
   })
   client.on('close', () => call.destroy())
   call.end()

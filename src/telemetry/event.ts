@@ -172,6 +172,8 @@ export type ProxyEvent =
     }
   /** A request to the API of sessions failed for a reason of Governor's own. */
   | { readonly kind: 'ops_failed'; readonly fault: string }
+  /** A connection was closed because as many are open as the limit on open files allows. `isNews`: not said for a minute. */
+  | { readonly kind: 'connection_refused'; readonly open: number; readonly isNews: boolean }
   | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
 
 /** What an operator can do to a session. */

@@ -74,6 +74,9 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
     case 'webhook_sent':
       if (event.outcome === 'delivered') return
       return log.warn({ topic: event.topic, outcome: event.outcome }, 'webhook message lost')
+    case 'connection_refused':
+      if (!event.isNews) return
+      return log.warn({ open: event.open }, 'connections refused: the limit on open files allows no more')
     case 'operator_acted': {
       const { kind: _kind, details, ...facts } = event
       return log.info({ ...facts, ...details }, 'operator acted')

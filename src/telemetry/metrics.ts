@@ -141,6 +141,11 @@ function trafficCounters(registry: Registry) {
     operatorActions: counter('governor_operator_actions_total', 'What operators did to sessions.', [
       'action',
     ]),
+    connectionsRefused: counter(
+      'governor_connections_refused_total',
+      'Connections of clients that were closed because the limit on open files allows no more.',
+      [],
+    ),
     webhooks: counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', [
       'topic',
       'outcome',
@@ -320,6 +325,8 @@ function recorderOf(
         return traffic.failedOpen.inc({ reason: event.reason, guard: event.guard ?? 'none' })
       case 'operator_acted':
         return traffic.operatorActions.inc({ action: event.action })
+      case 'connection_refused':
+        return traffic.connectionsRefused.inc()
       case 'ops_failed':
         return
       case 'webhook_sent':

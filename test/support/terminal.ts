@@ -15,6 +15,7 @@ export function captureTerminal(
     env: {},
     isInteractive: false,
     memory: Number.POSITIVE_INFINITY,
+    maxOpenFiles: Number.POSITIVE_INFINITY,
     async *input() {},
     ...options,
     get printed() {
