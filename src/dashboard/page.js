@@ -14,6 +14,7 @@ const AT_WORK = ['working', 'going_round', 'near_limit', 'answered']
 const MAX_ROWS = 200
 const STALE_MS = 12_000
 const SORT_MS = 1_000
+const RELOAD_MS = 60_000
 
 const find = (id) => document.getElementById(id)
 const state = {
@@ -23,6 +24,7 @@ const state = {
   changed: new Set(),
   isScheduled: false,
   sortedAt: 0,
+  loadAgainAt: Number.POSITIVE_INFINITY,
   selected: undefined,
   detail: undefined,
   lastEventId: '',
@@ -84,24 +86,25 @@ function tellProblem(text) {
 
 // The list.
 
-function spark(tokens) {
+function sparkPath(tokens) {
   const most = Math.max(1, ...tokens)
   const step = 90 / Math.max(1, tokens.length - 1)
   const points = tokens.map((one, at) => `${(at * step).toFixed(1)},${(17 - (16 * one) / most).toFixed(1)}`)
-  const path = drawing('path', { d: points.length > 1 ? `M${points.join('L')}` : '' })
-  const label = tokens.length > 0 ? `tokens per iteration, newest ${tokens.at(-1)}` : 'no tokens yet'
-  return drawing('svg', { class: 'spark', viewBox: '0 0 90 18', role: 'img', 'aria-label': label }, path)
+  return points.length > 1 ? `M${points.join('L')}` : ''
 }
 
-function bar(used, max) {
+function fillBar(bar, used, max) {
   const share = max > 0 ? Math.min(1, used / max) : 0
-  const fill = element('i')
-  fill.style.width = `${share * 100}%`
-  return element(
-    'span',
-    { class: `bar${share >= 1 ? ' full' : share >= 0.8 ? ' high' : ''}`, 'aria-hidden': 'true' },
-    fill,
-  )
+  const kind = `bar${share >= 1 ? ' full' : share >= 0.8 ? ' high' : ''}`
+  if (bar.className !== kind) bar.className = kind
+  bar.hidden = max === 0
+  bar.firstChild.style.width = `${share * 100}%`
+}
+
+function newBar(used = 0, max = 0) {
+  const bar = element('span', { 'aria-hidden': 'true' }, element('i'))
+  fillBar(bar, used, max)
+  return bar
 }
 
 function stateText(row) {
@@ -114,26 +117,60 @@ function doing({ loop, last_tool: tool }) {
   return tool ?? ''
 }
 
-function cells(row) {
-  const { iteration, max_iterations: max, seconds_to_limit: left, agents } = row
-  const open = element('button', { title: row.id }, element('bdi', { text: short(row) }))
-  open.addEventListener('click', () => select(row.id))
-  const cell = (label, ...content) => element('td', { 'data-label': label }, ...content)
-  return [
-    element('td', {}, open),
-    element('td', {}, element('span', { class: `state ${row.state}`, text: stateText(row) })),
-    cell(
-      'Iterations',
-      max > 0 ? bar(iteration, max) : '',
-      max > 0 ? `${iteration}/${max}` : String(iteration),
-    ),
-    cell('Cost', money(row.cost_usd)),
-    cell('$/min', money(row.cost_usd_per_minute)),
-    cell('To limit', left === null ? '–' : span(left)),
-    element('td', { class: 'spark-cell' }, spark(row.tokens_per_iteration)),
-    cell('Agents', `${agents.alive}/${agents.total}`),
-    element('td', { title: doing(row).slice(0, 200) }, element('bdi', { text: doing(row) })),
-  ]
+/** Sets text and attributes where they differ: a browser lays out again whatever is set. */
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== value) node.setAttribute(name, value)
+}
+
+/** Makes the line of a session, and what brings it up to date. */
+function newLine(id) {
+  const [name, doingText] = [element('bdi'), element('bdi')]
+  const open = element('button', { type: 'button', title: id }, name)
+  open.addEventListener('click', () => select(id))
+  const condition = element('span')
+  const bar = newBar()
+  const path = drawing('path', {})
+  const spark = drawing('svg', { class: 'spark', viewBox: '0 0 90 18', role: 'img' }, path)
+  const [count, cost, rate, left, agents] = Array.from({ length: 5 }, () => element('span'))
+  const cell = (attributes, ...content) => element('td', { role: 'cell', ...attributes }, ...content)
+  const labelled = (label, ...content) => cell({ 'data-label': label }, ...content)
+  const last = cell({}, doingText)
+  const line = element(
+    'tr',
+    { role: 'row' },
+    cell({}, open),
+    cell({}, condition),
+    labelled('Iterations', bar, count),
+    labelled('Cost', cost),
+    labelled('$/min', rate),
+    labelled('To limit', left),
+    cell({ class: 'spark-cell' }, spark),
+    labelled('Agents', agents),
+    last,
+  )
+  const update = (row) => {
+    const { iteration, max_iterations: max, seconds_to_limit: seconds, tokens_per_iteration: tokens } = row
+    setText(name, short(row))
+    setAttribute(condition, 'class', `state ${row.state}`)
+    setText(condition, stateText(row))
+    fillBar(bar, iteration, max)
+    setText(count, max > 0 ? `${iteration}/${max}` : String(iteration))
+    setText(cost, money(row.cost_usd))
+    setText(rate, money(row.cost_usd_per_minute))
+    setText(left, seconds === null ? '–' : span(seconds))
+    setAttribute(path, 'd', sparkPath(tokens))
+    const newest = tokens.length > 0 ? `tokens per iteration, newest ${tokens.at(-1)}` : 'no tokens yet'
+    setAttribute(spark, 'aria-label', newest)
+    setText(agents, `${row.agents.alive}/${row.agents.total}`)
+    setText(doingText, doing(row))
+    setAttribute(last, 'title', doing(row).slice(0, 200))
+    setAttribute(line, 'aria-current', String(id === state.selected))
+  }
+  return { line, update }
 }
 
 function isShown(row) {
@@ -143,42 +180,53 @@ function isShown(row) {
 
 function drawRow(id) {
   const row = state.rows.get(id)
-  const line = state.drawn.get(id)
-  if (!row || !line) return
-  const focused = line.contains(document.activeElement)
-  line.replaceChildren(...cells(row))
-  line.setAttribute('aria-selected', String(id === state.selected))
-  if (focused) line.querySelector('button')?.focus()
+  if (row) state.drawn.get(id)?.update(row)
 }
 
-/** Puts rows in order; those that are there already are moved, not made anew. */
+/** Returns the rows that are shown, the one with the highest risk first. */
+function rowsInOrder() {
+  const rows = [...state.rows.values()].filter(isShown)
+  return rows.sort((a, b) => b.risk - a.risk || (a.last_at < b.last_at ? 1 : -1))
+}
+
+/** Puts lines in order by as few moves as it sees at once; the one with the focus keeps it. */
+function placeLines(ids) {
+  const body = find('list').tBodies[0]
+  const focused = document.activeElement
+  let next = body.firstElementChild
+  for (const id of ids) {
+    const { line } = state.drawn.get(id)
+    // The line that stands here belongs further down: it is moved when it is its turn.
+    if (next && next !== line && next.nextElementSibling === line) next = line
+    if (next === line) next = line.nextElementSibling
+    else body.insertBefore(line, next)
+  }
+  if (document.activeElement !== focused && body.contains(focused)) focused.focus({ preventScroll: true })
+}
+
 function drawOrder() {
   state.sortedAt = performance.now()
-  const rows = [...state.rows.values()].filter(isShown)
-  rows.sort((a, b) => b.risk - a.risk || (a.last_at < b.last_at ? 1 : -1))
-  const shown = rows.slice(0, MAX_ROWS)
-  const body = find('list').tBodies[0]
-  const kept = new Set(shown.map(({ id }) => id))
-  for (const [id, line] of state.drawn) {
+  const rows = rowsInOrder()
+  const ids = rows.slice(0, MAX_ROWS).map(({ id }) => id)
+  const kept = new Set(ids)
+  for (const [id, { line }] of state.drawn) {
     if (kept.has(id)) continue
     line.remove()
     state.drawn.delete(id)
   }
-  for (const [at, { id }] of shown.entries()) {
-    let line = state.drawn.get(id)
-    if (!line) {
-      line = element('tr')
-      state.drawn.set(id, line)
-      drawRow(id)
-    }
-    if (body.children[at] !== line) {
-      const focused = document.activeElement
-      body.insertBefore(line, body.children[at] ?? null)
-      if (line.contains(focused)) focused.focus()
-    }
+  for (const id of ids) {
+    if (state.drawn.has(id)) continue
+    state.drawn.set(id, newLine(id))
+    drawRow(id)
   }
-  find('more').textContent = rows.length > MAX_ROWS ? `and ${rows.length - MAX_ROWS} more with less risk` : ''
+  placeLines(ids)
+  setText(find('more'), moreText(rows.length))
   show(state.rows.size === 0 ? 'empty' : 'list')
+}
+
+function moreText(count) {
+  if (count > MAX_ROWS) return `and ${count - MAX_ROWS} more with less risk`
+  return count === 0 && state.rows.size > 0 ? 'no session is in this state now' : ''
 }
 
 function draw() {
@@ -201,16 +249,36 @@ function take(row) {
   schedule()
 }
 
+let isListLoading = false
+/** Loads all sessions; the first page is shown while others are on their way. */
 async function loadList() {
+  if (isListLoading) return
+  isListLoading = true
+  try {
+    await loadPages()
+  } finally {
+    isListLoading = false
+  }
+}
+
+async function loadPages() {
+  const began = performance.now()
   const rows = new Map()
   let cursor = ''
   do {
     const page = await askJson(`sessions?limit=200${cursor ? `&cursor=${cursor}` : ''}`)
     for (const row of page.sessions) rows.set(row.id, row)
     cursor = page.next
+    if (state.rows.size === 0) showRows(rows)
   } while (cursor && rows.size < 10_000)
+  showRows(rows)
+  // States and rates change as time goes by, also where no event comes. A long list is loaded less often.
+  state.loadAgainAt = performance.now() + Math.max(RELOAD_MS, 50 * (performance.now() - began))
+}
+
+function showRows(rows) {
   state.rows = rows
-  for (const id of rows.keys()) state.changed.add(id)
+  for (const id of state.drawn.keys()) state.changed.add(id)
   state.sortedAt = 0
   draw()
 }
@@ -246,7 +314,7 @@ async function select(id) {
   state.selected = id
   for (const one of [before, id]) if (one) drawRow(one)
   find('detail').hidden = id === undefined
-  if (id === undefined) return state.drawn.get(before)?.querySelector('button')?.focus()
+  if (id === undefined) return state.drawn.get(before)?.line.querySelector('button').focus()
   find('said').textContent = ''
   find('detail-title').textContent = 'loading…'
   find('transcript').hidden = true
@@ -328,7 +396,7 @@ function metersOf(detail) {
         element(
           'li',
           {},
-          bar(used, max),
+          newBar(used, max),
           `agent ${thread}: ${name.replace('_', ' ')} ${Math.round(used * 100) / 100} of ${max}`,
         ),
       ),
@@ -556,6 +624,10 @@ async function run() {
   }
 }
 
+// The list is laid out by grids, which makes some browsers forget that it is a table.
+const ROLES = { '': 'table', thead: 'rowgroup', tbody: 'rowgroup', 'thead tr': 'row', th: 'columnheader' }
+for (const [part, role] of Object.entries(ROLES))
+  for (const one of document.querySelectorAll(`#list ${part}`)) one.setAttribute('role', role)
 find('filter').addEventListener('change', drawOrder)
 for (const button of document.querySelectorAll('[data-action]'))
   button.addEventListener('click', () => act(button.dataset.action))
@@ -572,6 +644,10 @@ find('sign-in').addEventListener('submit', (event) => {
 })
 setInterval(() => {
   drawConnection()
+  if (state.isConnected && !document.hidden && performance.now() > state.loadAgainAt) {
+    state.loadAgainAt = Number.POSITIVE_INFINITY
+    loadList().catch(() => undefined)
+  }
   if (state.changed.size > 0 || performance.now() - state.sortedAt > SORT_MS * 5) schedule()
 }, 1_000)
 run()

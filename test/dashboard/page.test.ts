@@ -6,6 +6,7 @@ import { callModel, runAgent, START } from '../support/agent.ts'
 import { closeBrowser, isWithoutBrowser, openPage } from '../support/browser.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script } from '../support/provider.ts'
+import { createStore, fillStore } from '../support/stores.ts'
 
 /** Where pictures of the page go, for people to look at. */
 const PICTURES = process.env['GOVERNOR_PICTURES']
@@ -57,9 +58,8 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       await picture(page, `empty-${colorScheme}`)
       const first = await runAgent(url, START, { ...named('one'), max: 8 })
       await page.locator('#list .going_round').waitFor()
-      await expect
-        .poll(() => page.locator('#list tbody tr').textContent(), { timeout: 10_000 })
-        .toMatch(/going round.*8\/40.*read_file ×7/)
+      await page.locator('#list').getByText('8/40').waitFor()
+      expect(await page.locator('#list tbody tr').textContent()).toMatch(/going round.*8\/40.*read_file ×7/)
       await picture(page, `list-${colorScheme}`)
       await page.locator('#list button').first().click()
       await page.getByText('read_file ×7, nothing new since iteration 1').waitFor()
@@ -119,7 +119,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByText('Stop this session?').waitFor()
     await page.keyboard.press('Escape')
     await page.keyboard.press('Escape')
-    await expect.poll(() => page.locator('#detail').isVisible()).toBe(false)
+    await page.locator('#detail').waitFor({ state: 'hidden' })
     expect((await firstSession(url)).stopping).toBe(false)
     expect(problems).toEqual([])
   })
@@ -152,6 +152,70 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await picture(page, 'disconnected')
     // What was there is still to be read.
     expect(await page.locator('#list tbody tr').count()).toBe(1)
+  })
+
+  it('says that it loads while the list is on its way, and shows it then', async () => {
+    const store = createStore()
+    let release = () => {}
+    const released = new Promise<void>((resolve) => {
+      release = resolve
+    })
+    const { url } = await startBoth(
+      runaway(),
+      {},
+      { store: { ...store, list: (...page) => released.then(() => store.list(...page)) } },
+    )
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page } = await openPage(`${url}/governor/`)
+    expect(await page.getByRole('status').first().textContent()).toBe('loading…')
+    release()
+    await page.locator('#list .working').waitFor()
+    await page.getByText('live', { exact: true }).waitFor()
+  })
+
+  it('says when it last heard from Governor, once that is long ago', async () => {
+    const { url } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page } = await openPage(`${url}/governor/`, { clock: true })
+    await page.getByText('live', { exact: true }).waitFor()
+    await page.clock.fastForward(14_000)
+    await page.getByText(/last event 1[45] s ago/).waitFor()
+    // The next sign of life is not far.
+    await page.getByText('live', { exact: true }).waitFor()
+  })
+
+  it('shows within a minute what only time changes', async () => {
+    const time = { now: 1_800_000_000_000 }
+    const { url } = await startBoth(() => ({ text: 'Done.' }), {}, { now: () => time.now })
+    await runAgent(url, START, named('one'))
+    const { page } = await openPage(`${url}/governor/`, { clock: true })
+    await page.locator('#list .answered').waitFor()
+    time.now += 300_000
+    await page.clock.fastForward(61_000)
+    await page.locator('#list .completed').waitFor()
+  })
+
+  it('has a table with names for screen readers, and keeps the focus where rows change their order', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
+    await runAgent(url, START, { ...named('two'), max: 2 })
+    const { page } = await openPage(`${url}/governor/`)
+    const table = page.getByRole('table', { name: 'Sessions, the one with the highest risk first' })
+    await table.getByRole('row').nth(2).waitFor()
+    expect(await table.getByRole('columnheader').count()).toBe(9)
+    expect(await table.getByRole('row').nth(1).getByRole('cell').count()).toBe(9)
+    await table.getByRole('img', { name: 'tokens per iteration' }).first().waitFor()
+    const second = table.getByRole('row').nth(2).getByRole('button')
+    const id = await second.getAttribute('title')
+    await second.focus()
+    await runAgent(url, messages, { ...named('one'), max: 4 })
+    const first = table.getByRole('row').nth(1).getByRole('button')
+    await expect.poll(() => first.getAttribute('title'), { timeout: 20_000 }).toBe(id)
+    expect(await page.evaluate('document.activeElement.title')).toBe(id)
+    await page.getByLabel('Show').selectOption('stopped')
+    await page.getByText('no session is in this state now').waitFor()
+    await page.getByLabel('Show').selectOption('near_limit')
+    expect(await table.getByRole('row').count()).toBe(1)
   })
 
   it('shows hostile names only as text', async () => {
@@ -208,13 +272,12 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
   })
 
   it('draws at least 180 frames while sessions change in bursts, with 1,000 sessions', async () => {
-    const { url } = await startBoth(runaway(), { budget: { max_iterations: 40 } })
-    for (let at = 0; at < 1_000; at += 50)
-      await Promise.all(
-        Array.from({ length: 50 }, (_, more) => callModel(url, START, named(`session ${at + more}`))),
-      )
+    const store = createStore(1_200)
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 100 } }, { store })
+    await callModel(url, START, named('session 0'))
+    await fillStore(store, 1_000)
     const { page, problems } = await openPage(`${url}/governor/`)
-    await page.getByText('and 800 more').waitFor()
+    await page.getByText(/and 8\d\d more/).waitFor()
     const frames = page.evaluate(`new Promise((resolve) => {
       const times = []
       let last = performance.now()
@@ -236,7 +299,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
           callModel(
             url,
             [...START, { role: 'user', content: `${at}` }],
-            named(`session ${(at + more) % 1_000}`),
+            named(`session ${(at + more) % 100}`),
           ),
         ),
       )

@@ -1,13 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { sessionKey } from '../../src/store/store.ts'
 import { ask, listed } from '../support/admin.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
-import { createStore } from '../support/stores.ts'
+import { createStore, fillStore } from '../support/stores.ts'
 
 const COUNT = 10_000
-const TENANT = '0123456789abcdef'
 
 interface Page {
   readonly sessions: readonly { readonly id: string; readonly risk: number }[]
@@ -19,18 +17,7 @@ async function startWithMany() {
   const store = createStore(2 * COUNT)
   const running = await startBoth(runaway(), { budget: { max_iterations: 100 } }, { store })
   await runAgent(running.url, START, { headers: { 'x-governor-session': 'first' }, max: 3 })
-  const [first] = (await store.list(1))?.sessions ?? []
-  const session = first?.session
-  if (!session) throw new Error('the store holds no session')
-  for (let at = 1; at < COUNT; at++) {
-    // 7,919 is prime: neighbours in the store are far apart in the list.
-    const iteration = 1 + ((at * 7_919) % 99)
-    const threads = session.threads.map((thread) => ({ ...thread, run: { ...thread.run, iteration } }))
-    await store.update(sessionKey(TENANT, `many-${at}`), () => ({
-      session: { ...session, threads },
-      result: undefined,
-    }))
-  }
+  await fillStore(store, COUNT)
   return running
 }
 

@@ -31,14 +31,15 @@ export async function closeBrowser(): Promise<void> {
   await (await browser)?.close()
 }
 
-/** Opens a new page; `problems` contains the errors of its console and its security policies. */
+/** Opens a page of its own; with `clock`, the test may move its time. `problems` holds what its console and its policies complained about. */
 export async function openPage(
   url: string,
-  options: BrowserContextOptions = {},
+  { clock = false, ...options }: BrowserContextOptions & { readonly clock?: boolean } = {},
 ): Promise<{ readonly page: Page; readonly problems: string[] }> {
   const context = await (await launch()).newContext({ ...options })
   onTestFinished(() => context.close())
   const page = await context.newPage()
+  if (clock) await page.clock.install()
   const problems: string[] = []
   page.on('console', (message) => {
     if (message.type() === 'error' && !message.text().includes('401')) problems.push(message.text())

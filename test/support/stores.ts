@@ -1,11 +1,26 @@
 /** Stores in memory that behave like a store of several processes: they fail, or lose races. */
 import type { Session } from '../../src/core/session/session.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
-import type { Store } from '../../src/store/store.ts'
+import { type Store, sessionKey } from '../../src/store/store.ts'
 
 /** A store in memory, with room for 100 sessions unless a test says otherwise. */
 export const createStore = (maxSessions = 100): Store =>
   createMemoryStore({ maxSessions, ttl: 60_000, maxBytes: maxSessions * 100_000 })
+
+/** Adds copies of the first session of a store, until it has `count`; their iterations are 1 to 99. Returns when all are there. */
+export async function fillStore(store: Store, count: number): Promise<void> {
+  const session = (await store.list(1))?.sessions[0]?.session
+  if (!session) throw new Error('the store holds no session')
+  for (let at = 1; at < count; at++) {
+    // 7,919 is prime: neighbours in the store are far apart in a list by risk.
+    const iteration = 1 + ((at * 7_919) % 99)
+    const threads = session.threads.map((thread) => ({ ...thread, run: { ...thread.run, iteration } }))
+    await store.update(sessionKey('0123456789abcdef', `many-${at}`), () => ({
+      session: { ...session, threads },
+      result: undefined,
+    }))
+  }
+}
 
 /** A store in which a call fails if `fails` returns true for its number, from 1. */
 export function failingStore(fails: (call: number) => boolean): Store {
