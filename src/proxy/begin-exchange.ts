@@ -13,7 +13,16 @@ import type { Services } from './services.ts'
 /** The facts for the log about the decision on a request. */
 export type DecisionFacts = Pick<
   RequestEnded,
-  'model' | 'observed' | 'session' | 'iteration' | 'maxIterations' | 'verdict' | 'tier' | 'loop' | 'isRetry'
+  | 'model'
+  | 'observed'
+  | 'session'
+  | 'iteration'
+  | 'maxIterations'
+  | 'verdict'
+  | 'tier'
+  | 'meter'
+  | 'loop'
+  | 'isRetry'
 >
 
 export interface Exchange {
@@ -95,6 +104,7 @@ function requestEnded(state: ExchangeState): RequestEnded {
     maxIterations: decided?.maxIterations,
     verdict: decided?.verdict,
     tier: decided?.tier,
+    meter: decided?.meter,
     loop: decided?.loop,
     isRetry: decided?.isRetry,
     failure: failure?.code,

@@ -57,6 +57,7 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
     maxIterations: max > 0 ? max : undefined,
     verdict,
     tier,
+    meter: tier && speech?.meter,
     loop: loop?.pattern,
     isRetry,
   })

@@ -55,7 +55,8 @@ function noteOverflow(
     ...contexts,
     reductions: reduce(contexts.reductions, refusal),
   }))
-  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk })
+  const session = evaluation?.sessionId
+  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk, session })
   const before = evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
   return { classified, base: windows.base(at), effective: windows.effective(at, reduce(before, refusal)) }
 }

@@ -56,6 +56,8 @@ export interface RequestEnded {
   /** The verdict that it would have got if Governor did more than observe. */
   readonly observed?: VerdictName | undefined
   readonly tier?: Tier | undefined
+  /** The meter that has the tier. */
+  readonly meter?: MeterName | undefined
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined
   readonly failure?: string | undefined
@@ -131,6 +133,8 @@ export type ProxyEvent =
       readonly upstream: string
       readonly recovery: Recovery
       readonly quirk: string
+      /** Unset where the request is not guarded. */
+      readonly session: string | undefined
     }
   /** A request that was too large was sent again in another form; `refused`: the provider refused that too. */
   | { readonly kind: 'recovered'; readonly recovery: Recovery; readonly outcome: 'answered' | 'refused' }

@@ -27,6 +27,7 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
     verdict: event.verdict,
     observed: event.observed,
     tier: event.tier,
+    meter: event.meter,
     loop: event.loop,
     failure: event.failure,
     detail: event.failureDetail,

@@ -52,6 +52,16 @@ const MAX_QUEUE = 1_000
 const MAX_SUBJECTS = 10_000
 const PREFIX = 'whsec_'
 
+const MAX_NAME = 64
+
+/**
+ * Returns a name that a client or a model chose, for a sentence: short, and without what turns text around or means something
+ * to a chat: Slack tells everybody in a channel of `<!channel>`.
+ */
+function plain(name: string): string {
+  return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
+}
+
 /** Returns the message about an event; `undefined` for events that need no human. */
 function messageOf(event: ProxyEvent): Message | undefined {
   switch (event.kind) {
@@ -60,18 +70,20 @@ function messageOf(event: ProxyEvent): Message | undefined {
     case 'stopped': {
       if (event.by === 'agent') return undefined
       const { session, reason } = event
-      const text = `Governor stopped a run of session ${session}: ${reason}.`
+      const text = `Governor stopped a run of session ${plain(session)}: ${reason}.`
       return { type: 'stopped', subject: `${session} ${reason}`, text, session, reason }
     }
     case 'call_blocked': {
       const { session, pattern, tool } = event
-      const text = `Governor blocked a repeated call of ${tool} in session ${session}.`
+      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${plain(session ?? '')}.`
       return { type: 'loop_blocked', subject: `${session} ${pattern}`, text, session, loop: pattern, tool }
     }
     case 'overflow': {
-      const { upstream, recovery } = event
-      const text = `A request to ${upstream} was too large: ${recovery}.`
-      return { type: 'overflow', subject: `${upstream} ${recovery}`, text, upstream, recovery }
+      const { upstream, recovery, session } = event
+      const of = session === undefined ? '' : ` of session ${plain(session)}`
+      const text = `A request${of} to ${upstream} was too large: ${recovery}.`
+      const subject = `${session ?? ''} ${upstream} ${recovery}`
+      return { type: 'overflow', subject, text, session, upstream, recovery }
     }
     case 'storm_answered': {
       const { upstream, status } = event
@@ -89,12 +101,13 @@ function messageOf(event: ProxyEvent): Message | undefined {
 }
 
 function messageOfRequest(event: Extract<ProxyEvent, { kind: 'request_ended' }>): Message | undefined {
-  const { session, tier, verdict, iteration, maxIterations } = event
+  const { session, tier, meter, verdict, iteration, maxIterations } = event
   if (session === undefined) return undefined
   if (verdict !== 'warn' || tier === undefined) return undefined
   const place = maxIterations === undefined ? `${iteration}` : `${iteration} of ${maxIterations}`
-  const text = `Session ${session} is near its limit (${tier}): iteration ${place}.`
-  return { type: 'near_limit', subject: `${session} ${tier}`, text, session, tier, iteration, maxIterations }
+  const text = `Session ${plain(session)} is near its limit of ${meter ?? 'iterations'} (${tier}): iteration ${place}.`
+  const subject = `${session} ${tier}`
+  return { type: 'near_limit', subject, text, session, tier, meter, iteration, maxIterations }
 }
 
 /** Returns the key of a secret: decoded from base64 after the standard's prefix, else the text itself. */

@@ -5,7 +5,7 @@ import { Webhook } from 'standardwebhooks'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { createWebhook, type WebhookOptions } from '../../src/telemetry/webhook.ts'
-import { runAgent, START } from '../support/agent.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 
 const SECRET = 'a secret of the receiver'
@@ -84,8 +84,8 @@ describe('a webhook', () => {
     for (const { headers, body: text } of messages)
       new Webhook(Buffer.from(SECRET).toString('base64')).verify(text, headers as Record<string, string>)
     expect(messages.map(body)).toEqual([
-      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'caution' }),
-      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'warning' }),
+      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'caution', meter: 'iterations' }),
+      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'warning', meter: 'iterations' }),
       expect.objectContaining({
         type: 'stopped',
         session: 'one',
@@ -96,6 +96,34 @@ describe('a webhook', () => {
     await untilEvent(({ kind }) => kind === 'webhook_sent')
     const metrics = await (await fetch(`${url}/metrics`)).text()
     expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
+  })
+
+  it('names the session of a request that was too large, once', async () => {
+    const { url: hook, until, received } = await startReceiver()
+    const message =
+      "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."
+    const { url } = await startBoth(
+      () => ({ status: 400, body: { error: { message, code: 'context_length_exceeded' } } }),
+      { events: { webhook: { url: hook, secret: SECRET, on: ['overflow'] } } },
+    )
+    for (const name of ['one', 'one', 'two'])
+      await callModel(url, START, { headers: { 'x-governor-session': name } })
+    await until(2)
+    const messages = received.map((one) => body(one))
+    expect(messages).toMatchObject([
+      { type: 'overflow', session: 'one', upstream: 'openai', recovery: 'shrink_context' },
+      { type: 'overflow', session: 'two', upstream: 'openai', recovery: 'shrink_context' },
+    ])
+  })
+
+  it('writes names of clients and models into its sentence so that a chat shows them and does no more', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { webhook } = startWebhook(hook)
+    const session = `<!channel>\u202e\u0000&${'x'.repeat(10_240)}`
+    webhook.record({ kind: 'stopped', reason: 'operator', by: 'model', session })
+    const [first] = await until(1)
+    const { text } = body(first ?? { headers: {}, body: '{}' })
+    expect(text).toMatch(/^Governor stopped a run of session ·!channel····x{51}: operator\.$/)
   })
 
   it('reports a blocked call even if the block ends the run', async () => {
