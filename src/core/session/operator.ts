@@ -63,7 +63,9 @@ function roundedUp(name: LimitName, amount: number): number {
 function raisedLimits(limits: Amounts, by: Extension): Partial<Amounts> {
   if ('share' in by) {
     const set = LIMITS.filter((name) => limits[name] > 0)
-    return Object.fromEntries(set.map((name) => [name, roundedUp(name, limits[name] * (1 + by.share))]))
+    return Object.fromEntries(
+      set.map((name) => [name, Math.max(limits[name], roundedUp(name, limits[name] * (1 + by.share)))]),
+    )
   }
   if (limits.iterations === 0) return {}
   const to = 'to' in by ? by.to : limits.iterations + by.iterations
