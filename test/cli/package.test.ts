@@ -11,7 +11,12 @@ interface Manifest {
   readonly name: string
   readonly version: string
   readonly bin: Readonly<Record<string, string>>
+  readonly dependencies: Readonly<Record<string, string>>
   readonly devDependencies: Readonly<Record<string, string>>
+}
+
+interface Bill {
+  readonly components: readonly { readonly name: string; readonly licenses?: readonly unknown[] }[]
 }
 
 const read = (file: string) => readFileSync(file, 'utf8')
@@ -99,5 +104,15 @@ describe('the packed package', () => {
     expect(
       text.match(/Apache License|Permission is hereby granted|Permission to use|Redistribution/g)?.length,
     ).toBeGreaterThan(30)
+  })
+
+  it('has a bill of materials with a licence for every dependency', async () => {
+    const bill = JSON.parse(await npm(process.execPath, ['run', '--silent', 'sbom'], '.')) as Bill
+    expect(bill).toMatchObject({ bomFormat: 'CycloneDX', metadata: { component: { type: 'application' } } })
+    const names = bill.components.map(({ name }) => name)
+    expect(names).toEqual(expect.arrayContaining(Object.keys(manifest.dependencies)))
+    // A development package, and in the bundle all the same.
+    expect(names).toContain('openai')
+    expect(bill.components.filter(({ licenses }) => !licenses?.length).map(({ name }) => name)).toEqual([])
   })
 })
