@@ -17,7 +17,7 @@ let other: Answering
 let governor: { url: string; close(): Promise<void> }
 
 /** More runs take longer and find more. */
-const RUNS = Number(process.env['HOSTILE_RUNS'] ?? 400)
+const RUNS = Number(process.env['HOSTILE_RUNS'] ?? 250)
 
 const FROM_UPSTREAM = 'HTTP/1.1 200 OK\r\nx-from: upstream\r\nContent-Length: 2\r\n\r\nok'
 
