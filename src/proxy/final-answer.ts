@@ -87,6 +87,7 @@ function endInFault(ending: Ending, error: Error): void {
   const { isStop, x } = ending
   if (!isStop || x.exchange.response.headersSent) throw error
   x.services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  x.evaluation.handle.noteFinalText(ending.fallback, ending.terminal(false))
   sendFallback(ending)
 }
 

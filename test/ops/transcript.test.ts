@@ -2,13 +2,15 @@ import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { EntryView, TranscriptView } from '../../src/core/session/transcript-view.ts'
+import { chat } from '../../src/dialect/chat/index.ts'
 import { apiError, sessionDetail, transcript } from '../../src/ops/sessions/schema.ts'
 import { act, ask, firstSession, listed, type Reply } from '../support/admin.ts'
-import { callModel, runAgent, START } from '../support/agent.ts'
+import { callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { type ChatMessage, runaway, type Script, startProvider } from '../support/provider.ts'
 import { startRedis } from '../support/redis.ts'
+import { runResponses } from '../support/responses-agent.ts'
 import { failingStore, racing } from '../support/stores.ts'
 
 const ON = { sessions: { transcript: true } }
@@ -166,6 +168,21 @@ describe('the transcript of a run', () => {
   })
 
   it.each([false, true])(
+    'holds the answer of a stopped run whose history the provider keeps, streamed: %s',
+    async (stream) => {
+      const { url } = await startBoth(runaway('search', 'What I found.'), {
+        ...ON,
+        budget: { max_iterations: 3 },
+      })
+      const { ask: say } = await runResponses(url, 'Go.', { stateful: true, stream })
+      await say('And then?')
+      const shown = await transcriptOf(url)
+      expect(linesOf(shown)).toEqual(['user: Go.', 'assistant: What I found.', 'user: And then?'])
+      expect(endsOf(shown.entries)).toEqual([null, 'tool_limit_reached', null])
+    },
+  )
+
+  it.each([false, true])(
     'holds what the client got of a run that blocked calls ended, once, streamed: %s',
     async (stream) => {
       const script: Script = ({ json }) =>
@@ -184,6 +201,40 @@ describe('the transcript of a run', () => {
       )
     },
   )
+
+  it.each([true, false])('changes no byte in either direction, streamed: %s', async (stream) => {
+    const direct = await startProvider(research)
+    const behind = await startProvider(research)
+    onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
+    const { url } = await startGovernor(behind.url, ON)
+    const body = JSON.stringify({ model: 'gpt-test', messages: START, tools: TOOLS, stream })
+    const [sent, through] = await Promise.all(
+      [direct.url, url].map(async (base) => {
+        const headers = { 'content-type': 'application/json', 'x-governor-session': 'one' }
+        const response = await fetch(`${base}/v1/chat/completions`, { method: 'POST', headers, body })
+        return response.text()
+      }),
+    )
+    expect(through).toBe(sent)
+    expect(behind.requests[0]?.body.toString()).toBe(body)
+    expect(await linesWhen(url, 2)).toEqual(['user: Find out everything.', 'assistant: Let me look. '])
+  })
+
+  it('holds the answer that the client got when it sent a request again, and not the one that broke off', async () => {
+    const chunk = {
+      choices: [{ index: 0, delta: { role: 'assistant', content: 'It is 4' }, finish_reason: null }],
+    }
+    const broken = {
+      body: `data: ${JSON.stringify(chunk)}\n\n`,
+      headers: { 'content-type': 'text/event-stream' },
+    }
+    const { url } = await startBoth((_, number) => (number === 1 ? broken : { text: 'It is 42.' }), ON)
+    const options = { ...named('one'), stream: true }
+    await expect(callModel(url, START, options)).rejects.toThrow('the stream did not end')
+    expect(await linesWhen(url, 2)).toEqual(['user: Find out everything.', 'assistant: It is 4'])
+    await callModel(url, START, options)
+    expect(linesOf(await transcriptOf(url))).toEqual(['user: Find out everything.', 'assistant: It is 42.'])
+  })
 
   it('leaves out the request by which an agent asks itself for a summary, and ends with its answer', async () => {
     const { url } = await startBoth(answering('I did what I could.'), ON)
@@ -255,6 +306,26 @@ describe('the transcript of a run', () => {
     expect(await linesWhen(url, 3)).toEqual(RESEARCH)
   })
 
+  it('holds the text that the client got at the end of a run after a fault of Governor in reading the answer', async () => {
+    const readAnswer = () => {
+      throw new Error('a fault')
+    }
+    const { url, events } = await startBoth(
+      runaway(),
+      { ...ON, budget: { max_iterations: 2 } },
+      { dialects: [{ ...chat, readAnswer }] },
+    )
+    const { steps } = await runAgent(url, START, named('one'))
+    expect(steps.map(({ status }) => status)).toEqual([200, 200, 200])
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'failed_open', reason: 'fault' }))
+    const { entries } = await transcriptOf(url)
+    expect(entries.at(-1)).toMatchObject({
+      role: 'assistant',
+      text: steps.at(-1)?.message.content,
+      terminal: { terminal_reason: 'max_iterations', has_final_answer: false },
+    })
+  })
+
   it('costs no answer if the store fails', async () => {
     const { url } = await startBoth(research, ON, { store: failingStore(() => true) })
     const { steps } = await runAgent(url, [{ role: 'user', content: 'What is it?' }], named('one'))
@@ -291,6 +362,15 @@ describe('the end of a run that Governor did not end', () => {
       state: 'completed',
       final_answer: { text: 'It is — after all — 42. 🎉', truncated: false },
     })
+  })
+
+  it('is completed in a session that its client does not name as well', async () => {
+    const time = { now: 1_800_000_000_000 }
+    const { url } = await startBoth(research, ON, { now: () => time.now })
+    await runAgent(url, [{ role: 'user', content: 'What is it?' }])
+    time.now += 300_000
+    expect(endsOf((await transcriptOf(url)).entries)).toEqual([null, null, 'completed'])
+    expect((await firstSession(url)).final_answer?.text).toBe('It is — after all — 42. 🎉')
   })
 
   it('is completed on its answer as soon as a human speaks, and the run after it is not', async () => {
