@@ -125,7 +125,8 @@ async function showDetail(
 ): Promise<ShownSession> {
   const { store, keepsTranscripts, now, contextOf } = sources
   const detail = detailOf(session, now(), contextOf(session))
-  const isAsked = keepsTranscripts && !detail.final_answer
+  const isCompleted = detail.threads.some(({ state }) => state === 'completed')
+  const isAsked = keepsTranscripts && isCompleted && !detail.final_answer
   const final_answer = isAsked
     ? completedAnswer(await store.value(TRANSCRIPTS, key), detail)
     : detail.final_answer
