@@ -110,3 +110,38 @@ describe('a session that two replicas counted separately', () => {
     expect(joined.usage?.input).toBe(22)
   })
 })
+
+const answersOf = (from: number, to: number) =>
+  Array.from({ length: to - from + 1 }, (_, at) => `answer ${from + at}` as Hash)
+
+const copyOf = (iteration: number, assistantHashes: readonly Hash[] = []) =>
+  sessionOf([{ ...threadOf(runOf(iteration, 0)), assistantHashes }], 0, iteration)
+
+const iterationsOf = ({ threads }: Session) => threads.map(({ run }) => run.iteration)
+
+describe('two copies of a thread without a name', () => {
+  it('are merged into one thread if one copy knows only the newest answers of a shortened history', () => {
+    const whole = copyOf(20, answersOf(1, 19))
+    const shortened = copyOf(3, answersOf(18, 20))
+    expect(iterationsOf(mergeSessions(undefined, whole, shortened))).toEqual([20])
+  })
+
+  it('keep two agents apart that began with the same prompt and got other answers', () => {
+    const one = copyOf(5, answersOf(1, 4))
+    const other = copyOf(3, answersOf(11, 12))
+    expect(iterationsOf(mergeSessions(undefined, one, other))).toEqual([3, 5])
+  })
+
+  it('are merged into one thread if one copy has seen only the prompt', () => {
+    const one = copyOf(5, answersOf(1, 4))
+    expect(iterationsOf(mergeSessions(undefined, one, copyOf(1)))).toEqual([5])
+  })
+
+  it('are merged to the larger amounts if the store has started the session again', () => {
+    const copy = { ...copyOf(5), usage: usageOf(50) }
+    for (const input of [20, 80]) {
+      const stored = { ...copyOf(2), usage: usageOf(input) }
+      expect(mergeSessions(stored, copy, stored).usage).toEqual(usageOf(Math.max(50, input)))
+    }
+  })
+})
