@@ -1,5 +1,6 @@
 /** Builds a Governor from its parts. */
 import { randomBytes } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
@@ -28,7 +29,7 @@ import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import { type AdminSettings, adminAccess } from './ops/access.ts'
 import { ops } from './ops/ops.ts'
-import { watchStore } from './ops/sessions/changes.ts'
+import { subscribeToChanges, watchStore } from './ops/sessions/changes.ts'
 import { type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
@@ -162,12 +163,16 @@ interface State {
   sessions: number
   isStoreUp: boolean
   isOnLoopback: boolean
-  isDraining: boolean
+  /** Aborted once no more requests are accepted. */
+  readonly draining: AbortController
   /** The time to drain is over: requests under way are cut off. */
   isCut: boolean
 }
 
 function initialState(config: Config): State {
+  const draining = new AbortController()
+  // Each request that waits for an operator listens to it.
+  setMaxListeners(0, draining.signal)
   return {
     policies: policiesOf(config),
     openRequests: 0,
@@ -175,7 +180,7 @@ function initialState(config: Config): State {
     sessions: 0,
     isStoreUp: config.store === 'memory',
     isOnLoopback: true,
-    isDraining: false,
+    draining,
     isCut: false,
   }
 }
@@ -289,6 +294,8 @@ function createServices(
     emit,
     tracing: createTracing(VERSION, options.semanticConventions),
     isCut: () => state.isCut,
+    draining: state.draining.signal,
+    onSessionChanges: (listener) => subscribeToChanges(store, listener),
     now,
     newId,
   }
@@ -311,7 +318,7 @@ function requestListener(
     if (isOpsPath(target)) return opsListener(request, response)
     if (target === '*') return answerForServer(response)
     const api = (): Api => routeOf(services, request.method ?? 'GET', target, request.rawHeaders).api
-    if (state.isDraining) return refuseWhileDraining(response, api())
+    if (state.draining.signal.aborted) return refuseWhileDraining(response, api())
     watchUpload(request, response, () => api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
     exchange(services, request, response).catch(() => response.destroy())
   }
@@ -336,7 +343,7 @@ function createServer(config: Config, services: Services, state: State): http.Se
     websocket: config.server.websocket,
     connectTimeout,
     access: services,
-    isDraining: () => state.isDraining,
+    isDraining: () => state.draining.signal.aborted,
     emit: services.emit,
   })
   return server
@@ -463,14 +470,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     version: VERSION,
     access,
     isMetricsPublic: config.ops.metrics_public,
-    isReady: () => !state.isDraining,
+    isReady: () => !state.draining.signal.aborted,
     store: opened.status,
     metrics: renderMetrics,
   })
   app.register(sessionRoutes, sessionSources(config, services))
   app.register(livePage, { mayRead: ({ raw }) => adminAccess(raw, access) !== undefined })
   const close = async (): Promise<void> => {
-    state.isDraining = true
+    state.draining.abort()
     state.isCut = true
     // Ends each request before the upstream connections end, so that the end does not look like a fault of the upstream.
     watched.close()
@@ -493,7 +500,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       loadPrices(services).catch(() => undefined)
     },
     async drain() {
-      state.isDraining = true
+      state.draining.abort()
       server.closeIdleConnections()
       const isComplete = await waitUntilIdle(state, config.server.drain_timeout)
       await close()

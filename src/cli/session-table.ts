@@ -41,6 +41,7 @@ function padded(characters: readonly string[], width: number, columns: number): 
 }
 
 const WORDS: Readonly<Record<Row['state'], string>> = {
+  asking: 'asking',
   working: 'working',
   going_round: 'going round',
   near_limit: 'near limit',
@@ -62,8 +63,9 @@ export function span(seconds: number): string {
 }
 
 /** Describes in a few words what a session is doing. */
-function doing({ stopping, terminal_reason: reason, loop, last_tool: tool }: Row): string {
+function doing({ stopping, terminal_reason: reason, asking, loop, last_tool: tool }: Row): string {
   if (stopping) return 'stopping'
+  if (asking) return `extend? ${span(asking.seconds_left)}`
   if (reason !== null) return reason
   if (loop)
     return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
@@ -156,6 +158,10 @@ function iterationLine(one: Detail['iterations'][number], columns: number): stri
   return `${head} ${fitted(one.overflow ?? one.tools.join(' '), Math.max(4, columns - head.length - 1))}`.trimEnd()
 }
 
+function askingText({ limit, max, seconds_left: left }: NonNullable<Row['asking']>): string {
+  return `limit of ${max} ${limit.replace('_', ' ')} reached: extend or stop within ${span(left)}`
+}
+
 const TAIL = 20
 
 /** One session as lines of text. */
@@ -187,7 +193,7 @@ function loopText({ pattern, tools, count, since, warnings, blocked }: NonNullab
 /** Returns one session in full, for people. */
 export function sessionLines(session: Detail, columns: number): SessionLines {
   const line = (name: string, text: string) => fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd()
-  const { terminal, final_answer: answer, loop } = session
+  const { terminal, final_answer: answer, loop, asking } = session
   const contexts = session.contexts.map(({ model, base, effective, source }) =>
     line('context', `${model}: ${effective ?? 'unknown'} of ${base ?? 'unknown'} tokens (${source})`),
   )
@@ -204,6 +210,7 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
     ...limitLines(session, line),
     ...contexts,
     ...(loop ? [line('loop', loopText(loop))] : []),
+    ...(asking ? [line('asking', askingText(asking))] : []),
     ...(terminal ? [line('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)] : []),
   ]
   return {

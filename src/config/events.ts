@@ -25,7 +25,7 @@ const webhook = z.strictObject({
     .min(1)
     .default([...WEBHOOK_TOPICS])
     .describe(
-      'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails.',
+      'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at its limit that waits for an operator (see `stop.mode`).',
     ),
 })
 

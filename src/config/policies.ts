@@ -144,7 +144,7 @@ export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSett
 
 /** Returns what happens at the end of a run. */
 export function stopPolicyOf({ stop }: Config) {
-  return { hasFooter: stop.footer }
+  return { hasFooter: stop.footer, asks: stop.mode === 'ask', askTimeout: stop.ask_timeout }
 }
 
 /** Returns the overflow policy; rows of the configuration come before the built-in ones. */

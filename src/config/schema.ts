@@ -112,6 +112,17 @@ const stop = z.strictObject({
     DEFAULT_TEXTS.operatorFallback,
     'The answer of a run that an operator has stopped if its model gives none.',
   ),
+  mode: z
+    .enum(['answer', 'ask'])
+    .default('answer')
+    .describe(
+      'What happens to the request that would end a run at a limit. answer: it gets the final answer at once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` or the live page. Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes are not asked about.',
+    ),
+  ask_timeout: duration
+    .prefault('20s')
+    .describe(
+      'How long Governor holds such a request; then it gets the final answer. Clients wait without a byte, so this must be shorter than their timeouts.',
+    ),
   footer: z
     .boolean()
     .default(false)

@@ -1,5 +1,6 @@
 /** The live page: asks the API for sessions, follows its events, and draws what changed. Text from outside is only ever text. */
 const WORDS = {
+  asking: 'asking',
   working: 'working',
   going_round: 'going round',
   near_limit: 'near its limit',
@@ -10,7 +11,7 @@ const WORDS = {
   no_response: 'no response',
   context_overflow: 'overflow',
 }
-const AT_WORK = ['working', 'going_round', 'near_limit', 'answered']
+const AT_WORK = ['asking', 'working', 'going_round', 'near_limit', 'answered']
 const MAX_ROWS = 200
 const STALE_MS = 12_000
 const SORT_MS = 1_000
@@ -107,8 +108,11 @@ function newBar(used = 0, max = 0) {
   return bar
 }
 
+const secondsLeft = ({ asking }) => Math.max(0, Math.round((Date.parse(asking.until) - Date.now()) / 1000))
+
 function stateText(row) {
   if (row.stopping) return 'stopping'
+  if (row.asking) return `asking: ${span(secondsLeft(row))} left`
   return row.state === 'stopped' ? `stopped: ${row.terminal_reason}` : WORDS[row.state]
 }
 
@@ -329,8 +333,17 @@ function loopCard({ loop, thread }) {
   return element('div', { class: 'card', text: `Agent ${thread}: ${what}; ${told}` })
 }
 
+function questionCard({ asking, thread }) {
+  const reached = `the limit of ${asking.max} ${asking.limit.replace('_', ' ')} is reached`
+  const text = `Agent ${thread}: ${reached}. Its request waits: extend or stop, or the run is stopped.`
+  return element('div', { class: 'card warned', text })
+}
+
 function cardsOf(detail) {
-  const cards = detail.threads.filter(({ loop }) => loop).map(loopCard)
+  const cards = [
+    ...detail.threads.filter(({ asking }) => asking).map(questionCard),
+    ...detail.threads.filter(({ loop }) => loop).map(loopCard),
+  ]
   for (const one of detail.iterations.filter(({ overflow }) => overflow).slice(-5)) {
     const ended = one.status === 200 ? 'recovered' : `status ${one.status}`
     cards.push(
@@ -642,8 +655,22 @@ find('sign-in').addEventListener('submit', (event) => {
   show('none')
   run()
 })
+/** Counts the time of questions down; one whose time is over may have ended without an event, as its client has left. */
+function drawQuestions() {
+  for (const row of state.rows.values()) {
+    if (!row.asking) continue
+    state.changed.add(row.id)
+    if (secondsLeft(row) > 0) continue
+    row.asking = null
+    askJson(`sessions/${encodeURIComponent(row.id)}`).then(take, () => undefined)
+  }
+  const { detail } = state
+  if (detail?.asking) find('detail-title').textContent = `${short(detail)} · ${stateText(detail)}`
+}
+
 setInterval(() => {
   drawConnection()
+  drawQuestions()
   if (state.isConnected && !document.hidden && performance.now() > state.loadAgainAt) {
     state.loadAgainAt = Number.POSITIVE_INFINITY
     loadList().catch(() => undefined)

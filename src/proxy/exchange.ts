@@ -16,6 +16,7 @@ import { countFault, faultOf } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
 import { forward, relayCall } from './forward.ts'
+import { holdStop } from './hold-stop.ts'
 import { noteDecision } from './note-decision.ts'
 import { withEdits } from './request-edits.ts'
 import { routeOf, upstreamHeaders } from './route.ts'
@@ -46,6 +47,11 @@ export async function exchange(
     evaluated = await evaluateSafely(services, begun, dialect, body.bytes, lease)
     if (typeof evaluated !== 'object')
       return await relayUnguarded(services, begun, dialect, body.bytes, evaluated)
+    if (evaluated.evaluation.decision.kind === 'stop') {
+      const again = () => evaluateAgain(services, begun, dialect, body.bytes)
+      evaluated = await holdStop(services, begun, evaluated, again)
+      if (!evaluated) return
+    }
     const { evaluation, call, bytes } = evaluated
     const governorHeaders = noteDecision(services, begun, evaluation)
     const thinking = { isDropped: evaluation.runState.dropsThinking === true }
@@ -106,6 +112,18 @@ async function evaluateSafely(
   } finally {
     if (!keepsRoom) lease.release()
   }
+}
+
+/** Evaluates a body once more; returns `undefined` where it can't be read any more. */
+async function evaluateAgain(
+  services: Services,
+  exchange: Exchange,
+  dialect: Dialect,
+  body: Buffer,
+): Promise<Evaluated | undefined> {
+  const lease = leaseFor(services.buffers, exchange.response)
+  const evaluated = await evaluateSafely(services, exchange, dialect, body, lease)
+  return typeof evaluated === 'object' ? evaluated : undefined
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */

@@ -10,7 +10,7 @@ import type { Transport } from '../http/transport.ts'
 import type { Upstream } from '../http/upstream.ts'
 import type { OverflowPolicy } from '../overflow/policy.ts'
 import type { Windows } from '../overflow/windows.ts'
-import type { Store } from '../store/store.ts'
+import type { SessionKey, Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
@@ -24,6 +24,10 @@ import type { UnsupportedEdits } from './unsupported-edits.ts'
 export interface StopPolicy {
   /** The final answer ends with a line about what ended the run. */
   readonly hasFooter: boolean
+  /** A request that a limit would stop is held, so that an operator can extend its run. */
+  readonly asks: boolean
+  /** Milliseconds for which it is held. */
+  readonly askTimeout: number
 }
 
 /** The policies, which a reload may change; read once per request. */
@@ -61,6 +65,10 @@ export interface Services extends AccessSettings {
   readonly tracing: Tracing
   /** Returns true once the drain time is over and Governor cuts off running requests. */
   readonly isCut: () => boolean
+  /** Aborted once Governor accepts no more requests. */
+  readonly draining: AbortSignal
+  /** Calls `listener` with the keys of sessions that have changed, in any process; returns a function that ends it. */
+  readonly onSessionChanges: (listener: (keys: readonly SessionKey[]) => void) => Promise<() => Promise<void>>
   /** Milliseconds since the epoch. */
   readonly now: () => number
   /** Returns a random id for a reply that Governor makes itself. */

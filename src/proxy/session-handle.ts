@@ -1,4 +1,5 @@
 /** Counts a request in its session, and records the outcome there. */
+import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
@@ -16,6 +17,7 @@ import {
   withoutProbe,
 } from '../core/session/error-streak.ts'
 import type { Said } from '../core/session/kept-transcript.ts'
+import { type AskedOperator, askOperator, isAnswered } from '../core/session/question.ts'
 import type { IterationFacts } from '../core/session/record.ts'
 import type { Asked } from '../core/session/record-request.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
@@ -192,11 +194,29 @@ function handleOf(counted: Counted) {
     noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
     /** Records an attempt to get the final answer that brought no answer to record. Returns no attempts if the store fails. */
     noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
+    /** Asks an operator whether the run may go on. */
+    question: questionOf(counted),
     /** Ends the run with this answer. */
     end: (answer: FinalAnswer) => endWith(counted, (session, request) => endRun(session, request, answer)),
     /** The client got the end of its run, and the answer is not recorded. */
     noteOwnEnd: (terminal: Terminal) =>
       endWith(counted, (session, request) => noteOwnEnd(session, request, terminal)),
+  }
+}
+
+/** The question to an operator about a run that has reached a limit. */
+function questionOf(counted: Counted) {
+  const { services, key } = counted
+  return {
+    /** Returns `undefined` if nobody is asked, as the session is not stored. */
+    ask: (limit: Meter<LimitName>, until: number) => ask(counted, limit, until),
+    /** False where the store fails. */
+    isAnswered: () => unlessLost(counted, isQuestionAnswered(counted), false),
+    /** Calls `listener` whenever the session has changed, in any process; returns a function that ends it. */
+    onChange: (listener: () => void) =>
+      services.onSessionChanges((keys) => {
+        if (key !== undefined && keys.includes(key)) listener()
+      }),
   }
 }
 
@@ -406,6 +426,21 @@ async function stopAttempt(
   if (!key) return NO_STOP_ATTEMPTS
   const change = (session = NEW_SESSION) => noteStopAttempt(session, request, by)
   return unlessLost(counted, updateSession(services, key, change), NO_STOP_ATTEMPTS)
+}
+
+async function ask(
+  counted: Counted,
+  limit: Meter<LimitName>,
+  until: number,
+): Promise<AskedOperator | undefined> {
+  const { services, key, request } = counted
+  if (!key) return undefined
+  const change = (session = NEW_SESSION) => askOperator(session, request, limit, until)
+  return unlessLost(counted, updateSession(services, key, change), undefined)
+}
+
+async function isQuestionAnswered({ services, key, request }: Counted): Promise<boolean> {
+  return key !== undefined && isAnswered(await services.store.get(key), request, services.now())
 }
 
 async function blocksIn(counted: Counted, calls: readonly ToolCall[]): Promise<BlockDecision> {

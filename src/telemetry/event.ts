@@ -3,7 +3,7 @@
  * tool argument, and values of metric labels come from a closed set.
  */
 
-import type { MeterName } from '../core/budget/meters.ts'
+import type { LimitName, MeterName } from '../core/budget/meters.ts'
 import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
@@ -174,11 +174,25 @@ export type ProxyEvent =
       readonly by: 'token' | 'loopback'
       readonly details: object
     }
+  /** A request that a limit would stop waits for an operator, for at most `seconds`. */
+  | {
+      readonly kind: 'operator_asked'
+      readonly session: string | undefined
+      readonly meter: LimitName
+      readonly used: number
+      readonly max: number
+      readonly seconds: number
+    }
+  /** Such a request waits no more. */
+  | { readonly kind: 'hold_ended'; readonly session: string | undefined; readonly outcome: HoldOutcome }
   /** A request to the API of sessions failed for a reason of Governor's own. */
   | { readonly kind: 'ops_failed'; readonly fault: string }
   /** A connection was closed because as many are open as the limit on open files allows. `isNews`: not said for a minute. */
   | { readonly kind: 'connection_refused'; readonly open: number; readonly isNews: boolean }
   | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
+
+/** Why a request waits for an operator no more; `answered`: its run was extended or stopped. */
+export type HoldOutcome = 'answered' | 'no_answer' | 'client_gone' | 'drained'
 
 /** What an operator can do to a session. */
 export type OperatorAction = 'stop' | 'reset' | 'extend' | 'budget' | 'loop_guard'
@@ -191,6 +205,7 @@ export const WEBHOOK_TOPICS = [
   'overflow',
   'error_storm',
   'degraded',
+  'asking',
 ] as const
 
 /** One of the topics. */

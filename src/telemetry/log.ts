@@ -82,6 +82,12 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
       const { kind: _kind, details, ...facts } = event
       return log.info({ ...facts, ...details }, 'operator acted')
     }
+    case 'operator_asked': {
+      const { kind: _kind, ...facts } = event
+      return log.warn(facts, 'limit reached: waiting for an operator to extend or stop the run')
+    }
+    case 'hold_ended':
+      return log.info({ session: event.session, outcome: event.outcome }, 'wait for an operator ended')
     case 'ops_failed':
       return log.error({ fault: event.fault }, 'request to the API of sessions failed')
     case 'tunnel_failed': {

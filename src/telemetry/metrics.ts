@@ -146,6 +146,11 @@ function trafficCounters(registry: Registry) {
       'Connections of clients that were closed because the limit on open files allows no more.',
       [],
     ),
+    holds: counter(
+      'governor_held_stops_total',
+      'Requests that a limit would have stopped and that waited for an operator, by how the wait ended.',
+      ['outcome'],
+    ),
     webhooks: counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', [
       'topic',
       'outcome',
@@ -327,6 +332,9 @@ function recorderOf(
         return traffic.operatorActions.inc({ action: event.action })
       case 'connection_refused':
         return traffic.connectionsRefused.inc()
+      case 'hold_ended':
+        return traffic.holds.inc({ outcome: event.outcome })
+      case 'operator_asked':
       case 'ops_failed':
         return
       case 'webhook_sent':

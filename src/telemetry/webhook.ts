@@ -90,6 +90,20 @@ function messageOf(event: ProxyEvent): Message | undefined {
       const text = `${upstream} answers with errors only; agents get ${status} at once and wait.`
       return { type: 'error_storm', subject: upstream, text, upstream, status }
     }
+    case 'operator_asked': {
+      const { session, meter, used, max, seconds } = event
+      const text = `A run of session ${session} has reached a limit (${meter}: ${used} of ${max}). It waits ${seconds} s for an operator to extend or stop it.`
+      return {
+        type: 'asking',
+        subject: `${session} ${meter} ${max}`,
+        text,
+        session,
+        meter,
+        used,
+        max,
+        seconds,
+      }
+    }
     case 'failed_open': {
       if (event.reason !== 'store') return undefined
       const text = 'The session store fails: Governor counts from transcripts and memory alone.'

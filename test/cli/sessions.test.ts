@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import type { Terminal } from '../../src/cli/command.ts'
 import { fitted } from '../../src/cli/session-table.ts'
-import { runAgent, START } from '../support/agent.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script } from '../support/provider.ts'
 import { captureTerminal } from '../support/terminal.ts'
@@ -128,6 +128,22 @@ describe('governor sessions', () => {
 })
 
 describe('governor top', () => {
+  it('shows a run that waits for an operator, and extends it', async () => {
+    const { url, until } = await startBoth(runaway(), {
+      budget: { max_iterations: 3 },
+      stop: { mode: 'ask', ask_timeout: '10m' },
+    })
+    const { messages } = await runAgent(url, START, { ...named('night job'), max: 3 })
+    const answer = callModel(url, messages, named('night job'))
+    await until(({ kind }) => kind === 'operator_asked')
+    expect((await called(url, 'top')).printed).toMatch(/asking +100% +3\/3 .*extend\? 10m/)
+    expect((await called(url, 'session', 'night job')).printed).toMatch(
+      /state: +asking[\s\S]*asking: +limit of 3 iterations reached: extend or stop within 10m/,
+    )
+    expect((await called(url, 'extend', 'night job', '1')).code).toBe(0)
+    expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
+  })
+
   it('prints the table once when its output is not a terminal', async () => {
     const { url } = await started()
     const { code, printed } = await called(url, 'top')

@@ -101,6 +101,36 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     },
   )
 
+  it.each(['light', 'dark'] as const)(
+    'counts down for a run that waits for an operator, and extends it (%s)',
+    async (colorScheme) => {
+      const { url } = await startBoth(runaway(), {
+        budget: { max_iterations: 3 },
+        stop: { mode: 'ask', ask_timeout: '45s' },
+      })
+      const { messages } = await runAgent(url, START, { ...named('one'), max: 3 })
+      const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })
+      const answer = callModel(url, messages, named('one'))
+      await page
+        .locator('#list')
+        .getByText(/asking: \d+ s left/)
+        .waitFor()
+      const before = await page.locator('#list .asking').textContent()
+      await expect
+        .poll(() => page.locator('#list .asking').textContent(), { timeout: 10_000 })
+        .not.toBe(before)
+      await page.getByLabel('Show').selectOption('asking')
+      await page.locator('#list button').first().click()
+      await page.getByText('the limit of 3 iterations is reached').waitFor()
+      await picture(page, `asking-${colorScheme}`)
+      await page.getByRole('button', { name: 'Extend by 25%' }).click()
+      await page.getByRole('button', { name: 'Yes' }).click()
+      await page.getByText('iterations 4 of 4').waitFor()
+      expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
+      expect(problems).toEqual([])
+    },
+  )
+
   it('fits the screen of a phone, and works with the keyboard only', async () => {
     const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
     await runAgent(url, START, { ...named('one'), max: 8 })

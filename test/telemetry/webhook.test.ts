@@ -7,6 +7,7 @@ import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { createWebhook, type WebhookOptions } from '../../src/telemetry/webhook.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
+import { runaway } from '../support/provider.ts'
 
 const SECRET = 'a secret of the receiver'
 
@@ -124,6 +125,20 @@ describe('a webhook', () => {
     const [first] = await until(1)
     const { text } = body(first ?? { headers: {}, body: '{}' })
     expect(text).toMatch(/^Governor stopped a run of session ·!channel····x{51}: operator\.$/)
+  })
+
+  it('tells once of a run that waits for an operator', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url } = await startBoth(runaway(), {
+      budget: { max_iterations: 2 },
+      stop: { mode: 'ask', ask_timeout: '1s' },
+      events: { webhook: { url: hook, secret: SECRET, on: ['asking', 'stopped'] } },
+    })
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
+    expect((await until(2)).map(body)).toMatchObject([
+      { type: 'asking', session: 'one', meter: 'iterations', used: 3, max: 2, seconds: 1 },
+      { type: 'stopped', session: 'one', reason: 'max_iterations' },
+    ])
   })
 
   it('reports a blocked call even if the block ends the run', async () => {

@@ -106,6 +106,7 @@ function newRun(now: number): Run {
     agent: undefined,
     failedAs: undefined,
     operator: undefined,
+    question: undefined,
   }
 }
 
@@ -182,6 +183,7 @@ function runAfter(
     agent: asked?.agent,
     failedAs: undefined,
     operator: run.operator,
+    question: run.question,
   }
 }
 

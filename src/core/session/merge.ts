@@ -136,6 +136,7 @@ function joinRuns({ base, local, remote }: Versions<Run>): Run {
     isReported: newer.isReported ?? older.isReported,
     stopTries: newer.stopTries ?? older.stopTries,
     demands: newer.demands ?? older.demands,
+    question: newer.question ?? older.question,
     operator: joinSettings(older.operator, newer.operator),
   }
 }

@@ -1,5 +1,5 @@
 /** The settings of an operator for a session; plain JSON. */
-import type { Amounts } from '../budget/meters.ts'
+import type { Amounts, LimitName } from '../budget/meters.ts'
 import type { LoopMode } from '../loop/escalation.ts'
 
 /** Limits of a run, and of all runs of its session together; 0 is no limit. */
@@ -23,6 +23,14 @@ export interface RunSettings {
   readonly isStopAsked?: boolean | undefined
   /** What it had used when it was reset; unset if it was never reset. */
   readonly base?: Amounts | undefined
+}
+
+/** What an operator was asked about a run. Each limit is asked about once; one that was raised is another limit. */
+export interface Question {
+  readonly meter: LimitName
+  readonly max: number
+  /** Milliseconds since the epoch: without an answer the run is stopped then. */
+  readonly until: number
 }
 
 /** The settings of an operator for all threads of a session, including later ones. */

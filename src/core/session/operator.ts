@@ -159,6 +159,7 @@ function resetThread(thread: Thread, now: number): Thread {
       finalAnswer: undefined,
       ownEnd: undefined,
       stopTries: undefined,
+      question: undefined,
       operator: { base: usedBy({ ...run, operator: undefined }, now) },
     },
     loopState: loopState && {

@@ -15,7 +15,13 @@ import type { FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 import type { Demand } from './demands.ts'
 import type { ErrorStreak, StormReply } from './error-streak.ts'
-import type { LimitPair, RunSettings, SessionSettings, ThreadSettings } from './operator-settings.ts'
+import type {
+  LimitPair,
+  Question,
+  RunSettings,
+  SessionSettings,
+  ThreadSettings,
+} from './operator-settings.ts'
 import type { EndedRun, SessionRecord } from './record.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
@@ -86,6 +92,8 @@ export interface Run {
   readonly failedAs?: 'no_response' | 'context_overflow' | undefined
   /** Unset if no operator has changed anything. */
   readonly operator?: RunSettings | undefined
+  /** What an operator was asked about it; unset where nobody was asked. */
+  readonly question?: Question | undefined
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */

@@ -37,6 +37,11 @@ function placeOf({ threads }: Session, request: CountedRequest): number {
   return -1
 }
 
+/** Returns the thread that a request was counted in; `undefined` where the session has forgotten it. */
+export function threadOf(session: Session, request: CountedRequest): Thread | undefined {
+  return session.threads[placeOf(session, request)]
+}
+
 function withThreadAt(threads: readonly Thread[], at: number, thread: Thread): readonly Thread[] {
   return threads.length === 1 ? [thread] : threads.with(at, thread)
 }
@@ -52,7 +57,8 @@ function changeThread(
   return thread ? { ...session, threads: withThreadAt(session.threads, at, change(thread)) } : session
 }
 
-function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
+/** Changes the run that a request was counted in; a session that has forgotten it stays unchanged. */
+export function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
   return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
 }
 
@@ -122,6 +128,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       agent: run.agent,
       failedAs: undefined,
       operator: run.operator,
+      question: run.question,
     },
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.

@@ -8,12 +8,17 @@ import type { LoopMemory } from '../loop/escalation.ts'
 import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, FinalAnswer, Terminal } from '../terminal.ts'
 import { limitsInForce } from './operator.ts'
+import type { Question } from './operator-settings.ts'
+import { openQuestion } from './question.ts'
 import type { IterationRecord, RunRecord } from './record.ts'
 import { endOf, lastTime, type QuietEnd, quietEnd, recordOf, spentBy, terminalIn } from './run-end.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
-/** What an agent is doing. `answered`: its last answer called no tool; `idle`: it left in the middle of its work. */
-const ACTIVITIES = ['working', 'going_round', 'near_limit', 'answered', 'idle'] as const
+/**
+ * What an agent is doing. `asking`: it has reached a limit, and an operator may extend its run; `answered`: its last answer
+ * called no tool; `idle`: it left in the middle of its work.
+ */
+const ACTIVITIES = ['asking', 'working', 'going_round', 'near_limit', 'answered', 'idle'] as const
 export type Activity = (typeof ACTIVITIES)[number]
 
 export type SessionState = Activity | 'stopped' | QuietEnd
@@ -49,6 +54,14 @@ export interface LoopView {
   readonly since: number
 }
 
+/** A question that a person may answer. */
+interface QuestionView {
+  readonly limit: LimitName
+  readonly max: number
+  readonly until: string
+  readonly seconds_left: number
+}
+
 export type RiskReason = LimitName | 'loop' | 'spend'
 
 /** One session in a list. Times are ISO texts. */
@@ -80,6 +93,7 @@ export interface SessionRow {
   readonly agents: { readonly alive: number; readonly total: number }
   readonly last_tool: string | null
   readonly loop: LoopView | null
+  readonly asking: QuestionView | null
   /** Computed from the iterations that are kept. */
   readonly overflows: number
 }
@@ -98,6 +112,7 @@ export interface ThreadView {
   readonly max_iterations: number
   readonly meters: readonly MeterView[]
   readonly loop: LoopView | null
+  readonly asking: QuestionView | null
   readonly terminal: Terminal | null
   readonly loop_guard_mode: string | null
 }
@@ -226,6 +241,7 @@ interface Seen {
   readonly thread: Thread
   readonly state: SessionState
   readonly loop: LoopView | null
+  readonly question: Question | undefined
   readonly meters: readonly MeterView[]
   /** The meter that is nearest to its limit, including the limits of the session; unset if there is no limit. */
   readonly nearest: MeterView | undefined
@@ -245,12 +261,13 @@ function lookAt(session: Session, thread: Thread, together: readonly MeterView[]
   const loop = loopOf(thread)
   const meters = runMeters(session, thread, now)
   const first = nearest([...meters, ...together])
-  const state = stateOf(thread.run, loop, first ? shareOf(first) : 0, now)
-  return { thread, state, loop, meters, nearest: first }
+  const question = openQuestion(session, thread, now)
+  const state = question ? 'asking' : stateOf(thread.run, loop, first ? shareOf(first) : 0, now)
+  return { thread, state, loop, question, meters, nearest: first }
 }
 
 /** States of agents that are at work, the one that needs attention first. */
-const AT_WORK: readonly SessionState[] = ['going_round', 'near_limit', 'working', 'answered']
+const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
 
 /** The agent that stands for its session: the one at work that needs attention most, else the one that was used last. */
 function leaderOf(seen: readonly Seen[]): Seen | undefined {
@@ -353,7 +370,14 @@ function spendPerMinute(iterations: readonly IterationRecord[], startedAt: numbe
 
 const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
 
-const isAlive = ({ state }: Seen) => state === 'working' || state === 'going_round' || state === 'near_limit'
+const ALIVE: readonly SessionState[] = ['asking', 'working', 'going_round', 'near_limit']
+const isAlive = ({ state }: Seen) => ALIVE.includes(state)
+
+function questionView(question: Question | undefined, now: number): QuestionView | null {
+  if (!question) return null
+  const { meter: limit, max, until } = question
+  return { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
+}
 
 function seenIn(session: Session, now: number): readonly Seen[] {
   const together = sessionMeters(session, now)
@@ -381,7 +405,7 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     upstream: run?.upstream ?? null,
     started_at: iso(startedAt),
     last_at: iso(lastAt),
-    iteration: steps?.used ?? 0,
+    iteration: shownIteration(steps, leader?.state),
     max_iterations: steps?.max ?? 0,
     total_iterations: used.iterations,
     tool_calls: used.tool_calls,
@@ -393,8 +417,15 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     agents: { alive: seen.filter(isAlive).length, total: Math.max(seen.length, record?.threads ?? 0) },
     last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
     loop: leader?.loop ?? null,
+    asking: questionView(leader?.question, now),
     overflows: iterations.filter(({ overflow }) => overflow !== undefined).length,
   }
+}
+
+/** Returns the iteration of a run; the request of a run that may be stopped asks for one more than it has. */
+function shownIteration(steps: MeterView | undefined, state: SessionState | undefined): number {
+  if (!steps) return 0
+  return state === 'asking' && steps.max > 0 ? Math.min(steps.used, steps.max) : steps.used
 }
 
 /** Returns a session as a list shows it. */
@@ -408,7 +439,11 @@ function parentOf({ name }: Thread, threads: readonly Thread[]): number | null {
   return threads.find((other) => other.name === '')?.number ?? null
 }
 
-function threadView({ thread, state, loop, meters }: Seen, { threads, operator }: Session): ThreadView {
+function threadView(
+  { thread, state, loop, question, meters }: Seen,
+  { threads, operator }: Session,
+  now: number,
+): ThreadView {
   const { run, name, number = 0 } = thread
   const steps = meters.find((meter) => meter.name === 'iterations')
   return {
@@ -421,10 +456,11 @@ function threadView({ thread, state, loop, meters }: Seen, { threads, operator }
     upstream: run.upstream ?? null,
     started_at: iso(run.startedAt),
     last_at: iso(run.askedAt),
-    iteration: steps?.used ?? 0,
+    iteration: shownIteration(steps, state),
     max_iterations: steps?.max ?? 0,
     meters,
     loop,
+    asking: questionView(question, now),
     terminal: terminalIn(run) ?? null,
     loop_guard_mode: thread.operator?.loopMode ?? operator?.loopMode ?? null,
   }
@@ -462,10 +498,14 @@ function runView(run: RunRecord): RunView {
   }
 }
 
-function currentRunView({ thread, state }: Seen, now: number): RunView {
+function currentRunView({ thread, state, meters }: Seen, now: number): RunView {
   const { run, number = 0 } = thread
   const end = endOf(run, now)
-  return { ...runView(recordOf(run, number, end)), ended_at: null, state: end ?? state }
+  const iterations = shownIteration(
+    meters.find(({ name }) => name === 'iterations'),
+    state,
+  )
+  return { ...runView(recordOf(run, number, end)), iterations, ended_at: null, state: end ?? state }
 }
 
 /** Bytes of a final answer that are shown. */
@@ -510,7 +550,7 @@ export function detailOf(session: Session, now: number, contextOf: ContextOf): S
   const over = session.threads.findLast(({ run }) => terminalIn(run))?.run
   return {
     ...rowFrom(session, seen, now),
-    threads: seen.map((one) => threadView(one, session)),
+    threads: seen.map((one) => threadView(one, session, now)),
     runs: [...(session.record?.runs ?? []).map(runView), ...seen.map((one) => currentRunView(one, now))],
     iterations: (session.record?.iterations ?? []).map(iterationView),
     meters: sessionMeters(session, now),

@@ -11,6 +11,7 @@ const count = z.number().min(0)
 const nullable = <Inner extends z.ZodType>(inner: Inner) => inner.nullable()
 
 export const STATES = [
+  'asking',
   'working',
   'going_round',
   'near_limit',
@@ -25,7 +26,7 @@ export const STATES = [
 const state = z
   .enum(STATES)
   .describe(
-    'working; going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got no answer, or was too large, and nothing came for five minutes.',
+    'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got no answer, or was too large, and nothing came for five minutes.',
   )
 
 const loop = z
@@ -38,6 +39,15 @@ const loop = z
     since: count.describe('Iteration since which nothing new came.'),
   })
   .meta({ id: 'Loop' })
+
+const asking = z
+  .strictObject({
+    limit: z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds']),
+    max: count,
+    until: time.describe('Without extend or stop the run is stopped then.'),
+    seconds_left: count,
+  })
+  .meta({ id: 'Question' })
 
 const meter = z
   .strictObject({
@@ -92,6 +102,7 @@ const row = {
   agents: z.strictObject({ alive: count, total: count }),
   last_tool: nullable(z.string()),
   loop: nullable(loop),
+  asking: nullable(asking).describe('The question that a person may answer; see `stop.mode`.'),
   overflows: count.describe('Of the iterations that are kept.'),
 }
 
@@ -112,6 +123,7 @@ const thread = z
     max_iterations: count,
     meters: z.array(meter),
     loop: nullable(loop),
+    asking: nullable(asking),
     terminal: nullable(terminal),
     loop_guard_mode: nullable(z.string()).describe('As an operator has set it.'),
   })

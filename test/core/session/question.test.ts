@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest'
+import { extendRuns, resetRuns, setBudget, stopRuns } from '../../../src/core/session/operator.ts'
+import { askOperator, isAnswered, openQuestion } from '../../../src/core/session/question.ts'
+import type { Run, Session, Thread } from '../../../src/core/session/session.ts'
+import { terminalOf } from '../../../src/core/terminal.ts'
+
+const AMOUNTS = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
+const limits = { run: { ...AMOUNTS, iterations: 3 }, session: AMOUNTS }
+const request = { fingerprint: 'f', thread: '' }
+const limit = { name: 'iterations', used: 4, max: 3 } as const
+const NOW = 1_000_000
+
+const run = {
+  startedAt: NOW,
+  askedAt: NOW,
+  iteration: 4,
+  toolCalls: 3,
+  recentRequests: [{ fingerprint: 'f', iteration: 4 }],
+  limits,
+} as Run
+const session = { threads: [{ name: '', number: 1, run } as Thread] } as unknown as Session
+const asked = askOperator(session, request, limit, NOW + 20_000)
+const open = (of: Session, now = NOW) => {
+  const [thread] = of.threads
+  return thread && openQuestion(of, thread, now)
+}
+
+describe('the question whether a run may go on', () => {
+  it('is open until its time is over, and is joined by those who come later', () => {
+    expect(asked.result).toEqual({ until: NOW + 20_000, isNew: true })
+    expect(open(asked.session)).toEqual({ meter: 'iterations', max: 3, until: NOW + 20_000 })
+    expect(open(asked.session, NOW + 20_000)).toBeUndefined()
+    const joined = askOperator(asked.session, request, limit, NOW + 30_000)
+    expect(joined).toEqual({ session: asked.session, result: { until: NOW + 20_000, isNew: false } })
+    expect(isAnswered(asked.session, request, NOW)).toBe(false)
+  })
+
+  it('is asked anew about a limit that was raised', () => {
+    const again = askOperator(asked.session, request, { ...limit, max: 5 }, NOW + 30_000)
+    expect(again.result).toEqual({ until: NOW + 30_000, isNew: true })
+  })
+
+  it.each<[string, (before: Session) => Session]>([
+    ['an extension', (before) => extendRuns(before, undefined, { iterations: 1 }, undefined)],
+    ['a limit', (before) => setBudget(before, undefined, { iterations: 9 })],
+    ['a stop', (before) => stopRuns(before, undefined)],
+    ['a reset', (before) => resetRuns(before, undefined, NOW)],
+  ])('is answered by %s', (_, change) => {
+    const after = change(asked.session)
+    expect(isAnswered(after, request, NOW)).toBe(true)
+    expect(open(after)).toBeUndefined()
+  })
+
+  it('is not answered by an extension of another agent, nor by one that does not reach far enough', () => {
+    const tools = { ...limits.run, tool_calls: 2 }
+    const threads = asked.session.threads.map((thread) => ({
+      ...thread,
+      run: { ...thread.run, limits: { ...limits, run: tools } },
+    }))
+    const after = extendRuns({ ...asked.session, threads }, undefined, { iterations: 5 }, undefined)
+    expect(isAnswered(after, request, NOW)).toBe(false)
+    expect(isAnswered(extendRuns(asked.session, 2, { iterations: 5 }, undefined), request, NOW)).toBe(false)
+  })
+
+  it('is not answered before it is asked, so that one who listens early waits for it', () => {
+    expect(isAnswered(session, request, NOW)).toBe(false)
+    expect(open(session)).toBeUndefined()
+  })
+
+  it('is answered by the final answer at that limit, and not by one from before the limit was raised', () => {
+    const endedAt = (max: number) => ({
+      ...asked.session,
+      threads: asked.session.threads.map((thread) => ({
+        ...thread,
+        run: {
+          ...thread.run,
+          finalAnswer: {
+            text: 'Done.',
+            model: 'm',
+            terminal: terminalOf({ meter: { ...limit, max } }, 's', true),
+          },
+        },
+      })),
+    })
+    expect(isAnswered(endedAt(3), request, NOW)).toBe(true)
+    expect(isAnswered(endedAt(2), request, NOW)).toBe(false)
+  })
+
+  it('is neither asked about a run that is forgotten, nor answered for it', () => {
+    const forgotten = { ...session, threads: [] }
+    expect(askOperator(forgotten, request, limit, NOW + 1).result).toBeUndefined()
+    expect(isAnswered(forgotten, request, NOW)).toBe(false)
+    expect(isAnswered(undefined, request, NOW)).toBe(false)
+  })
+})
