@@ -37,3 +37,10 @@ interface Said {
 export function textWithFooter({ text, footer }: Said): string {
   return text + (footerAfter(text, footer) ?? '')
 }
+
+/** Returns a text that a client sends back without the footer at its end. */
+export function withoutFooter(text: string): string {
+  const at = text.lastIndexOf(FOOTER_START)
+  const isLastLine = at !== -1 && !text.slice(at).trimEnd().includes('\n')
+  return isLastLine && (at === 0 || text[at - 1] === '\n') ? text.slice(0, at).trimEnd() : text
+}

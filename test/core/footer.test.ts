@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { isRealAnswer, mayStillBeMarkup } from '../../src/core/final-answer.ts'
-import { footerAfter, footerOf, textWithFooter } from '../../src/core/footer.ts'
+import { footerAfter, footerOf, textWithFooter, withoutFooter } from '../../src/core/footer.ts'
 import type { Limit } from '../../src/core/terminal.ts'
 
 const iterations = { name: 'iterations', used: 301, max: 300 } as const
@@ -27,6 +27,13 @@ describe('a footer', () => {
     expect(isRealAnswer(`${footer}\nIt is 42.`)).toBe(true)
     expect(mayStillBeMarkup(footer.slice(0, 5))).toBe(true)
     expect(mayStillBeMarkup('— not')).toBe(false)
+  })
+
+  it('is taken off the end of a text that a client sends back, and of no other place', () => {
+    expect(withoutFooter(`It is 42.\n\n${footer}\n`)).toBe('It is 42.')
+    expect(withoutFooter(footer)).toBe('')
+    for (const text of ['It is 42.', `${footer}\nIt is 42.`, `Look: ${footer}`])
+      expect(withoutFooter(text)).toBe(text)
   })
 
   it('follows a text after a blank line, once', () => {

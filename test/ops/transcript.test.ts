@@ -236,6 +236,21 @@ describe('the transcript of a run', () => {
     expect(linesOf(await transcriptOf(url))).toEqual(['user: Find out everything.', 'assistant: It is 42.'])
   })
 
+  it.each([false, true])(
+    'holds the answer of a stopped run once, without the footer that the client got, streamed: %s',
+    async (stream) => {
+      const stop = { footer: true }
+      const { url } = await startBoth(runaway(), { ...ON, budget: { max_iterations: 1 }, stop })
+      const { messages, steps } = await runAgent(url, START, { ...named('one'), stream })
+      expect(steps.at(-1)?.message.content).toMatch(/stopped by governor: 1 of 1 iterations$/)
+      const ended = ['user: Find out everything.', 'assistant: This is what I found so far.']
+      expect(await linesWhen(url, 2)).toEqual(ended)
+      const more = [...messages, { role: 'user', content: 'And now?' }]
+      await runAgent(url, more, { ...named('one'), stream, max: 1 })
+      expect(await linesWhen(url, 3)).toEqual([...ended, 'user: And now?'])
+    },
+  )
+
   it('leaves out the request by which an agent asks itself for a summary, and ends with its answer', async () => {
     const { url } = await startBoth(answering('I did what I could.'), ON)
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })

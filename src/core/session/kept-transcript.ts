@@ -4,6 +4,7 @@
  */
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { isRealAnswer } from '../final-answer.ts'
+import { withoutFooter } from '../footer.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
 import type { Terminal } from '../terminal.ts'
@@ -95,7 +96,10 @@ function saidAt(conversation: Conversation, at: number, registry: HarnessRegistr
   const role = conversation.role(at)
   if (role !== 'user' && role !== 'assistant') return undefined
   const isUser = role === 'user'
-  const text = isUser ? userText(conversation, at, registry) : joinedText(conversation.texts(at))
+  // The answer of a stopped run is kept without its footer.
+  const text = isUser
+    ? userText(conversation, at, registry)
+    : withoutFooter(joinedText(conversation.texts(at)))
   if (text === undefined || (isUser ? text.trim() === '' : !isRealAnswer(text))) return undefined
   return { role, text, callsNothing: !isUser && conversation.callCount(at) === 0 }
 }
