@@ -56,7 +56,9 @@ export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
   for (const run of runs) {
     if (run.state !== 'completed') continue
     const key = JSON.stringify([run.agent, run.model])
-    groups.set(key, [...(groups.get(key) ?? []), run])
+    const group = groups.get(key)
+    if (group) group.push(run)
+    else groups.set(key, [run])
   }
   return [...groups.values()]
     .map((group) => {
