@@ -128,6 +128,12 @@ export interface RemoteOptions {
 const RENEWALS = 8
 const RENEWED_AT_ONCE = 10_000
 
+/**
+ * Lists within so many milliseconds share a snapshot. Short, because a session that began since is not in it; not 0, because a
+ * table that asks every second would otherwise leave a copy of the index per second in Redis for half a minute.
+ */
+const REUSED_MS = 2_000
+
 /** Creates an index of all sessions by the time at which they end, for lists and for their number. */
 function createIndex(
   { send }: RedisConnection,
@@ -163,12 +169,12 @@ function createIndex(
     },
     /** Takes a snapshot, unless a recent one exists; returns its name. */
     async snapshot(name: string): Promise<string> {
-      if (newest && now() - newest.takenAt < SNAPSHOT_MS) return newest.name
+      if (newest && now() - newest.takenAt < REUSED_MS) return newest.name
       const copy = `${index}:${name}`
       await Promise.all([
         dropExpired(),
         send(['ZRANGESTORE', copy, index, '0', '-1'], soon()),
-        send(['PEXPIRE', copy, String(2 * SNAPSHOT_MS)], soon()),
+        send(['PEXPIRE', copy, String(SNAPSHOT_MS + 2 * REUSED_MS)], soon()),
       ])
       newest = { name, takenAt: now() }
       return name

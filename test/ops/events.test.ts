@@ -1,50 +1,11 @@
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { act, firstSession } from '../support/admin.ts'
 import { runAgent, START } from '../support/agent.ts'
+import { openEvents as open, type Received } from '../support/events.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
 
 const named = (name: string) => ({ headers: { 'x-governor-session': name } })
-
-interface Received {
-  readonly id: string
-  readonly event: string
-  readonly data: {
-    readonly id?: string
-    readonly iteration?: number
-    readonly stopping?: boolean
-    readonly name?: string | null
-  }
-}
-
-/** Opens the event stream and returns its events one by one. */
-async function open(url: string, headers: Record<string, string> = {}) {
-  const leave = new AbortController()
-  onTestFinished(() => leave.abort())
-  const response = await fetch(`${url}/governor/events`, { headers, signal: leave.signal })
-  async function* read(): AsyncGenerator<Received> {
-    let text = ''
-    for await (const chunk of response.body ?? []) {
-      text += Buffer.from(chunk).toString()
-      for (let end = text.indexOf('\n\n'); end !== -1; end = text.indexOf('\n\n')) {
-        const lines = text.slice(0, end).split('\n')
-        text = text.slice(end + 2)
-        const field = (name: string) =>
-          lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? ''
-        yield { id: field('id'), event: field('event'), data: JSON.parse(field('data')) }
-      }
-    }
-  }
-  const events = read()
-  const next = async (isIt: (event: Received) => boolean): Promise<Received> => {
-    for (;;) {
-      const { value, done } = await events.next()
-      if (done) throw new Error('the events ended')
-      if (isIt(value)) return value
-    }
-  }
-  return { response, next, leave: () => leave.abort() }
-}
 
 describe('the event stream of sessions', () => {
   it('reports a session as its requests come, and what an operator does to it', async () => {

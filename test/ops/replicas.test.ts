@@ -1,0 +1,96 @@
+/** An operator at one replica, the agent at the other, one Redis. */
+import { expect, it, onTestFinished } from 'vitest'
+import { run } from '../../src/cli/cli.ts'
+import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
+import { openEvents } from '../support/events.ts'
+import { startGovernor } from '../support/governor.ts'
+import { describeWith } from '../support/programs.ts'
+import { type Script, startProvider } from '../support/provider.ts'
+import { startRedis } from '../support/redis.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const NAMED = { headers: { 'x-governor-session': 'night job' } }
+const stuck: Script = ({ json }) =>
+  json.tool_choice === 'none'
+    ? { text: 'I could not find out.' }
+    : { calls: [{ name: 'read_file', arguments: { path: 'a' } }] }
+
+/** Two replicas in front of an agent's provider; `another` starts one more. */
+async function startTwo() {
+  const provider = await startProvider(stuck)
+  onTestFinished(() => provider.close())
+  const redis = await startRedis()
+  const another = () =>
+    startGovernor(provider.url, {
+      store: 'redis',
+      redis: { url: redis.url, timeout: '5s' },
+      budget: { max_iterations: 40 },
+      loop_guard: { mode: 'warn' },
+    })
+  return { provider, another, agents: await another(), operators: await another() }
+}
+
+/** What has to be the same wherever and whenever it is read. */
+function lasting({ id, state, terminal, final_answer, runs, iterations, total_iterations }: Shown) {
+  return { id, state, terminal, final_answer, runs, iterations, total_iterations }
+}
+
+describeWith('redis-server', 'an operator at another replica than the agent', () => {
+  it('finds a loop, extends the run once, stops it, and reads the same end everywhere and after a restart', async () => {
+    const { agents, operators, another } = await startTwo()
+    const pages = [await openEvents(agents.url), await openEvents(operators.url)]
+    // A list that was read a moment ago does not hide what began since.
+    expect(await listed(operators.url)).toEqual([])
+    const { messages } = await runAgent(agents.url, START, { ...NAMED, max: 8 })
+    await expect.poll(async () => (await listed(operators.url)).length, { timeout: 20_000 }).toBe(1)
+    const seen = await firstSession(operators.url)
+    expect(seen).toMatchObject({ state: 'going_round', loop: { tools: ['read_file'], count: 7 } })
+    for (const { next } of pages)
+      expect((await next(({ data }) => data.iteration === 8)).data.id).toBe(seen.id)
+
+    const once = { 'idempotency-key': 'a click' }
+    await act(operators.url, seen.id, 'extend', { by: '50%' }, once)
+    await act(agents.url, seen.id, 'extend', { by: '50%' }, once)
+    const step = await callModel(agents.url, messages, NAMED)
+    expect(step.headers.get('x-governor-iteration')).toBe('9/60')
+
+    await act(operators.url, seen.id, 'stop')
+    for (const { next } of pages) await next(({ data }) => data.stopping === true)
+    const last = await callModel(agents.url, [...messages, step.message, result(step)], NAMED)
+    expect(last.governor).toMatchObject({ terminal_state: 'stopped', terminal_reason: 'operator' })
+    for (const { next } of pages) await next(({ data }) => data.state === 'stopped')
+
+    const ended = lasting(await firstSession(operators.url))
+    expect(ended).toMatchObject({ state: 'stopped', final_answer: { text: 'I could not find out.' } })
+    expect(lasting(await firstSession(agents.url))).toEqual(ended)
+    await agents.governor.close()
+    await operators.governor.close()
+    const later = await another()
+    expect(lasting((await ask(later.url, `/governor/sessions/${seen.id}`)).json as Shown)).toEqual(ended)
+    expect((await callModel(later.url, messages, NAMED)).governor).toEqual(last.governor)
+  })
+
+  it('sees the same table from the command line at either replica', async () => {
+    const { agents, operators } = await startTwo()
+    await runAgent(agents.url, START, { ...NAMED, max: 8 })
+    const tables = []
+    for (const { url } of [agents, operators]) {
+      const terminal = captureTerminal()
+      await run(['top', '--url', url], terminal)
+      tables.push(terminal.printed)
+    }
+    expect(tables[0]).toMatch(/going round .*8\/40.*read_file/)
+    // Seconds to the limit pass between the two.
+    const [first, second] = tables.map((table) => table.replace(/ \d+[smhd] /g, ' '))
+    expect(first).toBe(second)
+  })
+})
+
+function result({
+  message,
+}: {
+  readonly message: { readonly tool_calls?: readonly { readonly id: string }[] }
+}) {
+  return { role: 'tool', tool_call_id: message.tool_calls?.[0]?.id ?? '', content: 'the result of read_file' }
+}
