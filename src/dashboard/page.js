@@ -670,11 +670,11 @@ function drawQuestions() {
 
 setInterval(() => {
   drawConnection()
-  drawQuestions()
   if (state.isConnected && !document.hidden && performance.now() > state.loadAgainAt) {
     state.loadAgainAt = Number.POSITIVE_INFINITY
     loadList().catch(() => undefined)
   }
+  drawQuestions()
   if (state.changed.size > 0 || performance.now() - state.sortedAt > SORT_MS * 5) schedule()
 }, 1_000)
 run()

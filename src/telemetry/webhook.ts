@@ -92,7 +92,7 @@ function messageOf(event: ProxyEvent): Message | undefined {
     }
     case 'operator_asked': {
       const { session, meter, used, max, seconds } = event
-      const text = `A run of session ${session} has reached a limit (${meter}: ${used} of ${max}). It waits ${seconds} s for an operator to extend or stop it.`
+      const text = `A run of session ${plain(session ?? '')} has reached a limit (${meter}: ${used} of ${max}). It waits ${seconds} s for an operator to extend or stop it.`
       return {
         type: 'asking',
         subject: `${session} ${meter} ${max}`,

@@ -257,11 +257,18 @@ function stateOf(run: Run, loop: LoopView | null, share: number, now: number): S
   return share >= NEAR ? 'near_limit' : 'working'
 }
 
+/** Returns a meter without the request that waits, which is one iteration more than the limit allows. */
+function withoutHeld(meter: MeterView): MeterView {
+  const { name, used, max } = meter
+  return name === 'iterations' && max > 0 ? { ...meter, used: Math.min(used, max) } : meter
+}
+
 function lookAt(session: Session, thread: Thread, together: readonly MeterView[], now: number): Seen {
   const loop = loopOf(thread)
-  const meters = runMeters(session, thread, now)
-  const first = nearest([...meters, ...together])
   const question = openQuestion(session, thread, now)
+  const used = runMeters(session, thread, now)
+  const meters = question ? used.map(withoutHeld) : used
+  const first = nearest([...meters, ...together])
   const state = question ? 'asking' : stateOf(thread.run, loop, first ? shareOf(first) : 0, now)
   return { thread, state, loop, question, meters, nearest: first }
 }
@@ -405,7 +412,7 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     upstream: run?.upstream ?? null,
     started_at: iso(startedAt),
     last_at: iso(lastAt),
-    iteration: shownIteration(steps, leader?.state),
+    iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
     total_iterations: used.iterations,
     tool_calls: used.tool_calls,
@@ -420,12 +427,6 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     asking: questionView(leader?.question, now),
     overflows: iterations.filter(({ overflow }) => overflow !== undefined).length,
   }
-}
-
-/** Returns the iteration of a run; the request of a run that may be stopped asks for one more than it has. */
-function shownIteration(steps: MeterView | undefined, state: SessionState | undefined): number {
-  if (!steps) return 0
-  return state === 'asking' && steps.max > 0 ? Math.min(steps.used, steps.max) : steps.used
 }
 
 /** Returns a session as a list shows it. */
@@ -456,7 +457,7 @@ function threadView(
     upstream: run.upstream ?? null,
     started_at: iso(run.startedAt),
     last_at: iso(run.askedAt),
-    iteration: shownIteration(steps, state),
+    iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
     meters,
     loop,
@@ -501,10 +502,7 @@ function runView(run: RunRecord): RunView {
 function currentRunView({ thread, state, meters }: Seen, now: number): RunView {
   const { run, number = 0 } = thread
   const end = endOf(run, now)
-  const iterations = shownIteration(
-    meters.find(({ name }) => name === 'iterations'),
-    state,
-  )
+  const iterations = meters.find(({ name }) => name === 'iterations')?.used ?? 0
   return { ...runView(recordOf(run, number, end)), iterations, ended_at: null, state: end ?? state }
 }
 
