@@ -24,7 +24,7 @@ const state = {
   drawn: new Map(),
   changed: new Set(),
   isScheduled: false,
-  sortedAt: 0,
+  sortedAt: Number.NEGATIVE_INFINITY,
   loadAgainAt: Number.POSITIVE_INFINITY,
   selected: undefined,
   detail: undefined,
@@ -283,7 +283,7 @@ async function loadPages() {
 function showRows(rows) {
   state.rows = rows
   for (const id of state.drawn.keys()) state.changed.add(id)
-  state.sortedAt = 0
+  state.sortedAt = Number.NEGATIVE_INFINITY
   draw()
 }
 

@@ -248,6 +248,16 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(await table.getByRole('row').count()).toBe(1)
   })
 
+  it('shows the sessions as soon as it has them, without waiting for a timer', async () => {
+    const { url } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.addInitScript('window.setInterval = () => 0')
+    await page.reload()
+    await page.locator('#list button').first().waitFor()
+    expect(problems).toEqual([])
+  })
+
   it('shows hostile names only as text', async () => {
     const tool = '<img src=x onerror="document.title=1">\u202e\u0000'
     const { url } = await startBoth(() => ({ calls: [{ name: tool, arguments: {} }] }), {
