@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
@@ -9,6 +10,8 @@ export default defineConfig({
     // Real sockets and real clients on small machines: a limit that only a hang reaches.
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // Most tests wait for sockets and processes: one worker, the default on two cores, leaves both idle half of the time.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
     reporters: ['default', './test/support/closing-line.ts'],
   },
 })
