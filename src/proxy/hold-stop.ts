@@ -84,7 +84,7 @@ async function hold(
   limit: Meter<LimitName>,
 ): Promise<HoldOutcome | undefined> {
   const { now, draining, policies } = services
-  const { question } = handle
+  const question = handle.question()
   const { askTimeout } = policies().stop
   let end: (outcome: HoldOutcome) => void = () => undefined
   const ended = new Promise<HoldOutcome>((resolve) => {

@@ -194,8 +194,8 @@ function handleOf(counted: Counted) {
     noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
     /** Records an attempt to get the final answer that brought no answer to record. Returns no attempts if the store fails. */
     noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
-    /** Asks an operator whether the run may go on. */
-    question: questionOf(counted),
+    /** Returns the question to an operator whether the run may go on. */
+    question: () => questionOf(counted),
     /** Ends the run with this answer. */
     end: (answer: FinalAnswer) => endWith(counted, (session, request) => endRun(session, request, answer)),
     /** The client got the end of its run, and the answer is not recorded. */
