@@ -140,16 +140,21 @@ function settled<Value>(detached: Detached<Value>, operations: readonly string[]
     : detached
 }
 
+/** Returns whether this replica made an operation. */
+function isOwn<Value>({ options }: Replica<Value>, operation: string): boolean {
+  return operation.startsWith(`${options.replica}.`)
+}
+
 /**
  * Returns whether the store has lost its data since this replica last wrote the value, which another replica has begun anew: a
  * cell holds the newest operation of each writer.
  */
 function wasBegunAnew<Value>(
-  { options }: Replica<Value>,
+  replica: Replica<Value>,
   { known, detached }: Slot<Value>,
   { operations }: Cell<Value>,
 ): boolean {
-  const newest = known.operations.find((operation) => operation.startsWith(`${options.replica}.`))
+  const newest = known.operations.find((operation) => isOwn(replica, operation))
   const isSettled = detached?.unsettled.some(({ operation }) => operations.includes(operation))
   return newest !== undefined && !operations.includes(newest) && !isSettled
 }
@@ -227,14 +232,13 @@ async function write<Value>(
   if (!first) return
   const { ttl } = first
   const operation = `${options.replica}.${(replica.operations++).toString(36)}`
-  const isMine = (other: string) => other.startsWith(`${options.replica}.`)
   let current: Cell<Value> = slot?.known ?? NO_CELL
   let isSent = false
   if (!options.remote.isUp()) return keepHere(replica, key, waiting, current, undefined)
   try {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       const value = applyAll(replica, waiting, startOf(replica, slot, current))
-      const others = current.operations.filter((other) => !isMine(other))
+      const others = current.operations.filter((other) => !isOwn(replica, other))
       const next = { operations: [operation, ...others].slice(0, MAX_WRITERS), value }
       isSent = true
       // A lost race says that the store answers: each attempt has its own deadline.

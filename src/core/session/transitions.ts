@@ -255,7 +255,7 @@ export function blockIn(
   }
 }
 
-function withFailure(run: Run, failedAs: Run['failedAs'], quietSince = run.quietSince): Run {
+function releasedRun(run: Run, failedAs: Run['failedAs'], quietSince = run.quietSince): Run {
   return { ...run, failedAs, quietSince, iteration: run.iteration - 1 }
 }
 
@@ -274,7 +274,7 @@ export function releaseIteration(
     return {
       ...thread,
       unansweredStarts: startsLess(thread),
-      run: given === run.iteration ? withFailure(run, failedAs, facts?.endedAt) : run,
+      run: given === run.iteration ? releasedRun(run, failedAs, facts?.endedAt) : run,
     }
   })
   const thread = session.threads[placeOf(session, request)]
