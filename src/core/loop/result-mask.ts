@@ -13,7 +13,9 @@ const MONTH =
   '(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)'
 const CLOCK = String.raw`(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?`
 const ZONE = String.raw`(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))?`
-const UNIT = '(?:ns|[uµ]s|ms|s|secs?|seconds?|mins?|minutes?|hrs?|hours?|days?)'
+const UNIT = '(?:ns|[uµ]s|m?s|(?:nano|micro|milli)?sec(?:ond)?s?|msecs?|mins?|minutes?|hrs?|hours?|days?)'
+/** A measured number: a clock of high resolution writes many digits, or an exponent. */
+const MEASURED = String.raw`\d{1,32}(?:[.,]\d{1,32})?(?:e[+-]?\d{1,3})?`
 /** Words before a long number that counts something, so that progress shows in it. */
 const COUNTED =
   '(?:bytes|size|loaded|done|processed|written|(?<!th|sp)read|received|sent|transferred|offset|position|progress|rows|lines|records|tokens|(?<!ac)count|total)'
@@ -34,9 +36,9 @@ const MASKS: readonly string[] = [
   String.raw`\d{1,2} ${MONTH} \d{4}`,
   // Clocks: 15:04, 15:04:05.678; after a colon it is a line and a column
   String.raw`(?<!:)${CLOCK}(?: ?[ap]m)?${ZONE}(?![\d:])`,
-  // Durations: 1m30.5s, 0.05 seconds, 3 minutes, 250ms, 2h; "duration_ms": 12
-  String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?\d{1,9}(?:[.,]\d{1,9})?(?: ?${UNIT}|[hm])(?![0-9a-z])`,
-  String.raw`(?:took|elapsed|duration|latency)(?:_?${UNIT})?["']? ?[:=] {0,4}\d{1,9}(?:\.\d{1,9})?(?![\d.:a-z%])`,
+  // Durations: 1m30.5s, 0.05 seconds, 3 minutes, 7.2e-06 s, 2h; "duration_ms": 12, "wall_time_seconds": 0.000007211
+  String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?${MEASURED}(?: ?${UNIT}|[hm])(?![0-9a-z])`,
+  String.raw`(?:(?:took|elapsed|duration|latency)(?:_?${UNIT})?["']? ?[:=] {0,4}|(?<=_(?!min)${UNIT}["']? ?[:=] {0,4}))${MEASURED}(?![\d.:a-z%])`,
   // 0x7f3a5c0010
   '0x[0-9a-f]{4,16}(?![0-9a-z])',
   // Hex ids and long numbers. Hex of 40 and 64 digits is a digest, which differs only if the digested bytes differ;

@@ -71,6 +71,29 @@ describe('two results', () => {
     expect(maskedHash(a, 'none')).not.toBe(maskedHash(b, 'none'))
   })
 
+  it('that differ only in a number beside a unit of time are equal, for any number, unit and side', () => {
+    const seconds = fc.oneof(
+      fc.constantFrom('0.000007211', '7.2e-06', '0.0000000000012', '1234567890.25'),
+      fc.double({ min: 0, max: 1e12, noNaN: true }).map(String),
+      fc.nat().map(String),
+    )
+    const shape = fc.constantFrom(
+      (number: string) => `{"exit_code":0,"wall_time_seconds":${number},"output":"ok"}`,
+      (number: string) => `wall_time_ms: ${number}\nok`,
+      (number: string) => `user_ns=${number} ok`,
+      (number: string) => `{'run_secs': ${number}}`,
+      (number: string) => `Wall time: ${number} seconds`,
+      (number: string) => `ran for ${number} microseconds`,
+      (number: string) => `(${number}ms)`,
+      (number: string) => `${number} msec, ok`,
+    )
+    fc.assert(
+      fc.property(shape, seconds, seconds, (text, a, b) => {
+        expect(maskVolatile(text(a))).toBe(maskVolatile(text(b)))
+      }),
+    )
+  })
+
   it.each([
     { what: 'a count', a: '6 failed, 0 passed', b: '5 failed, 1 passed' },
     { what: 'a percentage', a: '40 % done', b: '80 % done' },
@@ -83,6 +106,7 @@ describe('two results', () => {
     { what: 'what a duration is not', a: 'page_time: 3 of 7', b: 'page_time: 4 of 7' },
     { what: 'a number of work', a: 'process 120 of 900', b: 'process 240 of 900' },
     { what: 'what is left of the work', a: '12 files left', b: '9 files left' },
+    { what: 'a least value', a: '{"x_min": 0.25}', b: '{"x_min": 0.5}' },
     { what: 'a share of the time', a: 'elapsed: 40%', b: 'elapsed: 60%' },
     { what: 'a word', a: 'deadbeef faced', b: 'deadbeef decade' },
     { what: 'a digest', a: `sha256 ${'a1'.repeat(32)}`, b: `sha256 ${'b2'.repeat(32)}` },
