@@ -25,12 +25,16 @@ const state = {
   changed: new Set(),
   isScheduled: false,
   sortedAt: Number.NEGATIVE_INFINITY,
+  /** All sessions were loaded once. */
+  isListed: false,
   loadAgainAt: Number.POSITIVE_INFINITY,
   selected: undefined,
   detail: undefined,
   lastEventId: '',
   lastHeard: 0,
   isConnected: false,
+  /** Aborted when Governor refuses access: whatever is under way by then draws nothing any more. */
+  visit: new AbortController(),
 }
 
 function element(name, { text, class: className, ...attributes } = {}, ...children) {
@@ -58,12 +62,13 @@ const span = (seconds) =>
       : `${Math.round(seconds / 3_600)} h`
 const short = (row) => row.name ?? row.id.slice(0, 12)
 
-class Refused extends Error {}
-
+/** Sends a request. The first refusal shows the form to sign in, and ends all that the page does until then. */
 async function ask(path, options = {}) {
+  const { visit } = state
   const headers = { ...options.headers, ...(state.token ? { authorization: `Bearer ${state.token}` } : {}) }
-  const response = await fetch(path, { ...options, headers, cache: 'no-store' })
-  if (response.status === 401) throw new Refused()
+  const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: visit.signal })
+  if (response.status === 401) signOut(visit)
+  visit.signal.throwIfAborted()
   return response
 }
 
@@ -72,12 +77,6 @@ async function askJson(path, options) {
   const json = await response.json()
   if (!response.ok) throw new Error(json.error?.message ?? `HTTP ${response.status}`)
   return json
-}
-
-function show(view) {
-  find('sign-in').hidden = view !== 'sign-in'
-  find('list-box').hidden = view !== 'list'
-  find('empty').hidden = view !== 'empty'
 }
 
 function tellProblem(text) {
@@ -225,7 +224,8 @@ function drawOrder() {
   }
   placeLines(ids)
   setText(find('more'), moreText(rows.length))
-  show(state.rows.size === 0 ? 'empty' : 'list')
+  find('list-box').hidden = state.rows.size === 0
+  find('empty').hidden = state.rows.size > 0 || !state.isListed
 }
 
 function moreText(count) {
@@ -275,6 +275,7 @@ async function loadPages() {
     cursor = page.next
     if (state.rows.size === 0) showRows(rows)
   } while (cursor && rows.size < 10_000)
+  state.isListed = true
   showRows(rows)
   // States and rates change as time goes by, also where no event comes. A long list is loaded less often.
   state.loadAgainAt = performance.now() + Math.max(RELOAD_MS, 50 * (performance.now() - began))
@@ -305,7 +306,7 @@ async function loadDetail(id) {
       : undefined
     if (id === state.selected) drawTranscript(said)
   } catch (error) {
-    if (!(error instanceof Refused)) find('said').textContent = error.message
+    find('said').textContent = error.message
   }
   isLoading = false
   if (!isAskedAgain) return
@@ -551,20 +552,42 @@ async function act(name) {
     drawDetail(await askJson(`sessions/${encodeURIComponent(id)}${action.path}`, options))
     find('said').textContent = `${name}: done`
   } catch (error) {
-    if (error instanceof Refused) return signIn()
     find('said').textContent = `${name}: ${error.message}`
   }
 }
 
 // The connection.
 
-function signIn() {
+/** Shows the form to sign in and nothing else, until somebody does. */
+function signOut(visit) {
+  if (visit.signal.aborted) return
+  visit.abort()
   tellProblem(state.token ? 'Governor does not know this token.' : '')
   sessionStorage.removeItem('token')
   state.token = ''
-  find('detail').hidden = true
-  show('sign-in')
+  state.isConnected = false
+  state.isListed = false
+  showAccess(false)
+  showRows(new Map())
+  select(undefined)
+  find('confirm').close('no')
+  drawConnection()
   find('token').focus()
+}
+
+function signIn(token) {
+  state.token = token
+  sessionStorage.setItem('token', token)
+  state.lastEventId = ''
+  tellProblem('')
+  state.visit = new AbortController()
+  showAccess(true)
+  run(state.visit)
+}
+
+function showAccess(hasAccess) {
+  find('sign-in').hidden = hasAccess
+  for (const one of document.querySelectorAll('[data-needs-access]')) one.hidden = !hasAccess
 }
 
 async function takeEvent(fields) {
@@ -603,31 +626,28 @@ async function follow() {
   }
 }
 
+function connectionText(silence) {
+  if (state.visit.signal.aborted) return 'not signed in'
+  if (!state.isConnected) return 'disconnected: trying again'
+  return silence ? `last event ${span(silence / 1000)} ago` : 'live'
+}
+
 function drawConnection() {
   const quiet = performance.now() - state.lastHeard
   const isStale = quiet > STALE_MS
   const status = find('connection')
-  const text = !state.isConnected
-    ? 'disconnected: trying again'
-    : isStale
-      ? `last event ${span(quiet / 1000)} ago`
-      : 'live'
-  if (status.textContent !== text) status.textContent = text
+  setText(status, connectionText(isStale && quiet))
   status.classList.toggle('lost', !state.isConnected || isStale)
 }
 
-async function run() {
+async function run(visit) {
   let wait = 500
-  for (;;) {
+  while (!visit.signal.aborted) {
     try {
       await follow()
       wait = 500
     } catch (error) {
-      if (error instanceof Refused) {
-        state.isConnected = false
-        find('connection').textContent = 'not signed in'
-        return signIn()
-      }
+      if (visit.signal.aborted) return
       tellProblem(`Governor can't be reached: ${error.message}`)
     }
     state.isConnected = false
@@ -649,11 +669,8 @@ document.addEventListener('keydown', ({ key }) => {
 })
 find('sign-in').addEventListener('submit', (event) => {
   event.preventDefault()
-  state.token = find('token').value
-  sessionStorage.setItem('token', state.token)
+  signIn(find('token').value)
   find('token').value = ''
-  show('none')
-  run()
 })
 /** Counts the time of questions down; one whose time is over may have ended without an event, as its client has left. */
 function drawQuestions() {
@@ -677,4 +694,4 @@ setInterval(() => {
   drawQuestions()
   if (state.changed.size > 0 || performance.now() - state.sortedAt > SORT_MS * 5) schedule()
 }, 1_000)
-run()
+run(state.visit)

@@ -1,5 +1,6 @@
 import { mkdirSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
+import type { Page } from 'playwright-core'
 import { afterAll, describe, expect, it } from 'vitest'
 import { act, ask, firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
@@ -171,6 +172,70 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  describe('while nobody is signed in', () => {
+    const access = (token: string) => ({ ops: { admin_token: token, trust_loopback: false } })
+    const signIn = async (page: Page, token: string) => {
+      await page.getByLabel('Token').pressSequentially(token)
+      await page.keyboard.press('Enter')
+    }
+    const shown = (page: Page) => page.locator('main :visible, header label:visible').allTextContents()
+    const loseAccess = (page: Page) =>
+      page.route(/sessions|events/, (route) => route.fulfill({ status: 401 }))
+
+    /** How a page comes to ask for the token. `page` was just opened. */
+    const WAYS: Readonly<Record<string, (page: Page) => Promise<unknown>>> = {
+      'it was opened without a token': async () => undefined,
+      'the token was wrong': (page) => signIn(page, 'wrong'),
+      'the token ends while a session is open and the list is loaded again': async (page) => {
+        await signIn(page, 'secret')
+        await page.locator('#list button').first().click()
+        await page.locator('#tail tbody tr').first().waitFor()
+        await loseAccess(page)
+        await page.clock.fastForward(61_000)
+      },
+      'the token ends before an action': async (page) => {
+        await signIn(page, 'secret')
+        await page.locator('#list button').first().click()
+        await loseAccess(page)
+        await page.getByRole('button', { name: 'Reset' }).click()
+        await page.getByRole('button', { name: 'Yes' }).click()
+      },
+    }
+
+    it.each(Object.keys(WAYS))(
+      'shows the form and nothing else, whatever happens meanwhile, where %s',
+      async (way) => {
+        const { url } = await startBoth(runaway(), access('secret'))
+        await runAgent(url, START, { ...named('one'), max: 1 })
+        const { page, problems } = await openPage(`${url}/governor/`, { clock: true })
+        await page.getByLabel('Token').waitFor()
+        await WAYS[way]?.(page)
+        await page.locator('#sign-in').waitFor()
+        await page.getByText('not signed in').waitFor()
+        const before = await shown(page)
+        const happenings: readonly (() => Promise<unknown>)[] = [
+          () => page.clock.runFor(1_100),
+          () => runAgent(url, START, { ...named('two'), max: 1 }),
+          () => page.clock.fastForward(70_000),
+          () => page.keyboard.press('Escape'),
+          () => page.evaluate(`document.querySelector('#filter').dispatchEvent(new Event('change'))`),
+          () => page.evaluate(`document.dispatchEvent(new Event('visibilitychange'))`),
+          () => page.clock.runFor(12_000),
+        ]
+        for (const happen of happenings) {
+          await happen()
+          expect(await shown(page)).toEqual(before)
+        }
+        expect(before.join()).not.toMatch(/sessions yet|One session|Iterations/)
+        await page.unroute(/sessions|events/)
+        await signIn(page, 'secret')
+        await page.locator('#list').getByText('two').waitFor()
+        expect(await page.locator('#sign-in').isVisible()).toBe(false)
+        expect(problems).toEqual([])
+      },
+    )
+  })
+
   it('reports that it is disconnected after Governor stopped', async () => {
     const { url, governor } = await startBoth(runaway())
     await runAgent(url, START, { ...named('one'), max: 1 })
@@ -196,8 +261,10 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       { store: { ...store, list: (...page) => released.then(() => store.list(...page)) } },
     )
     await runAgent(url, START, { ...named('one'), max: 1 })
-    const { page } = await openPage(`${url}/governor/`)
+    const { page } = await openPage(`${url}/governor/`, { clock: true })
     expect(await page.getByRole('status').first().textContent()).toBe('loading…')
+    await page.clock.runFor(7_000)
+    expect(await page.getByText('No sessions yet').isVisible()).toBe(false)
     release()
     await page.locator('#list .working').waitFor()
     await page.getByText('live', { exact: true }).waitFor()
