@@ -58,6 +58,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'undici',
     'lru-cache',
     'node:crypto',
+    'node:querystring',
     'node:timers/promises',
   ],
   proxy: [
@@ -69,6 +70,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'overflow/',
     'usage/',
     'store/store.ts',
+    'store/session-id.ts',
     'store/shared-values.ts',
     'telemetry/event.ts',
     'telemetry/tracing.ts',
@@ -81,6 +83,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'core/',
     'telemetry/',
     'store/store.ts',
+    'store/session-id.ts',
     'http/loopback.ts',
     'ops/',
     'fastify',

@@ -1,6 +1,13 @@
 /** The settings of receivers of events, besides log and metrics. */
 import * as z from 'zod'
-import { WEBHOOK_TOPICS } from '../telemetry/event.ts'
+import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
+
+/** Returns true for base64, with or without padding, of at least 16 bytes. */
+function isBase64(text: string): boolean {
+  const key = Buffer.from(text, 'base64')
+  const unpadded = text.replace(/={1,2}$/, '')
+  return key.length >= 16 && key.toString('base64').replace(/=+$/, '') === unpadded
+}
 
 const webhook = z.strictObject({
   url: z
@@ -14,6 +21,9 @@ const webhook = z.strictObject({
   secret: z
     .string()
     .min(16, { error: 'expected at least 16 characters' })
+    .refine((secret) => !secret.startsWith(SECRET_PREFIX) || isBase64(secret.slice(SECRET_PREFIX.length)), {
+      error: 'expected base64 of at least 16 bytes after whsec_',
+    })
     .optional()
     .meta({
       description:

@@ -1,6 +1,6 @@
 /** Decides how Governor handles a request. */
 
-import type { Amounts, LimitName, Meter, MeterName } from './budget/meters.ts'
+import type { Amounts, LimitName, Meter } from './budget/meters.ts'
 import { fill, type NoticeTexts, noticeFor } from './budget/notice.ts'
 import {
   addMeters,
@@ -51,7 +51,7 @@ export interface Speech {
   /** Unset if the notice is neutral, or only about a loop. */
   readonly tier: Exclude<Tier, 'none'> | undefined
   /** The meter that the notice names; unset if it is only about a loop. */
-  readonly meter: MeterName | undefined
+  readonly meter: Meter | undefined
   /** Where the notice is put. */
   readonly channel: Channel
   /** Globs of the tools that the model is not offered this time. */
@@ -141,7 +141,7 @@ function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): bo
 interface BudgetNotice {
   /** Unset if the notice is neutral. */
   readonly tier?: Exclude<Tier, 'none'>
-  readonly meter: MeterName
+  readonly meter: Meter
   readonly notice: string
   readonly dropsTools: boolean
 }
@@ -157,9 +157,7 @@ function tierNotice(
   const { tier, meter } = pressure
   if (tier === 'caution' && policy.cautionWhen === 'stagnating' && !isStagnating) return undefined
   const notice = noticeFor(tier, meter, policy.texts, policy.thresholds.style)
-  return notice === undefined
-    ? undefined
-    : { tier, meter: meter.name, notice, dropsTools: tier === 'warning' }
+  return notice === undefined ? undefined : { tier, meter, notice, dropsTools: tier === 'warning' }
 }
 
 /**
@@ -175,7 +173,7 @@ function trackerNotice(
 ): BudgetNotice | undefined {
   const { texts, thresholds, trackerEvery, dropTools } = policy
   const last = limits.find(isLastCall)
-  if (last) return { tier: 'warning', meter: last.name, notice: texts.trackerLast, dropsTools: true }
+  if (last) return { tier: 'warning', meter: last, notice: texts.trackerLast, dropsTools: true }
   const nearFull = mayState ? tierNotice(runState, policy, context) : undefined
   if (nearFull) return nearFull
   const pressure = pressureOf(limits, thresholds)
@@ -184,7 +182,7 @@ function trackerNotice(
   // Tools that were dropped stay dropped: every request that follows has the same list.
   const dropsTools = tier === 'warning' && dropTools.length > 0
   const isDue = dropsTools || (mayState && isStatementDue(meter, runState.iteration, trackerEvery))
-  return isDue ? { meter: meter.name, notice: fill(texts.tracker, meter), dropsTools } : undefined
+  return isDue ? { meter, notice: fill(texts.tracker, meter), dropsTools } : undefined
 }
 
 /** Joins two paragraphs, either of which may be missing. */

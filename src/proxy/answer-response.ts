@@ -285,9 +285,9 @@ async function record(
   const { x, isStop, terminalGovernorHeaders } = answer.ending
   const { exchange, evaluation } = x
   const { handle } = evaluation
-  const { terminal_reason: reason, session } = terminal
+  const { terminal_reason: reason } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
-  exchange.emit({ kind: 'stopped', reason, by, session })
+  exchange.emit({ kind: 'stopped', reason, by, ...handle.names })
   const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
   handle.noteFinalText(recorded, terminal)
   if (!isStop) return handle.noteOwnEnd(terminal)

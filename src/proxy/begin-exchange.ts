@@ -16,6 +16,7 @@ export type DecisionFacts = Pick<
   | 'model'
   | 'observed'
   | 'session'
+  | 'apiId'
   | 'iteration'
   | 'maxIterations'
   | 'verdict'
@@ -100,6 +101,7 @@ function requestEnded(state: ExchangeState): RequestEnded {
     model: decided?.model,
     observed: decided?.observed,
     session: decided?.session,
+    apiId: decided?.apiId,
     iteration: decided?.iteration,
     maxIterations: decided?.maxIterations,
     verdict: decided?.verdict,

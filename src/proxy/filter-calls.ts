@@ -122,7 +122,7 @@ function noteBlocks({ exchange, evaluation }: EvaluatedRequest, blocked: Blocks)
   for (const block of blocked) {
     if (!block) continue
     const { pattern, tool } = block
-    exchange.emit({ kind: 'call_blocked', pattern, tool, session: evaluation.sessionId })
+    exchange.emit({ kind: 'call_blocked', pattern, tool, ...evaluation.handle.names })
     exchange.noteVerdict('block', pattern)
   }
 }

@@ -106,7 +106,7 @@ function noteNotice(
     kind: 'notice',
     tier: tier ?? (meter ? 'none' : 'loop'),
     channel,
-    ...(meter ? { meter } : {}),
+    ...(meter ? { meter: meter.name } : {}),
   })
   if (tier === 'warning') void evaluation.handle.noteWarning()
 }

@@ -32,7 +32,7 @@ export async function holdStop<Request extends Held>(
       asked = limit
       const outcome = await hold(services, exchange, held, limit)
       if (!outcome) return held
-      services.emit({ kind: 'hold_ended', session: held.evaluation.sessionId, outcome })
+      services.emit({ kind: 'hold_ended', ...held.evaluation.handle.names, outcome })
       if (outcome === 'no_answer' || outcome === 'drained') return held
       // The request is sent again, by its client or by the next evaluation.
       await giveUp(held)
@@ -68,12 +68,21 @@ async function giveUp({ evaluation: { handle, runState } }: Held): Promise<void>
 }
 
 function tellQuestion(
+  { now }: Services,
   exchange: Exchange,
-  session: string | undefined,
+  { names }: Held['evaluation']['handle'],
   { name: meter, used, max }: Meter<LimitName>,
   left: number,
 ): void {
-  exchange.emit({ kind: 'operator_asked', session, meter, used, max, seconds: Math.round(left / 1_000) })
+  exchange.emit({
+    kind: 'operator_asked',
+    ...names,
+    meter,
+    used: Math.min(used, max),
+    max,
+    seconds: Math.round(left / 1_000),
+    until: now() + left,
+  })
 }
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
@@ -101,7 +110,7 @@ async function hold(
     // The question may come from a replica with another clock.
     const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
     if (!asked || left <= 0) return undefined
-    if (asked.isNew) tellQuestion(exchange, handle.sessionId, limit, left)
+    if (asked.isNew) tellQuestion(services, exchange, handle, limit, left)
     exchange.response.once('close', leave)
     draining.addEventListener('abort', drain)
     timer = setTimeout(end, left, 'no_answer')

@@ -52,7 +52,7 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   exchange.decided({
     model: evaluation.request.conversation.model,
     observed,
-    session: sessionId,
+    ...evaluation.handle.names,
     iteration,
     maxIterations: max > 0 ? max : undefined,
     verdict,

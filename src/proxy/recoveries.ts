@@ -55,8 +55,8 @@ function noteOverflow(
     ...contexts,
     reductions: reduce(contexts.reductions, refusal),
   }))
-  const session = evaluation?.sessionId
-  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery: overflow.recovery, quirk, session })
+  const { recovery } = overflow
+  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery, quirk, ...evaluation?.handle.names })
   const before = evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
   return { classified, base: windows.base(at), effective: windows.effective(at, reduce(before, refusal)) }
 }

@@ -46,6 +46,7 @@ import {
 } from '../core/session/transitions.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
+import { idOf } from '../store/session-id.ts'
 import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { type Emit, type ProxyEvent, runEnded } from '../telemetry/event.ts'
 import type { Answered } from '../usage/observe.ts'
@@ -145,6 +146,8 @@ function handleOf(counted: Counted) {
     runState,
     /** The session's id as the client knows it. */
     sessionId: lookup.sessionId,
+    /** The session in events. */
+    names: { session: lookup.sessionId, apiId: counted.key && idOf(counted.key) },
     /** The model was warned in this request. */
     wasWarned: () => counted.isWarned,
     /** Keeps the decision until the answer is recorded. */

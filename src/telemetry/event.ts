@@ -3,7 +3,7 @@
  * tool argument, and values of metric labels come from a closed set.
  */
 
-import type { LimitName, MeterName } from '../core/budget/meters.ts'
+import type { LimitName, Meter, MeterName } from '../core/budget/meters.ts'
 import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
@@ -50,6 +50,7 @@ export interface RequestEnded {
   /** As the client named it. */
   readonly model?: string | undefined
   readonly session?: string | undefined
+  readonly apiId?: string | undefined
   readonly iteration?: number | undefined
   readonly maxIterations?: number | undefined
   readonly verdict?: VerdictName | undefined
@@ -57,7 +58,7 @@ export interface RequestEnded {
   readonly observed?: VerdictName | undefined
   readonly tier?: Tier | undefined
   /** The meter that has the tier. */
-  readonly meter?: MeterName | undefined
+  readonly meter?: Meter | undefined
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined
   readonly failure?: string | undefined
@@ -78,6 +79,14 @@ export interface RunEnded {
 /** Returns the event of a run that has ended. */
 export function runEnded({ state, iterations, tokens, cost }: EndedRun): RunEnded {
   return { kind: 'run_ended', state, iterations, tokens, cost }
+}
+
+/** The session of an event; both are unset where there is none. */
+interface OfSession {
+  /** As its client names it. */
+  readonly session?: string | undefined
+  /** Its id in the API: two tenants may use the same name. */
+  readonly apiId?: string | undefined
 }
 
 /** One event. */
@@ -111,31 +120,27 @@ export type ProxyEvent =
       readonly warnings: number
     }
   /** A call of a response was blocked. */
-  | {
+  | (OfSession & {
       readonly kind: 'call_blocked'
       readonly pattern: Pattern
       readonly tool: string
-      readonly session: string | undefined
-    }
+    })
   /** Governor asked the model again because all its calls were blocked; `failed`: there was no response, so the calls passed. */
   | { readonly kind: 'asked_again'; readonly outcome: 'answered' | 'failed' }
-  | {
+  | (OfSession & {
       readonly kind: 'stopped'
       readonly reason: TerminalReason
       /** What ended the run: an answer of the model, the fallback text, or the agent's own request for a last answer. */
       readonly by: 'model' | 'fallback' | 'agent'
-      readonly session: string
-    }
+    })
   | RunEnded
   /** A provider reported an overflow. */
-  | {
+  | (OfSession & {
       readonly kind: 'overflow'
       readonly upstream: string
       readonly recovery: Recovery
       readonly quirk: string
-      /** Unset where the request is not guarded. */
-      readonly session: string | undefined
-    }
+    })
   /** A request that was too large was sent again in another form; `refused`: the provider refused that too. */
   | { readonly kind: 'recovered'; readonly recovery: Recovery; readonly outcome: 'answered' | 'refused' }
   /** A request of a stopped run got the recorded answer. */
@@ -175,16 +180,18 @@ export type ProxyEvent =
       readonly details: object
     }
   /** A request that a limit would stop waits for an operator, for at most `seconds`. */
-  | {
+  | (OfSession & {
       readonly kind: 'operator_asked'
-      readonly session: string | undefined
       readonly meter: LimitName
+      /** At most `max`: the request that waits does not count yet. */
       readonly used: number
       readonly max: number
       readonly seconds: number
-    }
+      /** In milliseconds since the epoch. */
+      readonly until: number
+    })
   /** Such a request waits no more. */
-  | { readonly kind: 'hold_ended'; readonly session: string | undefined; readonly outcome: HoldOutcome }
+  | (OfSession & { readonly kind: 'hold_ended'; readonly outcome: HoldOutcome })
   /** A request to the API of sessions failed for a reason of Governor's own. */
   | { readonly kind: 'ops_failed'; readonly fault: string }
   /** A connection was closed because as many are open as the limit on open files allows. `isNews`: not said for a minute. */
@@ -208,10 +215,13 @@ export const WEBHOOK_TOPICS = [
   'asking',
 ] as const
 
+/** What a webhook's secret begins with whose rest is base64. */
+export const SECRET_PREFIX = 'whsec_'
+
 /** One of the topics. */
 export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
 
-/** The fate of a webhook message; `dropped`: the queue was full, or Governor ended. */
+/** The fate of a webhook message; `dropped`: too many were waiting, Governor ended, or the time of a question was over. */
 export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
 
 /** Records an event. Never throws. */

@@ -12,6 +12,17 @@ function rounded(milliseconds: number | undefined): number | undefined {
   return milliseconds === undefined ? undefined : Math.round(milliseconds * 100) / 100
 }
 
+/** The session of an event, as log lines name it. */
+function namesIn({
+  session,
+  apiId,
+}: {
+  readonly session?: string | undefined
+  readonly apiId?: string | undefined
+}) {
+  return { session, session_id: apiId }
+}
+
 /** How many characters of a path are logged: a client may send 64 KB. */
 const MAX_PATH = 500
 
@@ -24,10 +35,13 @@ function logRequest(log: LogSink, event: Extract<ProxyEvent, { kind: 'request_en
     status: event.status,
     outcome: event.outcome,
     session: event.session,
+    session_id: event.apiId,
     verdict: event.verdict,
     observed: event.observed,
     tier: event.tier,
-    meter: event.meter,
+    meter: event.meter?.name,
+    used: event.meter && rounded(event.meter.used),
+    max: event.meter?.max,
     loop: event.loop,
     failure: event.failure,
     detail: event.failureDetail,
@@ -79,15 +93,18 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
       if (!event.isNews) return
       return log.warn({ open: event.open }, 'connections refused: the limit on open files allows no more')
     case 'operator_acted': {
-      const { kind: _kind, details, ...facts } = event
-      return log.info({ ...facts, ...details }, 'operator acted')
+      const { action, session, thread, by, details } = event
+      return log.info({ action, session_id: session, thread, by, ...details }, 'operator acted')
     }
     case 'operator_asked': {
-      const { kind: _kind, ...facts } = event
-      return log.warn(facts, 'limit reached: waiting for an operator to extend or stop the run')
+      const { meter, used, max, seconds } = event
+      return log.warn(
+        { ...namesIn(event), meter, used, max, seconds },
+        'limit reached: waiting for an operator to extend or stop the run',
+      )
     }
     case 'hold_ended':
-      return log.info({ session: event.session, outcome: event.outcome }, 'wait for an operator ended')
+      return log.info({ ...namesIn(event), outcome: event.outcome }, 'wait for an operator ended')
     case 'ops_failed':
       return log.error({ fault: event.fault }, 'request to the API of sessions failed')
     case 'tunnel_failed': {
@@ -95,15 +112,15 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
       return log.warn(facts, 'upgrade failed')
     }
     case 'overflow': {
-      const { kind: _kind, ...facts } = event
-      return log.info(facts, 'overflow')
+      const { upstream, recovery, quirk } = event
+      return log.info({ upstream, recovery, quirk, ...namesIn(event) }, 'overflow')
     }
     case 'recovered': {
       const { kind: _kind, ...facts } = event
       return log.info(facts, 'sent again after an overflow')
     }
     case 'stopped':
-      return log.info({ session: event.session, reason: event.reason, by: event.by }, 'run ended')
+      return log.info({ ...namesIn(event), reason: event.reason, by: event.by }, 'run ended')
     case 'store_changed':
       return event.isUp
         ? log.info({}, 'store in use')

@@ -3,10 +3,12 @@
  * describes, so that its libraries verify them. They never delay a request: they wait in a bounded queue.
  */
 import { createHmac } from 'node:crypto'
+import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { request } from 'undici'
-import type { Emit, ProxyEvent, WebhookOutcome, WebhookTopic } from './event.ts'
+import { METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
+import { type Emit, type ProxyEvent, SECRET_PREFIX, type WebhookOutcome, type WebhookTopic } from './event.ts'
 
 /** The settings of the receiver. */
 export interface WebhookSettings {
@@ -39,18 +41,23 @@ interface Message {
   readonly type: WebhookTopic
   /** Identifies the occasion: a second message with the same subject is not sent. */
   readonly subject: string
-  /** One sentence for people; Slack and others show this field. */
-  readonly text: string
-  readonly session?: string | undefined
-  readonly [detail: string]: string | number | undefined
+  /** The message is worth nothing from then on, in milliseconds since the epoch; unset: always worth sending. */
+  readonly until?: number
+  readonly body: {
+    /** One sentence for people; Slack and others show this field. */
+    readonly text: string
+    readonly [detail: string]: string | number | undefined
+  }
 }
 
 const TIMEOUT = 2_000
 const BACK_OFF = [1_000, 5_000, 25_000]
+/** The most messages of a lane that are not settled. */
 const MAX_QUEUE = 1_000
+/** The most questions that are sent at the same time. */
+const MAX_QUESTIONS = 8
 /** The most subjects that are remembered as sent. */
 const MAX_SUBJECTS = 10_000
-const PREFIX = 'whsec_'
 
 const MAX_NAME = 64
 
@@ -62,6 +69,25 @@ function plain(name: string): string {
   return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
 }
 
+/** The session of an event as a sentence and as fields of the body; `key` is the same for no two tenants. */
+function sessionIn({
+  session,
+  apiId,
+}: {
+  readonly session?: string | undefined
+  readonly apiId?: string | undefined
+}) {
+  return { who: plain(session ?? ''), key: apiId ?? session ?? '', fields: { session, session_id: apiId } }
+}
+
+/** Returns `6 of 8`, `$4.60 of $5.00`. */
+function place({ name, used, max }: Meter): string {
+  const amounts = METERS[name].format(used, max)
+  return `${amounts.used} of ${amounts.max}`
+}
+
+const words = (meter: MeterName) => meter.replace('_', ' ')
+
 /** Returns the message about an event; `undefined` for events that need no human. */
 function messageOf(event: ProxyEvent): Message | undefined {
   switch (event.kind) {
@@ -69,45 +95,37 @@ function messageOf(event: ProxyEvent): Message | undefined {
       return messageOfRequest(event)
     case 'stopped': {
       if (event.by === 'agent') return undefined
-      const { session, reason } = event
-      const text = `Governor stopped a run of session ${plain(session)}: ${reason}.`
-      return { type: 'stopped', subject: `${session} ${reason}`, text, session, reason }
+      const { reason } = event
+      const { who, key, fields } = sessionIn(event)
+      const text = `Governor stopped a run of session ${who}: ${reason}.`
+      return { type: 'stopped', subject: `${key} ${reason}`, body: { text, ...fields, reason } }
     }
     case 'call_blocked': {
-      const { session, pattern, tool } = event
-      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${plain(session ?? '')}.`
-      return { type: 'loop_blocked', subject: `${session} ${pattern}`, text, session, loop: pattern, tool }
+      const { pattern, tool } = event
+      const { who, key, fields } = sessionIn(event)
+      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${who}.`
+      const body = { text, ...fields, loop: pattern, tool }
+      return { type: 'loop_blocked', subject: `${key} ${pattern}`, body }
     }
     case 'overflow': {
       const { upstream, recovery, session } = event
-      const of = session === undefined ? '' : ` of session ${plain(session)}`
+      const { who, key, fields } = sessionIn(event)
+      const of = session === undefined ? '' : ` of session ${who}`
       const text = `A request${of} to ${upstream} was too large: ${recovery}.`
-      const subject = `${session ?? ''} ${upstream} ${recovery}`
-      return { type: 'overflow', subject, text, session, upstream, recovery }
+      const body = { text, ...fields, upstream, recovery }
+      return { type: 'overflow', subject: `${key} ${upstream} ${recovery}`, body }
     }
     case 'storm_answered': {
       const { upstream, status } = event
       const text = `${upstream} answers with errors only; agents get ${status} at once and wait.`
-      return { type: 'error_storm', subject: upstream, text, upstream, status }
+      return { type: 'error_storm', subject: upstream, body: { text, upstream, status } }
     }
-    case 'operator_asked': {
-      const { session, meter, used, max, seconds } = event
-      const text = `A run of session ${plain(session ?? '')} has reached a limit (${meter}: ${used} of ${max}). It waits ${seconds} s for an operator to extend or stop it.`
-      return {
-        type: 'asking',
-        subject: `${session} ${meter} ${max}`,
-        text,
-        session,
-        meter,
-        used,
-        max,
-        seconds,
-      }
-    }
+    case 'operator_asked':
+      return messageOfQuestion(event)
     case 'failed_open': {
       if (event.reason !== 'store') return undefined
       const text = 'The session store fails: Governor counts from transcripts and memory alone.'
-      return { type: 'degraded', subject: 'store', text }
+      return { type: 'degraded', subject: 'store', body: { text } }
     }
     default:
       return undefined
@@ -115,18 +133,29 @@ function messageOf(event: ProxyEvent): Message | undefined {
 }
 
 function messageOfRequest(event: Extract<ProxyEvent, { kind: 'request_ended' }>): Message | undefined {
-  const { session, tier, meter, verdict, iteration, maxIterations } = event
-  if (session === undefined) return undefined
-  if (verdict !== 'warn' || tier === undefined) return undefined
-  const place = maxIterations === undefined ? `${iteration}` : `${iteration} of ${maxIterations}`
-  const text = `Session ${plain(session)} is near its limit of ${meter ?? 'iterations'} (${tier}): iteration ${place}.`
-  const subject = `${session} ${tier}`
-  return { type: 'near_limit', subject, text, session, tier, meter, iteration, maxIterations }
+  const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
+  if (session === undefined || verdict !== 'warn' || tier === undefined || !meter) return undefined
+  const { who, key, fields } = sessionIn(event)
+  const { name, used, max } = meter
+  const text = `Session ${who} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
+  const body = { text, ...fields, tier, meter: name, used, max, iteration, max_iterations }
+  return { type: 'near_limit', subject: `${key} ${tier}`, body }
+}
+
+function messageOfQuestion(event: Extract<ProxyEvent, { kind: 'operator_asked' }>): Message {
+  const { meter, used, max, seconds, until } = event
+  const { who, key, fields } = sessionIn(event)
+  const limit = `${words(meter)}: ${place({ name: meter, used, max })}`
+  const text = `A run of session ${who} has reached a limit (${limit}). It waits ${seconds} s for an operator to extend or stop it.`
+  const body = { text, ...fields, meter, used, max, seconds }
+  return { type: 'asking', subject: `${key} ${until}`, until, body }
 }
 
 /** Returns the key of a secret: decoded from base64 after the standard's prefix, else the text itself. */
 function keyOf(secret: string): Buffer {
-  return secret.startsWith(PREFIX) ? Buffer.from(secret.slice(PREFIX.length), 'base64') : Buffer.from(secret)
+  return secret.startsWith(SECRET_PREFIX)
+    ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64')
+    : Buffer.from(secret)
 }
 
 /** Returns the value of `webhook-signature` for a body: HMAC-SHA256 over id, timestamp (seconds) and body. */
@@ -135,30 +164,67 @@ function signatureOf(secret: string, id: string, timestamp: number, body: string
   return `v1,${digest}`
 }
 
+/** The receiver's address without the user and password that it may contain, and the header that replaces them. */
+interface Receiver {
+  readonly url: URL
+  readonly authorization: { readonly authorization?: string }
+}
+
+function receiverOf(address: string): Receiver {
+  const url = new URL(address)
+  const { username, password } = url
+  url.username = ''
+  url.password = ''
+  if (username === '' && password === '') return { url, authorization: {} }
+  const credentials = `${decoded(username)}:${decoded(password)}`
+  return { url, authorization: { authorization: `Basic ${Buffer.from(credentials).toString('base64')}` } }
+}
+
+/** A message on its way, with the same id in all attempts. */
+interface Delivery {
+  readonly message: Message
+  readonly id: string
+  readonly body: string
+  /** Attempts that failed. */
+  failures: number
+}
+
+/** Messages that wait for their turn. One whose attempt failed waits beside the lane, and holds up no other. */
+interface Lane {
+  readonly queue: Delivery[]
+  /** Attempts under way, and how many there may be. */
+  open: number
+  readonly most: number
+  /** All messages that are not settled. */
+  held: number
+}
+
 interface Sender {
   readonly settings: WebhookSettings
+  readonly receiver: Receiver
   readonly options: WebhookOptions
-  readonly queue: Message[]
+  /** Questions, to which somebody has to react in time, wait for nothing else. */
+  readonly questions: Lane
+  readonly others: Lane
   readonly sent: LRUCache<string, true>
   readonly stop: AbortController
-  isSending: boolean
 }
 
 /** Returns true if the receiver answered with 2xx within two seconds. A redirect is not followed. */
 async function post(
-  { settings, stop }: Sender,
-  id: string,
-  timestamp: number,
-  body: string,
+  { settings: { secret }, receiver, options, stop }: Sender,
+  { id, body }: Delivery,
 ): Promise<boolean> {
+  const timestamp = Math.floor(options.now() / 1_000)
   try {
-    const { statusCode, body: reply } = await request(settings.url, {
+    const { statusCode, body: reply } = await request(receiver.url, {
       method: 'POST',
       headers: {
+        ...receiver.authorization,
         'content-type': 'application/json',
         'webhook-id': id,
         'webhook-timestamp': String(timestamp),
-        'webhook-signature': signatureOf(settings.secret, id, timestamp, body),
+        'webhook-signature': signatureOf(secret, id, timestamp, body),
       },
       body,
       signal: AbortSignal.any([stop.signal, AbortSignal.timeout(TIMEOUT)]),
@@ -170,44 +236,71 @@ async function post(
   }
 }
 
-async function deliver(
-  sender: Sender,
-  { type, subject: _subject, ...details }: Message,
-): Promise<WebhookOutcome> {
+/** Makes one attempt; returns the outcome, or the milliseconds until the next attempt. */
+async function attempt(sender: Sender, delivery: Delivery): Promise<WebhookOutcome | number> {
   const { options, stop } = sender
-  const id = `evt_${options.newId()}`
-  const time = options.now()
-  const body = JSON.stringify({ id, type, time: new Date(time).toISOString(), ...details })
-  for (const ms of [0, ...(options.backOff ?? BACK_OFF)]) {
-    // The wait keeps no process alive, and ends when Governor closes.
-    if (ms > 0) await pause(ms, undefined, { signal: stop.signal, ref: false }).catch(() => undefined)
-    if (stop.signal.aborted) return 'dropped'
-    if (await post(sender, id, Math.floor(options.now() / 1_000), body)) return 'delivered'
+  const { until = Number.POSITIVE_INFINITY } = delivery.message
+  if (options.now() >= until) return 'dropped'
+  if (await post(sender, delivery)) return 'delivered'
+  if (stop.signal.aborted) return 'dropped'
+  const wait = (options.backOff ?? BACK_OFF)[delivery.failures]
+  if (wait === undefined) return 'failed'
+  delivery.failures++
+  return options.now() + wait >= until ? 'dropped' : wait
+}
+
+async function deliver(sender: Sender, lane: Lane, delivery: Delivery): Promise<void> {
+  lane.open++
+  const result = await attempt(sender, delivery)
+  lane.open--
+  sendNext(sender, lane)
+  if (typeof result === 'string') return settle(sender, lane, delivery.message, result)
+  // The wait keeps no process alive, and ends when Governor closes.
+  const { signal } = sender.stop
+  await pause(result, undefined, { signal, ref: false }).catch(() => undefined)
+  if (signal.aborted) return settle(sender, lane, delivery.message, 'dropped')
+  lane.queue.push(delivery)
+  sendNext(sender, lane)
+}
+
+function settle({ options }: Sender, lane: Lane, { type: topic }: Message, outcome: WebhookOutcome): void {
+  lane.held--
+  options.emit({ kind: 'webhook_sent', topic, outcome })
+}
+
+function sendNext(sender: Sender, lane: Lane): void {
+  while (lane.open < lane.most) {
+    const delivery = lane.queue.shift()
+    if (!delivery) return
+    void deliver(sender, lane, delivery)
   }
-  return 'failed'
 }
 
-async function sendQueue(sender: Sender): Promise<void> {
-  if (sender.isSending) return
-  sender.isSending = true
-  for (let message = sender.queue.shift(); message; message = sender.queue.shift())
-    sender.options.emit({
-      kind: 'webhook_sent',
-      topic: message.type,
-      outcome: await deliver(sender, message),
-    })
-  sender.isSending = false
+const newLane = (most: number): Lane => ({ queue: [], open: 0, most, held: 0 })
+
+function enqueue(sender: Sender, message: Message): void {
+  const { questions, others, options } = sender
+  const lane = message.until === undefined ? others : questions
+  if (lane.held >= MAX_QUEUE)
+    return options.emit({ kind: 'webhook_sent', topic: message.type, outcome: 'dropped' })
+  lane.held++
+  const id = `evt_${options.newId()}`
+  const time = new Date(options.now()).toISOString()
+  const body = JSON.stringify({ id, type: message.type, time, ...message.body })
+  lane.queue.push({ message, id, body, failures: 0 })
+  sendNext(sender, lane)
 }
 
-/** Creates a webhook that sends one message per subject, one after the other, with retries. */
+/** Creates a webhook that sends one message per subject, with retries. */
 export function createWebhook(settings: WebhookSettings, options: WebhookOptions): Webhook {
   const sender: Sender = {
     settings,
+    receiver: receiverOf(settings.url),
     options,
-    queue: [],
+    questions: newLane(MAX_QUESTIONS),
+    others: newLane(1),
     sent: new LRUCache({ max: MAX_SUBJECTS }),
     stop: new AbortController(),
-    isSending: false,
   }
   return {
     record(event) {
@@ -216,13 +309,10 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
       const subject = `${message.type} ${message.subject}`
       if (sender.sent.has(subject)) return
       sender.sent.set(subject, true)
-      if (sender.queue.length >= MAX_QUEUE)
-        return options.emit({ kind: 'webhook_sent', topic: message.type, outcome: 'dropped' })
-      sender.queue.push(message)
-      void sendQueue(sender)
+      enqueue(sender, message)
     },
     close() {
-      sender.queue.length = 0
+      for (const { queue } of [sender.questions, sender.others]) queue.length = 0
       sender.stop.abort()
     },
   }

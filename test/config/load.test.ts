@@ -578,6 +578,10 @@ describe('the configuration of budgets and overrides', () => {
       'events: {webhook: {url: "https://a.example", secret: short}}',
       'events.webhook.secret: found a text: expected at least 16 characters',
     ],
+    ...['whsec_no base64 at all!', 'whsec_MfKQ9r8GKYqrTwjUPD8IL-', 'whsec_c2hvcnQgb25l'].map((secret) => [
+      `events: {webhook: {url: "https://a.example", secret: "${secret}"}}`,
+      'events.webhook.secret: found a text: expected base64 of at least 16 bytes after whsec_',
+    ]),
     [
       'models: [{model: a}]',
       'models.0: found keys and values: has no effect: expected a price, a context_window',

@@ -59,7 +59,7 @@ describe('the verdict', () => {
       resumesRun: false,
       speech: {
         tier: 'warning',
-        meter: 'iterations',
+        meter: { name: 'iterations', used: 18, max: 20 },
         channel: 'auto',
         dropTools: [],
         notice:

@@ -1,9 +1,10 @@
 /** What a receiver of webhooks gets, over real sockets, verified by the library of the standard. */
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import fc from 'fast-check'
 import { Webhook } from 'standardwebhooks'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { ProxyEvent } from '../../src/telemetry/event.ts'
+import type { ProxyEvent, WebhookOutcome, WebhookTopic } from '../../src/telemetry/event.ts'
 import { createWebhook, type WebhookOptions } from '../../src/telemetry/webhook.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -16,15 +17,17 @@ interface Received {
   readonly body: string
 }
 
+type Body = Record<string, unknown>
+
 /** Starts a receiver for the current test; `answer` gives the status of each request, from 1. */
-async function startReceiver(answer: (number: number) => number | 'hang' = () => 204) {
+async function startReceiver(answer: (number: number, body: Body) => number | 'hang' = () => 204) {
   const received: Received[] = []
   const waiting = new Set<() => void>()
   const server = createServer(async (request, response) => {
     let body = ''
     for await (const chunk of request) body += chunk
     received.push({ headers: request.headers, body })
-    const status = answer(received.length)
+    const status = answer(received.length, JSON.parse(body) as Body)
     if (status !== 'hang') response.writeHead(status, { location: '/elsewhere' }).end()
     for (const look of waiting) look()
   })
@@ -49,13 +52,25 @@ async function startReceiver(answer: (number: number) => number | 'hang' = () =>
   }
 }
 
+/** A question to an operator, open until `until`; `apiId` makes it another session. */
+const question = (apiId: string, until: number): ProxyEvent => ({
+  kind: 'operator_asked',
+  session: 'one',
+  apiId,
+  meter: 'iterations',
+  used: 2,
+  max: 2,
+  seconds: 20,
+  until,
+})
+
 const STOPPED: ProxyEvent = { kind: 'stopped', reason: 'max_iterations', by: 'model', session: 'one' }
 
 /** A webhook for the current test, which waits a millisecond between attempts, and the outcomes that it reported. */
 function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
   const outcomes: ProxyEvent[] = []
   const webhook = createWebhook(
-    { url, secret: SECRET, on: ['stopped', 'error_storm'] },
+    { url, secret: SECRET, on: ['stopped', 'error_storm', 'asking', 'near_limit'] },
     {
       now: Date.now,
       newId: () => String(Math.random()),
@@ -68,7 +83,9 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
   return { webhook, outcomes }
 }
 
-const body = ({ body: text }: Received) => JSON.parse(text) as Record<string, unknown>
+const body = ({ body: text }: Received) => JSON.parse(text) as Body
+
+const sent = (topic: WebhookTopic, outcome: WebhookOutcome) => ({ kind: 'webhook_sent', topic, outcome })
 
 describe('a webhook', () => {
   it('reports once that a run nears its limit and once that it is stopped, with signatures that the standard’s library accepts', async () => {
@@ -136,7 +153,7 @@ describe('a webhook', () => {
     })
     await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
     expect((await until(2)).map(body)).toMatchObject([
-      { type: 'asking', session: 'one', meter: 'iterations', used: 3, max: 2, seconds: 1 },
+      { type: 'asking', session: 'one', meter: 'iterations', used: 2, max: 2, seconds: 1 },
       { type: 'stopped', session: 'one', reason: 'max_iterations' },
     ])
   })
@@ -182,13 +199,13 @@ describe('a webhook', () => {
   })
 
   it('gives up a message after its last attempt, and logs that', async () => {
-    const { url, received, until } = await startReceiver((number) => (number < 4 ? 302 : 200))
+    const { url, received, until } = await startReceiver((_, { session }) => (session === 'one' ? 302 : 200))
     const { webhook, outcomes } = startWebhook(url)
     webhook.record(STOPPED)
     webhook.record({ ...STOPPED, session: 'two' })
     await until(4)
-    expect(received.map((one) => body(one)['session'])).toEqual(['one', 'one', 'one', 'two'])
-    expect(outcomes[0]).toEqual({ kind: 'webhook_sent', topic: 'stopped', outcome: 'failed' })
+    expect(received.map((one) => body(one)['session']).sort()).toEqual(['one', 'one', 'one', 'two'])
+    await expect.poll(() => outcomes).toContainEqual(sent('stopped', 'failed'))
   })
 
   it('sends one message per subject, and none about topics that are not configured', async () => {
@@ -206,9 +223,127 @@ describe('a webhook', () => {
     const { url } = await startReceiver(() => 'hang')
     const { webhook, outcomes } = startWebhook(url)
     for (let at = 0; at < 1_100; at++) webhook.record({ ...STOPPED, session: String(at) })
-    expect(outcomes).toHaveLength(99)
-    expect(outcomes[0]).toEqual({ kind: 'webhook_sent', topic: 'stopped', outcome: 'dropped' })
+    expect(outcomes).toHaveLength(100)
+    expect(outcomes[0]).toEqual(sent('stopped', 'dropped'))
   })
+
+  it('sends any question at once, whatever other messages and questions the receiver refuses or does not answer', async () => {
+    const trouble = fc.array(fc.constantFrom('refused', 'hanging', 'a question'), { maxLength: 40 })
+    await fc.assert(
+      fc.asyncProperty(trouble, async (before) => {
+        const { url, received, until } = await startReceiver((_, { session_id: id }) =>
+          id === 'hanging' ? 'hang' : id === 'refused' ? 500 : 204,
+        )
+        const { webhook } = startWebhook(url, { backOff: [600_000] })
+        const hour = Date.now() + 3_600_000
+        for (const [at, one] of before.entries())
+          webhook.record(
+            one === 'a question'
+              ? question('refused', hour + at)
+              : { ...STOPPED, session: String(at), apiId: one },
+          )
+        webhook.record(question('the last', hour))
+        const questions = before.filter((one) => one === 'a question').length + 1
+        await until(questions)
+        await expect
+          .poll(() => received.filter((one) => body(one)['type'] === 'asking').length)
+          .toBe(questions)
+      }),
+      { numRuns: 20 },
+    )
+  })
+
+  it('drops a question whose time is over, before its first attempt and before each further one', async () => {
+    const time = { now: 1_800_000_000_000 }
+    const { url, received, until } = await startReceiver((number) => {
+      if (number === 8) time.now += 30_000
+      return 500
+    })
+    const { webhook, outcomes } = startWebhook(url, { now: () => time.now })
+    for (let at = 0; at < 40; at++) webhook.record(question(String(at), time.now + 20_000 + at))
+    await until(8)
+    await expect.poll(() => outcomes.length).toBe(40)
+    expect(new Set(outcomes.map((one) => JSON.stringify(one)))).toEqual(
+      new Set([JSON.stringify(sent('asking', 'dropped'))]),
+    )
+    expect(received.length).toBeLessThan(40)
+  })
+
+  it('asks again in a later run of the session that reaches the same limit', async () => {
+    const { url, until } = await startReceiver()
+    const { webhook } = startWebhook(url)
+    webhook.record(question('s1', Date.now() + 20_000))
+    webhook.record(question('s1', Date.now() + 90_000))
+    expect(await until(2)).toHaveLength(2)
+  })
+
+  it('tells two tenants apart that use one name for their sessions, and reports each', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url } = await startBoth(runaway(), {
+      budget: { max_iterations: 1 },
+      events: { webhook: { url: hook, secret: SECRET, on: ['stopped'] } },
+    })
+    for (const key of ['one', 'two'])
+      await runAgent(url, START, {
+        headers: { 'x-governor-session': 'build', authorization: `Bearer ${key}` },
+      })
+    const messages = (await until(2)).map(body)
+    expect(messages.map(({ session }) => session)).toEqual(['build', 'build'])
+    const { sessions } = (await (await fetch(`${url}/governor/sessions`)).json()) as {
+      sessions: { id: string }[]
+    }
+    expect(messages.map(({ session_id: id }) => id).sort()).toEqual(sessions.map(({ id }) => id).sort())
+  })
+
+  it.each([
+    ['user:password', 'user:password'],
+    ['user:p%40ss%20word', 'user:p@ss word'],
+    ['user:50%', 'user:50%'],
+    ['user', 'user:'],
+  ])('sends %s of its address as basic authentication', async (given, expected) => {
+    const { url, until } = await startReceiver()
+    const { webhook } = startWebhook(url.replace('//', `//${given}@`))
+    webhook.record(STOPPED)
+    const [message] = await until(1)
+    expect(message?.headers.authorization).toBe(`Basic ${Buffer.from(expected).toString('base64')}`)
+  })
+
+  it.each([
+    ['iterations', 7, 10, '7 of 10'],
+    ['tool_calls', 6, 8, '6 of 8'],
+    ['tokens', 1_400_000, 2_000_000, '1.4M of 2M'],
+    ['cost', 4.6, 5, '$4.60 of $5.00'],
+    ['seconds', 280.4, 300, '280s of 300s'],
+    ['context', 110_000, 128_000, '110k of 128k'],
+  ] as const)(
+    'says how much of the limit on %s is used, and not of another',
+    async (name, used, max, place) => {
+      const { url, until } = await startReceiver()
+      const { webhook } = startWebhook(url)
+      const request = {
+        upstream: 'openai',
+        dialect: 'chat',
+        method: 'POST',
+        path: '/',
+        status: 200,
+        totalMs: 1,
+      }
+      webhook.record({
+        kind: 'request_ended',
+        outcome: 'completed',
+        ...request,
+        session: 'one',
+        iteration: 6,
+        maxIterations: 300,
+        verdict: 'warn',
+        tier: 'caution',
+        meter: { name, used, max },
+      })
+      const [message] = (await until(1)).map(body)
+      expect(message).toMatchObject({ meter: name, used, max, iteration: 6, max_iterations: 300 })
+      expect(message?.['text']).toContain(`limit of ${name.replace('_', ' ')} (caution): ${place}.`)
+    },
+  )
 
   it('ends at once with Governor, even while a receiver does not answer', async () => {
     const { url, until } = await startReceiver(() => 'hang')

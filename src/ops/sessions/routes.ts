@@ -15,6 +15,7 @@ import {
 import type { Session } from '../../core/session/session.ts'
 import { completedAnswer, transcriptOf } from '../../core/session/transcript-view.ts'
 import { type ContextOf, detailOf, rowOf } from '../../core/session/view.ts'
+import { idOf, keyOf } from '../../store/session-id.ts'
 import { type SessionKey, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit, OperatorAction } from '../../telemetry/event.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, problemBody, unauthorized } from '../access.ts'
@@ -30,7 +31,6 @@ import {
   type ShownTranscript,
   threadBody,
 } from './schema.ts'
-import { idOf, keyOf } from './session-id.ts'
 import { createSessionList } from './session-list.ts'
 
 export interface SessionSources {

@@ -1,6 +1,6 @@
 /** Ids of sessions that do not reveal their names: clients choose the names, which may be secrets. */
-import { hashOf } from '../../core/hash.ts'
-import { type SessionKey, sessionKey, tenantOfKey } from '../../store/store.ts'
+import { hashOf } from '../core/hash.ts'
+import { type SessionKey, sessionKey, tenantOfKey } from './store.ts'
 
 /** Returns the id of a session in the API: letters, digits, `-`, `_` and one dot. */
 export function idOf(key: SessionKey): string {
