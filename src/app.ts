@@ -38,7 +38,7 @@ import { pathOf, routeOf, upstreamOf } from './proxy/route.ts'
 import type { Policies, Services } from './proxy/services.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createUnpricedModels } from './proxy/unpriced-models.ts'
-import { createUnsupportedEdits, UNSUPPORTED_EDITS } from './proxy/unsupported-edits.ts'
+import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { createStore, type OpenStore } from './store/create.ts'
 import { createSharedValues } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
@@ -282,7 +282,7 @@ function createServices(
       threadHeaders: sessions.thread_headers.map((name) => name.toLowerCase()),
       bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
-    unsupportedEdits: createUnsupportedEdits(createSharedValues(store, UNSUPPORTED_EDITS, storeFailed)),
+    unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
     credentialHeaders: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),

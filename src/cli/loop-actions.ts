@@ -5,7 +5,7 @@ import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { Hash } from '../core/hash.ts'
 import { callHash } from '../core/loop/call-hash.ts'
 import type { LoopPolicy } from '../core/loop/escalation.ts'
-import { decideBlocks, INITIAL_LOOP_STATE, observeMessage } from '../core/loop/observe.ts'
+import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../core/loop/observe.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { createCallReader } from '../core/loop/transcript-calls.ts'
 import { userText } from '../core/session/transcript.ts'
@@ -53,9 +53,10 @@ export function loopActionsIn(
         actions.push({ call_index: first + at, verdict, pattern: block.pattern, tool })
       }
     }
-    loopState = observeMessage(loopState, reader, registry, index, {
+    const observed = observeMessage(loopState, reader, registry, index, {
       isLeftOut: (call) => blockedCalls.has(call),
     })
+    loopState = noticeTold(observed)
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
     const at = calls.findIndex(({ id }) => id === finding.id)

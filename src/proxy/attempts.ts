@@ -4,7 +4,7 @@ import type { UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { openRecovering } from './recoveries.ts'
-import { markUnsupported, withEdits } from './request-edits.ts'
+import { noteRefused, withEdits } from './request-edits.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
@@ -54,31 +54,36 @@ export async function attempt<Variant extends RequestVariant>(
   first: Variant,
   next: (refused: Attempt<Variant>) => Variant | undefined,
 ): Promise<Attempt<Variant>> {
-  let refused: Attempt<Variant> | undefined
+  const { services, exchange, evaluation } = x
+  let refused: (Attempt<Variant> & { readonly sentAt: number }) | undefined
   let variant = first
   for (;;) {
-    const { edits } = variant
+    const { edits, features } = variant
+    const sentAt = services.now()
     const response = await openRecovering(x, edits ? withEdits(x.call, x.bytes, edits) : x.call)
     const { status } = response.head
     const made = { variant, response }
     if (status < 400) {
+      const { model } = evaluation.request.conversation
+      if (features.length > 0)
+        services.unsupportedEdits.accepted(exchange.route.upstream.name, model, features)
       if (refused) blame(x, refused, variant)
       return made
     }
     const following = next(made)
     if (!following) return made
     response.abort()
-    refused = made
+    refused = { ...made, sentAt }
     variant = following
   }
 }
 
 function blame<Variant extends RequestVariant>(
   x: EvaluatedRequest,
-  refused: Attempt<Variant>,
+  { variant, response, sentAt }: Attempt<Variant> & { readonly sentAt: number },
   accepted: Variant,
 ): void {
-  const { status } = refused.response.head
-  const edit = suspectEdit(refused.variant, accepted, status)
-  if (edit) markUnsupported(x, edit, status)
+  const { status } = response.head
+  const edit = suspectEdit(variant, accepted, status)
+  if (edit) noteRefused(x, { edit, status, sentAt })
 }

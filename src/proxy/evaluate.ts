@@ -242,7 +242,7 @@ const NO_TOOLS: readonly string[] = []
 
 /** How the calls of a request and of its response are observed: for the loop guard, or to see whether the run stagnates. */
 function callObservers(
-  { harnessRegistry }: Services,
+  { harnessRegistry, policies }: Services,
   { loop, budget, request, transcript, facts, now }: AgentRequest,
 ): Pick<SessionLookup, 'observeRequestCalls' | 'observeResponseCalls'> {
   const isStagnationAsked = budget.enabled && budget.cautionWhen === 'stagnating'
@@ -257,8 +257,14 @@ function callObservers(
   }
   return {
     observeRequestCalls: (loopState, emit, mode) =>
-      isolated(emit, 'loop_guard', () => observeTranscript(loopState, observed, inMode(policy, mode), now)) ??
-      skipTranscript(loopState, observed),
+      isolated(emit, 'loop_guard', () =>
+        observeTranscript(
+          loopState,
+          observed,
+          inMode(policy, policies().observesOnly ? 'observe' : mode),
+          now,
+        ),
+      ) ?? skipTranscript(loopState, observed),
     observeResponseCalls: (loopState, calls, emit) =>
       isolated(emit, 'loop_guard', () => recordCalls(loopState, calls, policy)) ?? loopState,
   }
@@ -302,7 +308,9 @@ function evaluationOf(
     mayBlock:
       loop.enabled &&
       loopState !== undefined &&
-      isolated(services.emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
+      isolated(services.emit, 'loop_guard', () =>
+        mayBlock(loopState.memoryIfTold ?? loopState.memory, loop, now),
+      ) === true,
   })
   return { handle, runState, request, bytes, sessionId, policy: budget, decision }
 }

@@ -182,8 +182,10 @@ async function lastResort(
 ): Promise<void> {
   services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
   const mayRelay = typeof evaluated === 'object' && evaluated.evaluation.decision.verdict !== 'stop'
-  if (mayRelay && !exchange.response.headersSent && !exchange.isClientGone())
+  if (mayRelay && !exchange.response.headersSent && !exchange.isClientGone()) {
+    exchange.noteVerdict('allow')
     return relayCall(services, exchange, evaluated.call)
+  }
   exchange.fail({
     status: 502,
     code: 'upstream_broken',

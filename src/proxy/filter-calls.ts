@@ -44,13 +44,13 @@ interface Filtering extends FilteredResponse {
 
 /** Sends the request and gives the client the response without blocked calls. */
 export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
-  const { exchange, call, governorHeaders, services } = evaluated
+  const { exchange, call, services } = evaluated
   const { dialect } = exchange.route
   if (!dialect) return
   const x = { ...evaluated, call: withoutCompression(call) }
   const fail = (failure: Failure) => failRequest(x, failure)
   try {
-    const { variant, response } = await openSpoken(x)
+    const { variant, response, governorHeaders } = await openSpoken(x)
     if (response.head.status !== 200) return relay(response, exchange.response, governorHeaders, fail)
     const lease = leaseFor(services.buffers, exchange.response)
     await judgeResponses({ x, dialect, lease, variant, governorHeaders }, response)

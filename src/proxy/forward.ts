@@ -10,6 +10,7 @@ import type { Exchange } from './begin-exchange.ts'
 import { type EvaluatedRequest, failRequest, releaseIteration } from './evaluated-request.ts'
 import { faultOf } from './fault.ts'
 import { asksForModels, observeModelList } from './model-list-watch.ts'
+import { noteLoop, noteTold } from './note-decision.ts'
 import { openModel } from './recoveries.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placeFor } from './request-edits.ts'
 import type { Services } from './services.ts'
@@ -51,28 +52,37 @@ function spokenSafely(x: EvaluatedRequest): SpokenRequest {
   }
 }
 
+/** An accepted or refused request, and the headers for the client that say what the model got. */
+type Spoken = Attempt<SpokenRequest> & Pick<EvaluatedRequest, 'governorHeaders'>
+
 /**
- * Sends a request with its notice; if the provider seems not to support that, the client's own bytes. Records that a
- * notice was sent. @throws {UpstreamFailed}
+ * Sends a request with its notice; if the provider seems not to support that, the client's own bytes. Records whether
+ * the model got the notice. @throws {UpstreamFailed}
  */
-export async function openSpoken(x: EvaluatedRequest): Promise<Attempt<SpokenRequest>> {
-  const made = await attempt(x, spokenSafely(x), ({ variant, response }) => {
-    const dropsTools = variant.features.includes('drop_tools')
-    return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
-  })
-  const { speech } = x.evaluation.decision
-  const { notice } = made.variant
-  const { status } = made.response.head
-  if (status >= 400) releaseIteration(x.evaluation, status)
-  else if (speech && notice) noteNotice(x, speech, notice)
-  return made
+export async function openSpoken(x: EvaluatedRequest): Promise<Spoken> {
+  const { services, evaluation } = x
+  let { governorHeaders } = x
+  let notice: PlacedNotice | undefined
+  try {
+    const made = await attempt(x, spokenSafely(x), ({ variant, response }) => {
+      const dropsTools = variant.features.includes('drop_tools')
+      return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
+    })
+    const { status } = made.response.head
+    if (status >= 400) releaseIteration(evaluation, status)
+    else notice = made.variant.notice
+    if (notice) governorHeaders = await noteTold(x, notice)
+    return { ...made, governorHeaders }
+  } finally {
+    noteLoop(services, evaluation, notice !== undefined)
+  }
 }
 
 /** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
 export async function forward(x: EvaluatedRequest): Promise<void> {
-  const { exchange, governorHeaders } = x
+  const { exchange } = x
   try {
-    const { response } = await openSpoken(x)
+    const { response, governorHeaders } = await openSpoken(x)
     relay(response, exchange.response, governorHeaders, (failure) => failRequest(x, failure))
   } catch (error) {
     if (!(error instanceof UpstreamFailed)) throw error
@@ -94,19 +104,4 @@ export async function relayCall(services: Services, exchange: Exchange, call: Up
     if (!(error instanceof UpstreamFailed)) throw error
     failed(error.failure)
   }
-}
-
-/** Records that the provider accepted a notice. */
-function noteNotice(
-  { exchange, evaluation }: EvaluatedRequest,
-  { tier, meter }: Speech,
-  { channel }: PlacedNotice,
-): void {
-  exchange.emit({
-    kind: 'notice',
-    tier: tier ?? (meter ? 'none' : 'loop'),
-    channel,
-    ...(meter ? { meter: meter.name } : {}),
-  })
-  if (tier === 'warning') void evaluation.handle.noteWarning()
 }

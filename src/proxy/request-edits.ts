@@ -6,7 +6,7 @@ import { withoutLength } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
-import type { RequestEdit } from './unsupported-edits.ts'
+import type { Refused, RequestEdit } from './unsupported-edits.ts'
 
 /** True if this request's upstream has refused an edit for its model. */
 export function isUnsupported(
@@ -17,16 +17,13 @@ export function isUnsupported(
   return services.unsupportedEdits.isRefused(exchange.route.upstream.name, model, edit)
 }
 
-/** Remembers that an upstream's model refused an edit with this status, and reports it. */
-export function markUnsupported(
-  { services, exchange, evaluation }: EvaluatedRequest,
-  edit: RequestEdit,
-  status: number,
-): void {
+/** Records that an upstream's model refused an edit, and reports it once the edit is not tried again. */
+export function noteRefused({ services, exchange, evaluation }: EvaluatedRequest, refused: Refused): void {
   const { model } = evaluation.request.conversation
   const upstream = exchange.route.upstream.name
-  services.unsupportedEdits.remember(upstream, model, edit)
-  services.emit({ kind: 'alteration_refused', upstream, model, alteration: edit, status })
+  if (!services.unsupportedEdits.refused(upstream, model, refused)) return
+  const { edit: alteration, status } = refused
+  services.emit({ kind: 'alteration_refused', upstream, model, alteration, status })
 }
 
 /** Returns edits that state the budget in the system text; none if it is not stated, or the model refused them. */

@@ -39,7 +39,7 @@ import {
   noteInjected,
   noteOwnEnd,
   noteStopAttempt,
-  noteWarning,
+  noteTold,
   releaseIteration,
   responseBegan,
   resumeRun,
@@ -178,10 +178,8 @@ function handleOf(counted: Counted) {
     /** Governor injected or removed content that the client's history does not contain. */
     noteInjected: async () => (runState.noticeSent ? undefined : change(noteInjected)),
     dropBoundThinking: () => change(dropBoundThinking),
-    noteWarning() {
-      counted.isWarned = true
-      return change(noteWarning)
-    },
+    /** The model got the notice of this request. `isWarning`: it warned of the end of the budget. */
+    noteTold: (isWarning: boolean) => toldIn(counted, isWarning),
     noteAcknowledged: () => change(noteAcknowledged),
     /** `status`: the status of the provider's answer; 0 if there was none. */
     releaseIteration: (status = 0) => unlessLost(counted, releaseCounted(counted, status), undefined),
@@ -205,6 +203,14 @@ function handleOf(counted: Counted) {
     noteOwnEnd: (terminal: Terminal) =>
       endWith(counted, (session, request) => noteOwnEnd(session, request, terminal)),
   }
+}
+
+async function toldIn(counted: Counted, isWarning: boolean): Promise<void> {
+  counted.decided = { ...counted.decided, verdict: 'warn' }
+  if (isWarning) counted.isWarned = true
+  if (!isWarning && !counted.runState.loopState?.memoryIfTold) return
+  const change: Change = (session, request) => noteTold(session, request, isWarning)
+  await unlessLost(counted, changeSession(counted, change), undefined)
 }
 
 /** The question to an operator about a run that has reached a limit. */

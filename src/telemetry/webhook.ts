@@ -134,7 +134,7 @@ function messageOf(event: ProxyEvent): Message | undefined {
 
 function messageOfRequest(event: Extract<ProxyEvent, { kind: 'request_ended' }>): Message | undefined {
   const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
-  if (session === undefined || verdict !== 'warn' || tier === undefined || !meter) return undefined
+  if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
   const { who, key, fields } = sessionIn(event)
   const { name, used, max } = meter
   const text = `Session ${who} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`

@@ -300,6 +300,15 @@ function addToMemory(
   }
 }
 
+/** What one response changes. */
+export interface ObservedStep {
+  /** The memory once the model got the notice, if there is one. */
+  readonly memory: LoopMemory
+  /** The memory as long as the model did not get the notice. */
+  readonly untold: LoopMemory
+  readonly finding: LoopFinding | undefined
+}
+
 /**
  * Returns the memory with the calls of one response and their results, and the loop that they complete: at most one.
  * Equal calls of one response count once. `now`: when the results came, in milliseconds; unset if that is not known.
@@ -309,7 +318,7 @@ export function observeStep(
   calls: readonly LoopCall[],
   policy: LoopPolicy,
   now?: number,
-): { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined } {
+): ObservedStep {
   const step = memory.history.steps + 1
   const counted = new Set<Hash>()
   const distinct = calls.filter(({ call }) => !counted.has(call) && counted.add(call))
@@ -321,7 +330,10 @@ export function observeStep(
     const loop = findLoop(next.history, policy, isWarned(next), at === distinct.length - 1)
     if (loop) [next, finding] = withNotice(next, loop, call.id, policy)
   }
-  return { memory: next, finding }
+  const untold = finding
+    ? distinct.reduce((before, call) => addToMemory(before, call, step, policy, now), memory)
+    : next
+  return { memory: next, untold, finding }
 }
 
 /** True if the model was warned about a loop in this run. */

@@ -18,6 +18,7 @@ import {
   type LoopMemory,
   type LoopPolicy,
   NO_LOOP,
+  type ObservedStep,
   observeStep,
 } from './escalation.ts'
 import { blockText } from './notice.ts'
@@ -36,6 +37,10 @@ import {
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
   readonly memory: LoopMemory
+  /** The memory once the model got the notice about `finding`; unset if it got it, or there is none. */
+  readonly memoryIfTold: LoopMemory | undefined
+  /** The memory counts notices that nobody was to get, as the guard only observed. */
+  readonly isObserved: true | undefined
   /** Hashes of the newest assistant messages that were observed, oldest first. */
   readonly assistantHashes: readonly Hash[]
   /** Index of the newest of them in the transcript: nothing else tells two messages of one content apart. */
@@ -56,6 +61,8 @@ export interface LoopState {
 
 export const INITIAL_LOOP_STATE: LoopState = {
   memory: NO_LOOP,
+  memoryIfTold: undefined,
+  isObserved: undefined,
   assistantHashes: [],
   newestIndex: -1,
   lastUserMessage: undefined,
@@ -95,7 +102,7 @@ function observeCallsAt(
   reader: CallReader,
   index: number,
   { now, isLeftOut }: MessageOptions,
-): ReturnType<typeof observeStep> {
+): ObservedStep {
   const { conversation, policy } = reader
   let { history } = memory
   const calls: LoopCall[] = []
@@ -157,13 +164,17 @@ function isSingleCall(finding: LoopFinding | undefined): boolean {
  */
 function afterStep(
   before: LoopState,
-  { memory, finding }: ReturnType<typeof observeStep>,
+  { memory, untold, finding }: ObservedStep,
   index: number,
   hash: Hash | undefined,
+  { mode }: LoopPolicy,
 ): LoopState {
-  const { assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
+  const { isObserved, assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
+  const isTold = mode === 'observe' || !finding
   return {
-    memory,
+    memory: isTold ? memory : untold,
+    memoryIfTold: isTold ? undefined : memory,
+    isObserved: isObserved ?? (mode === 'observe' && finding ? true : undefined),
     assistantHashes:
       hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
     newestIndex: index,
@@ -195,9 +206,11 @@ export function observeMessage(
     const memory = humanSpoke(loopState.memory, isRepeated)
     // A harness that says the same after each step comes between equal calls and the notice about them.
     const finding = isRepeated && isSingleCall(loopState.finding) ? loopState.finding : undefined
+    const { memoryIfTold } = loopState
     return {
       ...loopState,
       memory,
+      memoryIfTold: finding && memoryIfTold && humanSpoke(memoryIfTold, isRepeated),
       lastUserMessage: userMessage,
       finding,
       pendingNotice: undefined,
@@ -205,7 +218,21 @@ export function observeMessage(
     }
   }
   if (conversation.role(index) !== 'assistant') return loopState
-  return afterStep(loopState, observeCallsAt(loopState, reader, index, options), index, options.hash)
+  const observed = observeCallsAt(loopState, reader, index, options)
+  return afterStep(loopState, observed, index, options.hash, reader.policy)
+}
+
+/** Returns the state once the model got the notice about the newest finding: only then it is a warning that can be ignored. */
+export function noticeTold(loopState: LoopState): LoopState {
+  const { memoryIfTold: memory } = loopState
+  return memory ? { ...loopState, memory, memoryIfTold: undefined } : loopState
+}
+
+/** Returns a state that has no ladder from a time in which the guard only observed: the model got no notice then. */
+function withoutObserved(loopState: LoopState, { mode }: LoopPolicy): LoopState {
+  if (!loopState.isObserved || mode === 'observe') return loopState
+  const memory = { ...NO_LOOP, history: loopState.memory.history }
+  return { ...loopState, memory, memoryIfTold: undefined, isObserved: undefined }
 }
 
 /**
@@ -223,7 +250,7 @@ export function observeTranscript(
   const from = firstUnobserved(loopState, transcript, startOfNewest(conversation, MAX_UNKNOWN))
   const last = lastMessage(conversation)
   const newest = state.assistantMessages.at(-1)?.index
-  let next = loopState
+  let next = withoutObserved(loopState, policy)
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {
     const calls = answeredCalls(
       next.pendingCalls ?? [],
@@ -231,7 +258,7 @@ export function observeTranscript(
       policy,
       conversation.work,
     )
-    next = afterStep(next, observeStep(next.memory, calls, policy, now), -1, previousStep)
+    next = afterStep(next, observeStep(next.memory, calls, policy, now), -1, previousStep, policy)
   }
   for (let index = from; index < conversation.length; index++) {
     // Its results are still to come.
@@ -258,6 +285,7 @@ export function skipTranscript(
     ...loopState,
     assistantHashes: previousStep === undefined ? newestHashes : [previousStep, ...newestHashes],
     newestIndex: newest?.index ?? -1,
+    memoryIfTold: undefined,
     finding: undefined,
     pendingNotice: undefined,
     currentNotice: undefined,

@@ -165,6 +165,8 @@ function resetThread(thread: Thread, now: number): Thread {
     loopState: loopState && {
       ...loopState,
       memory: NO_LOOP,
+      memoryIfTold: undefined,
+      isObserved: undefined,
       finding: undefined,
       pendingNotice: undefined,
       currentNotice: undefined,

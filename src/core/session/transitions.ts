@@ -1,6 +1,6 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
-import type { BlockDecision, LoopState } from '../loop/observe.ts'
+import { type BlockDecision, type LoopState, noticeTold } from '../loop/observe.ts'
 import type { FinalAnswer, Terminal } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
@@ -214,9 +214,20 @@ function startsLess({ unansweredStarts: starts, assistantHashes }: Thread): numb
   return starts && assistantHashes.length === 0 ? starts - 1 : starts
 }
 
-/** Records that the model was warned of the end of its budget. */
-export function noteWarning(session: Session, request: CountedRequest): Session {
-  return changeRun(session, request, (run) => ({ ...run, isWarned: true }))
+/**
+ * Records that the model got the notice of a request. Only then it is a warning that can be ignored; one about a loop counts
+ * if no newer request was counted meanwhile. `isWarning`: it warned of the end of the budget.
+ */
+export function noteTold(session: Session, request: CountedRequest, isWarning: boolean): Session {
+  return changeThread(session, request, (thread) => {
+    const { run, loopState } = thread
+    const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
+    return {
+      ...thread,
+      run: isWarning ? { ...run, isWarned: true } : run,
+      loopState: loopState && isNewest ? noticeTold(loopState) : loopState,
+    }
+  })
 }
 
 /** Records that Governor injected or removed content that the client's history does not contain. */

@@ -195,7 +195,8 @@ function newestTools({ history: { window } }: LoopMemory, pattern: Pattern): rea
 /** Returns the loop in which a thread is; `null` if it is in none. */
 function loopOf({ loopState, run }: Thread): LoopView | null {
   if (!loopState || terminalIn(run)) return null
-  const { finding, memory } = loopState
+  const { finding, memoryIfTold } = loopState
+  const memory = memoryIfTold ?? loopState.memory
   const told = toldLoop(memory)
   const loop = finding ?? told ?? memory.blockedLoop
   if (!loop) return null
@@ -206,7 +207,7 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
     pattern,
     tools: finding?.tools ?? newestTools(memory, pattern),
     count,
-    warnings: finding?.warnings ?? memory.levels[pattern]?.warnings ?? 0,
+    warnings: finding ? finding.warnings - (memoryIfTold ? 1 : 0) : (memory.levels[pattern]?.warnings ?? 0),
     blocked: memory.blockedLoop !== undefined,
     since: Math.max(1, usedBy(run, 0).iterations - span),
   }

@@ -14,6 +14,7 @@ import {
 import {
   INITIAL_LOOP_STATE,
   type LoopState,
+  noticeTold,
   observeTranscript,
   skipTranscript,
 } from '../../../src/core/loop/observe.ts'
@@ -57,20 +58,21 @@ function takeFrom(
   return take(loopState, { conversation, state, registry, previousStep: undefined }, policy)
 }
 
+/** Returns the state after a request whose notice, if there is one, reached the model. */
 function take(loopState: LoopState, messages: readonly Message[], policy: LoopPolicy): LoopState {
-  return takeFrom(loopState, conversationOf(messages), policy)
+  return noticeTold(takeFrom(loopState, conversationOf(messages), policy))
 }
 
-/** Returns the loops that are found if every result is masked at once. */
-function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
+/** Returns the loops that are found if every result is masked at once. `tellsAll`: notices before the last one arrive too. */
+function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy, tellsAll: boolean) {
   let memory = NO_LOOP
-  return steps.map((calls) => {
+  return steps.map((calls, step) => {
     const read = calls.map(({ tool, given }, at) =>
       loopCall(String(at), signatureOf({ name: tool, arguments: '{}' }, policy), given, policy),
     )
     const counted = read.filter((call): call is LoopCall => call !== undefined)
     const observed = observeStep(memory, counted, policy)
-    memory = observed.memory
+    memory = tellsAll || step === steps.length - 1 ? observed.memory : observed.untold
     return { finding: found(observed.finding), refuses: mayBlock(memory, policy, 0) }
   })
 }
@@ -97,7 +99,7 @@ describe('the loop guard of a conversation', () => {
     fc.assert(
       fc.property(steps, policies, fc.boolean(), (made, settings, isGrowing) => {
         const policy: LoopPolicy = { ...POLICY, ...settings }
-        const expected = foundAtOnce(made, policy)
+        const expected = foundAtOnce(made, policy, isGrowing)
         let loopState = INITIAL_LOOP_STATE
         const messages = [user('go')]
         made.forEach((calls, at) => {
@@ -110,6 +112,48 @@ describe('the loop guard of a conversation', () => {
       }),
       { numRuns: 1_000 },
     )
+  })
+
+  it('blocks nothing while its notices reach nobody, and for any calls only after as many as are allowed', () => {
+    const steps = fc.array(fc.tuple(call, fc.boolean()), { minLength: 1, maxLength: 14 })
+    fc.assert(
+      fc.property(steps, policies, (made, settings) => {
+        const policy: LoopPolicy = { ...POLICY, ...settings, mode: 'enforce', maxWarningsBeforeBlock: 2 }
+        const messages = [user('go')]
+        let loopState = INITIAL_LOOP_STATE
+        let told = 0
+        for (const [at, [calls, isTold]] of made.entries()) {
+          messages.push(...stepOf([calls], at))
+          loopState = takeFrom(loopState, conversationOf(messages), policy)
+          if (loopState.finding && isTold) {
+            told++
+            loopState = noticeTold(loopState)
+          }
+          if (told < 2) expect(mayBlock(loopState.memory, policy, 0)).toBe(false)
+        }
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+
+  it('forgets what it only observed once it may speak', () => {
+    const messages = [user('go')]
+    let loopState = INITIAL_LOOP_STATE
+    const observe: LoopPolicy = { ...POLICY, mode: 'observe' }
+    for (let at = 0; at < 12; at++) {
+      messages.push(...stepOf([{ tool: 'a', given: 'nothing to see' }], at))
+      loopState = takeFrom(loopState, conversationOf(messages), observe)
+    }
+    expect(loopState.memory.levels.repetition?.warnings).toBeGreaterThan(2)
+    const enforce: LoopPolicy = { ...POLICY, mode: 'enforce' }
+    expect(mayBlock(takeFrom(loopState, conversationOf(messages), enforce).memory, enforce, 0)).toBe(false)
+    const warnings: number[] = []
+    for (let at = 12; at < 16; at++) {
+      messages.push(...stepOf([{ tool: 'a', given: 'nothing to see' }], at))
+      loopState = take(loopState, messages, enforce)
+      if (loopState.finding) warnings.push(loopState.finding.warnings)
+    }
+    expect(warnings[0]).toBe(1)
   })
 })
 
