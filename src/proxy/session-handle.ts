@@ -103,6 +103,8 @@ interface Counted {
   readonly request: CountedRequest
   /** When the request was read, in milliseconds since the epoch. */
   readonly askedAt: number
+  /** The name of the operation that counts it. */
+  readonly operation: string
   /** Unset if the session has no id. */
   readonly key: SessionKey | undefined
   readonly runState: RunState
@@ -120,6 +122,9 @@ interface Counted {
   /** The provider said that it is too large. */
   overflow: Recovery | undefined
 }
+
+/** When and by which operation a request is counted. */
+type Counting = Pick<Counted, 'askedAt' | 'operation'>
 
 type Decided = Pick<IterationFacts, 'verdict' | 'tier' | 'loop'>
 
@@ -233,14 +238,16 @@ function questionOf(counted: Counted) {
 export async function openSession(services: Services, lookup: SessionLookup): Promise<SessionHandle> {
   const { tenant, id } = lookup
   const askedAt = services.now()
+  const operation = services.newId()
   const key = id === undefined ? undefined : sessionKey(tenant, id)
   const request: CountedRequest = { fingerprint: lookup.facts.fingerprint, thread: lookup.thread }
-  const runState = await countIn(services, lookup, key, request, askedAt)
+  const runState = await countIn(services, lookup, key, request, { askedAt, operation })
   return handleOf({
     services,
     lookup,
     request,
     askedAt,
+    operation,
     key,
     runState,
     transcript: transcriptFor(services, lookup, key, runState),
@@ -288,20 +295,20 @@ async function countIn(
   lookup: SessionLookup,
   key: SessionKey | undefined,
   request: CountedRequest,
-  askedAt: number,
+  counting: Counting,
 ): Promise<RunState> {
   const { emit } = services
-  if (key === undefined) return countOnce(lookup, undefined, askedAt, emit).result
+  if (key === undefined) return countOnce(lookup, undefined, counting, emit).result
   try {
     const runState = await updateSession(services, key, (session, tell) =>
-      countOnce(lookup, session, askedAt, tell),
+      countOnce(lookup, session, counting, tell),
     )
     if (runState.ended) emit(runEnded(runState.ended))
     const mayClaim = lookup.isDerived && runState.isNew && runState.iteration === 2
     return mayClaim ? await withFirstAnswer(services, lookup, key, request, runState) : runState
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
-    return countOnce(lookup, undefined, askedAt, emit).result
+    return countOnce(lookup, undefined, counting, emit).result
   }
 }
 
@@ -309,7 +316,7 @@ async function countIn(
 function countOnce(
   lookup: SessionLookup,
   session: Session | undefined,
-  askedAt: number,
+  { askedAt, operation }: Counting,
   emit: Emit,
 ): Changed<RunState> {
   const { facts, thread, isDerived, begun, observeRequestCalls: follow, storm, demands, asked } = lookup
@@ -317,6 +324,7 @@ function countOnce(
     facts,
     thread,
     now: askedAt,
+    operation,
     isDerived,
     follow: follow && ((loopState, mode) => follow(loopState, emit, mode)),
     checkErrors: (errors) => enterStorm(errors, targetOf(lookup), storm, askedAt),
@@ -326,8 +334,8 @@ function countOnce(
 }
 
 /** Returns the session that a request without a session id begins. */
-function beginSession({ services, lookup, askedAt }: Counted): Session {
-  return countOnce(lookup, undefined, askedAt, services.emit).session
+function beginSession(counted: Counted): Session {
+  return countOnce(counted.lookup, undefined, counted, counted.services.emit).session
 }
 
 /** Returns the key of upstream and model in a thread's errors. */

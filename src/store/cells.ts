@@ -39,12 +39,19 @@ export interface RemoteCells<Value> {
 export interface CellOptions<Value> {
   readonly remote: RemoteCells<Value>
   /**
-   * Merges `local`, which began as `base` and may have been removed, with the store's value. `base` is the store's value itself
-   * where the two have no known beginning in common: then each amount is the larger one.
+   * Merges `local`, which began as `base` and may have been removed, with the store's value. `isLost`: the store has lost its
+   * data since, and nobody knows what the two have in common; then there is no `base`.
    */
-  readonly merge: (base: Value | undefined, local: Value | undefined, remote: Value) => Value | undefined
+  readonly merge: (
+    base: Value | undefined,
+    local: Value | undefined,
+    remote: Value,
+    isLost: boolean,
+  ) => Value | undefined
   /** If the store has lost a value, this replica's copy is written again, or merged with what others have written since. */
   readonly restores: boolean
+  /** Marks a value that the store cannot confirm: other replicas may have changed it since. */
+  readonly doubt: (value: Value) => Value
   /** Returns a value that is small enough to be kept. */
   readonly bound: (value: Value) => Value
   /** Returns the bytes of a value in memory, roughly. */
@@ -159,17 +166,23 @@ function wasBegunAnew<Value>(
   return newest !== undefined && !operations.includes(newest) && !isSettled
 }
 
+function doubted<Value>({ doubt }: CellOptions<Value>, value: Value | undefined): Value | undefined {
+  return value === undefined ? undefined : doubt(value)
+}
+
 /** Returns the value to which waiting changes apply, given the store's cell. */
 function startOf<Value>(replica: Replica<Value>, slot: Slot<Value> | undefined, current: Cell<Value>) {
   const { options } = replica
   const { value } = current
   if (!slot) return value
   const { known, detached } = slot
-  if (value === undefined) return detached ? detached.local : options.restores ? known.value : undefined
-  if (options.restores && wasBegunAnew(replica, slot, current)) return options.merge(value, peek(slot), value)
+  if (value === undefined)
+    return detached ? detached.local : options.restores ? doubted(options, known.value) : undefined
+  if (options.restores && wasBegunAnew(replica, slot, current))
+    return doubted(options, options.merge(undefined, peek(slot), value, true))
   if (!detached) return value
   const { base, local } = settled(detached, current.operations)
-  return options.merge(base, local, value)
+  return options.merge(base, local, value, false)
 }
 
 function applyAll<Value>(
@@ -205,7 +218,7 @@ function keepHere<Value>(
   const before: Detached<Value> = slot?.detached
     ? settled(slot.detached, current.operations)
     : { base: current.value, local: startOf(replica, slot, current), unsettled: [] }
-  const local = applyAll(replica, waiting, before.local)
+  const local = applyAll(replica, waiting, doubted(replica.options, before.local))
   const unsettled = operation === undefined ? [] : [{ operation, local }]
   const detached: Detached<Value> = {
     base: before.base,

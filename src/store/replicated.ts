@@ -1,4 +1,5 @@
 /** The store of several replicas: a remote store, and the memory of this replica for times when the remote store fails. */
+import { doubted } from '../core/session/doubt.ts'
 import { mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { type Cells, createCells } from './cells.ts'
@@ -64,8 +65,9 @@ function createSessionCells(remote: RemoteStore, options: ReplicatedOptions): Ce
   const { limits, timeout, now, replica, lost } = options
   return createCells<Session>({
     remote: remote.sessions,
-    merge: (base, local, theirs) => (local ? mergeSessions(base, local, theirs) : theirs),
+    merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
     restores: true,
+    doubt: doubted,
     bound: boundSession,
     sizeOf: sizeOfSession,
     max: limits.maxSessions,
@@ -88,6 +90,7 @@ function createValueCells(
     remote: remote.values,
     merge: mergeValues,
     restores: false,
+    doubt: (value) => value,
     bound: (value) => value,
     ...bounds,
     ttl: limits.ttl,

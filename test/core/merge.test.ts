@@ -14,6 +14,7 @@ const usageOf = (input: number) => ({
 })
 
 const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): Run => ({
+  id: 'run 1',
   startedAt: 1,
   askedAt: iteration,
   iteration,
@@ -23,8 +24,9 @@ const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): R
   ...changes,
 })
 
-const threadOf = (run: Run, humans: readonly string[] = ['go'], name = ''): Thread => ({
-  name,
+const threadOf = (run: Run, humans: readonly string[] = ['go'], id = 'thread 1'): Thread => ({
+  id,
+  name: '',
   system: 'system' as Hash,
   userMessageHashes: humans as readonly Hash[],
   userMessageCount: humans.length,
@@ -90,7 +92,7 @@ describe('a session that two replicas counted separately', () => {
 
   it('continues the run that began later, and adds the usage of the other run to the session only', () => {
     const base = single(3, 30)
-    const next = sessionOf([threadOf(runOf(1, 10), ['go', 'more'])], 40, 4)
+    const next = sessionOf([threadOf(runOf(1, 10, { id: 'run 2', startedAt: 3 }), ['go', 'more'])], 40, 4)
     const late = single(4, 50)
     for (const joined of [mergeSessions(base, next, late), mergeSessions(base, late, next)]) {
       expect(joined.threads).toHaveLength(1)
@@ -103,45 +105,74 @@ describe('a session that two replicas counted separately', () => {
     const base = single(1, 10)
     const [first] = base.threads
     const threads = first ? [first] : []
-    const local = sessionOf([...threads, threadOf(runOf(2, 5), ['go'], 'one')], 15, 3)
-    const remote = sessionOf([...threads, threadOf(runOf(3, 7), ['go'], 'two')], 17, 4)
+    const local = sessionOf([...threads, threadOf(runOf(2, 5, { id: 'run 2' }), ['go'], 'thread 2')], 15, 3)
+    const remote = sessionOf([...threads, threadOf(runOf(3, 7, { id: 'run 3' }), ['go'], 'thread 3')], 17, 4)
     const joined = mergeSessions(base, local, remote)
-    expect(joined.threads.map(({ name }) => name)).toEqual(['', 'one', 'two'])
+    expect(joined.threads.map(({ id }) => id)).toEqual(['thread 1', 'thread 2', 'thread 3'])
     expect(joined.usage?.input).toBe(22)
   })
 })
 
-const answersOf = (from: number, to: number) =>
-  Array.from({ length: to - from + 1 }, (_, at) => `answer ${from + at}` as Hash)
+const LIMIT = { iterations: 9, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
 
-const copyOf = (iteration: number, assistantHashes: readonly Hash[] = []) =>
-  sessionOf([{ ...threadOf(runOf(iteration, 0)), assistantHashes }], 0, iteration)
-
-const iterationsOf = ({ threads }: Session) => threads.map(({ run }) => run.iteration)
-
-describe('two copies of a thread without a name', () => {
-  it('are merged into one thread if one copy knows only the newest answers of a shortened history', () => {
-    const whole = copyOf(20, answersOf(1, 19))
-    const shortened = copyOf(3, answersOf(18, 20))
-    expect(iterationsOf(mergeSessions(undefined, whole, shortened))).toEqual([20])
+describe('two copies of a session', () => {
+  it('keep two runs apart that different operations began, whatever their messages have in common', () => {
+    fc.assert(
+      fc.property(fc.nat(50), fc.nat(50), fc.boolean(), fc.boolean(), (here, there, isOneThread, isLost) => {
+        const run = runOf(here, 10, { id: 'run 2', startedAt: 2 })
+        const local = sessionOf([threadOf(run, ['go'], isOneThread ? 'thread 1' : 'thread 2')], 10, here)
+        const joined = mergeSessions(undefined, local, single(there, 20), isLost)
+        const runs = new Map(joined.threads.map(({ run: { id, ...amounts } }) => [id, amounts]))
+        expect(runs.get('run 2')).toMatchObject({ iteration: here, usage: usageOf(10) })
+        if (isOneThread) expect(runs.has('run 1')).toBe(false)
+        else expect(runs.get('run 1')).toMatchObject({ iteration: there, usage: usageOf(20) })
+      }),
+    )
   })
 
-  it('keep two agents apart that began with the same prompt and got other answers', () => {
-    const one = copyOf(5, answersOf(1, 4))
-    const other = copyOf(3, answersOf(11, 12))
-    expect(iterationsOf(mergeSessions(undefined, one, other))).toEqual([3, 5])
+  it('merge to the larger amounts if the store has lost its data since, whichever copy is older', () => {
+    fc.assert(
+      fc.property(fc.nat(50), fc.nat(50), (here, there) => {
+        const joined = mergeSessions(undefined, single(here, here), single(there, there), true)
+        const larger = Math.max(here, there)
+        expect(joined).toMatchObject({ usage: usageOf(larger), totals: { iterations: larger } })
+        expect(joined.threads).toHaveLength(1)
+        expect(joined.threads[0]?.run).toMatchObject({ iteration: larger, usage: usageOf(larger) })
+      }),
+    )
   })
 
-  it('are merged into one thread if one copy has seen only the prompt', () => {
-    const one = copyOf(5, answersOf(1, 4))
-    expect(iterationsOf(mergeSessions(undefined, one, copyOf(1)))).toEqual([5])
-  })
-
-  it('are merged to the larger amounts if the store has started the session again', () => {
-    const copy = { ...copyOf(5), usage: usageOf(50) }
-    for (const input of [20, 80]) {
-      const stored = { ...copyOf(2), usage: usageOf(input) }
-      expect(mergeSessions(stored, copy, stored).usage).toEqual(usageOf(Math.max(50, input)))
+  it('keep what an operator changed in either of them, whichever was used last', () => {
+    const base = single(3, 30, { operator: { isStopAsked: false, extended: {} } })
+    const changed = single(3, 30, { operator: { isStopAsked: true, extended: {} } })
+    const used = {
+      ...single(8, 80, { operator: { isStopAsked: false, extended: LIMIT } }),
+      operator: { done: ['a'] },
     }
+    for (const joined of [mergeSessions(base, changed, used), mergeSessions(base, used, changed)]) {
+      expect(joined.threads[0]?.run.operator).toEqual({ isStopAsked: true, extended: LIMIT })
+      expect(joined.operator).toEqual({ done: ['a'] })
+    }
+  })
+
+  it('resume a run that was over if an operator reset it in either of them', () => {
+    const meter = { name: 'iterations', used: 3, max: 3 } as const
+    const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }
+    const over = single(3, 30, { finalAnswer, operator: { isStopAsked: true } })
+    const reset = single(3, 30, { operator: { base: LIMIT } })
+    for (const joined of [mergeSessions(over, over, reset), mergeSessions(over, reset, over)]) {
+      expect(joined.threads[0]?.run.finalAnswer).toBeUndefined()
+      expect(joined.threads[0]?.run.operator).toEqual({ base: LIMIT })
+    }
+  })
+
+  it('of an older version are joined by the time of a run and the number of its thread', () => {
+    const older = ({ threads, ...rest }: Session) => ({
+      ...rest,
+      threads: threads.map((thread) => ({ ...thread, id: undefined, run: { ...thread.run, id: undefined } })),
+    })
+    const joined = mergeSessions(older(single(2, 20)), older(single(5, 50)), older(single(3, 30)))
+    expect(joined.threads).toHaveLength(1)
+    expect(joined.threads[0]?.run).toMatchObject({ iteration: 5, usage: usageOf(60) })
   })
 })

@@ -6,6 +6,7 @@ import { INITIAL_LOOP_STATE, type LoopState } from '../loop/observe.ts'
 import { isStagnating } from '../loop/stagnation.ts'
 import { merged, withNewest } from '../newest.ts'
 import { isLate, withDemands } from './demands.ts'
+import { provesRun } from './doubt.ts'
 import { addContinuation, isFork } from './fork.ts'
 import { limitsInForce, loopModeInForce } from './operator.ts'
 import type { LimitPair } from './operator-settings.ts'
@@ -46,6 +47,8 @@ export interface RequestToCount {
   readonly thread: string
   /** When it came, in milliseconds since the epoch. */
   readonly now: number
+  /** A name of its own over all replicas: the run and the thread that it begins keep it. */
+  readonly operation?: string
   /** The client sent no session id: the session is identified by its prompt and first answer. */
   readonly isDerived?: boolean
   /**
@@ -82,8 +85,9 @@ function reactionOf(
   return speaks ? 'acknowledged' : 'ignored'
 }
 
-function newRun(now: number): Run {
+function newRun(id: string | undefined, now: number): Run {
   return {
+    id,
     startedAt: now,
     askedAt: now,
     quietSince: undefined,
@@ -134,6 +138,10 @@ function placeOf(session: Session, { facts, thread, now, isDerived }: RequestToC
   const found = findThread(session, facts, thread, isDerived)
   const isBranch = found !== undefined && isFork(found, facts) && !retryOf(found.run, facts)
   if (!found || isBranch) return { known: undefined, from: undefined, startsRun: true }
+  if (found.run.isDoubted && !provesRun(found, facts)) {
+    const isKnown = facts.assistantHashes.some((answer) => found.assistantHashes.includes(answer))
+    return { known: found, from: isKnown ? found : undefined, startsRun: true }
+  }
   const isOver = isDerived ? startsOver(found, facts) : beginsAnew(found, facts, now)
   if (isOver) return { known: found, from: undefined, startsRun: true }
   return { known: found, from: found, startsRun: startsRun(found, facts) }
@@ -159,6 +167,7 @@ function runAfter(
   // A request that was changed and sent again shows the same calls again.
   const isCounted = before !== undefined || (newest !== undefined && known?.assistantHashes.includes(newest))
   return {
+    id: run.id,
     startedAt: run.startedAt,
     askedAt: now,
     quietSince: run.quietSince,
@@ -226,7 +235,7 @@ function unansweredStarts(
 }
 
 function threadAfter(
-  { facts, thread: name }: RequestToCount,
+  { facts, thread: name, operation }: RequestToCount,
   { known, from }: Place,
   run: Run,
   {
@@ -237,6 +246,7 @@ function threadAfter(
   }: Pick<Thread, 'number' | 'loopState' | 'errors'> & { readonly isRetry: boolean },
 ): Thread {
   return {
+    id: known ? known.id : operation,
     name,
     number,
     operator: known?.operator,
@@ -308,7 +318,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
   const { facts, now, follow, checkErrors, asked } = request
   const place = placeOf(session, request)
   const { known, from } = place
-  const run = known && !place.startsRun ? known.run : newRun(now)
+  const run = known && !place.startsRun ? known.run : newRun(request.operation, now)
   const before = retryOf(run, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(run, facts, before)

@@ -1,8 +1,8 @@
 /**
- * Joins what two replicas know of one session, after one of them could not reach the store. Counts that both read from the
- * transcript are the larger one; usage, which only one replica sees of each answer, is added; a stop of either holds.
+ * Joins what two replicas know of one session, after one of them could not reach the store. Nothing is guessed: two runs are
+ * one run if the same operation began them, and so are two threads. Their usage, which only one replica sees of each answer,
+ * is added; iterations, which both read from the transcript, are the larger count; a stop of either holds.
  */
-import type { Hash } from '../hash.ts'
 import { merged } from '../newest.ts'
 import { NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
@@ -20,68 +20,57 @@ import {
 } from './session.ts'
 
 /** Three copies of one value: before the replica was cut off, in the replica now, and in the store now. */
-interface Versions<Value> {
+interface Copies<Value> {
   readonly base: Value | undefined
   readonly local: Value
   readonly remote: Value
+  /** The store has lost its data since: nobody knows what the copies have in common. */
+  readonly isLost: boolean
 }
 
-/** Returns an amount of `remote` with what `local` has more than `base`. */
-function grown(base: number, local: number, remote: number): number {
-  return remote + Math.max(0, local - base)
+/** Returns the copies of a part of each. */
+function partOf<Value, Part>(
+  { base, local, remote, isLost }: Copies<Value>,
+  part: (value: Value) => Part,
+): Copies<Part> {
+  return { base: base && part(base), local: part(local), remote: part(remote), isLost }
 }
 
-/** What `remote` used, and what `local` used since `base`. */
-function addedUsage(
-  base: Usage | undefined,
-  local: Usage | undefined,
-  remote: Usage | undefined,
-): Usage | undefined {
-  if (local === undefined || remote === undefined) return remote ?? local
-  const { input, output, cachedInput, cost } = base ?? NO_USAGE
-  return {
-    input: grown(input, local.input, remote.input),
-    output: grown(output, local.output, remote.output),
-    cachedInput: grown(cachedInput, local.cachedInput, remote.cachedInput),
-    cost: Math.round(grown(cost, local.cost, remote.cost) * 1e9) / 1e9,
-    estimated: remote.estimated || local.estimated,
-  }
+/** Returns an amount of `remote` with what `local` has more than `base`; the larger one after a loss. */
+function grown({ base = 0, local, remote, isLost }: Copies<number>): number {
+  return isLost ? Math.max(local, remote) : remote + Math.max(0, local - base)
 }
 
 /** Returns the larger of two counts of iterations; those that `local` gave back since `base` are given back in `remote` too. */
-function joinIterations(base: number | undefined, local: number, remote: number): number {
+function joinIterations({ base, local, remote }: Copies<number>): number {
   const released = base === undefined ? 0 : Math.max(0, base - local)
   return Math.max(local, remote - released)
 }
 
-/** Threads without a name are the same if they know an answer in common; else if they began alike and one knows no answer yet. */
-function isSameThread(one: Thread, other: Thread): boolean {
-  if (one.name !== '' || other.name !== '') return one.name === other.name
-  if (one.system !== other.system) return false
-  if (one.assistantHashes.some((answer) => other.assistantHashes.includes(answer))) return true
-  const isNew = one.assistantHashes.length === 0 || other.assistantHashes.length === 0
-  return isNew && one.userMessageHashes[0] === other.userMessageHashes[0]
+function joinUsage(copies: Copies<Usage | undefined>): Usage | undefined {
+  const { local, remote } = copies
+  if (local === undefined || remote === undefined) return remote ?? local
+  const sum = (name: 'input' | 'output' | 'cachedInput' | 'cost') =>
+    grown(partOf(copies, (usage) => (usage ?? NO_USAGE)[name]))
+  return {
+    input: sum('input'),
+    output: sum('output'),
+    cachedInput: sum('cachedInput'),
+    cost: Math.round(sum('cost') * 1e9) / 1e9,
+    estimated: remote.estimated || local.estimated,
+  }
 }
 
-function isSameRun(one: Thread, other: Thread): boolean {
-  return one.userMessageHashes.at(-1) === other.userMessageHashes.at(-1)
-}
-
-/** The thread whose run began later: it has seen the last human message of the other and then one more. */
-function newerOf(local: Thread, remote: Thread): Thread {
-  const isRemoteOld = remote.userMessageHashes.length > 0 && !isSameRun(local, remote)
-  const last = remote.userMessageHashes.at(-1)
-  if (isRemoteOld && last !== undefined && local.userMessageHashes.includes(last)) return local
-  if (isSameRun(local, remote)) return local.run.askedAt > remote.run.askedAt ? local : remote
-  return remote
-}
-
-/** Returns the operators' settings of both copies; if both have the same setting, `newer` counts. */
-function joinSettings<Settings extends object>(
-  older: Settings | undefined,
-  newer: Settings | undefined,
-): Settings | undefined {
-  return older && newer ? { ...older, ...newer } : (newer ?? older)
+/** Returns each setting of an operator as the replica that changed it has it, or else as the store has it. */
+function joinSettings<Settings extends object>(copies: Copies<Settings | undefined>): Settings | undefined {
+  const { base, local, remote, isLost } = copies
+  if (!local || !remote) return local ?? remote
+  const joined = { ...local, ...remote }
+  if (isLost) return joined
+  for (const name of Object.keys(joined) as (keyof Settings)[])
+    if (JSON.stringify(local[name]) !== JSON.stringify(base?.[name])) joined[name] = local[name]
+    else joined[name] = remote[name]
+  return joined
 }
 
 /** Returns the entries of both lists, each once by `nameOf`; if both have it, that of `local`; the newest last. */
@@ -121,92 +110,112 @@ function joinRecords(
   }
 }
 
-function joinRuns({ base, local, remote }: Versions<Run>): Run {
-  const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
-  const isShown = new Set(newer.recentRequests.map(({ fingerprint }) => fingerprint))
-  const others = older.recentRequests.filter(({ fingerprint }) => !isShown.has(fingerprint))
-  return {
-    ...newer,
-    startedAt: Math.min(local.startedAt, remote.startedAt),
-    iteration: joinIterations(base?.iteration, local.iteration, remote.iteration),
-    toolCalls: Math.max(local.toolCalls, remote.toolCalls),
-    recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
-    usage: addedUsage(base?.usage, local.usage, remote.usage),
-    finalAnswer: newer.finalAnswer ?? older.finalAnswer,
-    isReported: newer.isReported ?? older.isReported,
-    stopTries: newer.stopTries ?? older.stopTries,
-    demands: newer.demands ?? older.demands,
-    question: newer.question ?? older.question,
-    operator: joinSettings(older.operator, newer.operator),
-  }
-}
-
-function joinNames(
-  one: readonly string[] | undefined,
-  other: readonly string[] | undefined,
+function joinNames<Name extends string>(
+  one: readonly Name[] | undefined,
+  other: readonly Name[] | undefined,
   bound: number,
-): readonly string[] | undefined {
+): readonly Name[] | undefined {
   if (one === undefined || other === undefined) return one ?? other
   return [...new Set([...one, ...other])].slice(-bound)
 }
 
-function joinThreads({ base, local, remote }: Versions<Thread>): Thread {
-  const newer = newerOf(local, remote)
-  const older = newer === local ? remote : local
-  const runBefore = base && isSameRun(base, local) ? base.run : undefined
-  const run = isSameRun(local, remote)
-    ? joinRuns({ base: runBefore, local: local.run, remote: remote.run })
-    : newer.run
+/** Returns the name of the operation that began a run. A run of an older version is known by its time. */
+function runId({ id, startedAt }: Run): string | number {
+  return id ?? startedAt
+}
+
+/** Returns the name of the operation that began a thread. A thread of an older version is known by its number. */
+function threadId({ id, number }: Thread): string | number | undefined {
+  return id ?? number
+}
+
+function joinRuns(copies: Copies<Run>): Run {
+  const { base, local, remote } = copies
+  const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
+  const isShown = new Set(newer.recentRequests.map(({ fingerprint }) => fingerprint))
+  const others = older.recentRequests.filter(({ fingerprint }) => !isShown.has(fingerprint))
+  // An operator resets and resumes runs that were over.
+  const isResumed = base?.finalAnswer !== undefined && !(local.finalAnswer && remote.finalAnswer)
+  return {
+    ...newer,
+    iteration: joinIterations(partOf(copies, ({ iteration }) => iteration)),
+    toolCalls: Math.max(local.toolCalls, remote.toolCalls),
+    recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
+    usage: joinUsage(partOf(copies, ({ usage }) => usage)),
+    finalAnswer: isResumed ? undefined : (newer.finalAnswer ?? older.finalAnswer),
+    isReported: newer.isReported ?? older.isReported,
+    operator: joinSettings(partOf(copies, ({ operator }) => operator)),
+  }
+}
+
+/** Joins the newest runs of two copies if they are one run; else the one that began later is the newest of the thread. */
+function joinThreads(copies: Copies<Thread>): Thread {
+  const { base, local, remote } = copies
+  const isOneRun = runId(local.run) === runId(remote.run)
+  const time = ({ run }: Thread) => (isOneRun ? run.askedAt : run.startedAt)
+  const [older, newer] = time(local) > time(remote) ? [remote, local] : [local, remote]
+  const hadRun = base && runId(base.run) === runId(local.run)
+  const runs = partOf({ ...copies, base: hadRun ? base : undefined }, ({ run }) => run)
   return {
     ...newer,
     userMessageHashes: merged(older.userMessageHashes, newer.userMessageHashes, MAX_USER_MESSAGES),
     assistantHashes: merged(older.assistantHashes, newer.assistantHashes, MAX_ASSISTANT_MESSAGES),
-    run,
+    run: isOneRun ? joinRuns(runs) : newer.run,
     responses: joinNames(older.responses, newer.responses, MAX_RESPONSES),
     continuedFrom: joinNames(older.continuedFrom, newer.continuedFrom, MAX_RESPONSES),
     loopState: newer.loopState ?? older.loopState,
     noticeSent: newer.noticeSent ?? older.noticeSent,
     dropsThinking: newer.dropsThinking ?? older.dropsThinking,
-    operator: joinSettings(older.operator, newer.operator),
+    operator: joinSettings(partOf(copies, ({ operator }) => operator)),
   }
 }
 
-function joinTotals({ base, local, remote }: Versions<Totals>): Totals {
+function joinTotals(copies: Copies<Totals | undefined>): Totals | undefined {
+  const { local, remote } = copies
+  if (!local || !remote) return local ?? remote
+  const countsOf = (name: keyof Totals) => partOf(copies, (totals) => totals?.[name] ?? 0)
   return {
     startedAt: Math.min(local.startedAt, remote.startedAt),
-    iterations: joinIterations(base?.iterations, local.iterations, remote.iterations),
+    iterations: joinIterations(countsOf('iterations')),
     toolCalls: Math.max(local.toolCalls, remote.toolCalls),
-    acknowledged: grown(base?.acknowledged ?? 0, local.acknowledged, remote.acknowledged),
-    ignored: grown(base?.ignored ?? 0, local.ignored, remote.ignored),
+    acknowledged: grown(countsOf('acknowledged')),
+    ignored: grown(countsOf('ignored')),
   }
+}
+
+function joinAllThreads({ base, local, remote, isLost }: Copies<Session>): readonly Thread[] {
+  const byId = ({ threads }: Session) => new Map(threads.map((thread) => [threadId(thread), thread]))
+  const before = base && byId(base)
+  const joined = byId(remote)
+  for (const [id, thread] of byId(local)) {
+    const known = joined.get(id)
+    joined.set(
+      id,
+      known ? joinThreads({ base: before?.get(id), local: thread, remote: known, isLost }) : thread,
+    )
+  }
+  return [...joined.values()].sort((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS)
 }
 
 /**
  * Returns the merged session. `base`: the store's copy when the replica lost the connection; `undefined` if the replica did
- * not know the session then; `remote` itself if the store has lost its data since. `local`: the replica's copy now. `remote`: the
- * store's copy now.
+ * not know the session then. `local`: the replica's copy now. `remote`: the store's copy now. `isLost`: the store has lost
+ * its data since.
  */
-export function mergeSessions(base: Session | undefined, local: Session, remote: Session): Session {
-  const find = (threads: readonly Thread[] | undefined, thread: Thread) =>
-    threads?.findLast((one) => isSameThread(one, thread))
-  const joined = new Map<Thread, Thread>()
-  const added: Thread[] = []
-  for (const thread of local.threads) {
-    const known = find(remote.threads, thread)
-    if (known === undefined || joined.has(known)) added.push(thread)
-    else joined.set(known, joinThreads({ base: find(base?.threads, thread), local: thread, remote: known }))
-  }
-  const threads = [...remote.threads.map((thread) => joined.get(thread) ?? thread), ...added]
-  const { totals: ours } = local
-  const { totals: theirs } = remote
+export function mergeSessions(
+  base: Session | undefined,
+  local: Session,
+  remote: Session,
+  isLost = false,
+): Session {
+  const copies: Copies<Session> = { base, local, remote, isLost }
   return {
-    threads: threads.toSorted((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS),
-    usage: addedUsage(base?.usage, local.usage, remote.usage),
-    totals:
-      ours && theirs ? joinTotals({ base: base?.totals, local: ours, remote: theirs }) : (theirs ?? ours),
-    forgotten: joinNames(remote.forgotten, local.forgotten, MAX_FORGOTTEN) as readonly Hash[] | undefined,
+    threads: joinAllThreads(copies),
+    usage: joinUsage(partOf(copies, ({ usage }) => usage)),
+    totals: joinTotals(partOf(copies, ({ totals }) => totals)),
+    forgotten: joinNames(remote.forgotten, local.forgotten, MAX_FORGOTTEN),
     contexts: local.contexts === base?.contexts ? remote.contexts : (local.contexts ?? remote.contexts),
     record: joinRecords(local.record, remote.record),
-    operator: joinSettings(remote.operator, local.operator),
+    operator: joinSettings(partOf(copies, ({ operator }) => operator)),
   }
 }

@@ -51,6 +51,8 @@ export interface RecentRequest {
 
 /** The steps of an agent from one user message to the next. */
 export interface Run {
+  /** The name of the operation that began it, unique over all replicas; unset in runs of older versions. */
+  readonly id?: string | undefined
   /** Milliseconds since the epoch. */
   readonly startedAt: number
   /** When its newest request came, in milliseconds since the epoch. */
@@ -94,12 +96,16 @@ export interface Run {
   readonly operator?: RunSettings | undefined
   /** What an operator was asked about it; unset where nobody was asked. */
   readonly question?: Question | undefined
+  /** The store could not confirm that it is the newest run of its thread, and no request has shown it since. */
+  readonly isDoubted?: boolean | undefined
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
 export interface Thread extends ThinkingState {
   /** The client's name for it; empty if the client sends none. */
   readonly name: string
+  /** The name of the operation that began it, unique over all replicas; unset in threads of older versions. */
+  readonly id?: string | undefined
   /** Counts the threads of a session from 1. */
   readonly number?: number | undefined
   /** Unset if no operator has changed anything. */

@@ -166,9 +166,15 @@ export function startsRun(thread: Thread, facts: RequestFacts): boolean {
   // A user message beside a history that the provider keeps is new.
   if (facts.previous !== undefined) return !retryOf(thread.run, facts)
   if (!thread.userMessageHashes.includes(last)) return true
-  // One more than before, and no answer after it: a request with a shorter history may have come in between.
-  if (facts.userMessageHashes.length > thread.userMessageCount && facts.iteration === 1) return true
+  // One more than before, and no known answer after it: a request with a shorter history may have come in between.
+  if (facts.userMessageHashes.length > thread.userMessageCount && !showsRun(thread, facts)) return true
   return thread.run.finalAnswer !== undefined && facts.endsInUserMessage && !retryOf(thread.run, facts)
+}
+
+/** Returns whether a transcript shows an answer that the thread knows after its last user message. */
+export function showsRun({ assistantHashes }: Thread, facts: RequestFacts): boolean {
+  if (facts.iteration === 1) return false
+  return facts.assistantHashes.slice(1 - facts.iteration).some((answer) => assistantHashes.includes(answer))
 }
 
 /**

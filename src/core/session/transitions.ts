@@ -97,6 +97,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
   const { run, loopState } = thread
   const { usage, ids, requestBytes, follow, callsNothing } = facts
   return {
+    id: thread.id,
     name: thread.name,
     number: thread.number,
     operator: thread.operator,
@@ -106,6 +107,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
     assistantHashes: thread.assistantHashes,
     unansweredStarts: thread.unansweredStarts,
     run: {
+      id: run.id,
       startedAt: run.startedAt,
       askedAt: run.askedAt,
       quietSince: facts.iteration?.endedAt ?? run.quietSince,

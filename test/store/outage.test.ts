@@ -1,0 +1,171 @@
+/** Agents whose replicas lose Redis, or whose Redis loses its data: what any order of these events does to their counts. */
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { countRequest } from '../../src/core/session/count-request.ts'
+import { doubted } from '../../src/core/session/doubt.ts'
+import { mergeSessions } from '../../src/core/session/merge.ts'
+import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
+import { noteAnswer } from '../../src/core/session/transitions.ts'
+import { type Cell, createCells, NO_CELL, type RemoteCells } from '../../src/store/cells.ts'
+import { type SessionKey, sessionKey } from '../../src/store/store.ts'
+import { called, type Message, result, said, sightingOf, system, user } from '../core/transcript.ts'
+
+const KEY = sessionKey('me', 'a')
+const REPLICAS = 3
+const TOKENS = 10
+
+/** Cells that replicas share, as Redis keeps them. */
+function startServer() {
+  const cells = new Map<SessionKey, string>()
+  const read = (key: SessionKey) => JSON.parse(cells.get(key) ?? JSON.stringify(NO_CELL)) as Cell<Session>
+  const remote = (isUp: () => boolean): RemoteCells<Session> => ({
+    isUp,
+    read: async (key) => read(key),
+    async replace(key, expected, next) {
+      const current = read(key)
+      if (current.operations[0] !== expected.operations[0]) return current
+      cells.set(key, JSON.stringify(next))
+      return undefined
+    },
+  })
+  return { flush: () => cells.clear(), remote }
+}
+
+function openReplica(server: ReturnType<typeof startServer>, name: string) {
+  let isUp = true
+  const cells = createCells<Session>({
+    remote: server.remote(() => isUp),
+    merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
+    restores: true,
+    doubt: doubted,
+    bound: (session) => session,
+    sizeOf: () => 1,
+    max: 10,
+    maxBytes: 10,
+    ttl: 3_600_000,
+    timeout: 1_000,
+    now: () => performance.now(),
+    replica: name,
+    lost: () => {},
+  })
+  return {
+    cells,
+    cut() {
+      isUp = false
+    },
+    async mend() {
+      isUp = true
+      await cells.heal()
+    },
+  }
+}
+
+type Replica = ReturnType<typeof openReplica>
+
+/** An agent whose user says the same words again and again. `isNewChat`: each time in a new conversation. */
+function startAgent(isNewChat: boolean) {
+  const begin = [system('You work.'), user('continue')]
+  let messages: readonly Message[] = begin
+  let iteration = 0
+  let calls = 0
+  let clock = 1_000
+  return {
+    /** Sends its next request through a replica; returns the number that it got, and the number that it is due. */
+    async step({ cells }: Replica, isLast: boolean) {
+      iteration++
+      clock += 1_000
+      const now = clock
+      const facts = sightingOf(messages)
+      const request = { fingerprint: facts.fingerprint, thread: '' }
+      const counted = await cells.update(KEY, (session = NEW_SESSION) => {
+        const { session: value, result } = countRequest(session, {
+          facts,
+          thread: '',
+          now,
+          operation: `operation ${clock}`,
+        })
+        return { value, result }
+      })
+      const usage = { input: TOKENS, output: 0, cachedInput: 0, cost: 0, estimated: false }
+      const answer = { usage, ids: [], requestBytes: 0, callsNothing: isLast }
+      await cells.update(KEY, (session = NEW_SESSION) => ({
+        value: noteAnswer(session, request, answer),
+        result: undefined,
+      }))
+      const due = iteration
+      const id = `call ${++calls}`
+      messages = [...messages, ...(isLast ? [said(`done ${id}`)] : [called(id), result(id)])]
+      if (isLast) {
+        messages = isNewChat ? begin : [...messages, user('continue')]
+        iteration = 0
+      }
+      return { given: counted.iteration, due }
+    },
+  }
+}
+
+/** `at`: which replica; unset where the event befalls all of them. */
+type Event =
+  | { readonly kind: 'step'; readonly at: number; readonly isLast: boolean }
+  | { readonly kind: 'flush' }
+  | { readonly kind: 'cut' | 'mend'; readonly at: number | undefined }
+
+const ALL = Array.from({ length: REPLICAS }, (_, at) => at)
+const step: fc.Arbitrary<Event> = fc.record({
+  kind: fc.constant('step' as const),
+  at: fc.constantFrom(...ALL),
+  isLast: fc.boolean(),
+})
+const flush: fc.Arbitrary<Event> = fc.constant({ kind: 'flush' as const })
+const outage = (at: fc.Arbitrary<number | undefined>): fc.Arbitrary<Event> =>
+  fc.record({ kind: fc.constantFrom('cut' as const, 'mend' as const), at })
+const eventsWith = (...faults: readonly fc.Arbitrary<Event>[]) =>
+  fc.array(fc.oneof({ weight: 8, arbitrary: step }, ...faults), { maxLength: 40 })
+
+async function play(events: readonly Event[], isNewChat: boolean) {
+  const server = startServer()
+  const replicas = ALL.map((at) => openReplica(server, `r${at}`))
+  const agent = startAgent(isNewChat)
+  const steps: { readonly given: number; readonly due: number }[] = []
+  for (const event of events) {
+    if (event.kind === 'flush') server.flush()
+    else
+      for (const replica of event.at === undefined ? replicas : replicas.slice(event.at, event.at + 1))
+        if (event.kind === 'step') steps.push(await agent.step(replica, event.isLast))
+        else await replica[event.kind]()
+  }
+  for (const replica of replicas) await replica.mend()
+  return { steps, session: await replicas[0]?.cells.get(KEY) }
+}
+
+async function expectItsOwnCounts(events: fc.Arbitrary<readonly Event[]>, isNewChat: boolean) {
+  const property = fc.asyncProperty(events, async (list) => {
+    const { steps } = await play(list, isNewChat)
+    expect(steps.map(({ given }) => given)).toEqual(steps.map(({ due }) => due))
+  })
+  await fc.assert(property, { numRuns: 300 })
+}
+
+describe('an agent whose user repeats the same words gets the iterations that it would get alone', () => {
+  it('in one conversation, whichever replicas lose Redis and whatever Redis loses', async () => {
+    await expectItsOwnCounts(eventsWith(flush, outage(fc.constantFrom(...ALL))), false)
+  })
+
+  it('each time in a new conversation, whenever Redis is gone or loses its data', async () => {
+    await expectItsOwnCounts(eventsWith(flush, outage(fc.constant(undefined))), true)
+  })
+})
+
+describe('a session whose replicas lose Redis', () => {
+  it('has the usage of every answer once when all of them are back, in any order of events', async () => {
+    const property = fc.asyncProperty(
+      eventsWith(outage(fc.constantFrom(...ALL))),
+      fc.boolean(),
+      async (list, isNewChat) => {
+        const { steps, session } = await play(list, isNewChat)
+        expect(session?.usage?.input ?? 0).toBe(TOKENS * steps.length)
+      },
+    )
+    await fc.assert(property, { numRuns: 300 })
+  })
+})
