@@ -13,8 +13,13 @@ import type { Frame } from '../sse/frames.ts'
 /** How a stopped request keeps the model from calling tools: by its tool choice (the tools stay in the prompt), or without any tools. */
 export type ToolBan = 'choice_none' | 'no_tools'
 
+/** A message or an item of a request. `tools`: where the list of tools stands that it offers. */
+export interface IndexedItem extends Span {
+  readonly tools?: Span | undefined
+}
+
 /** A request body with the byte offsets of its fields and of its list of messages or items. */
-export type IndexedList = ListIndex<Span>
+export type IndexedList = ListIndex<IndexedItem>
 
 /** The tool calls of one response, and the response itself in the form that this dialect's input takes. */
 export interface BufferedCalls {

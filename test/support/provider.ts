@@ -38,12 +38,20 @@ export interface ChatBody {
   readonly [key: string]: unknown
 }
 
+/** A call of the model. `isCustom`: of a tool that takes a text, as in Responses. */
+export interface ScriptedCall {
+  readonly id?: string
+  readonly name: string
+  readonly arguments: unknown
+  readonly isCustom?: true
+}
+
 /** The model's answer. */
 export interface Answer {
   readonly text?: string
   /** Encrypted, as in Responses. */
   readonly reasoning?: string
-  readonly calls?: readonly { readonly id?: string; readonly name: string; readonly arguments: unknown }[]
+  readonly calls?: readonly ScriptedCall[]
   readonly finish?: string
   /** Content blocks before the others, if the format has blocks. */
   readonly blocks?: readonly object[]

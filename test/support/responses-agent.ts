@@ -26,6 +26,8 @@ export interface ResponsesOptions {
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: Readonly<Record<string, unknown>>
   readonly result?: (call: Item) => string
+  /** Items before the first question. */
+  readonly opening?: readonly Item[]
 }
 
 function readBody(text: string, streams: boolean): Item {
@@ -57,7 +59,7 @@ export async function callResponses(
     headers: answer.headers,
     response,
     text: contents.map(({ text }) => text).join(''),
-    calls: output.filter(({ type }) => type === 'function_call'),
+    calls: output.filter(({ type }) => String(type).endsWith('_call')),
   }
 }
 
@@ -65,7 +67,7 @@ export async function callResponses(
 export async function runResponses(url: string, question: string, options: ResponsesOptions = {}) {
   const { stateful = false, max = 30, result = () => 'found nothing new' } = options
   const steps: ResponseStep[] = []
-  const items: Item[] = []
+  const items: Item[] = [...(options.opening ?? [])]
   let previous: unknown
   let body: Item = {}
   const send = async (input: readonly Item[]): Promise<ResponseStep> => {
@@ -83,7 +85,7 @@ export async function runResponses(url: string, question: string, options: Respo
   let step = await send([user(question)])
   while (step.calls.length > 0 && steps.length < max) {
     const outputs = step.calls.map((call) => ({
-      type: 'function_call_output',
+      type: `${String(call['type'])}_output`,
       call_id: call['call_id'],
       output: result(call),
     }))

@@ -27,14 +27,17 @@ export function outputOf(answer: Answer, number: number): Item[] {
     ...(answer.text === undefined
       ? []
       : [{ id: `msg_${number}`, type: 'message', status: 'completed', role: 'assistant', content: [text] }]),
-    ...(answer.calls ?? []).map((call, index) => ({
-      id: `fc_${number}_${index}`,
-      type: 'function_call',
-      status: 'completed',
-      name: call.name,
-      arguments: typeof call.arguments === 'string' ? call.arguments : JSON.stringify(call.arguments),
-      call_id: call.id ?? `call_${number}_${index}`,
-    })),
+    ...(answer.calls ?? []).map((call, index) => {
+      const text = typeof call.arguments === 'string' ? call.arguments : JSON.stringify(call.arguments)
+      return {
+        id: `${call.isCustom ? 'ctc' : 'fc'}_${number}_${index}`,
+        type: call.isCustom ? 'custom_tool_call' : 'function_call',
+        status: 'completed',
+        name: call.name,
+        ...(call.isCustom ? { input: text } : { arguments: text }),
+        call_id: call.id ?? `call_${number}_${index}`,
+      }
+    }),
   ]
 }
 

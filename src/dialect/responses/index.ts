@@ -9,6 +9,7 @@ import {
   appendParagraph,
   type Edit,
   prependElement,
+  removeItems,
   removeMembers,
   setMember,
 } from '../../json/edit.ts'
@@ -45,7 +46,7 @@ import {
 } from '../shared/request-list.ts'
 import { sessionIdAt } from '../shared/session-id.ts'
 import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
-import { dropTools } from '../shared/tools.ts'
+import { dropTools, toolLists } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
 import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
@@ -63,6 +64,8 @@ export interface InputItem extends ListedItem {
   readonly isReference: boolean
   /** It may stand in the middle of a response, as a compaction does. */
   readonly isAside: boolean
+  /** Where the list of tools stands that it offers: clients of "Responses Lite" have no field for them. */
+  readonly tools?: Span | undefined
 }
 
 type RequestIndex = ListIndex<InputItem>
@@ -73,6 +76,7 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
   let role: number | undefined
   let execution: number | undefined
   let id: number | undefined
+  let list: number | undefined
   let key = firstKey(json, at)
   while (json[key] === QUOTE) {
     work.spend(1)
@@ -82,6 +86,7 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     else if (isKey(json, key, keyEnd, 'role')) role = value
     else if (isKey(json, key, keyEnd, 'execution')) execution = value
     else if (isKey(json, key, keyEnd, 'id')) id = value
+    else if (isKey(json, key, keyEnd, 'tools')) list = value
     key = nextKey(json, skipValue(json, value))
   }
   const typeName = stringAt(json, type)
@@ -94,6 +99,10 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     isCall: kind === 'call' || (isReference && isCallReference(stringAt(json, id))),
     isReference,
     isAside: kind === 'aside',
+    tools:
+      typeName === 'additional_tools' && list !== undefined
+        ? { start: list, end: skipValue(json, list) }
+        : undefined,
   }
 }
 
@@ -207,14 +216,15 @@ function systemTextOf(input: Input, field: (name: string) => unknown): string {
 function conversationOf(index: RequestIndex, field: (name: string) => unknown): Conversation {
   const { json, items, fields, work } = index
   const input = inputOf(index)
-  const tools = member(fields, 'tools')?.value
   return {
     work,
     hasParts: true,
     model: textOf(field('model')),
     streams: field('stream') === true,
     // A prompt that the provider stores may have tools.
-    offersTools: tools ? holdsItems(json, tools) : isObject(field('prompt')),
+    offersTools:
+      toolLists(index).some((tools) => holdsItems(json, tools)) ||
+      (!member(fields, 'tools') && isObject(field('prompt'))),
     isCompaction:
       items.at(-1)?.isAside === true && input.item(items.length - 1)['type'] === 'compaction_trigger',
     systemText: () => systemTextOf(input, field),
@@ -277,8 +287,13 @@ function withoutBackground({ json, fields }: RequestIndex): Edit[] {
 }
 
 function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
-  const { object, fields } = index
-  if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...withoutBackground(index)]
+  const { object, fields, items } = index
+  if (ban === 'no_tools') {
+    const offers = items.every(({ tools }) => tools)
+      ? []
+      : removeItems(items, ({ tools }) => tools !== undefined)
+    return [...removeMembers(fields, TOOL_FIELDS), ...offers, ...withoutBackground(index)]
+  }
   return [setMember(object, fields, 'tool_choice', '"none"'), ...withoutBackground(index)]
 }
 
@@ -318,12 +333,20 @@ function instruct({ json, object, fields }: RequestIndex, text: string): Edit | 
 }
 
 function announceIn(index: RequestIndex, text: string): Edit[] {
-  const { json, list } = index
+  const { json, list, items } = index
+  const message = JSON.stringify({ role: 'developer', content: text })
+  if (items.some(({ tools }) => tools)) {
+    // "Responses Lite" has no instructions: the system text are the messages that begin the input.
+    const first = items.find(({ role }) => role !== 'system')
+    return [
+      first
+        ? { start: first.start, end: first.start, text: `${message},` }
+        : appendElement(json, list, message),
+    ]
+  }
   const edit = instruct(index, text)
   if (edit) return [edit]
-  return kindAt(json, list) === 'array'
-    ? [prependElement(json, list, JSON.stringify({ role: 'developer', content: text }))]
-    : []
+  return kindAt(json, list) === 'array' ? [prependElement(json, list, message)] : []
 }
 
 /** Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. @throws {JsonScanError} @throws {TooMuchToRead} */

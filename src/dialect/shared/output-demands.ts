@@ -5,7 +5,7 @@ import { kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { ForcedTools, IndexedList } from '../dialect.ts'
 import { isObject, textOf } from './json-object.ts'
 import { fieldOf, stringAt } from './request-list.ts'
-import { namesIn, offeredNames, offeredTools } from './tools.ts'
+import { namesIn, offeredNames, toolLists } from './tools.ts'
 
 /** Where the APIs hold the format: Chat Completions, Responses, Messages, and an older form of Messages. */
 const PLACES: readonly (readonly [outer: string, inner?: string])[] = [
@@ -63,9 +63,9 @@ export function demandsIn(list: IndexedList): readonly Hash[] {
   const choice = (member(fields, 'tool_choice') ?? member(fields, 'function_call'))?.value
   if (!format && !choice) return NO_DEMANDS
   const forced = choice && forcedIn(list)
-  // If any tool will do, the list of tools is what is demanded.
-  const tool = forced === ANY_TOOL ? offeredTools(list) : forced && choice
-  return [format, tool].flatMap((span) => {
+  // If any tool will do, the lists of tools are what is demanded.
+  const tools = forced === ANY_TOOL ? toolLists(list) : forced && choice ? [choice] : []
+  return [format, ...tools].flatMap((span) => {
     if (!span) return []
     work.hash(span.end - span.start)
     return [hashOfBytes(json.subarray(span.start, span.end))]

@@ -1,6 +1,6 @@
-/** The tools that a request offers, in any dialect: a list in the request's own object. */
+/** The tools that a request offers, in any dialect: in a list of the request's own object, or of items in its input. */
 import { type Edit, removeItems } from '../../json/edit.ts'
-import { decode, elements, kindAt, member, type Span } from '../../json/scan.ts'
+import { decode, elements, kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { IndexedList } from '../dialect.ts'
 import { isObject, propertyOf, textOf } from './json-object.ts'
 import { fieldOf } from './request-list.ts'
@@ -24,16 +24,49 @@ export function namesIn(choice: unknown, depth = 0): string[] {
   return [...names, ...Object.values(choice).flatMap((value) => namesIn(value, depth + 1))]
 }
 
-/** Returns where the list of tools stands (`functions` in the older form of Chat Completions); `undefined` if there is none. */
-export function offeredTools({ json, fields }: IndexedList): Span | undefined {
+/** Returns where the lists of tools stand: in a field (`functions` in the older form of Chat Completions), and in items of the input. */
+export function toolLists({ json, fields, items }: IndexedList): readonly Span[] {
   const list = (member(fields, 'tools') ?? member(fields, 'functions'))?.value
-  return list && kindAt(json, list) === 'array' ? list : undefined
+  const others = items.flatMap(({ tools }) => tools ?? [])
+  return list && kindAt(json, list) === 'array' ? [list, ...others] : others
+}
+
+/** An offered tool, or a namespace with the tools in it. */
+interface OfferedTool extends Span {
+  readonly name: string
+  readonly tools: readonly OfferedTool[]
+}
+
+function toolsIn(json: Buffer, list: Span, depth = 0): readonly OfferedTool[] {
+  if (depth > MAX_DEPTH || kindAt(json, list) !== 'array') return []
+  return elements(json, list).map((tool) => {
+    const value = decode(json, tool)
+    const name = nameOf(value)
+    const nested = propertyOf(value, 'type') === 'namespace' && member(members(json, tool), 'tools')?.value
+    return { ...tool, name, tools: nested ? toolsIn(json, nested, depth + 1) : [] }
+  })
+}
+
+function namesOf(tools: readonly OfferedTool[]): string[] {
+  return tools.flatMap(({ name, tools: inner }) => (inner.length > 0 ? namesOf(inner) : [name]))
 }
 
 /** Returns the names of the offered tools. */
 export function offeredNames(list: IndexedList): readonly string[] {
-  const tools = fieldOf(list, 'tools') ?? fieldOf(list, 'functions')
-  return Array.isArray(tools) ? tools.map(nameOf) : []
+  return toolLists(list).flatMap((tools) => namesOf(toolsIn(list.json, tools)))
+}
+
+/** Returns whether a whole tool is removed: a namespace is, if nothing in it would be left. */
+function isDropped({ name, tools }: OfferedTool, drop: (name: string) => boolean): boolean {
+  return (name !== '' && drop(name)) || (tools.length > 0 && tools.every((tool) => isDropped(tool, drop)))
+}
+
+function editsFor(tools: readonly OfferedTool[], drop: (name: string) => boolean): Edit[] {
+  const removed = new Set(tools.filter((tool) => isDropped(tool, drop)))
+  return [
+    ...removeItems(tools, (tool) => removed.has(tool)),
+    ...tools.flatMap((tool) => (removed.has(tool) ? [] : editsFor(tool.tools, drop))),
+  ]
 }
 
 /**
@@ -45,18 +78,10 @@ export function dropTools(
   drop: (name: string) => boolean,
   instead: readonly Edit[],
 ): readonly Edit[] {
-  const { json } = request
-  const list = offeredTools(request)
-  if (!list) return []
+  const lists = toolLists(request).map((list) => toolsIn(request.json, list))
   const forced = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(request, name))))
-  const tools = elements(json, list)
-  const dropped = new Set<Span>(
-    tools.filter((tool) => {
-      const name = nameOf(decode(json, tool))
-      return name !== '' && !forced.has(name) && drop(name)
-    }),
-  )
-  if (dropped.size === 0) return []
-  if (dropped.size === tools.length) return instead
-  return removeItems(tools, (tool) => dropped.has(tool))
+  const isUnwanted = (name: string) => !forced.has(name) && drop(name)
+  const isEmptied = lists.flat().every((tool) => isDropped(tool, isUnwanted))
+  const edits = lists.flatMap((tools) => editsFor(tools, isUnwanted))
+  return edits.length > 0 && isEmptied ? instead : edits
 }
