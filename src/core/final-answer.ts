@@ -80,13 +80,8 @@ function isCall(value: unknown): boolean {
   return typeof name === 'string' && (type ?? 'function') === 'function' && hasArguments
 }
 
-/** True if the text begins as a call in JSON does. */
-function isCallSoFar(text: string): boolean {
-  return text.length <= MAX_JSON_CALL && JSON_CALL.test(text)
-}
-
 function isJsonCall(text: string): boolean {
-  if (!isCallSoFar(text)) return false
+  if (text.length > MAX_JSON_CALL || !JSON_CALL.test(text)) return false
   try {
     const value: unknown = parseForeign(text.replace(/^```(?:json)?|```$/g, ''))
     return Array.isArray(value) ? value.every(isCall) : isCall(value)
@@ -113,22 +108,67 @@ export function isRealAnswer(text: string, isJson = false): boolean {
   }
 }
 
-/**
- * True if `text`, the beginning of a reply, may still turn out to be no answer; then a stream must hold it. Text before a
- * `</think>` without a beginning is not recognised, so it is shown.
- */
-export function mayStillBeMarkup(text: string, isJson = false): boolean {
-  let rest = text.trimStart()
+/** The beginning of a reply that comes in pieces. Changed by `mayStillBeMarkup` alone. */
+export interface ReplyStart {
+  /** The client asked for an object, so that an object is an answer even if it looks like a call. */
+  readonly isJson: boolean
+  /** Text that is not decided yet. It stays short, so that no character is read again with each piece. */
+  rest: string
+  /** The mark that ends the markup in which the reply is. */
+  close: string | undefined
+  /** Characters of what may be a call in JSON; 0 if the reply has not begun as one. */
+  callLength: number
+}
+
+/** Returns the state of a reply before its first piece. */
+export function beginReply(isJson: boolean): ReplyStart {
+  return { isJson, rest: '', close: undefined, callLength: 0 }
+}
+
+/** Removes markup and white space from the beginning of `rest`. Returns true if what follows has begun and is no markup. */
+function skipMarkup(start: ReplyStart): boolean {
   for (;;) {
-    if (rest === '') return true
-    if (
-      rest.length < LONGEST_MARK &&
-      MARKUP.some(([open]) => rest.length < open.length && open.startsWith(rest))
-    ) {
-      return true
+    const { rest, close } = start
+    if (close !== undefined) {
+      const end = rest.indexOf(close)
+      // The closing mark may have begun.
+      start.rest = rest.slice(end === -1 ? Math.max(0, rest.length - close.length + 1) : end + close.length)
+      if (end === -1) return false
     }
-    const next = withoutLeadingMarkup(rest)
-    if (next === undefined) return !isJson && (JSON_CALL_SO_FAR.test(rest) || isCallSoFar(rest))
-    rest = next.trimStart()
+    start.close = undefined
+    start.rest = start.rest.trimStart()
+    const head = start.rest.slice(0, LONGEST_MARK)
+    const mark = MARKUP.find(([open]) => head.startsWith(open))
+    if (!mark) return head !== '' && !MARKUP.some(([open]) => open.startsWith(head))
+    start.rest = start.rest.slice(mark[0].length)
+    start.close = mark[1]
   }
+}
+
+/** Returns true if a reply that is no markup so far may still be a call written as JSON. */
+function mayStillBeCall(start: ReplyStart, piece: string): boolean {
+  if (start.isJson) return false
+  if (start.callLength === 0) {
+    const { rest } = start
+    // As long as it is white space that comes, one character of it is enough.
+    start.rest = rest.replace(/\s+/g, ' ')
+    if (!JSON_CALL.test(start.rest)) return JSON_CALL_SO_FAR.test(start.rest)
+    start.callLength = rest.length
+    start.rest = ''
+  } else {
+    start.callLength += piece.length
+  }
+  return start.callLength <= MAX_JSON_CALL
+}
+
+/**
+ * Takes the next piece of a reply. Returns true if the reply may still turn out to be no answer; then a stream must hold it.
+ * Takes no piece after it returned false. Text before a `</think>` without a beginning is not recognised, so it is shown.
+ */
+export function mayStillBeMarkup(start: ReplyStart, piece: string): boolean {
+  if (start.callLength === 0) {
+    start.rest += piece
+    if (!skipMarkup(start)) return true
+  }
+  return mayStillBeCall(start, piece)
 }

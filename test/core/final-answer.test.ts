@@ -1,6 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { isRealAnswer, mayStillBeMarkup } from '../../src/core/final-answer.ts'
+import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/final-answer.ts'
+
+/** True if a reply of which `text` came in these pieces may still be no answer. */
+const mayBe = (text: string, pieces: readonly string[] = [text]) => {
+  const start = beginReply(false)
+  return pieces.every((piece) => mayStillBeMarkup(start, piece))
+}
 
 const MARKUP: readonly string[] = [
   '<think>Let me see.</think>',
@@ -123,7 +129,7 @@ describe('the beginning of a reply that streams in', () => {
       fc.property(anyText, fc.nat(), (text, at) => {
         const prefix = text.slice(0, at % (text.length + 1))
         const hasOrphan = text.includes('</think>') && !text.includes('<think>')
-        expect(mayStillBeMarkup(prefix) || isRealAnswer(text) || hasOrphan).toBe(true)
+        expect(mayBe(prefix) || isRealAnswer(text) || hasOrphan).toBe(true)
       }),
       { numRuns: 300 },
     )
@@ -133,37 +139,50 @@ describe('the beginning of a reply that streams in', () => {
     fc.assert(
       fc.property(anyText, fc.nat(), (text, at) => {
         const prefix = text.slice(0, at % (text.length + 1))
-        expect(mayStillBeMarkup(prefix) || !mayStillBeMarkup(text)).toBe(true)
+        expect(mayBe(prefix) || !mayBe(text)).toBe(true)
       }),
       { numRuns: 300 },
     )
   })
 
+  it('is judged alike in whatever pieces it comes', () => {
+    fc.assert(
+      fc.property(anyText, fc.array(fc.nat({ max: 60 }), { maxLength: 5 }), (text, cuts) => {
+        const ends = [...cuts.sort((one, other) => one - other), text.length]
+        const pieces = ends.map((end, at) => text.slice(ends[at - 1] ?? 0, end))
+        expect(mayBe(text, pieces)).toBe(mayBe(text))
+        expect(mayBe(text, [...text])).toBe(mayBe(text))
+      }),
+      { numRuns: 500 },
+    )
+  })
+
   it('may still be markup at every cut of markup', () => {
     for (const markup of MARKUP) {
-      for (let end = 0; end <= markup.length; end++) expect(mayStillBeMarkup(markup.slice(0, end))).toBe(true)
+      for (let end = 0; end <= markup.length; end++) expect(mayBe(markup.slice(0, end))).toBe(true)
     }
   })
 
   it('may still be a tool call in JSON until it turns out to be another object', () => {
-    const may = (text: string) => mayStillBeMarkup(text)
-    expect(['{', '[ {', '{"na', '{"name": "Ad', '```js', '```json\n{"typ'].map(may)).toEqual(
-      Array(6).fill(true),
+    expect(
+      ['{', '[ {', '{"na', '{"name": "Ad', '```js', '```json\n{"typ'].map((text) => mayBe(text)),
+    ).toEqual(Array(6).fill(true))
+    expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map((text) => mayBe(text))).toEqual(
+      Array(5).fill(false),
     )
-    expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map(may)).toEqual(Array(5).fill(false))
   })
 
   it('is checked in linear time, however much white space it contains', () => {
     const text = `\`\`\`json${' '.repeat(2_000_000)}`
-    expect(mayStillBeMarkup(text)).toBe(true)
-    expect(mayStillBeMarkup(`${text}x`)).toBe(false)
+    expect(mayBe(text)).toBe(true)
+    expect(mayBe(`${text}x`)).toBe(false)
     expect(isRealAnswer(`${text}x`)).toBe(true)
   })
 
   it.each(['H', 'Hello', '<b', '<thinkers', '[1', '<|end', ' <think>a</think> b', '</think>'])(
     'is certainly an answer at %j',
     (text) => {
-      expect(mayStillBeMarkup(text)).toBe(false)
+      expect(mayBe(text)).toBe(false)
     },
   )
 })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { isRealAnswer, mayStillBeMarkup } from '../../src/core/final-answer.ts'
+import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/final-answer.ts'
 import { footerAfter, footerOf, textWithFooter, withoutFooter } from '../../src/core/footer.ts'
 import type { Limit } from '../../src/core/terminal.ts'
 
@@ -25,8 +25,8 @@ describe('a footer', () => {
     expect(isRealAnswer(`<think>So.</think>\n${footer}`)).toBe(false)
     expect(isRealAnswer(`It is 42.\n\n${footer}`)).toBe(true)
     expect(isRealAnswer(`${footer}\nIt is 42.`)).toBe(true)
-    expect(mayStillBeMarkup(footer.slice(0, 5))).toBe(true)
-    expect(mayStillBeMarkup('— not')).toBe(false)
+    expect(mayStillBeMarkup(beginReply(false), footer.slice(0, 5))).toBe(true)
+    expect(mayStillBeMarkup(beginReply(false), '— not')).toBe(false)
   })
 
   it('is taken off the end of a text that a client sends back, and of no other place', () => {

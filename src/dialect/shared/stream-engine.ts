@@ -1,5 +1,5 @@
 /** Rewrites streamed responses in any dialect: holds the calls, or the end, of a response until Governor has decided on them. */
-import { isRealAnswer, mayStillBeMarkup } from '../../core/final-answer.ts'
+import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
@@ -140,6 +140,8 @@ interface StreamState<P extends Part, S> {
   /** Parts that are held because their text may not be an answer. */
   pendingParts: P[]
   pendingText: string
+  /** What decides whether the held text is an answer. */
+  replyStart: ReplyStart
   /** The text is certain to be an answer. */
   isAnswer: boolean
   /** A footer may follow, so that the end of a text is held until other content follows. */
@@ -185,6 +187,7 @@ function newState<P extends Part, S>(
     text: '',
     pendingParts: [],
     pendingText: '',
+    replyStart: beginReply(isJson),
     isAnswer: mode === 'observe',
     mayHaveFooter,
     textEnd: [],
@@ -345,6 +348,13 @@ function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlyS
   return [...opening, ...closing, ...bytes]
 }
 
+/** Forgets the held text, and expects the beginning of a reply. */
+function dropPendingText<P extends Part, S>(state: StreamState<P, S>): void {
+  state.pendingParts = []
+  state.pendingText = ''
+  state.replyStart = beginReply(state.isJson)
+}
+
 /** Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run. */
 function becomeAnswer<P extends Part, S>(
   state: StreamState<P, S>,
@@ -361,14 +371,10 @@ function becomeAnswer<P extends Part, S>(
   state.mayHaveFooter = mayHaveFooter
   state.current = newResponse()
   state.hasShown = false
+  dropPendingText(state)
   beginSection(state)
   dialect.nextResponse(dialectState, state.mode, false)
   return [...opening, ...rest]
-}
-
-function dropPendingText<P extends Part, S>(state: StreamState<P, S>): void {
-  state.pendingParts = []
-  state.pendingText = ''
 }
 
 function showPendingText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
@@ -408,7 +414,7 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return show(state, [kept])
   state.pendingParts.push(kept)
   state.pendingText += kept.text
-  state.isAnswer = !mayStillBeMarkup(state.pendingText, state.isJson)
+  state.isAnswer = !mayStillBeMarkup(state.replyStart, kept.text)
   return state.isAnswer ? showPendingText(state) : []
 }
 
