@@ -10,6 +10,7 @@ const EVENT_TO_PIPE = 1.2
 const FIRST_TO_PIPE = 3
 const LOOP_P99_MS = 20
 const PATTERN_MS = 20
+const LAST_ANSWER_MS = 200
 const PEAK_MB = 250
 const IDLE_MB = 110
 const START_MS = 600
@@ -74,9 +75,10 @@ function addedRatio({ streams }, figure) {
 
 /** All goals, those that were not measured included. */
 export function goalsOf(results) {
-  const { conversation, loop, footprint, patterns } = results
+  const { conversation, loop, footprint, patterns, 'last-answer': lastAnswer } = results
   const toParse = conversation?.governor && conversation.governor / conversation['JSON.parse']
   const loopDelay = loop?.governor && median(loop.governor.p99)
+  const heldUp = lastAnswer?.text && Math.max(...Object.values(lastAnswer).map(median))
   const started = (figure) => footprint?.governor && median(footprint.governor[figure])
   return [
     ...saturationGoals(results),
@@ -85,6 +87,7 @@ export function goalsOf(results) {
     goal('time added to the first event ÷ node:http pipe', addedRatio(results, 'first50'), FIRST_TO_PIPE),
     goal('event loop delay p99, 4 MB × 20/s', loopDelay, LOOP_P99_MS, { unit: ' ms' }),
     goal('slowest regular expression on its worst text', patterns?.[0]?.ms, PATTERN_MS, { unit: ' ms' }),
+    goal('event loop away during a last answer of 400 KB', heldUp, LAST_ANSWER_MS, { unit: ' ms' }),
     goal('peak memory, 32 × 1 MB in flight', started('peak'), PEAK_MB, { unit: ' MB' }),
     goal('memory when idle', started('idle'), IDLE_MB, { unit: ' MB' }),
     ...redisGoals(results),

@@ -12,6 +12,7 @@ export const MEASURES = [
   'conversation',
   'hostile',
   'patterns',
+  'last-answer',
 ]
 
 const HELP = `Usage: node bench/run.mjs [flags]

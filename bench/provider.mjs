@@ -1,7 +1,8 @@
 /**
  * A provider that does next to nothing, so that it is never what is measured: it finds the end of a request and writes
  * an answer that was made before. How it answers is set by message: `{ kind: 'json' }`, `{ kind: 'stream', chunks,
- * interval }` (milliseconds), `{ kind: 'hold', count }` (answers once so many requests wait).
+ * interval }` (milliseconds), `{ kind: 'flood', first, piece, last, count }` (a text in so many events, all at once),
+ * `{ kind: 'hold', count }` (answers once so many requests wait).
  */
 import net from 'node:net'
 
@@ -90,6 +91,12 @@ function stream(socket, { chunks, interval }) {
   }, interval)
 }
 
+function flood(socket, { first, piece, last, count }) {
+  const eventOf = (content) => event({ content }, null)
+  const events = eventOf(first) + eventOf(piece).repeat(count) + eventOf(last)
+  socket.write(`${STREAM_HEAD}${chunkOf(events)}${STREAM_END}0\r\n\r\n`)
+}
+
 function hold(socket, { count }) {
   waiting.push(socket)
   if (waiting.length < count) return
@@ -99,6 +106,7 @@ function hold(socket, { count }) {
 
 function answer(socket, wantsCalls) {
   if (mode.kind === 'stream') stream(socket, mode)
+  else if (mode.kind === 'flood') flood(socket, mode)
   else if (mode.kind === 'hold') hold(socket, mode)
   else socket.write(wantsCalls ? CALLS : ANSWER)
 }

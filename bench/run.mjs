@@ -7,6 +7,7 @@ import { describeMachine, describeVersions } from './machine.mjs'
 import * as conversation from './measures/conversation.mjs'
 import * as footprint from './measures/footprint.mjs'
 import * as hostile from './measures/hostile.mjs'
+import * as lastAnswer from './measures/last-answer.mjs'
 import * as latency from './measures/latency.mjs'
 import * as loop from './measures/loop.mjs'
 import * as patterns from './measures/patterns.mjs'
@@ -17,7 +18,17 @@ import { profile } from './profile.mjs'
 import { renderFacts, renderGoals, renderResults, renderTable } from './report.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-const RUNS = { saturation, latency, streams, footprint, loop, conversation, hostile, patterns }
+const RUNS = {
+  saturation,
+  latency,
+  streams,
+  footprint,
+  loop,
+  conversation,
+  hostile,
+  patterns,
+  'last-answer': lastAnswer,
+}
 const RESULTS = join(import.meta.dirname, 'RESULTS.md')
 
 function print(text) {

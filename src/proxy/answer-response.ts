@@ -1,5 +1,6 @@
 /** Makes one response for the client from the one or two upstream responses that end a run. */
 import { once } from 'node:events'
+import { setImmediate } from 'node:timers/promises'
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../core/footer.ts'
@@ -22,7 +23,7 @@ import { relay } from '../http/relay.ts'
 import { type GovernorHeaders, reply, writeHead } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../http/upstream-response.ts'
-import { createFrameReader, type Frame } from '../sse/frames.ts'
+import { createFrameReader, type Frame, isTooLong } from '../sse/frames.ts'
 import type { Exchange } from './begin-exchange.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest, releaseIteration } from './evaluated-request.ts'
@@ -53,15 +54,33 @@ export interface Ending {
   readonly rounds?: readonly BlockedMessage[]
 }
 
-/** Writes chunks to the client; waits while it reads slowly. */
+/** Bytes that are written at once. */
+const MAX_WRITE = 65_536
+
+/** Joins chunks to larger ones: text that was held comes in as many small ones as the model wrote. */
+function* joined(chunks: readonly Buffer[]): Generator<Buffer, void, undefined> {
+  let from = 0
+  let length = 0
+  for (const [at, chunk] of chunks.entries()) {
+    length += chunk.length
+    if (length < MAX_WRITE && at + 1 < chunks.length) continue
+    const [first = chunk, second] = chunks.slice(from, at + 1)
+    yield second ? Buffer.concat(chunks.slice(from, at + 1), length) : first
+    from = at + 1
+    length = 0
+  }
+}
+
+/** Writes chunks to the client; waits while it reads slowly, and lets others go on between two large chunks. */
 export async function write({ response }: Exchange, chunks: readonly Buffer[]): Promise<void> {
-  for (const chunk of chunks) {
-    if (chunk.length > 0 && !response.write(chunk) && !response.destroyed) {
+  for (const bytes of joined(chunks)) {
+    if (bytes.length > 0 && !response.write(bytes) && !response.destroyed) {
       const waiting = new AbortController()
       const { signal } = waiting
       await Promise.race([once(response, 'drain', { signal }), once(response, 'close', { signal })])
       waiting.abort()
     }
+    if (bytes.length >= MAX_WRITE) await setImmediate()
   }
 }
 
@@ -162,8 +181,10 @@ async function show(
   governorHeaders = answer.ending.terminalGovernorHeaders,
 ): Promise<void> {
   const { exchange } = answer.ending.x
-  for (const chunk of chunks) answer.openingLength += chunk.length
-  answer.opening.push(...chunks)
+  for (const chunk of chunks) {
+    answer.openingLength += chunk.length
+    answer.opening.push(chunk)
+  }
   const { head, opening } = answer
   if (!head || !(isLast || answer.openingLength > MAX_OPENING)) return
   if (!answer.isShown) writeHead(exchange.response, head, rewrittenHeaders(head), governorHeaders)
@@ -180,6 +201,15 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
   await show(answer, stream.abandon(), true, governorHeaders)
   exchange.response.end()
   return taken
+}
+
+/** Gives up a response that is too large to be held: the client gets the next one instead, unless it has a part of this one. */
+async function giveUpStream(answer: Answer, stream: AnswerStream): Promise<Taken> {
+  if (answer.isShown) return leaveBroken(answer, stream)
+  answer.head = undefined
+  answer.opening = []
+  answer.stream = undefined
+  return 'silent'
 }
 
 async function takeForced(
@@ -207,12 +237,19 @@ async function takeForced(
 }
 
 async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise<Taken> {
-  const { dialect, isStop, isJson, footer } = answer.ending
+  const { x, dialect, isStop, isJson, footer } = answer.ending
   const stream = answer.stream ?? dialect.openStream(isStop, isJson, footer !== undefined)
   answer.stream = stream
   const take = (frame: Frame) => show(answer, stream.push(frame), answer.isShown || stream.hasText)
   const reader = createFrameReader()
-  for await (const chunk of plain) for (const frame of reader.push(chunk)) await take(frame)
+  let length = 0
+  for await (const chunk of plain) {
+    length += chunk.length
+    const frames = reader.push(chunk)
+    const isTooMuch = (!stream.hasText && length > x.services.maxGuardedBody) || frames.some(isTooLong)
+    if (isStop && isTooMuch) return giveUpStream(answer, stream)
+    for (const frame of frames) await take(frame)
+  }
   for (const frame of reader.end()) await take(frame)
   const end = stream.endResponse()
   if (end === 'broken') return leaveBroken(answer, stream)

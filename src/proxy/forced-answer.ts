@@ -3,7 +3,7 @@
 import type { ToolCall } from '../core/conversation.ts'
 import { isRealAnswer } from '../core/final-answer.ts'
 import type { AnswerStream, BufferedCalls, Dialect } from '../dialect/dialect.ts'
-import { createFrameReader, type Frame } from '../sse/frames.ts'
+import { createFrameReader, type Frame, isTooLong } from '../sse/frames.ts'
 
 /** Returns the only call of a response if it calls one of these tools; else `undefined`. */
 export function onlyCall(
@@ -52,9 +52,10 @@ export async function readForced(reading: ForcedReading, plain: AsyncIterable<Bu
   const reader = createFrameReader()
   let length = 0
   for await (const chunk of plain) {
-    for (const frame of reader.push(chunk)) await pass(filter.push(frame))
-    length += chunk.length
+    const frames = reader.push(chunk)
+    length += frames.some(isTooLong) ? Number.POSITIVE_INFINITY : chunk.length
     if (length > maxBytes) break
+    for (const frame of frames) await pass(filter.push(frame))
   }
   for (const frame of reader.end()) await pass(filter.push(frame))
   const buffered = filter.endResponse()

@@ -109,17 +109,22 @@ function linesOf({ raw }: Frame): string[] {
   return unmarked.includes('\r') ? unmarked.split(LINE_END) : unmarked.split('\n')
 }
 
-/** Returns the event's bytes, with a blank line added if they lack one, so that another event can follow. */
-export function terminated({ raw }: Frame): Buffer {
-  return afterBlankLine(raw, 0) === -1 ? Buffer.concat([raw, Buffer.from('\n\n')]) : raw
-}
-
 /** True if the event ends with a blank line, which only the last event of an incomplete stream lacks. */
 export function isWhole({ raw }: Frame): boolean {
   const end = raw.length - 1
   const last = raw[end]
   const before = raw[last === LF && raw[end - 1] === CR ? end - 2 : end - 1]
   return (last === LF || last === CR) && (before === LF || before === CR)
+}
+
+/** True if this is the beginning of an event that is too long to be read. */
+export function isTooLong({ raw }: Frame): boolean {
+  return raw.length > MAX_FRAME
+}
+
+/** Returns the event's bytes, with a blank line added if they lack one, so that another event can follow. */
+export function terminated(frame: Frame): Buffer {
+  return isWhole(frame) ? frame.raw : Buffer.concat([frame.raw, Buffer.from('\n\n')])
 }
 
 /** Returns the value of a line that is a data field; `undefined` for any other line. */

@@ -229,16 +229,19 @@ function showTextEnd<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
 
 function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
   const { dialect, dialectState, mayHaveFooter } = state
-  return parts.flatMap((part) => {
+  // Held text may be 100,000 parts.
+  const bytes: Buffer[] = []
+  for (const part of parts) {
     const separator = separatorBefore(state, part.text)
     state.text += part.text
     state.hasShown ||= !part.isEmpty
-    if (mayHaveFooter && dialect.endsText?.(part, dialectState)) {
-      state.textEnd.push(part)
-      return separator
-    }
-    return [...showTextEnd(state), ...separator, ...dialect.render(part, dialectState)]
-  })
+    const endsText = mayHaveFooter && dialect.endsText?.(part, dialectState)
+    if (!endsText && state.textEnd.length > 0) bytes.push(...showTextEnd(state))
+    bytes.push(...separator)
+    if (endsText) state.textEnd.push(part)
+    else bytes.push(...dialect.render(part, dialectState))
+  }
+  return bytes
 }
 
 /** Shows parts while calls are held. A first response keeps its exact bytes, unterminated ones too, as no other may follow. */
