@@ -4,7 +4,12 @@ import { setMaxListeners } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import fastify, { type FastifyServerOptions } from 'fastify'
+import fastify, {
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type FastifyServerOptions,
+} from 'fastify'
 import type { Logger } from 'pino'
 import {
   budgetOf,
@@ -21,20 +26,23 @@ import { hashOf } from './core/hash.ts'
 import { livePage } from './dashboard/page.ts'
 import type { Api, Dialect } from './dialect/dialect.ts'
 import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
+import { hasBody } from './http/body.ts'
 import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
 import { clientErrorOf, MAX_HEAD, refuseBytes } from './http/client-error.ts'
 import { createUploadWatch } from './http/client-idle.ts'
+import type { CredentialPlaces } from './http/headers.ts'
 import { isLoopback } from './http/loopback.ts'
+import { createOwnValues } from './http/own-values.ts'
 import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
-import { type AdminSettings, adminAccess } from './ops/access.ts'
-import { ops } from './ops/ops.ts'
+import { type AdminSettings, adminAccess, unauthorized } from './ops/access.ts'
+import { type OpsSources, ops } from './ops/ops.ts'
 import { subscribeToChanges, watchStore } from './ops/sessions/changes.ts'
-import { type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
+import { notFound, replyToProblem, type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
 import { createQuietRuns } from './proxy/quiet-runs.ts'
-import { pathOf, routeOf, upstreamOf } from './proxy/route.ts'
+import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/route.ts'
 import type { Policies, Services } from './proxy/services.ts'
 import { handleUpgrades } from './proxy/tunnel.ts'
 import { createUnpricedModels } from './proxy/unpriced-models.ts'
@@ -52,6 +60,8 @@ import { VERSION } from './version.ts'
 
 /** A proxy with its server. */
 export interface Governor {
+  /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */
+  readonly routes: ReadonlySet<string>
   /** Starts to listen and returns the address, `http://host:port`. Rejects if it can't listen. */
   listen(): Promise<string>
   /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
@@ -101,14 +111,14 @@ function policiesOf(config: Config): Policies {
 /** The most milliseconds between two checks for clients that do not send their headers: Node's default. */
 const HEADERS_CHECK = 30_000
 
-/** True for Governor's own paths; all others belong to the upstreams. */
+/** True for Governor's own paths, also in spellings that some server takes for them; all others belong to the upstreams. */
 function isOpsPath(target: string): boolean {
-  const [, first = ''] = pathOf(target).split(/[/?]/, 2)
-  return RESERVED_NAMES.includes(first)
+  return firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first))
 }
 
 /** Answers `OPTIONS *`, which asks about the server and not about an upstream (RFC 9110, section 9.3.7). */
 function answerForServer(response: ServerResponse): void {
+  if (hasBody(response.req.rawHeaders)) response.setHeader('connection', 'close')
   response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' })
   response.end()
 }
@@ -244,6 +254,13 @@ function openStore({ store, sessions, redis }: Config, now: () => number, emit: 
   )
 }
 
+function credentialPlacesOf(dialects: readonly Dialect[]): CredentialPlaces {
+  return {
+    headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
+    parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
+  }
+}
+
 function createServices(
   config: Config,
   options: GovernorOptions,
@@ -284,8 +301,9 @@ function createServices(
     },
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
-    credentialHeaders: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
+    credentialPlaces: credentialPlacesOf(dialects),
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
+    ownValues: createOwnValues([...server.access_keys, config.ops.admin_token ?? ''].filter(Boolean)),
     allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
     allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
     isOnLoopback: () => state.isOnLoopback,
@@ -315,11 +333,11 @@ function requestListener(
   return (request, response) => {
     noteResponse(open, request, response)
     const target = request.url ?? '/'
+    const api = (): Api => routeOf(services, request.method ?? 'GET', target, request.rawHeaders).api
+    watchUpload(request, response, () => api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
     if (isOpsPath(target)) return opsListener(request, response)
     if (target === '*') return answerForServer(response)
-    const api = (): Api => routeOf(services, request.method ?? 'GET', target, request.rawHeaders).api
     if (state.draining.signal.aborted) return refuseWhileDraining(response, api())
-    watchUpload(request, response, () => api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
     exchange(services, request, response).catch(() => response.destroy())
   }
 }
@@ -343,6 +361,7 @@ function createServer(config: Config, services: Services, state: State): http.Se
     websocket: config.server.websocket,
     connectTimeout,
     access: services,
+    isOwnPath: isOpsPath,
     isDraining: () => state.draining.signal.aborted,
     emit: services.emit,
   })
@@ -422,6 +441,52 @@ function accessOf({ ops: { admin_token: token, trust_loopback: trustsLoopback } 
   return { token, trustsLoopback }
 }
 
+/** Ends the connection after the answer if a body was not read: the rest of it may never come. */
+function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
+  if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
+}
+
+/** Answers a request to one of Governor's own paths that has a wrong percent-encoding. No hooks run for it. */
+function refuseUnroutable(
+  access: AdminSettings,
+  error: Error,
+  { raw }: FastifyRequest,
+  answer: FastifyReply,
+): FastifyReply {
+  closeIfUnread(raw, answer)
+  return adminAccess(raw, access) ? replyToProblem(error, answer) : unauthorized(answer, access)
+}
+
+/** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
+function serveOwnRoutes(
+  app: FastifyInstance,
+  config: Config,
+  services: Services,
+  state: State,
+  sources: Pick<OpsSources, 'store' | 'metrics'>,
+): ReadonlySet<string> {
+  const access = accessOf(config)
+  const routes = new Set<string>()
+  app.addHook('onRoute', ({ method, url }) => {
+    for (const one of [method].flat()) routes.add(`${one} ${url}`)
+  })
+  // Before the body is read, which no route needs.
+  app.addHook('onRequest', async (request, answer) => {
+    if (request.is404) return replyToProblem(notFound(), answer)
+  })
+  app.addHook('onSend', async ({ raw }, answer) => closeIfUnread(raw, answer))
+  app.register(ops, {
+    ...sources,
+    version: VERSION,
+    access,
+    isMetricsPublic: config.ops.metrics_public,
+    isReady: () => !state.draining.signal.aborted,
+  })
+  app.register(sessionRoutes, sessionSources(config, services))
+  app.register(livePage, { mayRead: ({ raw }) => adminAccess(raw, access) !== undefined })
+  return routes
+}
+
 /** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
 async function loadPrices({ policies, catalogue }: Services): Promise<void> {
   if (limitsCost(policies().budget)) await catalogue.load()
@@ -461,21 +526,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     serverFactory: (opsListener) =>
       server.on('request', requestListener(config.timeouts.client_idle, services, state, open, opsListener)),
     clientErrorHandler: (error, socket) => refuseUnreadable(open, error, socket),
+    frameworkErrors: (error, request, answer) => refuseUnroutable(accessOf(config), error, request, answer),
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
   })
-  const access = accessOf(config)
-  const renderMetrics = metricsRenderer(services, metrics, state)
-  app.register(ops, {
-    version: VERSION,
-    access,
-    isMetricsPublic: config.ops.metrics_public,
-    isReady: () => !state.draining.signal.aborted,
+  const routes = serveOwnRoutes(app, config, services, state, {
     store: opened.status,
-    metrics: renderMetrics,
+    metrics: metricsRenderer(services, metrics, state),
   })
-  app.register(sessionRoutes, sessionSources(config, services))
-  app.register(livePage, { mayRead: ({ raw }) => adminAccess(raw, access) !== undefined })
   const close = async (): Promise<void> => {
     state.draining.abort()
     state.isCut = true
@@ -489,6 +547,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     opened.close()
   }
   return {
+    routes,
     async listen() {
       await Promise.all([app.ready(), loadPrices(services), opened.open()])
       const { host, port } = config.server

@@ -268,6 +268,8 @@ export interface Api {
   recognizes(path: string, header: (name: string) => string | undefined): boolean
   /** Names, in lower case, of the headers in which clients send a key; `authorization` holds a bearer token. */
   readonly credentialHeaders: readonly string[]
+  /** Names of the parameters of a query in which clients send a key. */
+  readonly credentialParameters: readonly string[]
   /** The name, in lower case, of the header for an upstream's `key`. `sent`: the header in which the client sent its own key. */
   credentialHeader(key: string, sent: string | undefined): string
   /** The JSON body of an error that Governor itself reports. */

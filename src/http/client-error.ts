@@ -41,10 +41,16 @@ export function clientErrorOf({ code = '' }: NodeJS.ErrnoException): ClientError
 const LINGER = 1_000
 
 /**
- * Writes the answer to bytes that are no request and closes the connection: at once if an earlier request on it `isOpen`, which
- * nobody may answer any more. Else later: if it closed while the client still sends, the client might never read the answer
- * (RFC 9112, section 9.6).
+ * Writes the last bytes to a connection and closes it later: if it closed while the client still sends, the client might never
+ * read them (RFC 9112, section 9.6). Nor may a client that never closes keep it open.
  */
+export function endWith(socket: Duplex, bytes: string): void {
+  socket.end(bytes)
+  const timer = setTimeout(() => socket.destroy(), LINGER)
+  socket.once('close', () => clearTimeout(timer))
+}
+
+/** Answers bytes that are no request; at once if an earlier request on the connection `isOpen`, which nobody may answer any more. */
 export function refuseBytes(
   socket: Duplex,
   status: ClientError['status'],
@@ -55,11 +61,6 @@ export function refuseBytes(
   if (!socket.writable) return
   const length = String(Buffer.byteLength(body))
   const fields = ['Content-Type', 'application/json', 'Content-Length', length, 'Connection', 'close']
-  socket.end(headText(`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, fields) + body)
-  if (isOpen) {
-    socket.destroy()
-    return
-  }
-  const timer = setTimeout(() => socket.destroy(), LINGER)
-  socket.once('close', () => clearTimeout(timer))
+  endWith(socket, headText(`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, fields) + body)
+  if (isOpen) socket.destroy()
 }

@@ -55,10 +55,13 @@ export function headerOf(headers: RawHeaders, name: string): string | undefined 
 }
 
 /** Returns the headers without the fields for which `drop` returns true. */
-export function withoutFields(headers: RawHeaders, drop: (lower: string) => boolean): string[] {
+export function withoutFields(
+  headers: RawHeaders,
+  drop: (lower: string, value: string) => boolean,
+): string[] {
   const kept: string[] = []
   eachField(headers, (lower, value, name) => {
-    if (!drop(lower)) kept.push(name, value)
+    if (!drop(lower, value)) kept.push(name, value)
   })
   return kept
 }
@@ -102,11 +105,24 @@ export function responseHeaders(headers: RawHeaders): string[] {
   return withoutFields(headers, (lower) => HOP_BY_HOP.has(lower) || named.has(lower))
 }
 
-/** Returns all credentials in the headers `names`, joined. They distinguish tenants; they are hashed and never stored. */
-export function credentialsOf(headers: RawHeaders, names: readonly string[]): string {
-  let all = ''
-  for (const name of names) all += `${headerOf(headers, name) ?? ''}\n`
-  return all.slice(0, -1)
+/** Where clients send keys: names of headers, in lower case, and of parameters in the query. */
+export interface CredentialPlaces {
+  readonly headers: readonly string[]
+  readonly parameters: readonly string[]
+}
+
+/** Returns the keys that a client sent in the query of a target. */
+function keysInQuery(target: string, names: readonly string[]): string[] {
+  const at = target.indexOf('?')
+  if (at === -1) return []
+  const query = new URLSearchParams(target.slice(at))
+  return names.flatMap((name) => query.getAll(name))
+}
+
+/** Returns all credentials of a request, joined. They distinguish tenants; they are hashed and never stored. */
+export function credentialsOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
+  const inHeaders = places.headers.map((name) => headerOf(headers, name) ?? '')
+  return [...inHeaders, ...keysInQuery(target, places.parameters)].join('\n')
 }
 
 /** Returns the key that a client sent in a header. */
@@ -115,22 +131,12 @@ function clientKeyIn(headers: RawHeaders, name: string): string | undefined {
   return name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent
 }
 
-/** Returns the keys that a client sent in the headers `names`; some clients send two, for different servers. */
-export function clientKeysOf(headers: RawHeaders, names: readonly string[]): string[] {
-  return names.map((name) => clientKeyIn(headers, name)).filter((key) => key !== undefined)
-}
-
-/** Returns the headers without those of `names` for whose key `drop` returns true. */
-export function withoutCredentials(
-  headers: RawHeaders,
-  names: readonly string[],
-  drop: (key: string) => boolean,
-): RawHeaders {
-  const dropped = names.filter((name) => {
-    const key = clientKeyIn(headers, name)
-    return key !== undefined && drop(key)
-  })
-  return dropped.length === 0 ? headers : withoutFields(headers, (lower) => dropped.includes(lower))
+/** Returns all keys of a request; some clients send two, for different servers. */
+export function clientKeysOf(headers: RawHeaders, target: string, places: CredentialPlaces): string[] {
+  const inHeaders = places.headers
+    .map((name) => clientKeyIn(headers, name))
+    .filter((key) => key !== undefined)
+  return [...inHeaders, ...keysInQuery(target, places.parameters)]
 }
 
 /** Returns true if the name of a field says that its value is a credential. */

@@ -2,16 +2,18 @@
 import { globMatches } from '../core/glob.ts'
 import { hashOf } from '../core/hash.ts'
 import type { ErrorKind } from '../dialect/dialect.ts'
-import { clientKeysOf, headerOf, type RawHeaders } from '../http/headers.ts'
+import { type CredentialPlaces, clientKeysOf, headerOf, type RawHeaders } from '../http/headers.ts'
 import { isLoopback } from '../http/loopback.ts'
+import type { OwnValues } from '../http/own-values.ts'
 import type { Route } from './route.ts'
 
 /** Who may use upstreams whose key Governor holds. */
 export interface AccessSettings {
-  /** Headers in which clients send keys, in lower case. */
-  readonly credentialHeaders: readonly string[]
+  readonly credentialPlaces: CredentialPlaces
   /** Hashes of the access keys; empty: no key is needed. */
   readonly accessKeys: ReadonlySet<string>
+  /** Access keys and the admin token, which never go upstream. */
+  readonly ownValues: OwnValues
   /** Globs in lower case. */
   readonly allowedOrigins: readonly string[]
   /** Globs in lower case, of names without a port. */
@@ -52,11 +54,6 @@ function foreignHost(host: string): AccessRefusal {
   return { status: 403, code: 'host_not_allowed', message }
 }
 
-/** Returns whether a key is one of `server.access_keys`. Hashes are compared, so that the time it takes reveals nothing. */
-export function isAccessKey({ accessKeys }: AccessSettings, key: string): boolean {
-  return accessKeys.size > 0 && accessKeys.has(hashOf(key))
-}
-
 function hasMatch(globs: readonly string[], name: string): boolean {
   return globs.some((glob) => globMatches(glob, name))
 }
@@ -84,15 +81,15 @@ function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefus
 /** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */
 export function accessRefusal(
   settings: AccessSettings,
-  { leavesPrefix, upstream }: Route,
+  { leavesPrefix, upstream, path }: Route,
   headers: RawHeaders,
 ): AccessRefusal | undefined {
   if (leavesPrefix) return OUTSIDE
   if (!upstream.holdsKey) return undefined
   if (settings.accessKeys.size === 0) return pageRefusal(settings, headers)
-  return clientKeysOf(headers, settings.credentialHeaders).some((key) => isAccessKey(settings, key))
-    ? undefined
-    : NO_ACCESS_KEY
+  const keys = clientKeysOf(headers, path, settings.credentialPlaces)
+  // Hashes are compared, so that the time it takes reveals nothing.
+  return keys.some((key) => settings.accessKeys.has(hashOf(key))) ? undefined : NO_ACCESS_KEY
 }
 
 const ERROR_KINDS: Readonly<Record<AccessRefusal['status'], ErrorKind>> = {

@@ -34,7 +34,7 @@ import { applyEdits } from '../json/edit.ts'
 import { keptName } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
 import { isolated } from './fault.ts'
-import { agentNameOf, explicitSessionId, presentable, tenantOf, threadNameOf } from './identity.ts'
+import { agentNameOf, explicitSessionId, presentable, threadNameOf } from './identity.ts'
 import { readInTurns } from './read-transcript.ts'
 import type { Services } from './services.ts'
 import { openSession, type SessionHandle, type SessionLookup } from './session-handle.ts'
@@ -79,7 +79,7 @@ export async function evaluate(
   upstream: Upstream,
   dialect: Dialect,
   headers: RawHeaders,
-  input: RequestInput,
+  input: RequestInput & { readonly tenant: string },
 ): Promise<Evaluation | undefined> {
   const { harnessRegistry, unsupportedEdits, windows } = services
   const request = dialect.read(input)
@@ -90,7 +90,7 @@ export async function evaluate(
   const { conversation } = request
   if (!isAgentic(conversation)) return undefined
   const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
-  const tenant = tenantOf(headers, services.credentialHeaders)
+  const { tenant } = input
   const facts = factsFor(request, transcript, input.body, services)
   const continued = facts.previous ?? firstItemOf(request)
   const linked = continued === undefined ? undefined : await linkedSession(services, tenant, continued)

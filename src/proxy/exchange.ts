@@ -7,7 +7,7 @@ import { type Lease, leaseFor } from '../http/buffer-budget.ts'
 import { headerOf } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
-import { type AccessRefusal, accessRefusal, isAccessKey, refusalBody } from './access.ts'
+import { type AccessRefusal, accessRefusal, refusalBody } from './access.ts'
 import { beginExchange, type Exchange } from './begin-exchange.ts'
 import { replyInStorm } from './error-streak.ts'
 import { evaluate } from './evaluate.ts'
@@ -17,9 +17,10 @@ import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
 import { forward, relayCall } from './forward.ts'
 import { holdStop } from './hold-stop.ts'
+import { tenantOf } from './identity.ts'
 import { noteDecision } from './note-decision.ts'
 import { withEdits } from './request-edits.ts'
-import { routeOf, upstreamHeaders } from './route.ts'
+import { routeOf, upstreamHead } from './route.ts'
 import type { Services } from './services.ts'
 import { answerWithoutRoom } from './without-room.ts'
 
@@ -98,7 +99,8 @@ async function evaluateSafely(
     const coding = headerOf(rawHeaders, 'content-encoding')
     const json = coding === undefined ? body : await unpacked(body, coding, services.maxGuardedBody, lease)
     if (!Buffer.isBuffer(json)) return json
-    const input = { path: route.asked, body: json }
+    const tenant = tenantOf(rawHeaders, route.path, services.credentialPlaces)
+    const input = { path: route.asked, body: json, tenant }
     const evaluation = await evaluate(services, route.upstream, dialect, rawHeaders, input)
     if (!evaluation) return undefined
     const { bytes = json } = evaluation
@@ -135,10 +137,7 @@ function callFor(
   return {
     upstream: route.upstream,
     method: request.method ?? 'GET',
-    path: route.path,
-    headers: upstreamHeaders(route, request.rawHeaders, services.credentialHeaders, (key) =>
-      isAccessKey(services, key),
-    ),
+    ...upstreamHead(route, request.rawHeaders, services),
     body,
   }
 }

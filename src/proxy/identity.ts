@@ -1,7 +1,7 @@
 /** The tenant, and the ids of session and thread that a client sends. For a client without a session id see `derivedSessionId`. */
 import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
-import { credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'
+import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'
 
 /** Header names in lower case; body fields as paths of keys. */
 export interface IdentitySettings {
@@ -10,9 +10,9 @@ export interface IdentitySettings {
   readonly bodyFields: readonly (readonly string[])[]
 }
 
-/** Returns a hash of the credentials: it distinguishes tenants and reveals no key. */
-export function tenantOf(headers: RawHeaders, credentialHeaders: readonly string[]): string {
-  return nameOf(credentialsOf(headers, credentialHeaders)).slice(0, 16)
+/** Returns a hash of the credentials in headers and query: it distinguishes tenants and reveals no key. */
+export function tenantOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
+  return nameOf(credentialsOf(headers, target, places)).slice(0, 16)
 }
 
 /** Longer ids, and ids that a header cannot hold, are replaced by their hash. */

@@ -3,14 +3,15 @@
 import type { Api, Dialect } from '../dialect/dialect.ts'
 import { DEFAULT_API } from '../dialect/index.ts'
 import {
+  type CredentialPlaces,
   headerOf,
   namesKey,
   type RawHeaders,
   requestHeaders,
   withCredential,
   withHeaders,
-  withoutCredentials,
 } from '../http/headers.ts'
+import type { OwnValues } from '../http/own-values.ts'
 import type { Upstream } from '../http/upstream.ts'
 
 export interface Route {
@@ -91,6 +92,14 @@ function restAfter(prefix: string, path: string): string {
 /** Characters that some servers take for a slash, however often they are encoded. */
 const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
 
+/** Returns a path with any set of these characters as slashes, because it is not known which ones a server follows. */
+function* readingsOf(path: string, [separator, ...others]: readonly RegExp[] = SEPARATORS): Iterable<string> {
+  if (!separator) return yield path
+  yield* readingsOf(path, others)
+  const split = path.replace(separator, '/')
+  if (split !== path) yield* readingsOf(split, others)
+}
+
 /** Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments are ignored, because servers may merge `//`. */
 function climbsOut(path: string): boolean {
   let depth = 0
@@ -102,12 +111,34 @@ function climbsOut(path: string): boolean {
   return false
 }
 
-/** The same for any set of separators, as it is not known which ones the upstream follows. */
-function mayClimbOut(path: string, [separator, ...others]: readonly RegExp[] = SEPARATORS): boolean {
-  if (!path.includes('..')) return false
-  if (!separator) return climbsOut(path)
-  const split = path.replace(separator, '/')
-  return mayClimbOut(path, others) || (split !== path && mayClimbOut(split, others))
+function mayClimbOut(path: string): boolean {
+  return path.includes('..') && [...readingsOf(path)].some(climbsOut)
+}
+
+/** Undoes the percent-encoding of characters other than slashes and backslashes, however often it was applied. */
+function unescaped(path: string): string {
+  return path.replace(/%(?:25)*([2-7][0-9a-f])/gi, (all, hex: string) =>
+    /2f|5c/i.test(hex) ? all : String.fromCharCode(Number.parseInt(hex, 16)),
+  )
+}
+
+/** Returns the first segment of a path as it stands, and of the path that its dot segments lead to; without parameters. */
+function firstSegments(path: string): string[] {
+  const segments = path.split('/').filter((segment) => segment !== '' && segment !== '.')
+  const kept: string[] = []
+  for (const segment of segments) {
+    if (segment === '..') kept.pop()
+    else kept.push(segment)
+  }
+  return [segments[0], kept[0]].map((first = '') => first.split(/[?#;]/, 1)[0] ?? '')
+}
+
+/** Returns, in lower case, every first segment that a server may find in a target once it has normalised the path. */
+export function firstSegmentsOf(target: string): string[] {
+  const path = withoutQuery(pathOf(target))
+  const [, plain] = /^\/([\w-]+)(?:\/[\w-][\w.:@-]*)*\/?$/.exec(path) ?? []
+  if (plain !== undefined) return [plain.toLowerCase()]
+  return [...readingsOf(unescaped(path))].flatMap(firstSegments).map((first) => first.trim().toLowerCase())
 }
 
 function dialectOf(dialects: readonly Dialect[], method: string, path: string): Dialect | undefined {
@@ -156,21 +187,20 @@ export function routeOf(
   }
 }
 
-/** Returns a client's headers as they go upstream: with the key and the fields set for it, and without Governor's access keys. */
-export function upstreamHeaders(
-  { upstream, api }: Route,
+/**
+ * Returns path and headers of a client's request as they go upstream: with the key and the fields set for the upstream, and
+ * without values that only Governor may know.
+ */
+export function upstreamHead(
+  { upstream, path, api }: Route,
   headers: RawHeaders,
-  credentialHeaders: readonly string[],
-  isAccessKey: (key: string) => boolean,
-): RawHeaders {
-  const through = requestHeaders(headers)
-  const { apiKey, holdsKey: hasKey } = upstream
-  if (apiKey) {
-    const headerFor = (sent: string | undefined) => api.credentialHeader(apiKey, sent)
-    return withHeaders(withCredential(through, credentialHeaders, apiKey, headerFor), upstream.headers)
-  }
-  const clientFields = hasKey ? withoutCredentials(through, credentialHeaders, isAccessKey) : through
-  return withHeaders(clientFields, upstream.headers)
+  { credentialPlaces, ownValues }: { credentialPlaces: CredentialPlaces; ownValues: OwnValues },
+): { readonly path: string; readonly headers: RawHeaders } {
+  const through = ownValues.withoutThemIn(requestHeaders(headers))
+  const { apiKey } = upstream
+  const headerFor = (sent: string | undefined) => api.credentialHeader(apiKey ?? '', sent)
+  const keyed = apiKey ? withCredential(through, credentialPlaces.headers, apiKey, headerFor) : through
+  return { path: ownValues.withoutThemInQuery(path), headers: withHeaders(keyed, upstream.headers) }
 }
 
 /** Returns true if this path belongs to a dialect that is guarded over POST. */

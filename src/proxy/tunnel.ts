@@ -3,6 +3,7 @@ import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
 import { DEFAULT_API } from '../dialect/index.ts'
+import { endWith } from '../http/client-error.ts'
 import {
   headerOf,
   headText,
@@ -13,14 +14,16 @@ import {
 } from '../http/headers.ts'
 import { failureOf } from '../http/upstream.ts'
 import type { Emit } from '../telemetry/event.ts'
-import { type AccessSettings, accessRefusal, isAccessKey, refusalBody } from './access.ts'
-import { isGuardedSocket, type Route, type Routing, routeOf, upstreamHeaders } from './route.ts'
+import { type AccessSettings, accessRefusal, refusalBody } from './access.ts'
+import { isGuardedSocket, type Route, type Routing, routeOf, upstreamHead } from './route.ts'
 
 export interface TunnelSettings extends Routing {
   readonly websocket: 'refuse' | 'tunnel'
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
   readonly access: AccessSettings
+  /** True for targets that no upstream may get. */
+  readonly isOwnPath: (target: string) => boolean
   readonly isDraining: () => boolean
   readonly emit: Emit
 }
@@ -41,12 +44,12 @@ function refuseWith(socket: Duplex, status: string, extra: RawHeaders, body: str
     String(Buffer.byteLength(body)),
     ...extra,
   ]
-  socket.end(headText(`HTTP/1.1 ${status}`, headers) + body)
+  endWith(socket, headText(`HTTP/1.1 ${status}`, headers) + body)
 }
 
 /**
- * Ignores an upgrade that Governor does not support (h2c, which some HTTP clients ask for in every first request), as a
- * server may (RFC 9110, section 7.8). Node has already removed its parser from the connection, so the head is written
+ * Ignores an upgrade that Governor does not support (h2c, which some HTTP clients ask for in every first request, and any on
+ * its own paths), as a server may (RFC 9110, section 7.8). Node has already removed its parser from the connection, so the head is written
  * back without the Upgrade fields and the server reads it again.
  */
 function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
@@ -77,16 +80,15 @@ function upgradeRequest(
   { method = 'GET', rawHeaders }: IncomingMessage,
 ): http.ClientRequest {
   const url = new URL(route.upstream.origin)
-  const isKey = (key: string) => isAccessKey(access, key)
-  const sent = upstreamHeaders(route, rawHeaders, access.credentialHeaders, isKey)
+  const { path, headers } = upstreamHead(route, rawHeaders, access)
   const call = (url.protocol === 'https:' ? https : http).request(url, {
     method,
-    path: route.path,
+    path,
     headers: [
       ...['Host', url.host],
       ...['Connection', 'Upgrade', 'Upgrade', headerOf(rawHeaders, 'upgrade') ?? 'websocket'],
       // Node throws on Trailer, as an upgrade has no body that trailers could follow.
-      ...withoutFields(sent, (lower) => lower === 'trailer'),
+      ...withoutFields(headers, (lower) => lower === 'trailer'),
     ],
     agent: false,
     setHost: false,
@@ -161,13 +163,14 @@ function refuseConnect(server: http.Server): void {
 export function handleUpgrades(server: http.Server, settings: TunnelSettings): void {
   refuseConnect(server)
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
-    if (!asksForWebSocket(request)) return ignoreUpgrade(server, request, socket, rest)
+    const target = request.url ?? '/'
+    if (!asksForWebSocket(request) || settings.isOwnPath(target))
+      return ignoreUpgrade(server, request, socket, rest)
     socket.on('error', () => socket.destroy())
     if (settings.isDraining()) {
       const message = 'Governor is shutting down: try again.'
       return refuse(socket, '503 Service Unavailable', ['Connection', 'close'], message, 'shutting_down')
     }
-    const target = request.url ?? '/'
     if (settings.websocket === 'refuse' && isGuardedSocket(settings.dialects, target)) {
       const message =
         'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'

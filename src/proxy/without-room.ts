@@ -19,10 +19,14 @@ interface StoppedRun {
   readonly answer: FinalAnswer
 }
 
-async function stoppedRun(services: Services, headers: RawHeaders): Promise<StoppedRun | undefined> {
+async function stoppedRun(
+  services: Services,
+  headers: RawHeaders,
+  target: string,
+): Promise<StoppedRun | undefined> {
   const session = sessionInHeaders(headers, services.identity)
   if (session === undefined) return undefined
-  const tenant = tenantOf(headers, services.credentialHeaders)
+  const tenant = tenantOf(headers, target, services.credentialPlaces)
   const known = await services.store.get(sessionKey(tenant, hashOf(session)))
   const thread = threadNameOf(headers, services.identity)
   const answer = known?.threads.findLast(({ name }) => name === thread)?.run.finalAnswer
@@ -68,7 +72,7 @@ export async function answerWithoutRoom(
   body: Buffer | Readable,
 ): Promise<boolean> {
   const headers = exchange.request.rawHeaders
-  const stopped = await stoppedRun(services, headers).catch(() => undefined)
+  const stopped = await stoppedRun(services, headers, exchange.route.path).catch(() => undefined)
   if (!stopped) return false
   const { session, answer } = stopped
   const stream = Buffer.isBuffer(body) ? Readable.from([body]) : body

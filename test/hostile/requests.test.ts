@@ -101,8 +101,9 @@ function expectOrderly(answers: readonly Message[]) {
     expect(answer.isComplete).toBe(true)
     if (isFromUpstream(answer)) continue
     // What Governor itself answers is never its own fault.
-    expect(answer.line).toMatch(/^HTTP\/1\.1 (?:204|4\d\d|501) /)
-    if (answer.body.length > 0) expect(() => JSON.parse(answer.body.toString())).not.toThrow()
+    expect(answer.line).toMatch(/^HTTP\/1\.1 (?:200|204|308|4\d\d|501) /)
+    if (fieldOf(answer, 'content-type')?.startsWith('application/json'))
+      expect(() => JSON.parse(answer.body.toString())).not.toThrow()
   }
   const arrived = [...guarded.requests, ...other.requests]
   // What follows a request that closes its connection may be refused before the answer came.

@@ -4,6 +4,7 @@ import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { ask } from '../support/admin.ts'
 import { TOOLS } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
@@ -184,6 +185,37 @@ async function expectApart(url: string) {
 it('nothing that one tenant does changes what another gets, with sessions of the same names, continued responses and repeated answers', async () => {
   const { url } = await startGovernor(upstream, CONFIG)
   await expectApart(url)
+})
+
+/** Every place for a credential, as it is added to the headers or to the query of a request. */
+const PLACES: Readonly<
+  Record<string, (key: string) => { headers?: Record<string, string>; query?: string }>
+> = {
+  authorization: (key) => ({ headers: { authorization: `Bearer ${key}` } }),
+  'x-api-key': (key) => ({ headers: { 'x-api-key': key } }),
+  'api-key': (key) => ({ headers: { 'api-key': key } }),
+  'x-goog-api-key': (key) => ({ headers: { 'x-goog-api-key': key } }),
+  '?key': (key) => ({ query: `?key=${key}` }),
+  '?key after another': (key) => ({ query: `?alt=sse&key=${key}` }),
+  '?api-key': (key) => ({ query: `?api-key=${key}` }),
+  '?access_token': (key) => ({ query: `?access_token=${key}` }),
+}
+
+it.each(Object.keys(PLACES))('two credentials in %s are two tenants, and one is one', async (place) => {
+  const { url } = await startGovernor(upstream)
+  for (const key of ['ann', 'bob', 'ann']) {
+    const { headers = {}, query = '' } = PLACES[place]?.(key) ?? {}
+    const response = await fetch(`${url}/v1/chat/completions${query}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-governor-session': 'shared', ...headers },
+      body: JSON.stringify({ model: 'm', tools: TOOLS, messages: [{ role: 'user', content: 'Find it.' }] }),
+    })
+    await response.arrayBuffer()
+  }
+  const { json } = await ask(url, '/governor/sessions')
+  const ids = (json as { sessions: { id: string }[] }).sessions.map(({ id }) => id.split('.')[1])
+  expect(new Set(ids).size).toBe(2)
+  expect(ids).toHaveLength(2)
 })
 
 describeWith(['redis-server', 'valkey-server'], 'sessions in Redis', () => {

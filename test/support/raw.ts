@@ -290,5 +290,5 @@ export async function openGovernor(
   const checked = checkConfig({ upstreams, ...config, server: { port: 0, ...server } }, 'test')
   const governor = buildGovernor(checked, { log: pino({ level: 'silent' }) })
   const url = await governor.listen()
-  return { url, close: () => governor.close() }
+  return { url, routes: governor.routes, close: () => governor.close() }
 }

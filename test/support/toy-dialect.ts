@@ -9,6 +9,7 @@ const api: Api = {
   upstream: 'openai',
   recognizes: () => false,
   credentialHeaders: ['x-toy-key'],
+  credentialParameters: [],
   credentialHeader: () => 'x-toy-key',
   errorBody: (kind, message) => JSON.stringify({ error: { status: kind.toUpperCase(), message } }),
   errorReply: (error) => ({ error }),

@@ -30,6 +30,7 @@ export const anthropic: Api = {
   recognizes: (path, header) =>
     /^\/v1\/messages(?:\/|$)/.test(path) || header('anthropic-version') !== undefined,
   credentialHeaders: ['authorization', 'x-api-key'],
+  credentialParameters: [],
   credentialHeader: (key, sent) => headerOfAnthropicKey(key) ?? sent ?? 'x-api-key',
   errorBody: (kind, message) =>
     JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),

@@ -27,6 +27,8 @@ export const openai: Api = {
   recognizes: () => false,
   // OpenAI itself reads the first one; Azure, Google and gateways with the same API read the others.
   credentialHeaders: ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'],
+  // Google's and Azure's; the last is of OAuth (RFC 6750, section 2.3).
+  credentialParameters: ['key', 'api-key', 'api_key', 'access_token'],
   credentialHeader: (_key, sent) => sent ?? 'authorization',
   errorBody: (kind, message, code) =>
     JSON.stringify({ error: { message, type: ERROR_TYPES[kind], param: null, code } }),

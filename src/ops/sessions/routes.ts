@@ -67,6 +67,14 @@ const unknown = () =>
     'unknown_session',
     'No session has this id. GET /governor/sessions lists those there are.',
   )
+
+/** Returns the problem of a request to one of Governor's own paths where there is nothing. */
+export const notFound = () =>
+  new RequestProblem(
+    404,
+    'not_found',
+    'There is nothing here: GET /governor/openapi.json says what there is.',
+  )
 const transcriptOff = () =>
   new RequestProblem(
     404,
@@ -278,7 +286,8 @@ function eventRoute(app: FastifyInstance, sources: SessionSources): void {
   })
 }
 
-function replyToProblem(
+/** Sends an error as JSON. A fault of Governor's own is not described. */
+export function replyToProblem(
   error: Error & { statusCode?: number; code?: string },
   reply: FastifyReply,
 ): FastifyReply {
@@ -315,12 +324,9 @@ export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, source
   readRoutes(app, sources)
   actionRoutes(app, sources)
   eventRoute(app, sources)
-  app.all('/governor/*', () => {
-    throw new RequestProblem(
-      404,
-      'not_found',
-      'There is nothing here: GET /governor/openapi.json says what there is.',
-    )
-  })
+  const onRequest = async () => {
+    throw notFound()
+  }
+  app.all('/governor/*', { onRequest }, notFound)
   done()
 }
