@@ -53,7 +53,14 @@ const WORDS: Readonly<Record<Row['state'], string>> = {
   context_overflow: 'overflow',
 }
 
-const dollars = (cost: number) => (cost < 100 ? `$${cost.toFixed(2)}` : `$${Math.round(cost)}`)
+type Cost = Pick<Row, 'cost_usd' | 'price_known' | 'cost_estimated'>
+
+/** Returns `$1.20`; with a sign where some of it is missing (`≥`) or estimated (`~`), and `?` where nothing is known. */
+function dollars({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
+  if (cost === null) return '?'
+  const sign = isKnown ? '' : isEstimated ? '~' : '≥'
+  return sign + (cost < 100 ? `$${cost.toFixed(2)}` : `$${Math.round(cost)}`)
+}
 
 /** 45s, 12m, 3h, 2d. */
 export function span(seconds: number): string {
@@ -80,7 +87,7 @@ interface Column {
   readonly text: (row: Row) => string
 }
 
-/** Together 63 columns, with a space after each; the rest of the line describes what the session is doing. */
+/** Together 64 columns, with a space after each; the rest of the line describes what the session is doing. */
 const COLUMNS: readonly Column[] = [
   // As many characters of an id as the other commands need.
   { title: 'SESSION', width: 9, text: ({ id }) => id.slice(0, 9) },
@@ -92,8 +99,13 @@ const COLUMNS: readonly Column[] = [
     isRight: true,
     text: ({ iteration, max_iterations: max }) => (max > 0 ? `${iteration}/${max}` : String(iteration)),
   },
-  { title: 'COST', width: 7, isRight: true, text: ({ cost_usd: cost }) => dollars(cost) },
-  { title: '$/MIN', width: 6, isRight: true, text: (row) => dollars(row.cost_usd_per_minute) },
+  { title: 'COST', width: 7, isRight: true, text: dollars },
+  {
+    title: '$/MIN',
+    width: 7,
+    isRight: true,
+    text: (row) => dollars({ ...row, cost_usd: row.cost_usd_per_minute }),
+  },
   {
     title: 'LIMIT',
     width: 5,
@@ -179,7 +191,7 @@ function limitLines({ threads }: Detail, line: (name: string, text: string) => s
     meters
       .filter(({ max }) => max > 0)
       .map(({ name, used, max }) =>
-        line(`  agent ${thread}`, `${name} ${Math.round(used * 100) / 100} of ${max}`),
+        line(`  agent ${thread}`, `${name} ${used === null ? '?' : Math.round(used * 100) / 100} of ${max}`),
       ),
   )
   return limits.length > 0 ? ['limits:', ...limits] : []
@@ -203,10 +215,7 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
     line('state', WORDS[session.state] + (session.stopping ? ', stopping' : '')),
     line('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`),
     line('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`),
-    line(
-      'used',
-      `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session.cost_usd)}`,
-    ),
+    line('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session)}`),
     ...limitLines(session, line),
     ...contexts,
     ...(loop ? [line('loop', loopText(loop))] : []),

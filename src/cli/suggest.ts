@@ -22,7 +22,9 @@ const AMOUNTS = LIMITS.filter((name) => name !== 'seconds')
 type Amount = Exclude<LimitName, 'seconds'>
 
 function amountsOf(run: RunView): Readonly<Record<Amount, number>> {
-  return { iterations: run.iterations, tool_calls: run.tool_calls, tokens: run.tokens, cost: run.cost_usd }
+  const { iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown } = run
+  // From a cost of which a part is missing follows no limit.
+  return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
 }
 
 /** Amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */

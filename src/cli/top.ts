@@ -16,7 +16,7 @@ const MOST_ROWS = '200'
 
 const ORDERS = {
   risk: () => 0,
-  cost: (a: Row, b: Row) => b.cost_usd - a.cost_usd,
+  cost: (a: Row, b: Row) => (b.cost_usd ?? 0) - (a.cost_usd ?? 0),
   iteration: (a: Row, b: Row) => b.iteration - a.iteration,
   newest: (a: Row, b: Row) => (a.last_at < b.last_at ? 1 : -1),
 } as const

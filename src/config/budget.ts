@@ -21,7 +21,7 @@ const limits = {
     .number()
     .min(0)
     .default(0)
-    .describe('US dollars, for models whose price is known (see models).'),
+    .describe('US dollars, for models whose price is known (see models, and unknown_price).'),
   max_seconds: z.number().min(0).default(0).describe('Seconds since the first request.'),
 } satisfies Record<Exclude<LimitSetting, 'max_iterations'>, z.ZodType>
 
@@ -136,6 +136,12 @@ const keys = {
     })
     .prefault({})
     .describe('Limits per session, all its runs and sub-agents together; 0 is no limit.'),
+  unknown_price: z
+    .enum(['warn', 'estimate', 'refuse'])
+    .default('warn')
+    .describe(
+      "What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, which the log, the webhook, the API and the page say; estimate: they count as calls of the provider's dearest known model; refuse: the request is not sent, and the run ends with stop.unpriced_text, as at its limit on cost.",
+    ),
   texts: z
     .strictObject(texts)
     .prefault({})

@@ -35,7 +35,7 @@ const webhook = z.strictObject({
     .min(1)
     .default([...WEBHOOK_TOPICS])
     .describe(
-      'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at its limit that waits for an operator (see `stop.mode`).',
+      'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at its limit that waits for an operator (see `stop.mode`), a model without a known price where there is a limit on cost.',
     ),
 })
 

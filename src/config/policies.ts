@@ -99,6 +99,7 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
       cautionWhen: budget.caution_when,
       escalate: budget.escalate,
       dropTools: budget.wrap_up.drop_tools,
+      unknownPrice: budget.unknown_price,
       texts: {
         caution: texts.caution,
         warning: texts.warning,
@@ -112,6 +113,7 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
         announce: texts.announce,
         stop: stop.text,
         fallback: stop.fallback_text,
+        unpriced: stop.unpriced_text,
         operatorStop: stop.operator_text,
         operatorFallback: stop.operator_fallback_text,
       },

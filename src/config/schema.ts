@@ -104,6 +104,10 @@ const stop = z.strictObject({
     'What Governor asks the model of a run that it stops: its final answer, without tools. The same for every limit and for the loop guard.',
   ),
   fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run if its model gives none.'),
+  unpriced_text: text(
+    DEFAULT_TEXTS.unpriced,
+    'The answer where budget.unknown_price is refuse and the price of the model is not known.',
+  ),
   operator_text: text(
     DEFAULT_TEXTS.operatorStop,
     'What Governor asks the model of a run that an operator has stopped.',

@@ -4,6 +4,7 @@ import type { Amounts, LimitName, Meter } from './budget/meters.ts'
 import { fill, type NoticeTexts, noticeFor } from './budget/notice.ts'
 import {
   addMeters,
+  costLimit,
   exhausted,
   isExhausted,
   isLastCall,
@@ -41,6 +42,8 @@ export interface BudgetPolicy {
   readonly escalate: boolean
   /** Globs of the tools that are no longer offered from the warning tier on. */
   readonly dropTools: readonly string[]
+  /** What a limit on cost makes of a model whose price is not known. */
+  readonly unknownPrice: 'warn' | 'estimate' | 'refuse'
   readonly texts: NoticeTexts
 }
 
@@ -84,6 +87,8 @@ export type Decision =
       readonly limit: Limit
       /** The text that replaces a missing answer of the model. */
       readonly fallback: string
+      /** The model is not asked, as its price is not known. */
+      readonly isUnpriced?: true
     }
   /** The agent reached a limit of its own and asks for its final answer. */
   | {
@@ -201,6 +206,8 @@ export interface DecisionInput {
   readonly contextWindow?: number | undefined
   /** A neutral statement that the next request does not repeat costs neither the model's reasoning nor the prompt cache. */
   readonly mayState?: boolean | undefined
+  /** The price of the model is not known. */
+  readonly isUnpriced?: boolean | undefined
   /** The agent itself asks for its final answer. */
   readonly asksForSummary?: boolean | undefined
   /** The model may make a call that has to be blocked. */
@@ -216,6 +223,8 @@ export function decide(input: DecisionInput): Decision {
   if (ended && !isLimitReason(ended)) return replay(ended)
   if (runState.isStopAsked) return stopForOperator(input)
   if (!policy.enabled) return goOn(input, loopSpeech(input, undefined))
+  const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
+  if (refused !== undefined) return ended ? replay(ended) : refuse(input, refused)
   const meters: Meter[] = []
   addMeters(meters, runState.run, policy.run)
   addMeters(meters, runState.session, policy.session)
@@ -272,6 +281,31 @@ function stop(
   if (storm) return { kind: 'wait', verdict: 'stop', speech, storm }
   const fallback = fill(texts.fallback, spent)
   return { kind: 'stop', verdict: 'stop', speech, limit: { meter: spent }, fallback }
+}
+
+/** Ends the run without asking the model: an answer would cost nobody knows how much. */
+function refuse(
+  { runState: { run, storm }, policy: { channel, texts } }: DecisionInput,
+  max: number,
+): Decision {
+  const meter = { name: 'cost', used: run.cost, max } as const
+  const speech: Speech = {
+    notice: undefined,
+    tier: undefined,
+    meter: undefined,
+    channel,
+    dropTools: NO_TOOLS,
+    announcement: undefined,
+  }
+  if (storm) return { kind: 'wait', verdict: 'stop', speech, storm }
+  return {
+    kind: 'stop',
+    verdict: 'stop',
+    speech,
+    limit: { meter },
+    fallback: fill(texts.unpriced, meter),
+    isUnpriced: true,
+  }
 }
 
 function stopForOperator({ runState, policy, asksForSummary }: DecisionInput): Decision {

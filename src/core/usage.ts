@@ -14,13 +14,26 @@ export interface TokenUsage {
   readonly reasoning?: number | undefined
 }
 
+/**
+ * What is not exact about a cost: calls whose price is not known count 0 (`partial`), or as much as the provider's dearest model
+ * would cost (`estimate`).
+ */
+export type CostGap = 'partial' | 'estimate'
+
+/** Returns the gap in the sum of two costs. */
+export function gapOfSum(one: CostGap | undefined, other: CostGap | undefined): CostGap | undefined {
+  return one === 'partial' || other === 'partial' ? 'partial' : (one ?? other)
+}
+
 /** The sums of many model calls, in tokens. */
 export interface Usage {
   readonly input: number
   readonly output: number
   readonly cachedInput: number
-  /** US dollars; calls without a known price count 0. */
+  /** US dollars. */
   readonly cost: number
+  /** Unset: all prices are known. */
+  readonly costGap?: CostGap | undefined
   /** Some tokens were not stated by a provider but estimated from the bytes. */
   readonly estimated: boolean
 }
@@ -32,19 +45,22 @@ export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, cost: 0, e
 export interface CallUsage extends TokenUsage {
   /** US dollars; unset if the price is not known. */
   readonly cost?: number | undefined
+  /** Unset where the price is known, or will be. */
+  readonly costGap?: CostGap | undefined
   /** The tokens were not stated by the provider but estimated from the bytes. */
   readonly estimated: boolean
 }
 
 /** Returns the usage with one more call; `sum` is `undefined` before the first. */
 export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
-  const { input, output, cachedInput, cost, estimated } = sum ?? NO_USAGE
+  const { input, output, cachedInput, cost, costGap, estimated } = sum ?? NO_USAGE
   return {
     input: input + call.input,
     output: output + call.output,
     cachedInput: cachedInput + (call.cachedInput ?? 0),
     // Sums of fractions drift: round to a billionth of a dollar.
     cost: Math.round((cost + (call.cost ?? 0)) * 1e9) / 1e9,
+    costGap: gapOfSum(costGap, call.costGap),
     estimated: estimated || call.estimated,
   }
 }

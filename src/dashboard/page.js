@@ -53,7 +53,12 @@ function drawing(name, attributes, ...children) {
   return made
 }
 
-const money = (dollars) => `$${dollars < 100 ? dollars.toFixed(2) : Math.round(dollars)}`
+/** Returns `$1.20`; with a sign where some of it is missing (≥) or estimated (~), and `?` where nothing is known. */
+function money(dollars, { price_known: isKnown, cost_estimated: isEstimated }) {
+  if (dollars === null) return '?'
+  const sign = isKnown ? '' : isEstimated ? '~' : '≥'
+  return `${sign}$${dollars < 100 ? dollars.toFixed(2) : Math.round(dollars)}`
+}
 const span = (seconds) =>
   seconds < 60
     ? `${Math.round(seconds)} s`
@@ -162,8 +167,8 @@ function newLine(id) {
     setText(condition, stateText(row))
     fillBar(bar, iteration, max)
     setText(count, max > 0 ? `${iteration}/${max}` : String(iteration))
-    setText(cost, money(row.cost_usd))
-    setText(rate, money(row.cost_usd_per_minute))
+    setText(cost, money(row.cost_usd, row))
+    setText(rate, money(row.cost_usd_per_minute, row))
     setText(left, seconds === null ? '–' : span(seconds))
     setAttribute(path, 'd', sparkPath(tokens))
     const newest = tokens.length > 0 ? `tokens per iteration, newest ${tokens.at(-1)}` : 'no tokens yet'
@@ -411,7 +416,7 @@ function metersOf(detail) {
           'li',
           {},
           newBar(used, max),
-          `agent ${thread}: ${name.replace('_', ' ')} ${Math.round(used * 100) / 100} of ${max}`,
+          `agent ${thread}: ${name.replace('_', ' ')} ${used === null ? '?' : Math.round(used * 100) / 100} of ${max}`,
         ),
       ),
   )

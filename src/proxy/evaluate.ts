@@ -2,6 +2,7 @@
 
 import { NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
+import { costLimit } from '../core/budget/tiers.ts'
 import { lastMessage } from '../core/conversation.ts'
 import {
   type BudgetPolicy,
@@ -326,6 +327,11 @@ function inForce({ budget, limits: asked }: AgentRequest, { limits, stated }: Ru
   return { ...budget, enabled: true, run: limits.run, session: limits.session, stated }
 }
 
+interface ModelAt {
+  readonly upstream: Upstream
+  readonly model: string
+}
+
 /** Decides after a fault in the budget: the decision about loops still applies, and a run that is over stays over. */
 function decisionOn(
   services: Services,
@@ -338,19 +344,29 @@ function decisionOn(
   const { contextTokens, reductions = [] } = runState
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled
-    const of = { upstream, model: request.conversation.model }
+    const of: ModelAt = { upstream, model: request.conversation.model }
     return decide({
       runState,
       policy,
       loop,
       contextWindow: isWindowAsked ? windows.effective(of, reductions).tokens : undefined,
       mayState: mayState(policy, request),
+      isUnpriced: isUnpriced(services, policy, of),
       asksForSummary,
       mayBlock,
     })
   })
   const made = decision ?? decideWithoutBudget(known)
-  return services.policies().observesOnly ? observeOnly(made) : made
+  const final = services.policies().observesOnly ? observeOnly(made) : made
+  if (final.kind === 'stop' && final.isUnpriced)
+    services.noteUnpricedModel(request.conversation.model, upstream, 'refuse')
+  return final
+}
+
+/** Returns true if the price of a model matters to the decision and is surely not known. */
+function isUnpriced({ catalogue }: Services, policy: BudgetPolicy, { upstream, model }: ModelAt): boolean {
+  if (policy.unknownPrice !== 'refuse' || costLimit(policy) === undefined) return false
+  return catalogue.isLoaded && catalogue.priceOf(model, upstream) === undefined
 }
 
 /** Returns true if a statement that later requests do not repeat costs neither the provider's prompt cache nor the model's reasoning. */

@@ -1,5 +1,6 @@
 /** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
 import type { Conversation } from '../core/conversation.ts'
+import type { Decision } from '../core/decide.ts'
 import { footerOf } from '../core/footer.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
 import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
@@ -35,6 +36,8 @@ export interface AnswerVariant extends RequestVariant {
   readonly keeps?: readonly string[]
 }
 
+type Stop = Extract<Decision, { kind: 'stop' }>
+
 /** How many responses without an answer are accepted before the fallback text. */
 const MAX_ANSWERS = 2
 
@@ -58,7 +61,7 @@ export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
   const { decision } = evaluation
   if (!dialect || (decision.kind !== 'stop' && decision.kind !== 'self_stop')) return
   const isStop = decision.kind === 'stop'
-  const { limit, speech } = decision
+  const { limit } = decision
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
     terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
   const x = { ...evaluated, call: withoutCompression(evaluated.call) }
@@ -71,10 +74,10 @@ export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
     fallback: isStop ? decision.fallback : '',
     isJson: evaluation.request.hasFormat(),
     terminal,
-    footer: isStop ? footerFor(x, limit) : undefined,
+    footer: isStop && !decision.isUnpriced ? footerFor(x, limit) : undefined,
   }
   try {
-    await askForAnswer(ending, isStop ? stopVariants(x, speech?.notice) : selfStopVariants(x))
+    await askForAnswer(ending, isStop ? stopVariants(x, decision) : selfStopVariants(x))
   } catch (error) {
     if (exchange.isClientGone()) return
     if (!(error instanceof UpstreamFailed)) return endInFault(ending, error as Error)
@@ -119,9 +122,10 @@ function answerVariant(
 
 /**
  * Returns the variants of a stopped request, best first. Tools that stay in the list but cannot be chosen keep the provider's
- * prompt cache; each other variant is for providers that refuse the one before.
+ * prompt cache; each other variant is for providers that refuse the one before. Returns none if the model must not be asked.
  */
-function stopVariants(x: EvaluatedRequest, notice: string | undefined): AnswerVariant[] {
+function stopVariants(x: EvaluatedRequest, { speech: { notice }, isUnpriced }: Stop): AnswerVariant[] {
+  if (isUnpriced) return []
   const { request, policy } = x.evaluation
   // Every request of a run has it, also the last one, as the system text begins the prompt.
   const announcing = announcementFor(x)

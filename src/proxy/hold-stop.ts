@@ -56,9 +56,9 @@ function limitToAskAbout(
 ): Meter<LimitName> | undefined {
   if (!policies().stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined)
     return undefined
-  // An agent that asks for its final answer itself gets no notice.
-  const isAgentsOwn = decision.speech.notice === undefined
-  return isAgentsOwn || draining.aborted || exchange.isClientGone() ? undefined : decision.limit.meter
+  // A higher limit does not make the price known. An agent that asks for its final answer itself gets no notice.
+  const hasNotice = decision.speech.notice !== undefined
+  return !hasNotice || draining.aborted || exchange.isClientGone() ? undefined : decision.limit.meter
 }
 
 /** Counts a sending of a request that got no answer as one that its client gave up. */

@@ -1,4 +1,5 @@
 /** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
+import { costLimit } from '../core/budget/tiers.ts'
 import { succeedInSession } from '../core/context-window.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -57,16 +58,18 @@ function noteAnswer(
       catalogue,
       model,
       upstream,
+      estimatesPrice: policy.unknownPrice === 'estimate',
       add(usage) {
         emit({ kind: 'answered', upstream: upstream.name, usage })
         handle.noteAnswer(usage, answer)
       },
       addCost(usage) {
-        emit({ kind: 'answered', upstream: upstream.name, usage })
+        if (usage.cost !== undefined) emit({ kind: 'answered', upstream: upstream.name, usage })
         handle.noteAnswer(usage)
       },
-      unpriced() {
-        if (policy.run.cost > 0 || policy.session.cost > 0) noteUnpricedModel(model, upstream)
+      unpriced(gap) {
+        const handling = gap === 'estimate' ? 'estimate' : 'warn'
+        noteUnpricedModel(model, upstream, costLimit(policy) === undefined ? undefined : handling)
       },
       failed: () => emit({ kind: 'failed_open', reason: 'store' }),
     },

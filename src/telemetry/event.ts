@@ -109,8 +109,13 @@ export type ProxyEvent =
     }
   /** A model answered after a warning about the budget. */
   | { readonly kind: 'warning_answered'; readonly reaction: WarningReaction }
-  /** There is a limit on cost, and the price of this model is not known. */
-  | { readonly kind: 'unpriced_model'; readonly upstream: string; readonly model: string }
+  /** The price of this model is not known. `handling`: what becomes of the limit on cost; unset where there is none. */
+  | {
+      readonly kind: 'unpriced_model'
+      readonly upstream: string
+      readonly model: string
+      readonly handling: UnpricedHandling | undefined
+    }
   /** A loop was found. `noticeSent`: the request carried the notice to the model; `warnings`: the number of warnings about this loop, this one included. */
   | {
       readonly kind: 'loop'
@@ -201,6 +206,9 @@ export type ProxyEvent =
 /** Why a request waits for an operator no more; `answered`: its run was extended or stopped. */
 export type HoldOutcome = 'answered' | 'no_answer' | 'client_gone' | 'drained'
 
+/** What a limit on cost makes of a model without a known price: nothing, an estimate, or a stop. */
+export type UnpricedHandling = 'warn' | 'estimate' | 'refuse'
+
 /** What an operator can do to a session. */
 export type OperatorAction = 'stop' | 'reset' | 'extend' | 'budget' | 'loop_guard'
 
@@ -213,6 +221,7 @@ export const WEBHOOK_TOPICS = [
   'error_storm',
   'degraded',
   'asking',
+  'unknown_price',
 ] as const
 
 /** What a webhook's secret begins with whose rest is base64. */

@@ -68,6 +68,12 @@ function logFailedOpen(
   else log.warn(facts, 'request relayed unguarded')
 }
 
+const UNPRICED = {
+  warn: 'no limit on cost for this model',
+  estimate: "the limit on cost counts the price of the provider's dearest model",
+  refuse: 'the limit on cost stops all requests to this model',
+} as const
+
 /** Logs an event; most kinds give no line. */
 export function logEvent(log: LogSink, event: ProxyEvent): void {
   switch (event.kind) {
@@ -129,10 +135,10 @@ export function logEvent(log: LogSink, event: ProxyEvent): void {
       return logFailedOpen(log, event)
     case 'unpriced_model': {
       const facts = { upstream: event.upstream, model: event.model.slice(0, 200) }
-      return log.warn(
-        facts,
-        'price not known: no limit on cost for this model; see models in the configuration',
-      )
+      const { handling } = event
+      if (handling)
+        return log.warn(facts, `price not known: ${UNPRICED[handling]}; see models in the configuration`)
+      return log.info(facts, 'price not known: the cost of this model is not counted')
     }
     case 'alteration_refused': {
       const { kind: _kind, ...facts } = event

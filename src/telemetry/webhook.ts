@@ -86,6 +86,12 @@ function place({ name, used, max }: Meter): string {
   return `${amounts.used} of ${amounts.max}`
 }
 
+const UNPRICED = {
+  warn: 'its calls count nothing',
+  estimate: "its calls count as calls of the provider's dearest model",
+  refuse: 'its requests are stopped',
+} as const
+
 const words = (meter: MeterName) => meter.replace('_', ' ')
 
 /** Returns the message about an event; `undefined` for events that need no human. */
@@ -119,6 +125,14 @@ function messageOf(event: ProxyEvent): Message | undefined {
       const { upstream, status } = event
       const text = `${upstream} answers with errors only; agents get ${status} at once and wait.`
       return { type: 'error_storm', subject: upstream, body: { text, upstream, status } }
+    }
+    case 'unpriced_model': {
+      const { upstream, handling } = event
+      if (!handling) return undefined
+      const model = plain(event.model)
+      const text = `There is a limit on cost, and the price of model ${model} at ${upstream} is not known: ${UNPRICED[handling]}.`
+      const body = { text, upstream, model, unknown_price: handling }
+      return { type: 'unknown_price', subject: `${upstream} ${event.model.slice(0, 200)}`, body }
     }
     case 'operator_asked':
       return messageOfQuestion(event)

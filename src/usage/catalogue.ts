@@ -47,6 +47,8 @@ export interface Catalogue {
   readonly isLoaded: boolean
   /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
   priceOf(model: string, upstream: CatalogueUpstream): Price | undefined
+  /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or the package is not loaded. */
+  dearestAt(upstream: CatalogueUpstream): Price | undefined
   /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
   contextWindowOf(model: string, upstream: CatalogueUpstream): number | undefined
 }
@@ -131,6 +133,35 @@ function namesOf(model: string): string[] {
   return last === model || last === '' ? [model] : [model, last]
 }
 
+function providerOf(
+  findProvider: Package['findProvider'],
+  { name, origin, prefix }: CatalogueUpstream,
+): Provider | undefined {
+  return findProvider({ providerApiUrl: origin + prefix }) ?? findProvider({ providerId: name.toLowerCase() })
+}
+
+/** The call by which prices are compared. */
+const COMPARED: TokenUsage = { input: PER_MILLION, output: PER_MILLION }
+
+/** Returns the price of the dearest model that the configuration or the package knows at an upstream. */
+function dearest(
+  found: Package,
+  settings: readonly ModelSettings[],
+  upstream: CatalogueUpstream,
+): Price | undefined {
+  const configured = settings.flatMap(({ price, upstream: only = upstream.name }) =>
+    price && only === upstream.name ? [configuredPrice(price)] : [],
+  )
+  const provider = providerOf(found.findProvider, upstream)
+  const listed = provider?.models.map(
+    (model) => fixedPrice(model) ?? cataloguePrice(found, { provider, model }),
+  )
+  let most: Price | undefined
+  for (const price of [...configured, ...(listed ?? [])])
+    if (price.costOf(COMPARED) > (most?.costOf(COMPARED) ?? 0)) most = price
+  return most
+}
+
 /** Finds a model at the provider of the upstream, else at any provider by its name. */
 function find(
   { calcPrice, findProvider }: Package,
@@ -138,8 +169,7 @@ function find(
   { name, origin, prefix }: CatalogueUpstream,
 ): Entry | undefined {
   const nothing = { input_tokens: 0, output_tokens: 0 }
-  const known =
-    findProvider({ providerApiUrl: origin + prefix }) ?? findProvider({ providerId: name.toLowerCase() })
+  const known = providerOf(findProvider, { name, origin, prefix })
   for (const provider of [known, undefined]) {
     for (const candidate of namesOf(model)) {
       const found = calcPrice(nothing, candidate, provider ? { provider } : {})
@@ -183,6 +213,7 @@ export function configuredWindow(
 export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
   // By upstream, whose number the configuration bounds, and by model.
   const known = new Map<string, LRUCache<string, Known>>()
+  const dearestPrices = new Map<string, { readonly price: Price | undefined }>()
   let loaded: Package | undefined
   let loading: Promise<void> | undefined
   const load = (): Promise<void> => {
@@ -223,6 +254,14 @@ export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
     load,
     get isLoaded() {
       return loaded !== undefined
+    },
+    dearestAt(upstream) {
+      if (!loaded) return undefined
+      const before = dearestPrices.get(upstream.name)
+      if (before) return before.price
+      const price = dearest(loaded, settings, upstream)
+      dearestPrices.set(upstream.name, { price })
+      return price
     },
     priceOf: (model, upstream) => knownOf(model, upstream).price,
     contextWindowOf: (model, upstream) => knownOf(model, upstream).contextWindow,

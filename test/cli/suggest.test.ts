@@ -18,6 +18,8 @@ const runOf = (changes: Partial<RunView> = {}): RunView => ({
   tool_calls: 12,
   tokens: 123_456,
   cost_usd: 0.5,
+  price_known: true,
+  cost_estimated: false,
   model: 'gpt-5',
   agent: 'codex_cli_rs',
   state: 'completed',

@@ -18,6 +18,7 @@ const POLICY: BudgetPolicy = {
   cautionWhen: 'always',
   escalate: true,
   dropTools: [],
+  unknownPrice: 'warn',
   texts: DEFAULT_TEXTS,
 }
 

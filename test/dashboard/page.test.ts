@@ -325,6 +325,26 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('shows ? for a cost of which nothing is known, and a sign at one that is known in part or estimated', async () => {
+    const price = { input: 1_000, output: 0 }
+    const { url } = await startBoth(runaway(), {
+      budget: { run: { max_cost_usd: 500 } },
+      overrides: [{ model: 'guessed', budget: { unknown_price: 'estimate' } }],
+      models: [{ model: 'mine', price }],
+    })
+    await runAgent(url, START, { ...named('unknown'), max: 1 })
+    const { messages } = await runAgent(url, START, { ...named('part'), max: 1, body: { model: 'mine' } })
+    await runAgent(url, messages, { ...named('part'), max: 1 })
+    await runAgent(url, START, { ...named('guess'), max: 1, body: { model: 'guessed' } })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.locator('#list tbody tr').nth(2).waitFor()
+    const costs = await page.locator('#list td[data-label=Cost]').allTextContents()
+    expect(costs.sort()).toEqual(['?', expect.stringMatching(/^~\$/), '≥$0.10'])
+    await page.locator('#list tbody tr').filter({ hasText: '?' }).locator('button').click()
+    await page.getByText('cost ? of 500').waitFor()
+    expect(problems).toEqual([])
+  })
+
   it('shows hostile names only as text', async () => {
     const tool = '<img src=x onerror="document.title=1">\u202e\u0000'
     const { url } = await startBoth(() => ({ calls: [{ name: tool, arguments: {} }] }), {

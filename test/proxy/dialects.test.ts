@@ -1,48 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
-import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import { ASKED, runawayMessages, runMessagesAgent } from '../support/messages.ts'
-import { runaway, type Script } from '../support/provider.ts'
-import { runResponses } from '../support/responses-agent.ts'
-
-interface Told {
-  readonly headers: Headers
-  readonly governor: Record<string, unknown> | undefined
-}
-
-interface Way {
-  readonly way: string
-  readonly script: Script
-  run(url: string, stream: boolean): Promise<readonly Told[]>
-}
-
-const responses =
-  (stateful: boolean, body: Record<string, unknown>) =>
-  async (url: string, stream: boolean): Promise<readonly Told[]> => {
-    const { steps } = await runResponses(url, 'Go.', { stateful, stream, body })
-    return steps.map(({ headers, response }) => ({
-      headers,
-      governor: response['governor'] as Record<string, unknown> | undefined,
-    }))
-  }
-
-/** Every way of holding a conversation; the scripted model takes 110 tokens for each answer. */
-const WAYS: readonly Way[] = [
-  {
-    way: 'chat',
-    script: runaway(),
-    run: async (url, stream) => (await runAgent(url, START, { stream })).steps,
-  },
-  {
-    way: 'messages',
-    script: runawayMessages(),
-    run: async (url, stream) => (await runMessagesAgent(url, ASKED, { stream })).steps,
-  },
-  { way: 'responses, forgotten', script: runaway(), run: responses(false, { store: false }) },
-  { way: 'responses, kept but sent again', script: runaway(), run: responses(false, { store: true }) },
-  { way: 'responses, kept', script: runaway(), run: responses(true, {}) },
-]
+import type { Script } from '../support/provider.ts'
+import { WAYS } from '../support/ways.ts'
 
 const LIMITS = [
   { limit: { max_tool_calls: 10 }, reason: 'max_tool_calls', state: 'tool_limit_reached' },

@@ -285,17 +285,6 @@ describe('a limit of a session', () => {
 })
 
 describe('the price of a model', () => {
-  it('that is unknown disables the limit on cost, with one warning in the log', async () => {
-    const { url, logs, events } = await startBoth(runaway(), {
-      budget: { max_iterations: 4, run: { max_cost_usd: 0.01 } },
-    })
-    await runAgent(url, START)
-    expect(events.filter(({ kind }) => kind === 'unpriced_model')).toEqual([
-      { kind: 'unpriced_model', upstream: 'openai', model: 'gpt-test' },
-    ])
-    expect(logs.filter((line) => line.includes('price not known'))).toHaveLength(1)
-  })
-
   it('that is in the catalogue counts from the first answer on', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 0, run: { max_cost_usd: 0.0006 } },

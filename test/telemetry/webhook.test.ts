@@ -70,7 +70,7 @@ const STOPPED: ProxyEvent = { kind: 'stopped', reason: 'max_iterations', by: 'mo
 function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
   const outcomes: ProxyEvent[] = []
   const webhook = createWebhook(
-    { url, secret: SECRET, on: ['stopped', 'error_storm', 'asking', 'near_limit'] },
+    { url, secret: SECRET, on: ['stopped', 'error_storm', 'asking', 'near_limit', 'unknown_price'] },
     {
       now: Date.now,
       newId: () => String(Math.random()),
@@ -294,6 +294,21 @@ describe('a webhook', () => {
     }
     expect(messages.map(({ session_id: id }) => id).sort()).toEqual(sessions.map(({ id }) => id).sort())
   })
+
+  it.each(['warn', 'estimate', 'refuse'] as const)(
+    'reports once that the price of a model is not known where a limit on cost is set to %s',
+    async (handling) => {
+      const { url, received, until } = await startReceiver()
+      const { webhook } = startWebhook(url)
+      const of = { kind: 'unpriced_model', upstream: 'openai', model: '<!channel>' } as const
+      for (const how of [undefined, handling, handling]) webhook.record({ ...of, handling: how })
+      webhook.record(STOPPED)
+      const [first] = (await until(2)).map(body)
+      expect(first).toMatchObject({ type: 'unknown_price', upstream: 'openai', unknown_price: handling })
+      expect(first?.['text']).toContain('price of model ·!channel· at openai is not known')
+      expect(received).toHaveLength(2)
+    },
+  )
 
   it.each([
     ['user:password', 'user:password'],

@@ -30,6 +30,8 @@ export interface NoticeTexts {
   readonly stop: string
   /** The answer of a stopped run whose model gave none. */
   readonly fallback: string
+  /** The answer of a run that may not go on, as the price of its model is not known. */
+  readonly unpriced: string
   /** Asks the model of a run that an operator has stopped for its final answer. */
   readonly operatorStop: string
   /** The answer of such a run whose model gave none. */
@@ -62,6 +64,8 @@ export const DEFAULT_TEXTS: NoticeTexts = {
     "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
   stop: "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
   fallback: '(Reached max {unit}: {max})',
+  unpriced:
+    'This request was not sent to the model: its price is not known, and there is a limit on cost of {max}. Set a price for the model (models), or budget.unknown_price to warn or estimate.',
   operatorStop:
     'An operator has stopped this run. Please provide a final response summarizing what you have found and accomplished so far, without calling any more tools.',
   operatorFallback: '(Stopped by an operator)',

@@ -3,6 +3,7 @@
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
 import { type Amounts, LIMITS, type LimitName } from './meters.ts'
+import { costLimit } from './tiers.ts'
 
 /** Whether the system text states the budget; `auto`: if the client declared it. */
 export type Announce = 'auto' | 'always' | 'never'
@@ -96,6 +97,6 @@ export function policyFor(settings: BudgetSettings, declared: Declared): BudgetP
 /** True if any budget, of a rule or general, has a limit on cost. */
 export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
   return [settings, ...rules.map((rule) => rule.settings)].some(
-    ({ policy }) => policy.enabled && (policy.run.cost > 0 || policy.session.cost > 0),
+    ({ policy }) => costLimit(policy) !== undefined,
   )
 }

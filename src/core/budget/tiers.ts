@@ -111,6 +111,15 @@ export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefine
   return meters.find(isExhausted)
 }
 
+/** Returns the limit on cost, in US dollars: that of the run, else that of the session; `undefined` if there is none. */
+export function costLimit(limits: {
+  readonly enabled: boolean
+  readonly run: Amounts
+  readonly session: Amounts
+}): number | undefined {
+  return limits.enabled ? limits.run.cost || limits.session.cost || undefined : undefined
+}
+
 /** Adds a meter to `meters` for each limit that is set. */
 export function addMeters(meters: Meter[], used: Amounts, limits: Amounts): void {
   for (const name of LIMITS) {

@@ -4,7 +4,7 @@
  * is added; iterations, which both read from the transcript, are the larger count; a stop of either holds.
  */
 import { merged } from '../newest.ts'
-import { NO_USAGE, type Usage } from '../usage.ts'
+import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
 import {
   MAX_ASSISTANT_MESSAGES,
@@ -57,6 +57,7 @@ function joinUsage(copies: Copies<Usage | undefined>): Usage | undefined {
     output: sum('output'),
     cachedInput: sum('cachedInput'),
     cost: Math.round(sum('cost') * 1e9) / 1e9,
+    costGap: gapOfSum(remote.costGap, local.costGap),
     estimated: remote.estimated || local.estimated,
   }
 }

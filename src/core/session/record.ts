@@ -7,7 +7,7 @@ import type { Pattern } from '../loop/patterns.ts'
 import { withNewest } from '../newest.ts'
 import type { Recovery } from '../overflow.ts'
 import type { EndState, Terminal } from '../terminal.ts'
-import type { CallUsage } from '../usage.ts'
+import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'
 
 /** How many iterations a session keeps, of all its threads together. */
 export const MAX_ITERATIONS_KEPT = 48
@@ -37,8 +37,10 @@ export interface IterationRecord {
   readonly tools: readonly string[]
   readonly input: number
   readonly output: number
-  /** US dollars; 0 if the price is not known. */
+  /** US dollars. */
   readonly cost: number
+  /** Unset if the price is known. */
+  readonly costGap?: CostGap | undefined
 }
 
 /** How a run went. */
@@ -51,6 +53,8 @@ export interface RunRecord {
   readonly toolCalls: number
   readonly tokens: number
   readonly cost: number
+  /** Unset if all prices are known. */
+  readonly costGap?: CostGap | undefined
   /** The model, and the client's program, of its newest request; unset if that is not known. */
   readonly model?: string | undefined
   readonly agent?: string | undefined
@@ -102,30 +106,47 @@ export function withIteration(
   usage: CallUsage | undefined,
 ): SessionRecord {
   const { iterations } = record
-  const at = iterations.findLastIndex((one) => one.thread === thread)
+  const at = placeOf(iterations, thread, iteration, facts, usage)
   const before = iterations[at]
-  const isSame = before?.iteration === iteration && before.at === facts.askedAt
   const entry: IterationRecord = {
     thread,
-    iteration,
+    iteration: before ? before.iteration : iteration,
     at: facts.askedAt,
-    durationMs: Math.max(0, facts.endedAt - facts.askedAt),
+    durationMs: before && isLateCost(usage) ? before.durationMs : Math.max(0, facts.endedAt - facts.askedAt),
     status: facts.status,
     verdict: facts.verdict,
     tier: facts.tier,
     loop: facts.loop,
     overflow: facts.overflow,
-    tools: isSame ? before.tools : NO_TOOLS,
-    input: (isSame ? before.input : 0) + (usage ? usage.input : 0),
-    output: (isSame ? before.output : 0) + (usage ? usage.output : 0),
-    cost: (isSame ? before.cost : 0) + (usage?.cost ?? 0),
+    tools: before ? before.tools : NO_TOOLS,
+    input: (before ? before.input : 0) + (usage ? usage.input : 0),
+    output: (before ? before.output : 0) + (usage ? usage.output : 0),
+    cost: (before ? before.cost : 0) + (usage?.cost ?? 0),
+    costGap: gapOfSum(before?.costGap, usage?.costGap),
   }
   return {
     name: record.name,
     threads: record.threads,
-    iterations: isSame ? iterations.with(at, entry) : withNewest(iterations, entry, MAX_ITERATIONS_KEPT),
+    iterations: before ? iterations.with(at, entry) : withNewest(iterations, entry, MAX_ITERATIONS_KEPT),
     runs: record.runs,
   }
+}
+
+function isLateCost(usage: CallUsage | undefined): boolean {
+  return usage !== undefined && usage.input + usage.output === 0
+}
+
+/** Returns where an iteration stands; -1 if it is new. A cost that became known later may come after further iterations. */
+function placeOf(
+  iterations: readonly IterationRecord[],
+  thread: number,
+  iteration: number,
+  { askedAt }: IterationFacts,
+  usage: CallUsage | undefined,
+): number {
+  const isSame = (one: IterationRecord) => one.thread === thread && one.at === askedAt
+  const at = iterations.findLastIndex((one) => isSame(one) && one.iteration === iteration)
+  return at === -1 && isLateCost(usage) ? iterations.findLastIndex(isSame) : at
 }
 
 /** Shortens names of tools to the length that is kept. */

@@ -58,6 +58,7 @@ export function recordOf(run: Run, thread: number, state: EndState | undefined):
     toolCalls: used.tool_calls,
     tokens: used.tokens,
     cost: used.cost,
+    costGap: run.usage?.costGap,
     model: run.model,
     agent: run.agent,
     state,

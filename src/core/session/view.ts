@@ -2,11 +2,12 @@
  * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the public
  * contract. No field contains an argument, a prompt or a result; clients and models choose the names of tools, models and threads.
  */
-import { LIMITS, type LimitName } from '../budget/meters.ts'
+import { LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../context-window.ts'
 import type { LoopMemory } from '../loop/escalation.ts'
 import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, FinalAnswer, Terminal } from '../terminal.ts'
+import { type CostGap, gapOfSum } from '../usage.ts'
 import { limitsInForce } from './operator.ts'
 import type { Question } from './operator-settings.ts'
 import { openQuestion } from './question.ts'
@@ -36,9 +37,20 @@ const SPARK = 30
 
 interface MeterView {
   readonly name: LimitName
-  readonly used: number
+  /** `null`: a cost of which nothing is known. */
+  readonly used: number | null
   /** 0: no limit. */
   readonly max: number
+}
+
+/** A cost in US dollars. */
+interface CostView {
+  /** `null`: no price is known. */
+  readonly cost_usd: number | null
+  /** False: some of it is missing or estimated. */
+  readonly price_known: boolean
+  /** True: calls without a known price count as those of the provider's dearest model. */
+  readonly cost_estimated: boolean
 }
 
 export interface LoopView {
@@ -65,7 +77,7 @@ interface QuestionView {
 export type RiskReason = LimitName | 'loop' | 'spend'
 
 /** One session in a list. Times are ISO texts. */
-export interface SessionRow {
+export interface SessionRow extends CostView {
   readonly name: string | null
   readonly state: SessionState
   /** 0 to 1; 0 if the session has ended. */
@@ -86,8 +98,7 @@ export interface SessionRow {
   readonly total_iterations: number
   readonly tool_calls: number
   readonly tokens: number
-  readonly cost_usd: number
-  readonly cost_usd_per_minute: number
+  readonly cost_usd_per_minute: number | null
   readonly seconds_to_limit: number | null
   readonly tokens_per_iteration: readonly number[]
   readonly agents: { readonly alive: number; readonly total: number }
@@ -128,10 +139,10 @@ export interface IterationView {
   readonly loop: string | null
   readonly overflow: string | null
   readonly tools: readonly string[]
-  readonly usage: { readonly input: number; readonly output: number; readonly cost_usd: number }
+  readonly usage: CostView & { readonly input: number; readonly output: number }
 }
 
-export interface RunView {
+export interface RunView extends CostView {
   readonly thread: number
   readonly started_at: string
   /** `null`: it is the thread's current run. */
@@ -139,7 +150,6 @@ export interface RunView {
   readonly iterations: number
   readonly tool_calls: number
   readonly tokens: number
-  readonly cost_usd: number
   readonly model: string | null
   readonly agent: string | null
   /** That of a current run may be what its agent is doing. */
@@ -214,7 +224,7 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
 }
 
 /** Returns the current limits: an operator may have changed them since the newest request. */
-function runMeters(session: Session, thread: Thread, now: number): readonly MeterView[] {
+function runMeters(session: Session, thread: Thread, now: number): readonly Meter<LimitName>[] {
   const { run } = thread
   const used = spentBy(run, now)
   const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
@@ -222,17 +232,36 @@ function runMeters(session: Session, thread: Thread, now: number): readonly Mete
 }
 
 /** Limits of the session as a whole are those that its newest request had. */
-function sessionMeters(session: Session, now: number): readonly MeterView[] {
+function sessionMeters(session: Session, now: number): readonly Meter<LimitName>[] {
   const used = usedIn(session, now)
   const configured = session.threads.at(-1)?.run.limits?.session
   const limits = configured && { ...configured, ...session.operator?.extended }
   return LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
 }
 
-const shareOf = ({ used, max }: MeterView) => (max > 0 ? used / max : 0)
+/** Returns meters as they are shown: a cost of which nothing is known is no number. */
+function meterViews(meters: readonly Meter<LimitName>[], gap: CostGap | undefined): readonly MeterView[] {
+  if (gap === undefined) return meters
+  return meters.map((meter) =>
+    meter.name === 'cost' ? { ...meter, used: knownCost(meter.used, gap) } : meter,
+  )
+}
 
-function nearest(meters: readonly MeterView[]): MeterView | undefined {
-  let first: MeterView | undefined
+const knownCost = (cost: number, gap: CostGap | undefined) =>
+  gap === 'partial' && cost === 0 ? null : money(cost)
+
+function costView(cost: number, gap: CostGap | undefined): CostView {
+  return {
+    cost_usd: knownCost(cost, gap),
+    price_known: gap === undefined,
+    cost_estimated: gap === 'estimate',
+  }
+}
+
+const shareOf = ({ used, max }: Meter) => (max > 0 ? used / max : 0)
+
+function nearest(meters: readonly Meter<LimitName>[]): Meter<LimitName> | undefined {
+  let first: Meter<LimitName> | undefined
   for (const meter of meters) if (shareOf(meter) > (first ? shareOf(first) : 0)) first = meter
   return first
 }
@@ -243,9 +272,9 @@ interface Seen {
   readonly state: SessionState
   readonly loop: LoopView | null
   readonly question: Question | undefined
-  readonly meters: readonly MeterView[]
+  readonly meters: readonly Meter<LimitName>[]
   /** The meter that is nearest to its limit, including the limits of the session; unset if there is no limit. */
-  readonly nearest: MeterView | undefined
+  readonly nearest: Meter<LimitName> | undefined
 }
 
 function stateOf(run: Run, loop: LoopView | null, share: number, now: number): SessionState {
@@ -259,12 +288,12 @@ function stateOf(run: Run, loop: LoopView | null, share: number, now: number): S
 }
 
 /** Returns a meter without the request that waits, which is one iteration more than the limit allows. */
-function withoutHeld(meter: MeterView): MeterView {
+function withoutHeld(meter: Meter<LimitName>): Meter<LimitName> {
   const { name, used, max } = meter
   return name === 'iterations' && max > 0 ? { ...meter, used: Math.min(used, max) } : meter
 }
 
-function lookAt(session: Session, thread: Thread, together: readonly MeterView[], now: number): Seen {
+function lookAt(session: Session, thread: Thread, together: readonly Meter<LimitName>[], now: number): Seen {
   const loop = loopOf(thread)
   const question = openQuestion(session, thread, now)
   const used = runMeters(session, thread, now)
@@ -370,10 +399,21 @@ function secondsToLimit(
   return times.length === 0 ? null : Math.round(Math.min(...times))
 }
 
-function spendPerMinute(iterations: readonly IterationRecord[], startedAt: number, now: number): number {
-  const cost = iterations.reduce((sum, one) => (now - one.at < PACE_WINDOW ? sum + one.cost : sum), 0)
+/** Returns US dollars; `null` if no price is known. */
+function spendPerMinute(
+  iterations: readonly IterationRecord[],
+  startedAt: number,
+  now: number,
+): number | null {
+  let cost = 0
+  let gap: CostGap | undefined
+  for (const one of iterations) {
+    if (now - one.at >= PACE_WINDOW) continue
+    cost += one.cost
+    gap = gapOfSum(gap, one.costGap)
+  }
   const minutes = Math.max(1, Math.min(PACE_WINDOW, now - startedAt) / MINUTE)
-  return money(cost / minutes)
+  return knownCost(cost / minutes, gap)
 }
 
 const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
@@ -418,7 +458,7 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     total_iterations: used.iterations,
     tool_calls: used.tool_calls,
     tokens: used.tokens,
-    cost_usd: money(used.cost),
+    ...costView(used.cost, session.usage?.costGap),
     cost_usd_per_minute: spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
@@ -460,7 +500,7 @@ function threadView(
     last_at: iso(run.askedAt),
     iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
-    meters,
+    meters: meterViews(meters, run.usage?.costGap),
     loop,
     asking: questionView(question, now),
     terminal: terminalIn(run) ?? null,
@@ -480,7 +520,7 @@ function iterationView(one: IterationRecord): IterationView {
     loop: one.loop ?? null,
     overflow: one.overflow ?? null,
     tools: one.tools,
-    usage: { input: one.input, output: one.output, cost_usd: money(one.cost) },
+    usage: { input: one.input, output: one.output, ...costView(one.cost, one.costGap) },
   }
 }
 
@@ -492,7 +532,7 @@ function runView(run: RunRecord): RunView {
     iterations: run.iterations,
     tool_calls: run.toolCalls,
     tokens: run.tokens,
-    cost_usd: money(run.cost),
+    ...costView(run.cost, run.costGap),
     model: run.model ?? null,
     agent: run.agent ?? null,
     state: run.state ?? null,
@@ -552,7 +592,7 @@ export function detailOf(session: Session, now: number, contextOf: ContextOf): S
     threads: seen.map((one) => threadView(one, session, now)),
     runs: [...(session.record?.runs ?? []).map(runView), ...seen.map((one) => currentRunView(one, now))],
     iterations: (session.record?.iterations ?? []).map(iterationView),
-    meters: sessionMeters(session, now),
+    meters: meterViews(sessionMeters(session, now), session.usage?.costGap),
     contexts: contextViews(session, contextOf),
     terminal: (over && terminalIn(over)) ?? null,
     final_answer: answerView(over?.finalAnswer),

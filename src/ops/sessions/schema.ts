@@ -49,10 +49,20 @@ const asking = z
   })
   .meta({ id: 'Question' })
 
+const cost = {
+  cost_usd: nullable(count).describe(
+    'null: no price is known. Calls without a known price count nothing, or an estimate.',
+  ),
+  price_known: z.boolean().describe('false: cost_usd lacks calls without a known price, or estimates them.'),
+  cost_estimated: z
+    .boolean()
+    .describe("Calls without a known price count as calls of the provider's dearest model."),
+}
+
 const meter = z
   .strictObject({
     name: z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds']),
-    used: count,
+    used: nullable(count).describe('null: a cost of which nothing is known.'),
     max: count.describe('0: no limit.'),
   })
   .meta({ id: 'Meter' })
@@ -95,8 +105,8 @@ const row = {
   total_iterations: count.describe('Of all runs and agents together, as the three below.'),
   tool_calls: count,
   tokens: count,
-  cost_usd: count,
-  cost_usd_per_minute: count.describe('Over the last five minutes.'),
+  ...cost,
+  cost_usd_per_minute: nullable(count).describe('Over the last five minutes; null: no price is known.'),
   seconds_to_limit: nullable(count).describe('At the pace of the last five minutes.'),
   tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
   agents: z.strictObject({ alive: count, total: count }),
@@ -139,7 +149,7 @@ const run = z
     iterations: count,
     tool_calls: count,
     tokens: count,
-    cost_usd: count,
+    ...cost,
     model: nullable(z.string()).describe('Of its newest request, as agent.'),
     agent: nullable(z.string()).describe("The client's program: the first name in user-agent."),
     state: nullable(z.string()).describe(
@@ -161,7 +171,7 @@ const iteration = z
     loop: nullable(z.string()),
     overflow: nullable(z.string()).describe('The recovery, where the request was too large for the model.'),
     tools: z.array(z.string()).describe('Names alone; known once the next request shows them.'),
-    usage: z.strictObject({ input: count, output: count, cost_usd: count }),
+    usage: z.strictObject({ input: count, output: count, ...cost }),
   })
   .meta({ id: 'Iteration' })
 

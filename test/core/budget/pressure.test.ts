@@ -22,6 +22,7 @@ const POLICY: BudgetPolicy = {
   cautionWhen: 'always',
   escalate: true,
   dropTools: [],
+  unknownPrice: 'warn',
   texts: DEFAULT_TEXTS,
 }
 const TASK = [system('You are an agent.'), user('Fix the bug.')]

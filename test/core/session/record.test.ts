@@ -75,6 +75,29 @@ describe('the record of an iteration', () => {
     ])
   })
 
+  it('gets a cost that became known after later iterations, of any number and in any order', () => {
+    const prices = fc.uniqueArray(fc.integer({ min: 1, max: 12 }), { minLength: 1 })
+    fc.assert(
+      fc.property(prices, (late) => {
+        const asked = (one: number) => facts({ askedAt: 1_000 * one, endedAt: 1_000 * one + 500 })
+        let record = EMPTY_RECORD
+        for (let one = 1; one <= 12; one++) record = withIteration(record, 1, one, asked(one), usage(90, 10))
+        // A request that the run has forgotten has the number of the newest.
+        for (const one of late)
+          record = withIteration(
+            record,
+            1,
+            one > 8 ? one : 12,
+            { ...asked(one), endedAt: 99_000 },
+            usage(0, 0, one),
+          )
+        expect(
+          record.iterations.map(({ iteration, cost, durationMs }) => [iteration, cost, durationMs]),
+        ).toEqual(Array.from({ length: 12 }, (_, at) => [at + 1, late.includes(at + 1) ? at + 1 : 0, 500]))
+      }),
+    )
+  })
+
   it('is another one for another request of the same number, as one that failed was not counted', () => {
     const failed = withIteration(EMPTY_RECORD, 1, 1, facts({ status: 500 }), undefined)
     const record = withIteration(failed, 1, 1, facts({ askedAt: 2_000, endedAt: 2_100 }), usage(1, 1))

@@ -179,6 +179,8 @@ describe('a session in full', () => {
         tool_calls: 2,
         tokens: 330,
         cost_usd: 0.123_457,
+        price_known: true,
+        cost_estimated: false,
         model: 'gpt',
         agent: 'codex',
         state: 'completed',
