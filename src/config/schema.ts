@@ -246,6 +246,7 @@ const sessions = z.strictObject({
     .array(nameHeader)
     .default([
       'x-claude-code-session-id',
+      'x-opencode-session',
       'session-id',
       'session_id',
       'x-session-id',

@@ -34,6 +34,7 @@ import type { Upstream } from '../http/upstream.ts'
 import { applyEdits } from '../json/edit.ts'
 import { keptName } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
+import { isStep } from './client-hints.ts'
 import { isolated } from './fault.ts'
 import { agentNameOf, explicitSessionId, presentable, threadNameOf } from './identity.ts'
 import { readInTurns } from './read-transcript.ts'
@@ -89,7 +90,7 @@ export async function evaluate(
     return undefined
   }
   const { conversation } = request
-  if (!isAgentic(conversation)) return undefined
+  if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
   const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
   const { tenant } = input
   const facts = factsFor(request, transcript, input.body, services)

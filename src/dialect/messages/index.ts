@@ -44,6 +44,7 @@ import {
   withoutMessageCalls,
 } from './buffered-calls.ts'
 import {
+  beginsWithBilling,
   type Content,
   callsOf,
   contentAt,
@@ -166,13 +167,13 @@ function bindsReasoning(index: RequestIndex, conversation: MessagesConversation)
   return newest !== -1 && countOf(conversation.content(newest), 'thinking') > 0
 }
 
-/** Appends a notice to the last user message, after tool results as a separate block; `undefined` if it can't. */
-function noticeInLast(
+/** Appends a text to the message at `at`, after tool results as a separate block; `undefined` if it can't. */
+function addToMessage(
   { json, items }: RequestIndex,
   conversation: MessagesConversation,
+  at: number,
   text: string,
 ): Edit | undefined {
-  const at = items.findLastIndex(({ role }) => role === 'user')
   const message = items[at]
   if (!message) return undefined
   const { value } = conversation.content(at)
@@ -196,11 +197,19 @@ function noticeIn(
   if (channel === 'user') {
     return [appendElement(json, list, JSON.stringify({ role: 'user', content: text }))]
   }
-  const edit = noticeInLast(index, conversation, text)
+  const last = items.findLastIndex(({ role }) => role === 'user')
+  const edit = addToMessage(index, conversation, last, text)
   return edit && [edit]
 }
 
-function announceIn({ json, object, fields }: RequestIndex, text: string): Edit[] {
+/** Returns edits that add a text to the system text, or to the first user message if the system text must stay as it is. */
+function announceIn(index: RequestIndex, conversation: MessagesConversation, text: string): Edit[] {
+  const { json, object, fields, items } = index
+  if (beginsWithBilling(fieldOf(index, 'system'))) {
+    const first = items.findIndex(({ role }) => role === 'user')
+    const edit = addToMessage(index, conversation, first, text)
+    return edit ? [edit] : []
+  }
   const system = member(fields, 'system')?.value
   const edit = system && addText(json, system, text)
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
@@ -306,7 +315,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     conversation,
     notice: (text, channel) => noticeIn(index, conversation, text, channel),
     // The provider stores the system text and the tools that a thread began with.
-    announce: (text) => (previous === undefined ? announceIn(index, text) : []),
+    announce: (text) => (previous === undefined ? announceIn(index, conversation, text) : []),
     banTools: (ban) => (previous === undefined ? banTools(index, ban) : [chooseNone(index)]),
     keepForced: (name) =>
       name === undefined

@@ -180,6 +180,47 @@ describe('an announcement in a Messages request', () => {
   })
 })
 
+describe('an announcement beside a system text that begins with a line for billing', () => {
+  const BILLING = 'x-anthropic-billing-header: cc_version=2.1.330; cc_entrypoint=cli;'
+  const blocks = fc.array(fc.record({ type: fc.constant('text'), text: fc.string() }), { maxLength: 3 })
+  const system = fc.oneof(
+    blocks.map((others) => [{ type: 'text', text: BILLING }, ...others]),
+    fc.string().map((text) => `${BILLING}\n${text}`),
+  )
+  const content = fc.oneof(
+    fc.string(),
+    fc.array(fc.constantFrom({ type: 'text', text: 'Go.' }, { type: 'text', text: 'On.', ...CACHED }), {
+      minLength: 1,
+    }),
+    fc.constant([{ type: 'tool_result', tool_use_id: 'a', content: 'done' }]),
+  )
+
+  it('stands at the end of the first user message, and every other byte stays, also when a notice follows', () => {
+    fc.assert(
+      fc.property(system, content, fc.boolean(), (said, first, hasMore) => {
+        const more = hasMore ? [{ role: 'assistant', content: 'Yes.' }, user('More.')] : []
+        const text = JSON.stringify({
+          model: 'm',
+          system: said,
+          messages: [{ role: 'user', content: first }, ...more],
+        })
+        const announced = altered(text, (request) => request.announce('Pace.'))
+        const after = parsed(announced)
+        expect(after['system']).toEqual(said)
+        expect((after['messages'] as unknown[]).slice(1)).toEqual(more)
+        expect(JSON.stringify((after['messages'] as unknown[])[0])).toMatch(/Pace\."(?:\}\]|)\}$/)
+        expect(announced.startsWith(text.slice(0, text.indexOf('"messages"')))).toBe(true)
+        const both = altered(text, (request) => [
+          ...request.announce('Pace.'),
+          ...(request.notice('Stop.', 'auto') ?? []),
+        ])
+        const end = announced.lastIndexOf('Pace.') + 'Pace.'.length
+        expect(both.slice(0, end)).toBe(announced.slice(0, end))
+      }),
+    )
+  })
+})
+
 describe('a ban of tools in a Messages request', () => {
   const tools = '"tools": [{"n": 1.0}]'
   it.each([

@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import { callMessages, runawayMessages, runMessagesAgent } from '../support/messages.ts'
+
+const SESSION = { 'x-claude-code-session-id': 'f74f64e0-36c0-4c8b-b9ac-73c2b2777751' }
+const CLASS = 'x-claude-code-request-class'
+const COMPACTION = 'x-claude-code-compaction'
+
+describe('a request whose class Claude Code states in a header', () => {
+  it.each<[Readonly<Record<string, string>>, boolean]>([
+    [{ [CLASS]: 'main' }, true],
+    [{ [CLASS]: 'subagent' }, true],
+    [{ [CLASS]: 'workflow' }, true],
+    [{ [CLASS]: 'auxiliary' }, false],
+    [{ [CLASS]: 'compaction' }, false],
+    [{ [CLASS]: 'main', [COMPACTION]: 'auto' }, false],
+    [{ [COMPACTION]: 'manual' }, false],
+    [{ [COMPACTION]: 'reactive' }, false],
+  ])('counts by %j alone (%s), whether it offers tools or not', async (headers, isCounted) => {
+    const { url } = await startBoth(runawayMessages())
+    for (const [at, body] of [{}, { tools: undefined }].entries()) {
+      const { headers: got } = await callMessages(url, [{ role: 'user', content: 'Hi' }], {
+        headers: { 'x-claude-code-session-id': `s${at}`, ...headers },
+        body,
+      })
+      expect(got.get('x-governor-iteration')).toBe(isCounted ? '1/300' : null)
+    }
+  })
+
+  it.each<[Readonly<Record<string, string>>]>([
+    [{}],
+    [{ [CLASS]: 'something_new' }],
+    [{ [CLASS]: '' }],
+    [{ [COMPACTION]: 'false' }],
+    [{ 'x-claude-code-agent-type': 'Explore', 'x-claude-code-context-compacted': 'auto' }],
+  ])('counts by the tools that it offers where %j says nothing that is known', async (headers) => {
+    const { url } = await startBoth(runawayMessages())
+    const iterations = []
+    for (const body of [{}, { tools: undefined }]) {
+      const { headers: got } = await callMessages(url, [{ role: 'user', content: 'Hi' }], {
+        headers: { ...SESSION, ...headers },
+        body,
+      })
+      iterations.push(got.get('x-governor-iteration'))
+    }
+    expect(iterations).toEqual(['1/300', null])
+  })
+
+  it('costs a run nothing if it is a side request in the middle of it', async () => {
+    const { url } = await startBoth(runawayMessages(), {
+      budget: { max_iterations: 3 },
+      loop_guard: { enabled: false },
+    })
+    const { messages } = await runMessagesAgent(url, [{ role: 'user', content: 'Go.' }], {
+      headers: { ...SESSION, [CLASS]: 'main' },
+      max: 2,
+    })
+    for (let at = 0; at < 4; at++)
+      await callMessages(url, messages, { headers: { ...SESSION, [CLASS]: 'auxiliary' } })
+    const last = await callMessages(url, messages, { headers: { ...SESSION, [CLASS]: 'main' } })
+    expect(last.headers.get('x-governor-iteration')).toBe('3/3')
+  })
+})
+
+describe('the budget of an agent whose system text begins with a line for billing', () => {
+  it.each([false, true])(
+    'is announced in the first message, with the same bytes in every request (stream: %s)',
+    async (stream) => {
+      const system = [
+        { type: 'text', text: 'x-anthropic-billing-header: cc_version=2.1.330; cc_entrypoint=cli;' },
+        { type: 'text', text: 'You are an agent.', cache_control: { type: 'ephemeral' } },
+      ]
+      const { url, provider } = await startBoth(runawayMessages(), {
+        budget: { max_iterations: 4, announce: 'always', adaptive: false },
+      })
+      const { steps } = await runMessagesAgent(url, [{ role: 'user', content: 'Go.' }], {
+        stream,
+        body: { system },
+      })
+      expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+      for (const { body, json } of provider.requests) {
+        expect(body.includes(`"system":${JSON.stringify(system)}`)).toBe(true)
+        expect(json.messages[0]).toEqual({
+          role: 'user',
+          content: expect.stringMatching(/^Go\.\n\nTool budget: you have 4 iterations total\./),
+        })
+      }
+    },
+  )
+})
