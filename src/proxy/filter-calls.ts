@@ -220,16 +220,16 @@ function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage
     results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
   }
   const continued = lastRound && request.continueAfterBlock([...rounds.slice(0, -1), lastRound])
-  const banned = (ban: ToolBan, edits: readonly Edit[]): AnswerVariant => ({
+  const banned = (ban: ToolBan, edits: readonly Edit[], name: string = ban): AnswerVariant => ({
     edits: [...edits, ...request.banTools(ban)],
     features: ban === 'choice_none' ? ['tool_choice'] : [],
-    name: `${ban}  `,
+    name,
   })
   const mayChoose = request.conversation.offersTools && !isUnsupported(x, 'tool_choice')
   const after = continued && [...variant.textEdits, ...continued]
   return [
     ...(after && mayChoose ? [banned('choice_none', after)] : []),
     ...(after ? [banned('no_tools', after)] : []),
-    banned('no_tools', placeFor(x, notice)?.edits ?? []),
+    banned('no_tools', placeFor(x, notice)?.edits ?? [], 'no_tools+without_blocked'),
   ]
 }

@@ -38,6 +38,12 @@ export interface AnswerVariant extends RequestVariant {
 
 type Stop = Extract<Decision, { kind: 'stop' }>
 
+/**
+ * The client's own bytes. At a stop they may bring calls, so they are sent only to learn whether the provider refuses them
+ * as well: then it did not refuse the other variants for their form.
+ */
+const OWN_BYTES: AnswerVariant = { features: [], name: 'own_bytes' }
+
 /** How many responses without an answer are accepted before the fallback text. */
 const MAX_ANSWERS = 2
 
@@ -116,7 +122,7 @@ function answerVariant(
       ...(place ? [place.channel] : []),
       ...(isChoice ? (['tool_choice'] as const) : []),
     ],
-    name: [ban, place?.channel, isAnnounced ? 'announced' : ''].join(' '),
+    name: [ban, ...(place ? [place.channel] : []), ...(isAnnounced ? ['announced'] : [])].join('+'),
   }
 }
 
@@ -169,23 +175,19 @@ function forcedVariants({ evaluation }: EvaluatedRequest, edits: readonly Edit[]
   const keeps = names.filter((name) => !called.has(name))
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
-  return [{ edits: [...edits, ...request.keepForced(only)], features: [], name: 'forced  ', keeps }]
+  return [{ edits: [...edits, ...request.keepForced(only)], features: [], name: 'forced_tool', keeps }]
 }
 
 /** Returns the variants of a request with which an agent ends its run: unchanged, or with the announcement that the run had before. */
 function selfStopVariants(x: EvaluatedRequest): AnswerVariant[] {
   const edits = announcementFor(x)
-  const unchanged: AnswerVariant = { features: [], name: '  ' }
-  return edits.length === 0
-    ? [unchanged]
-    : [{ edits, features: ['announce'], name: '  announced' }, unchanged]
+  return edits.length === 0 ? [OWN_BYTES] : [{ edits, features: ['announce'], name: 'announced' }, OWN_BYTES]
 }
 
-/** Returns the variants on which the provider has not failed in this run; all of them if it failed on all. */
-function variantsLeft({ x }: Ending, variants: readonly AnswerVariant[]): readonly AnswerVariant[] {
+/** Returns the variants in the order in which they are tried: those that failed in this run come last, the newest failure at the end. */
+function inOrder({ x }: Ending, variants: readonly AnswerVariant[]): AnswerVariant[] {
   const failed = x.evaluation.runState.stopTries?.failedForms ?? []
-  const left = variants.filter(({ name }) => !failed.includes(name))
-  return left.length > 0 ? left : variants
+  return variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
 }
 
 /** Returns true if the provider refused this variant and may accept another. */
@@ -202,16 +204,16 @@ export async function askForAnswer(
 ): Promise<void> {
   const { x, isStop } = ending
   const answer = beginAnswer(ending, begun)
-  const all = variantsLeft(ending, variants)
-  const left = [...all]
+  const left = inOrder(ending, variants)
+  const last = isStop && variants.every(({ edits = [] }) => edits.length > 0) ? [OWN_BYTES] : []
   let answers = 0
   for (let first = left.shift(); first && answers < MAX_ANSWERS; first = left.shift()) {
     const made = await attemptAnswer(ending, first, ({ response }) =>
-      isRefused(response, isStop) ? left.shift() : undefined,
+      isRefused(response, isStop) ? (left.shift() ?? last.shift()) : undefined,
     )
     if (!made) return giveFallback(answer, true)
     const { variant, response } = made
-    if (isStop && isRefused(response, isStop)) {
+    if (isStop && variant === OWN_BYTES && response.head.status < 400) {
       response.abort()
       break
     }
@@ -223,8 +225,7 @@ export async function askForAnswer(
       await x.evaluation.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
     if (taken !== 'silent') return
   }
-  // A variant on which the provider failed before may succeed later.
-  await giveFallback(answer, answers > 0 || all.length === variants.length || cannotRepeat(ending))
+  await giveFallback(answer, true)
 }
 
 /** Returns true if the client cannot repeat the request: the provider keeps the blocked responses that led to the end. */

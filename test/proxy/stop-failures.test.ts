@@ -184,22 +184,6 @@ describe.each(STOPPED)('a stop over $name', (api) => {
     expect(provider.requests).toHaveLength(3)
   })
 
-  it('gives the fallback if every variant is refused, and records it unless one of them got a 500', async () => {
-    for (const status of [400, 500]) {
-      let isRefused = true
-      const refusal: Answer = { status: 400, body: errorOf('no such thing') }
-      const script: Script = (_, number) =>
-        number === 1 ? { ...refusal, status } : isRefused ? refusal : { text: TEXT }
-      const { url } = await startBoth(script, { budget })
-      if (status === 500) expect((await send(url, api, api.request, false)).status).toBe(500)
-      const given = await send(url, api, api.request, false)
-      expect([given.status, given.text.includes('"has_final_answer":false')]).toEqual([200, true])
-      isRefused = false
-      const again = await send(url, api, api.request, false)
-      expect(again.text.includes('"has_final_answer":true')).toBe(status === 500)
-    }
-  })
-
   it.each([500, 503])(
     'passes on a %i that the provider sends after a first response without an answer',
     async (status) => {

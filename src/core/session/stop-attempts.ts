@@ -1,7 +1,7 @@
 /** Requests for the final answer of a stopped run that brought no answer to record. */
 
 export interface StopAttempts {
-  /** Names of the request variants that the provider failed on. */
+  /** Names of the request variants that the provider failed on; the newest failure is the last. */
   readonly failedForms: readonly string[]
   /** How often it failed. */
   readonly failures: number
@@ -28,7 +28,7 @@ export function withFailure(
   const { failedForms, failures, failingSince } = tries
   return {
     ...tries,
-    failedForms: failedForms.includes(form) ? failedForms : [...failedForms, form],
+    failedForms: [...failedForms.filter((failed) => failed !== form), form],
     failures: now === undefined ? failures : failures + 1,
     failingSince: now === undefined ? failingSince : Math.min(now, failures === 0 ? now : failingSince),
   }
