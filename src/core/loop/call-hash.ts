@@ -16,6 +16,17 @@ const CONTROL = /[\u0000-\u001f]/
 
 class NotJson extends Error {}
 
+/** Arguments in which a model comments on its call, as names and as JSON: another wording makes no other call. */
+const COSMETIC: ReadonlySet<string> = new Set(
+  ['description', 'task_progress'].flatMap((key) => [key, `"${key}"`]),
+)
+
+/** Returns the keys of the arguments, sorted, without cosmetic ones where there are others. */
+function sortedArguments(keys: readonly string[]): readonly string[] {
+  const others = keys.filter((key) => !COSMETIC.has(key))
+  return (others.length > 0 ? others : [...keys]).sort()
+}
+
 /** A text, and how far it was read. */
 interface Cursor {
   readonly text: string
@@ -23,20 +34,22 @@ interface Cursor {
 }
 
 /**
- * Rewrites a whole JSON text with the keys of every object sorted. Scalars stay as they are written, so that 1.0 is not 1
+ * Rewrites a whole JSON text with the keys of every object sorted, without cosmetic arguments. Scalars stay as they are written, so that 1.0 is not 1
  * and no digit is lost. The recursion is as deep as the text, which is bounded. Throws `NotJson`.
  */
 function rewrite(text: string): string {
   const cursor = { text, at: 0 }
-  const rewritten = rewriteValue(cursor)
+  const rewritten = rewriteValue(cursor, sortedArguments)
   if (cursor.at < text.length) throw new NotJson()
   return rewritten
 }
 
-function rewriteValue(cursor: Cursor): string {
+type SortKeys = (keys: readonly string[]) => readonly string[]
+
+function rewriteValue(cursor: Cursor, sortKeys: SortKeys = (keys) => [...keys].sort()): string {
   skip(cursor, SPACE)
   const rewritten = take(cursor, '{')
-    ? rewriteObject(cursor)
+    ? rewriteObject(cursor, sortKeys)
     : take(cursor, '[')
       ? rewriteList(cursor)
       : rewriteScalar(cursor)
@@ -54,7 +67,7 @@ function rewriteList(cursor: Cursor): string {
   return `${rewritten}]`
 }
 
-function rewriteObject(cursor: Cursor): string {
+function rewriteObject(cursor: Cursor, sortKeys: SortKeys): string {
   // If a key occurs twice, JSON parsers take the last one.
   const members = new Map<string, string>()
   skip(cursor, SPACE)
@@ -68,7 +81,7 @@ function rewriteObject(cursor: Cursor): string {
   } while (take(cursor, ','))
   expectCharacter(cursor, '}')
   let rewritten = '{'
-  for (const key of [...members.keys()].sort()) rewritten += `${key}:${members.get(key)},`
+  for (const key of sortKeys([...members.keys()])) rewritten += `${key}:${members.get(key)},`
   return `${rewritten}}`
 }
 
@@ -127,7 +140,7 @@ function rewriteTexts(text: string): string | undefined {
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
   let rewritten = '{'
-  for (const key of Object.keys(value).sort()) {
+  for (const key of sortedArguments(Object.keys(value))) {
     const item: unknown = Reflect.get(value, key)
     if (typeof item !== 'string') return undefined
     rewritten += `${JSON.stringify(key)}:${JSON.stringify(item)},`
@@ -136,7 +149,7 @@ function rewriteTexts(text: string): string | undefined {
 }
 
 /**
- * Returns the arguments with the keys of every object sorted and without white space. Text that is not JSON, or is too
+ * Returns the arguments with the keys of every object sorted, without white space and cosmetic arguments. Text that is not JSON, or is too
  * long or too deep to be read, stays as it is. For comparing only: a comma follows every value. Throws `TooMuchToRead`.
  */
 export function canonicalArguments(text: string, work?: Work): string {

@@ -59,6 +59,32 @@ describe('the hash of a call', () => {
     expect(isSame(a, b)).toBe(true)
   })
 
+  it('is the same with any description and progress of a task, if the call has another argument', () => {
+    const others = fc.dictionary(fc.stringMatching(/^[a-z]{1,4}$/), fc.jsonValue(), { minKeys: 1 })
+    const remark = fc.record(
+      { description: fc.string(), task_progress: fc.oneof(fc.string(), fc.array(fc.string())) },
+      { requiredKeys: [] },
+    )
+    fc.assert(
+      fc.property(others, remark, remark, (args, a, b) => {
+        expect(isSame(JSON.stringify({ ...a, ...args }), JSON.stringify({ ...args, ...b }))).toBe(true)
+      }),
+    )
+  })
+
+  it.each([
+    ['alone', '{"description":"a"}', '{"description":"b"}'],
+    [
+      'beside each other alone',
+      '{"description":"a","task_progress":"x"}',
+      '{"description":"a","task_progress":"y"}',
+    ],
+    ['within another argument', '{"a":{"description":"a","b":1}}', '{"a":{"description":"b","b":1}}'],
+    ['within a list', '[{"description":"a","b":1}]', '[{"description":"b","b":1}]'],
+  ])('differs by a description that stands %s', (_, a, b) => {
+    expect(isSame(a, b)).toBe(false)
+  })
+
   it('differs for another tool, even if name and arguments join to the same text', () => {
     expect(callHash('a', '{}')).not.toBe(callHash('b', '{}'))
     expect(callHash('a', 'b{')).not.toBe(callHash('ab', '{'))
