@@ -8,6 +8,7 @@ import type { LoopPolicy } from '../core/loop/escalation.ts'
 import type { ExitCode, Flags, Terminal } from './command.ts'
 import { type LoopAction, loopActionsIn } from './loop-actions.ts'
 import { conversationsIn, type Line, readRecording } from './recording.ts'
+import { jsonLine } from './session-table.ts'
 
 /** The options of the command. */
 export interface ReplayOptions {
@@ -222,7 +223,7 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
         if (typeof findings === 'string') {
           skipped++
           if (skipped <= NAMED_LINES) complain(`${name}, line ${number}: ${findings}: skipped`)
-        } else if (options.json) for (const finding of findings) terminal.out(`${JSON.stringify(finding)}\n`)
+        } else if (options.json) for (const finding of findings) terminal.out(jsonLine(finding))
         else kept.push(...findings)
         bar.at(before + offset)
       }

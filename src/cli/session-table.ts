@@ -4,6 +4,13 @@ import type { Detail, Row } from './sessions-client.ts'
 
 /** Control characters, characters that change the direction of text, and invisible characters. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu
+/** Returns a value as a line of JSON that a terminal shows as it is: with characters nobody sees as escapes. */
+export function jsonLine(value: unknown): string {
+  const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`
+  const text = JSON.stringify(value).replace(UNSEEN, (unseen) => unseen.split('').map(escaped).join(''))
+  return `${text}\n`
+}
+
 /** Characters that take two columns, roughly. */
 const WIDE =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}/u

@@ -1,6 +1,6 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do, and steer them, from the command line. */
 import type { ExitCode, Terminal } from './command.ts'
-import { sessionTable, sessionText, transcriptText } from './session-table.ts'
+import { jsonLine, sessionTable, sessionText, transcriptText } from './session-table.ts'
 import {
   allSessions,
   ClientError,
@@ -35,7 +35,7 @@ async function runOn(client: SessionsClient, options: SessionsOptions, terminal:
   const columns = terminal.columns?.() ?? 80
   if (command === 'sessions') {
     const sessions = await allSessions(client)
-    for (const session of json ? sessions : []) terminal.out(`${JSON.stringify(session)}\n`)
+    for (const session of json ? sessions : []) terminal.out(jsonLine(session))
     if (!json) terminal.out(sessionTable(sessions, columns))
     return
   }
@@ -43,16 +43,16 @@ async function runOn(client: SessionsClient, options: SessionsOptions, terminal:
   const id = await client.resolve(given)
   if (command === 'session' && options.transcript) {
     const said = await client.transcript(id)
-    return terminal.out(json ? `${JSON.stringify(said)}\n` : transcriptText(said))
+    return terminal.out(json ? jsonLine(said) : transcriptText(said))
   }
   if (command === 'session') {
     const session = await client.session(id)
-    return terminal.out(json ? `${JSON.stringify(session)}\n` : sessionText(session, columns))
+    return terminal.out(json ? jsonLine(session) : sessionText(session, columns))
   }
   const after = await (command === 'stop'
     ? client.stop(id)
     : client.extend(id, /^\d+$/.test(by) ? Number(by) : by))
-  terminal.out(json ? `${JSON.stringify(after)}\n` : outcome({ id, command }, after))
+  terminal.out(json ? jsonLine(after) : outcome({ id, command }, after))
 }
 
 /** Runs one of the commands. Returns 1 if Governor can't be reached or refuses. */

@@ -3,7 +3,7 @@ import { tokens } from '../core/budget/amount.ts'
 import { LIMITS, type LimitName, METERS } from '../core/budget/meters.ts'
 import type { RunView } from '../core/session/view.ts'
 import type { ExitCode, Terminal } from './command.ts'
-import { fitted } from './session-table.ts'
+import { fitted, jsonLine } from './session-table.ts'
 import { allSessions, ClientError, createSessionsClient, type SessionsClient } from './sessions-client.ts'
 
 /** The options of the command. */
@@ -221,7 +221,7 @@ export async function suggest({ json, url }: SuggestOptions, terminal: Terminal)
   try {
     const groups = groupRuns(await allRuns(createSessionsClient(url, terminal.env)))
     if (!json) terminal.out(suggestionText(groups, terminal.columns?.() ?? 80))
-    else for (const group of groups) terminal.out(`${JSON.stringify(jsonOf(group))}\n`)
+    else for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
     return 0
   } catch (error) {
     if (!(error instanceof ClientError)) throw error

@@ -213,7 +213,9 @@ const storm = z.strictObject({
 const ops = z.strictObject({
   admin_token: z
     .string()
-    .min(1)
+    .regex(/^[\x21-\x7e]{6,}$/, {
+      error: 'expected a token of at least 6 letters, digits and signs, without white space and line ends',
+    })
     .optional()
     .meta({
       description:

@@ -19,7 +19,8 @@ const RELOAD_MS = 60_000
 
 const find = (id) => document.getElementById(id)
 const state = {
-  token: sessionStorage.getItem('token') ?? '',
+  // Only here, so that nothing else in this origin can read it: it is asked for again after a reload.
+  token: '',
   rows: new Map(),
   drawn: new Map(),
   changed: new Set(),
@@ -568,7 +569,6 @@ function signOut(visit) {
   if (visit.signal.aborted) return
   visit.abort()
   tellProblem(state.token ? 'Governor does not know this token.' : '')
-  sessionStorage.removeItem('token')
   state.token = ''
   state.isConnected = false
   state.isListed = false
@@ -582,7 +582,6 @@ function signOut(visit) {
 
 function signIn(token) {
   state.token = token
-  sessionStorage.setItem('token', token)
   state.lastEventId = ''
   tellProblem('')
   state.visit = new AbortController()

@@ -33,8 +33,11 @@ export function writeHead(
   governorHeaders: GovernorHeaders,
 ): void {
   response.sendDate = false
+  // A page of an upstream would run in the origin of Governor's own page (docs/decisions/0024-pages-of-upstreams.md).
+  const isFromBrowser = response.req.headers['sec-fetch-site'] !== undefined
+  const added = isFromBrowser ? { ...governorHeaders, 'content-security-policy': 'sandbox' } : governorHeaders
   // Node throws on a Trailer field in a response that cannot have trailers.
-  const all = replyHeaders(headers, governorHeaders, isChunked(response, head.status, headers))
+  const all = replyHeaders(headers, added, isChunked(response, head.status, headers))
   response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
 }
 

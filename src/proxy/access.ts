@@ -65,7 +65,7 @@ function urlOf(text: string): URL | undefined {
 /**
  * Refuses requests that a browser sends for a page that may not use Governor's keys. `Origin` states where the page comes from
  * (plain text is sent without a preflight); if its host name was made to resolve to this machine (DNS rebinding), `Host` states
- * that name. Programs send no `Origin`, and a loopback name in `Host`.
+ * that name. Programs send neither `Origin` nor `Sec-Fetch-Site`, and a loopback name in `Host`.
  */
 function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefusal | undefined {
   const host = headerOf(headers, 'host')
@@ -74,8 +74,16 @@ function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefus
   const isKnown = isLoopback(name) || hasMatch(settings.allowedHosts, name)
   if (host !== undefined && !isKnown && settings.isOnLoopback()) return foreignHost(host)
   const origin = headerOf(headers, 'origin')
-  if (origin === undefined || hasMatch(settings.allowedOrigins, origin.toLowerCase())) return undefined
+  // A browser sends no `Origin` with a page's plain GET, which asks for an image or follows a link.
+  if (origin === undefined) return isForeignSite(headers) ? foreignOrigin('another origin') : undefined
+  if (hasMatch(settings.allowedOrigins, origin.toLowerCase())) return undefined
   return isKnown && urlOf(origin)?.host === here?.host ? undefined : foreignOrigin(origin)
+}
+
+/** True if a browser says that a page of another origin has caused the request. */
+function isForeignSite(headers: RawHeaders): boolean {
+  const site = headerOf(headers, 'sec-fetch-site')
+  return site !== undefined && site !== 'same-origin' && site !== 'none'
 }
 
 /** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */

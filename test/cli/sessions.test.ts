@@ -218,6 +218,22 @@ describe('governor session ID --transcript', () => {
     expect(printed).not.toMatch(/[^\n\P{C}]/u)
   })
 
+  it.each([
+    [['sessions']],
+    [['session', 'one']],
+    [['session', 'one', '--transcript']],
+    [['stop', 'one']],
+    [['extend', 'one']],
+  ])('prints %j as JSON that a terminal shows as it is', async (args) => {
+    const hostile = '\u001b[2J\u0000\u009b31m\u202egnp\u2066x\u2028\ufeff\u{e0041}\ud800目录'
+    const { url } = await startBoth(() => ({ calls: [{ name: hostile, arguments: {} }] }), on)
+    const options = { ...named('one'), body: { model: hostile }, max: 2 }
+    await runAgent(url, [{ role: 'user', content: hostile }], options)
+    const { printed } = await called(url, ...args, '--json')
+    expect(printed).not.toMatch(/[^\n\P{C}]|[\u2028\u2029]/u)
+    expect(JSON.stringify(JSON.parse(printed))).toContain('\u202egnp')
+  })
+
   it('says which option keeps transcripts while it is off', async () => {
     const { url } = await startBoth(runaway())
     await runAgent(url, START, { ...named('one'), max: 1 })

@@ -55,6 +55,18 @@ describe('a wrong configuration', () => {
       'overflow: {quirks: [{id: q, status: [], means: compress_only}]}',
       'overflow.quirks.0.status: found a list: expected a list that is not empty',
     ],
+    ...[
+      'x',
+      'short',
+      'two words',
+      ' padded-token',
+      'a-token-with-a-line-end\\n',
+      'a-token\\nof-lines',
+      'schlüssel',
+    ].map((token) => [
+      `ops: {admin_token: "${token}"}`,
+      'ops.admin_token: found a text: expected a token of at least 6 letters, digits and signs',
+    ]),
     ['budget: {max_iterations: .inf}', 'budget.max_iterations: found Infinity: expected a number'],
     ['budget: {}\n---\nbudget: {}', 'not valid YAML: a second document begins at line 2'],
     ...['Authorization', 'x-api-key', 'x-goog-api-key', 'Cookie'].map((name) => [

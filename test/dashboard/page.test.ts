@@ -166,8 +166,10 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByLabel('Token').fill('secret')
     await page.keyboard.press('Enter')
     await page.getByText('my own name').waitFor()
+    const kept = await page.evaluate('JSON.stringify([localStorage, sessionStorage, document.cookie])')
+    expect(kept).not.toContain('secret')
     await page.reload()
-    await page.getByText('my own name').waitFor()
+    await page.getByLabel('Token').waitFor()
     expect(page.url()).not.toContain('secret')
     expect(problems).toEqual([])
   })
@@ -348,7 +350,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
   it('shows hostile names only as text', async () => {
     const tool = '<img src=x onerror="document.title=1">\u202e\u0000'
     const { url } = await startBoth(() => ({ calls: [{ name: tool, arguments: {} }] }), {
-      ops: { admin_token: 's' },
+      ops: { admin_token: 'secret' },
     })
     const headers = {
       'x-governor-session': '<script>document.title=2</script>',

@@ -8,7 +8,12 @@ import { connect, fieldOf, startRaw } from '../support/raw.ts'
 const ASK = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'spend' }], tools: [{}] })
 
 /** Sends a request as a page's browser would, and returns its answer and how many requests the provider got. */
-async function asked(fields: readonly string[], server: object = {}, path = '/v1/chat/completions') {
+async function asked(
+  fields: readonly string[],
+  server: object = {},
+  path = '/v1/chat/completions',
+  method = 'POST',
+) {
   const provider = await startProvider(() => ({ text: 'Yes.' }))
   onTestFinished(() => provider.close())
   const { url, events, until } = await startGovernor(provider.url, {
@@ -21,7 +26,7 @@ async function asked(fields: readonly string[], server: object = {}, path = '/v1
   })
   const client = connect(url)
   const head = [
-    `POST ${path} HTTP/1.1`,
+    `${method} ${path} HTTP/1.1`,
     'Content-Type: text/plain',
     `Content-Length: ${ASK.length}`,
     ...fields,
@@ -87,6 +92,33 @@ describe('a web page of another origin', () => {
     const { line, calls } = await asked(fields, {}, '/open/v1/chat/completions')
     expect(line).toBe('HTTP/1.1 200 OK')
     expect(calls).toBe(1)
+  })
+})
+
+describe.each([
+  ['GET', '/v1/models'],
+  ['POST', '/v1/chat/completions'],
+  ['GET', '/anthropic/v1/x'],
+  ['DELETE', '/v1/files/1'],
+])('a request of a browser without an origin: %s %s', (method, path) => {
+  it.each(['cross-site', 'same-site'])(
+    'cannot spend a key that Governor holds from a page that is %s',
+    async (site) => {
+      const { line, body, calls } = await asked([LOCAL, `Sec-Fetch-Site: ${site}`], {}, path, method)
+      expect(line).toBe('HTTP/1.1 403 Forbidden')
+      expect(body).toMatch(/server\.allowed_origins/)
+      expect(calls).toBe(0)
+    },
+  )
+
+  it.each(['same-origin', 'none'])('is accepted from Governor itself or from a person: %s', async (site) => {
+    expect((await asked([LOCAL, `Sec-Fetch-Site: ${site}`], {}, path, method)).line).toBe('HTTP/1.1 200 OK')
+  })
+
+  it('is accepted from a page of an allowed origin', async () => {
+    const fields = [LOCAL, 'Origin: https://app.example', 'Sec-Fetch-Site: cross-site']
+    const server = { allowed_origins: ['https://app.example'] }
+    expect((await asked(fields, server, path, method)).line).toBe('HTTP/1.1 200 OK')
   })
 })
 

@@ -53,10 +53,13 @@ export function stopRuns(session: Session, only: ThreadNumber): Session {
 /** By how much limits are raised: a share of each, a number of iterations, or up to a number of iterations. */
 export type Extension = { readonly share: number } | { readonly iterations: number } | { readonly to: number }
 
+/** No extension raises a limit above this number: numbers stay exact, and finite in JSON. */
+export const HIGHEST_LIMIT = 1e12
+
 /** Rounds up to the unit of the meter; sums of fractions are never exact. */
 function roundedUp(name: LimitName, amount: number): number {
   const scale = name === 'cost' ? 1e6 : 1
-  return Math.ceil(amount * scale - 1e-6) / scale
+  return Math.min(HIGHEST_LIMIT, Math.ceil(amount * scale - 1e-6) / scale)
 }
 
 /** Returns the limits that an extension raises; it lowers no limit, and adds none where there was none. */
@@ -68,7 +71,7 @@ function raisedLimits(limits: Amounts, by: Extension): Partial<Amounts> {
     )
   }
   if (limits.iterations === 0) return {}
-  const to = 'to' in by ? by.to : limits.iterations + by.iterations
+  const to = roundedUp('iterations', 'to' in by ? by.to : limits.iterations + by.iterations)
   return to > limits.iterations ? { iterations: to } : {}
 }
 

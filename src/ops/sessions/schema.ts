@@ -3,6 +3,7 @@
  * replies with them.
  */
 import * as z from 'zod'
+import { HIGHEST_LIMIT } from '../../core/session/operator.ts'
 import type { TranscriptView } from '../../core/session/transcript-view.ts'
 import type { SessionDetail, SessionRow } from '../../core/session/view.ts'
 
@@ -263,13 +264,15 @@ const percent = z
 export const threadBody = z.strictObject({ thread: only })
 export const extendBody = z.union([
   z.strictObject({
-    by: z.union([percent, iterations]).describe('"25%": of each limit, rounded up. A number: iterations.'),
+    by: z
+      .union([percent, iterations])
+      .describe('"25%": of each limit, rounded up. A number: iterations. No limit rises above 10^12.'),
     thread: only,
   }),
   z.strictObject({ to: iterations.describe('Up to so many iterations.'), thread: only }),
 ])
 
-const limit = z.number().min(0).max(1e12).nullable().optional()
+const limit = z.number().min(0).max(HIGHEST_LIMIT).nullable().optional()
 const wholeLimit = z.int().min(0).max(1_000_000_000).nullable().optional()
 export const budgetBody = z
   .strictObject({

@@ -4,6 +4,7 @@ import { type Amounts, LIMITS } from '../../../src/core/budget/meters.ts'
 import {
   type Extension,
   extendRuns,
+  HIGHEST_LIMIT,
   limitsInForce,
   loopModeInForce,
   resetRuns,
@@ -98,6 +99,25 @@ describe('an extension', () => {
     [{ to: 4 }, 10],
   ])('by %j makes of 10 iterations %i', (by, expected) => {
     expect(limitOf(extendRuns(two, undefined, by, undefined), 1)?.iterations).toBe(expected)
+  })
+
+  it('raises no limit above the highest one, however often and by whatever it comes', () => {
+    const extension: fc.Arbitrary<Extension> = fc.oneof(
+      fc.record({ share: fc.double({ min: 1, max: 1e300, noNaN: true }) }),
+      fc.record({ iterations: fc.constantFrom(1_000_000, Number.MAX_VALUE) }),
+      fc.record({ to: fc.constant(Number.MAX_VALUE) }),
+    )
+    const limits = Object.fromEntries(LIMITS.map((name) => [name, 10])) as unknown as Amounts
+    fc.assert(
+      fc.property(fc.array(extension, { minLength: 1, maxLength: 60 }), (extensions) => {
+        const start = sessionOf(threadOf(1, { limits: { run: limits, session: limits } }))
+        const after = extensions.reduce((session, by) => extendRuns(session, undefined, by, undefined), start)
+        for (const name of LIMITS) expect(limitOf(after, 1)?.[name]).toBeLessThanOrEqual(HIGHEST_LIMIT)
+        expect(JSON.parse(JSON.stringify(after))).toEqual(
+          JSON.parse(JSON.stringify(after), (_, value) => value ?? 0),
+        )
+      }),
+    )
   })
 
   it('raises limits that are set and sets none, and lowers none', () => {
