@@ -53,7 +53,7 @@ export function relay(
   failed: (failure: Failure) => void,
 ): void {
   writeHead(response, from.head, responseHeaders(from.head.headers), governorHeaders)
-  const hasBegun = from.body.waiting.length > 0
+  const hasBegun = from.body.waiting.length > 0 && from.body.holds === 0
   pushTo(
     from,
     clientSink(response, () => resumeBody(from.body), failed),

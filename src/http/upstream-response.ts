@@ -26,8 +26,10 @@ export class UpstreamFailed extends Error {
 
 /** Observes the chunks of a body before the client gets them. Must not change them. */
 export interface ResponseObserver {
-  /** Takes a chunk, which will not change any more. */
-  take(chunk: Buffer): void
+  /** Takes a chunk, which will not change any more. The client gets it once the returned promise has settled. */
+  take(chunk: Buffer): Promise<unknown> | undefined
+  /** Called after the last chunk. The client gets the end of the body once the returned promise has settled. */
+  last?(): Promise<unknown> | undefined
   /** Called once when the response is over or broke off, after the client got its end. */
   end(): void
 }
@@ -65,6 +67,8 @@ export interface ResponseBody {
   /** Called at the next chunk and at the end. */
   wake: (() => void) | undefined
   isPaused: boolean
+  /** How many promises of the observer the rest of the body waits for. */
+  holds: number
   /** Makes undici continue after a pause. */
   readonly resume: () => void
 }
@@ -164,8 +168,9 @@ interface Sending {
   isSettled: boolean
 }
 
-function take(body: ResponseBody, chunk: Buffer): void {
-  if (body.sink) {
+function take(sending: Sending, body: ResponseBody, chunk: Buffer): void {
+  hold(sending, body, sending.observer?.take(chunk))
+  if (body.sink && body.holds === 0) {
     if (!body.sink.data(chunk)) body.isPaused = true
     return
   }
@@ -175,11 +180,32 @@ function take(body: ResponseBody, chunk: Buffer): void {
   body.wake?.()
 }
 
-function takeAll(sending: Sending, body: ResponseBody, chunks: readonly Buffer[]): void {
-  for (const chunk of chunks) {
-    sending.observer?.take(chunk)
-    take(body, chunk)
+/** Holds the rest of a body until a promise has settled. */
+function hold(sending: Sending, body: ResponseBody, promise: Promise<unknown> | undefined): void {
+  if (!promise) return
+  body.holds++
+  const release = () => {
+    body.holds--
+    if (body.holds > 0) return
+    body.wake?.()
+    if (body.sink) deliver(body, body.sink, sending.abort)
   }
+  promise.then(release, release)
+}
+
+/** Gives a sink the waiting chunks, and the end if that has come. */
+function deliver(body: ResponseBody, sink: BodySink, abort: () => void): void {
+  const { waiting } = body
+  body.waiting = []
+  body.length = 0
+  let hasRoom = true
+  for (const chunk of waiting) hasRoom = sink.data(chunk)
+  if (body.ending) {
+    endSink(sink, body.ending)
+    return abort()
+  }
+  if (hasRoom) resumeBody(body)
+  else body.isPaused = true
 }
 
 function finish(sending: Sending, ending: BodyEnd): void {
@@ -190,11 +216,13 @@ function finish(sending: Sending, ending: BodyEnd): void {
     if ('failure' in ending) sending.reject(new UpstreamFailed(ending.failure))
     return
   }
-  if (filter) takeAll(sending, body, filter.end())
+  if (filter) for (const chunk of filter.end()) take(sending, body, chunk)
+  hold(sending, body, sending.observer?.last?.())
   body.ending = ending
-  if (body.sink) endSink(body.sink, ending)
+  const sink = body.holds === 0 ? body.sink : undefined
+  if (sink) endSink(sink, ending)
   body.wake?.()
-  if (body.sink || sending.isAborted) settle(sending)
+  if (sink || sending.isAborted) settle(sending)
 }
 
 /** Ends the observer: after the client got the end, or when the response is given up. */
@@ -230,6 +258,7 @@ function begin(sending: Sending, head: Head, resume: () => void): ResponseBody {
     sink: undefined,
     wake: undefined,
     isPaused: false,
+    holds: 0,
     resume,
   }
   resolve({ head, body, abort })
@@ -257,11 +286,8 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
       const { body, filter } = sending
       if (!body) return true
       if (filter && !filter.passes(chunk)) {
-        takeAll(sending, body, filter.push(chunk))
-      } else {
-        sending.observer?.take(chunk)
-        take(body, chunk)
-      }
+        for (const changed of filter.push(chunk)) take(sending, body, changed)
+      } else take(sending, body, chunk)
       return !body.isPaused
     },
     onComplete(rawTrailers) {
@@ -323,24 +349,14 @@ export function resumeBody(body: ResponseBody): void {
 /** Gives a body to `sink`: the waiting chunks at once, then each chunk as it comes. */
 export function pushTo({ body, abort }: UpstreamResponse, sink: BodySink): void {
   body.sink = sink
-  const { waiting } = body
-  body.waiting = []
-  body.length = 0
-  let hasRoom = true
-  for (const chunk of waiting) hasRoom = sink.data(chunk)
-  if (body.ending) {
-    endSink(sink, body.ending)
-    return abort()
-  }
-  if (hasRoom) resumeBody(body)
-  else body.isPaused = true
+  if (body.holds === 0) deliver(body, sink, abort)
 }
 
 /** Resolves at the next chunk or at the end of the body. */
 function nextChange(body: ResponseBody): Promise<void> {
   return new Promise((resolve) => {
     body.wake = resolve
-    resumeBody(body)
+    if (body.holds === 0) resumeBody(body)
   })
 }
 
@@ -353,7 +369,7 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerat
   let sincePause = 0
   try {
     for (;;) {
-      const chunk = body.waiting.shift()
+      const chunk = body.holds > 0 ? undefined : body.waiting.shift()
       if (chunk) {
         body.length -= chunk.length
         sincePause += chunk.length
@@ -361,7 +377,7 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerat
         if (sincePause < MAX_WAITING) continue
         sincePause = 0
         await setImmediate()
-      } else if (!body.ending) {
+      } else if (!body.ending || body.holds > 0) {
         await nextChange(body)
       } else if ('failure' in body.ending) {
         throw new UpstreamFailed(body.ending.failure)
@@ -414,7 +430,7 @@ export async function peek(
 
 /** Returns a response with another head and body and the same trailers. Its body must be complete. */
 export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer): UpstreamResponse {
-  const body = { ...response.body, waiting: [bytes], length: bytes.length }
+  const body = { ...response.body, waiting: [bytes], length: bytes.length, holds: 0 }
   return { ...response, head, body }
 }
 

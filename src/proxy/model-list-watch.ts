@@ -36,6 +36,7 @@ export function observeModelList(services: Services, route: Route) {
         length += chunk.length
         if (length > MAX_LIST) chunks = undefined
         chunks?.push(chunk)
+        return undefined
       },
       end() {
         if (!chunks) return

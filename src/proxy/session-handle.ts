@@ -171,8 +171,11 @@ function handleOf(counted: Counted) {
     noteText: (text: string, metadata: AnswerMetadata) => noteText(counted, text, metadata),
     /** Keeps the text with which the run ended for its client, where transcripts are kept. */
     noteFinalText: (text: string, terminal: Terminal) => counted.transcript?.ended(text, terminal),
-    /** Links the id that the head of a response states, as a client may continue from it before the response is over. */
-    responseBegan: (response: string): void => linkResponse(counted, response),
+    /**
+     * Links the id that the head of a response states, as a client may continue from it before the response is over. Resolves
+     * when all processes can find it.
+     */
+    responseBegan: (response: string) => linkResponse(counted, response),
     savePendingResults: (response: string, pending: PendingResults) =>
       unlessLost(counted, savePendingResults(counted, response, pending), undefined),
     /** Returns which calls of the response are blocked; none if the store fails. */
@@ -482,10 +485,10 @@ async function blocksIn(counted: Counted, calls: readonly ToolCall[]): Promise<B
   return decision
 }
 
-function linkResponse(counted: Counted, response: string): void {
+function linkResponse(counted: Counted, response: string): Promise<void> {
   const ids = idsIn(counted, { id: response })
   counted.linked = [...counted.linked, ...ids]
-  void unlessLost(counted, linkHead(counted, ids), undefined)
+  return unlessLost(counted, linkHead(counted, ids), undefined)
 }
 
 async function linkHead(counted: Counted, ids: readonly string[]): Promise<void> {
@@ -514,7 +517,7 @@ async function linkUnnamed(
 }
 
 async function link({ services, lookup }: Counted, responses: readonly string[], to: Link): Promise<void> {
-  for (const response of responses) await services.store.link(lookup.tenant, response, to)
+  await Promise.all(responses.map((response) => services.store.link(lookup.tenant, response, to)))
 }
 
 /** What Governor adds when the client continues from a response. */

@@ -1,4 +1,5 @@
 /** The store of several replicas: a remote store, and the memory of this replica for times when the remote store fails. */
+import { setTimeout } from 'node:timers/promises'
 import { doubted } from '../core/session/doubt.ts'
 import { mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
@@ -31,6 +32,8 @@ export interface ReplicatedStore extends Store {
 const MAX_SESSION = 1_048_576
 /** The number of small values, whose size their writers bound. */
 const MAX_VALUES = 10_000
+/** Milliseconds after which an unknown link is looked up again: the replica that writes it may be late. */
+const LATE_MS = 10
 /** How many links are kept for a remote store that missed them. */
 const MAX_MISSED = 2_000
 
@@ -141,13 +144,17 @@ function createLinks(remote: RemoteStore, memory: Store, { timeout, lost }: Repl
       await kept
     },
     async linked(tenant: string, response: string) {
+      const own = await memory.linked(tenant, response)
       try {
-        const found = await remote.linked(tenant, response, performance.now() + timeout)
-        if (found) return found
+        const read = () => remote.linked(tenant, response, performance.now() + timeout)
+        const found = await read()
+        if (found ?? own) return found ?? own
+        await setTimeout(LATE_MS)
+        return await read()
       } catch {
         lost()
+        return own
       }
-      return memory.linked(tenant, response)
     },
     async heal() {
       const links = [...missed.values()]

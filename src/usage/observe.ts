@@ -2,11 +2,13 @@
  * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept. When the
  * last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
  */
+import type { Transform } from 'node:stream'
+import zlib from 'node:zlib'
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-text.ts'
-import { decoded, decodedAtOnce } from '../http/body.ts'
+import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -41,6 +43,15 @@ const MAX_DECODED_AT_ONCE = 65_536
 /** The kept parts of a body, and its whole length in bytes. */
 interface Body extends ResponseTail {
   readonly length: number
+}
+
+/** The beginning of a body with a content coding. */
+interface Decoding {
+  readonly decoder: Transform
+  readonly head: Buffer[]
+  length: number
+  /** Settles when the response is linked. */
+  begun: Promise<unknown> | undefined
 }
 
 const NOTHING = Buffer.alloc(0)
@@ -87,8 +98,8 @@ export interface ObserverTarget {
   readonly withText?: boolean
   /** Report its id as soon as it is known. */
   readonly withId?: boolean
-  /** Called with the id at most once, before the client gets its bytes; not for a body with a content coding. */
-  readonly begin?: (id: string) => void
+  /** Called with the id at most once; the client gets its bytes once the promise has settled. */
+  readonly begin?: (id: string) => Promise<unknown>
   /** Called once after `end`: synchronously, except for large bodies with a content coding. */
   readonly settle: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
@@ -111,6 +122,8 @@ interface Observed {
   isOver: boolean
   /** How many bytes are needed before the next search for the id; 0: no more searches. */
   nextSearch: number
+  /** Decodes the beginning of a body with a content coding, until its id is found. */
+  decoding: Decoding | undefined
   /** Unset if nobody asks for the text, or after a fault in reading it. */
   text: ResponseText | undefined
 }
@@ -133,17 +146,23 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
     length: 0,
     isOver: false,
     nextSearch: target.withId === true && coding === 'identity' ? 1 : 0,
+    decoding: undefined,
     text: target.withText === true ? readText(target.dialect, isEventStream(headers)) : undefined,
   }
+  if (target.withId === true && coding !== 'identity') decodeHead(observed)
   return {
     take(chunk) {
       keep(observed, chunk)
       if (observed.text && coding === 'identity') takeText(observed, observed.text, chunk)
-      if (observed.nextSearch > 0) lookForId(observed)
+      const { decoding, nextSearch } = observed
+      if (decoding) return decodeMore(decoding, chunk)
+      return nextSearch > 0 && observed.headLength >= nextSearch ? lookForId(observed) : undefined
     },
+    last: () => (observed.nextSearch > 0 ? lookForId(observed) : undefined),
     end() {
       if (observed.isOver) return
       observed.isOver = true
+      observed.decoding?.decoder.destroy()
       if (observed.coding === 'identity') settle(observed, keptBody(observed))
       else settleEncoded(observed)
     },
@@ -221,19 +240,50 @@ function bodyFrom({ streams, withCalls }: Observed, body: Buffer): Body {
   }
 }
 
-/** Searches the beginning for the id; if it comes in small pieces, each time it has doubled. */
-function lookForId(observed: Observed): void {
-  const { dialect, begin, fault } = observed.target
-  if (observed.headLength < observed.nextSearch) return
+function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): string | undefined {
   try {
-    const id = dialect.responseId?.(joined(observed.head))
-    const isOver = id !== undefined || observed.headLength >= HEAD_BYTES || !dialect.responseId
-    observed.nextSearch = isOver ? 0 : observed.headLength * 2
-    if (id !== undefined) begin?.(id)
+    return dialect.responseId?.(joined(head))
   } catch (error) {
-    observed.nextSearch = 0
     fault(error as Error)
+    return undefined
   }
+}
+
+/** Searches the beginning for the id; if it comes in small pieces, each time it has doubled. */
+function lookForId(observed: Observed): Promise<unknown> | undefined {
+  const { target, head, headLength } = observed
+  const id = idIn(target, head)
+  observed.nextSearch = id !== undefined || headLength >= HEAD_BYTES ? 0 : headLength * 2
+  return id === undefined ? undefined : target.begin?.(id)
+}
+
+/** Searches the beginning of a body with a content coding for the id. */
+function decodeHead(observed: Observed): void {
+  const { target, coding } = observed
+  const decoder = decoderFor(coding, zlib.constants.Z_SYNC_FLUSH)
+  if (!decoder) return
+  const decoding: Decoding = { decoder, head: [], length: 0, begun: undefined }
+  observed.decoding = decoding
+  const stop = () => {
+    observed.decoding = undefined
+    decoder.destroy()
+  }
+  decoder.on('error', stop)
+  decoder.on('data', (piece: Buffer) => {
+    if (decoder.destroyed) return
+    decoding.head.push(piece)
+    decoding.length += piece.length
+    const id = idIn(target, decoding.head)
+    if (id !== undefined) decoding.begun = target.begin?.(id)
+    if (id !== undefined || decoding.length >= HEAD_BYTES) stop()
+  })
+}
+
+/** Resolves when a chunk was searched, and the response is linked if its id was found. */
+async function decodeMore(decoding: Decoding, chunk: Buffer): Promise<void> {
+  // The callback also comes, with an error, if the decoder is destroyed meanwhile.
+  await new Promise((resolve) => decoding.decoder.write(chunk, resolve))
+  await decoding.begun
 }
 
 function settleEncoded(observed: Observed): void {

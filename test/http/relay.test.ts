@@ -18,6 +18,7 @@ it('a chunk that is written in many pieces waits only once for a slow client', a
       sink: undefined,
       wake: undefined,
       isPaused: true,
+      holds: 0,
       resume,
     }
     relay({ head, body, abort: () => undefined }, response, {}, () => undefined)

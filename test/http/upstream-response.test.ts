@@ -20,6 +20,7 @@ it('lets others run after each 64 KB of a body that is there at once', async () 
     sink: undefined,
     wake: undefined,
     isPaused: false,
+    holds: 0,
     resume: () => undefined,
   }
   const head = { status: 200, reason: 'OK', headers: [] }

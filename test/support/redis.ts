@@ -111,14 +111,18 @@ export async function startRedis(
   }
 }
 
-/** What happens to bytes on their way to the server; `deaf` and `lost` apply to the rest of the connection. */
-export type Fate = 'passed' | 'deaf' | 'lost'
+/** What happens to bytes on their way to the server; all but `passed` apply to the rest of the connection. */
+export type Fate = 'passed' | 'deaf' | 'lost' | 'held'
 
 /** A wire to a server that can be cut at any time, and redirected to another server. */
 export interface Wire {
   readonly url: string
-  /** Decides what happens to bytes. `deaf`: they arrive, but no answer comes back; `lost`: they never arrive. */
+  /**
+   * Decides what happens to bytes. `deaf`: they arrive, but no answer comes back; `lost`: they never arrive; `held`: they
+   * arrive after `release`.
+   */
   onRequest(decide: (bytes: string) => Fate): void
+  release(): void
   /** Cuts all connections, as they are. */
   cut(): void
   /** Leads new connections to another port. */
@@ -130,6 +134,7 @@ export async function startWire(port: number): Promise<Wire> {
   const sockets = new Set<Socket>()
   let target = port
   let decide: (bytes: string) => Fate = () => 'passed'
+  const releases = new Set<() => void>()
   const server = createServer((client) => {
     const upstream = connect(target, '127.0.0.1')
     let fate: Fate = 'passed'
@@ -144,7 +149,13 @@ export async function startWire(port: number): Promise<Wire> {
     }
     client.on('data', (bytes) => {
       if (fate === 'passed') fate = decide(bytes.toString('latin1'))
-      if (fate !== 'lost') upstream.write(bytes)
+      if (fate === 'held') held.push(bytes)
+      else if (fate !== 'lost') upstream.write(bytes)
+    })
+    const held: Buffer[] = []
+    releases.add(() => {
+      if (fate === 'held') fate = 'passed'
+      for (const bytes of held.splice(0)) upstream.write(bytes)
     })
     upstream.on('data', (bytes) => {
       if (fate === 'passed') client.write(bytes)
@@ -163,6 +174,9 @@ export async function startWire(port: number): Promise<Wire> {
     url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`,
     onRequest: (next) => {
       decide = next
+    },
+    release: () => {
+      for (const release of releases) release()
     },
     cut,
     leadTo: (next) => {

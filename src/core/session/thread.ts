@@ -166,8 +166,11 @@ export function startsRun(thread: Thread, facts: RequestFacts): boolean {
   // A user message beside a history that the provider keeps is new.
   if (facts.previous !== undefined) return !retryOf(thread.run, facts)
   if (!thread.userMessageHashes.includes(last)) return true
-  // One more than before, and no known answer after it: a request with a shorter history may have come in between.
-  if (facts.userMessageHashes.length > thread.userMessageCount && !showsRun(thread, facts)) return true
+  // One more than before, and no known answer after it: a request with a shorter history may have come in between. Of a history
+  // that the provider kept, no answer is known.
+  const mayKnow = thread.continuedFrom === undefined || facts.iteration === 1
+  if (facts.userMessageHashes.length > thread.userMessageCount && mayKnow && !showsRun(thread, facts))
+    return true
   return thread.run.finalAnswer !== undefined && facts.endsInUserMessage && !retryOf(thread.run, facts)
 }
 

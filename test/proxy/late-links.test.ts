@@ -1,0 +1,119 @@
+/** A response's id that another replica must know before the client does. */
+import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
+import { expect, it, onTestFinished } from 'vitest'
+import { startGovernor } from '../support/governor.ts'
+import { describeWith } from '../support/programs.ts'
+import { serve } from '../support/provider.ts'
+import { startRedis, startWire } from '../support/redis.ts'
+import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
+import { callResponses } from '../support/responses-agent.ts'
+
+const CALL = { name: 'search', arguments: { query: 'it' } }
+const RESULT = [{ type: 'function_call_output', call_id: 'call_1_0', output: 'found' }]
+
+const CODINGS: Readonly<Record<string, (bytes: Buffer) => Buffer>> = {
+  identity: (bytes) => bytes,
+  gzip: gzipSync,
+  deflate: deflateSync,
+  br: brotliCompressSync,
+}
+
+type Pieces = 'one piece' | 'single bytes'
+
+/** A provider whose first response comes in a content coding and in pieces; resolves `sent` when it has sent all of it. */
+async function startResponses(stream: boolean, coding: string, pieces: Pieces) {
+  let number = 0
+  let allSent = () => {}
+  const sent = new Promise<void>((resolve) => {
+    allSent = resolve
+  })
+  const write = async (response: ServerResponse, bytes: Buffer) => {
+    if (pieces === 'one piece') response.write(bytes)
+    else
+      for (const byte of bytes)
+        if (!response.write(Buffer.of(byte))) await once(response, 'drain')
+        else await new Promise(setImmediate)
+    response.end(allSent)
+  }
+  const { url, close } = await serve((request, response) => {
+    request.resume()
+    request.on('end', () => {
+      const whole = responseObject({ model: 'm', messages: [] }, { calls: [CALL] }, ++number)
+      const text = stream ? eventTexts(responseEvents(whole)).join('') : JSON.stringify(whole)
+      response.writeHead(200, {
+        'content-type': stream ? 'text/event-stream' : 'application/json',
+        ...(coding === 'identity' ? {} : { 'content-encoding': coding }),
+      })
+      void write(response, (CODINGS[coding] ?? gzipSync)(Buffer.from(text)))
+    })
+  })
+  onTestFinished(close)
+  return { url, sent }
+}
+
+const CASES = [true, false].flatMap((stream) =>
+  Object.keys(CODINGS).flatMap((coding) =>
+    (['one piece', 'single bytes'] as const).map((pieces) => ({ stream, coding, pieces })),
+  ),
+)
+
+describeWith('redis-server', 'a response whose link is late', () => {
+  it.each(CASES)(
+    'is held until another replica can continue from it ($coding in $pieces, stream: $stream)',
+    async ({ stream, coding, pieces }) => {
+      const provider = await startResponses(stream, coding, pieces)
+      const redis = await startRedis()
+      const wire = await startWire(redis.port)
+      const start = (url: string) =>
+        startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
+      const [first, second] = [await start(wire.url), await start(redis.url)]
+      const held = new Promise<void>((resolve) => {
+        wire.onRequest((bytes) => {
+          if (!bytes.includes(':l:{')) return 'passed'
+          resolve()
+          return 'held'
+        })
+      })
+      let isOver = false
+      const begun = callResponses(first.url, { input: [{ role: 'user', content: 'Go.' }] }, { stream })
+      const over = begun.then(() => {
+        isOver = true
+      })
+      await Promise.all([held, provider.sent])
+      // Without the hold, the client has its answer after a few more turns of Governor.
+      for (let turn = 0; turn < 50; turn++) await fetch(`${first.url}/health`)
+      expect(isOver).toBe(false)
+      wire.release()
+      await over
+      const { response } = await begun
+      const next = await callResponses(
+        second.url,
+        { input: RESULT, previous_response_id: response['id'] },
+        { stream },
+      )
+      expect(next.headers.get('x-governor-iteration')).toBe('2/300')
+    },
+  )
+
+  it('is looked up again where the replica that writes it is late', async () => {
+    const provider = await startResponses(false, 'identity', 'one piece')
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const start = (url: string) =>
+      startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
+    const [first, second] = [await start(redis.url), await start(wire.url)]
+    const { response } = await callResponses(first.url, { input: [{ role: 'user', content: 'Go.' }] })
+    const [key = ''] = (await redis.command('KEYS', 'governor:l:*')) as string[]
+    await redis.command('RENAME', key, 'later')
+    let reads = 0
+    wire.onRequest((bytes) => {
+      if (!bytes.includes(':l:{') || ++reads !== 2) return 'passed'
+      void redis.command('RENAME', 'later', key).then(wire.release)
+      return 'held'
+    })
+    const next = await callResponses(second.url, { input: RESULT, previous_response_id: response['id'] })
+    expect(next.headers.get('x-governor-iteration')).toBe('2/300')
+  })
+})
