@@ -31,6 +31,16 @@ export interface FinalAnswer {
   readonly loop?: string
   /** The line that the client reads after `text`. */
   readonly footer?: string
+  /** What the run had used when it ended, without the request for this answer; set when the run is ended. */
+  readonly ended?: EndedAmounts
+}
+
+/** Amounts that do not change any more once a run has ended. */
+export interface EndedAmounts {
+  /** When the request for the final answer came, in milliseconds since the epoch. */
+  readonly at: number
+  readonly iterations: number
+  readonly toolCalls: number
 }
 
 /** The limit that stopped a run. */

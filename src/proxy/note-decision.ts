@@ -64,6 +64,12 @@ export function noteLoop({ emit }: Services, { runState, decision }: Evaluation,
   emit({ kind: 'loop', pattern, tool: tools.at(-1) ?? '', noticeSent, warnings })
 }
 
+/** Returns the iterations of the run, this request included: one that is stopped or comes after the end is none. */
+function iterationsMade({ runState: { iteration }, decision }: Evaluation): number {
+  if (decision.kind === 'stop') return iteration - 1
+  return decision.kind === 'replay' ? (decision.answer.ended?.iterations ?? iteration) : iteration
+}
+
 /** States a decision in the log and in the response headers. */
 function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHeaders {
   const { runState, policy, decision, sessionId } = evaluation
@@ -72,9 +78,9 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   const { loop, resendCount, isRetry } = runState
   const max = policy.enabled ? policy.run.iterations : 0
   const observed = 'observed' in decision ? decision.observed : undefined
+  const made = iterationsMade(evaluation)
   // A stopped run stays at its limit; a run that is only observed exceeds it.
-  const isCapped = max > 0 && observed === undefined
-  const iteration = isCapped ? Math.min(runState.iteration, max) : runState.iteration
+  const iteration = max > 0 && observed === undefined ? Math.min(made, max) : made
   const tier = decision.verdict === 'warn' ? speech?.tier : undefined
   evaluation.handle.noteDecision({ verdict, tier, loop: loop?.pattern })
   exchange.decided({

@@ -342,7 +342,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
   const over = place.startsRun ? known?.run : undefined
   const end = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, end)
-  const record = recordRequest(session, number, ended, asked)
+  const record = recordRequest(session, number, ended, run.finalAnswer ? undefined : asked)
   const after = sessionAfter(session, facts, place, thread, totals, record)
   return {
     session: after,

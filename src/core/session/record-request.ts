@@ -37,7 +37,10 @@ function withThread(record: SessionRecord, number: number, name: string | undefi
   return { name: record.name ?? name, threads: Math.max(record.threads, number), iterations, runs }
 }
 
-/** Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning another one. */
+/**
+ * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning another one; `asked`:
+ * unset after the end of its run, as the calls that the transcript shows from then on belong to no iteration.
+ */
 export function recordRequest(
   session: Session,
   number: number,
@@ -59,7 +62,9 @@ export function recordAnswer(
 ): SessionRecord | undefined {
   if (!record || !facts || thread?.number === undefined) return record
   const { run } = thread
-  const iteration = Math.max(1, (given ?? run.iteration) - (run.operator?.base?.iterations ?? 0))
+  const made = (given ?? run.iteration) - (run.operator?.base?.iterations ?? 0)
+  // The request for a final answer is no iteration: it stands beside the last one.
+  const iteration = Math.max(1, facts.verdict === 'stop' ? made - 1 : made)
   return withIteration(record, thread.number, iteration, facts, usage)
 }
 

@@ -38,12 +38,18 @@ export function endBefore(run: Run, { callCounts }: RequestFacts): EndState | un
   return terminalIn(run)?.terminal_state ?? run.failedAs ?? (hasAnswered ? 'completed' : undefined)
 }
 
-/** Returns what a run has used by `now`. A request beyond a limit is no iteration; the loop guard ends a run within one. */
+/** Returns until when the clock of a run has gone, in milliseconds since the epoch: `now`, unless its agent has nothing to do. */
+export function clockOf(run: Run, now: number): number {
+  const { finalAnswer, ownEnd, isAnswered, failedAs } = run
+  if (finalAnswer?.ended) return finalAnswer.ended.at
+  return ownEnd || isAnswered || failedAs ? lastTime(run) : now
+}
+
+/** Returns what a run has used by `now`. What it had used when it ended changes no more, whatever its agent sends. */
 export function spentBy(run: Run, now: number): Amounts {
-  const used = usedBy(run, now)
-  const reason = run.finalAnswer?.terminal.terminal_reason
-  const isBeyond = reason !== undefined && reason !== 'loop_guard'
-  return isBeyond ? { ...used, iterations: Math.max(0, used.iterations - 1) } : used
+  const used = usedBy(run, clockOf(run, now))
+  const ended = run.finalAnswer?.ended
+  return ended ? { ...used, iterations: ended.iterations, tool_calls: ended.toolCalls } : used
 }
 
 /** Returns what is kept of a run that is over. `thread`: the number of its thread. */

@@ -81,7 +81,7 @@ export function totalsAfter(
     startedAt: totals ? totals.startedAt : now,
     iterations:
       (totals ? totals.iterations : 0) + (before.finalAnswer ? Number(isRelayedAfterEnd) : more.iterations),
-    toolCalls: (totals ? totals.toolCalls : 0) + more.toolCalls,
+    toolCalls: (totals ? totals.toolCalls : 0) + (before.finalAnswer ? 0 : more.toolCalls),
     acknowledged: (totals ? totals.acknowledged : 0) + (reaction === 'acknowledged' ? 1 : 0),
     ignored: (totals ? totals.ignored : 0) + (reaction === 'ignored' ? 1 : 0),
   }

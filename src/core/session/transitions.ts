@@ -308,13 +308,17 @@ function withIterations(session: Session, more: number): Session {
 
 /** Records the answer that ended a run; every further request of the run gets it, until the user speaks. */
 export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
+  // A request beyond a limit is no iteration; the loop guard ends a run within one.
+  const isBeyond = answer.terminal.terminal_reason !== 'loop_guard'
   let isFirst = false
   const after = changeRun(session, request, (run) => {
     isFirst = run.finalAnswer === undefined
-    return { ...run, finalAnswer: answer }
+    const used = usedBy(run, run.askedAt)
+    const iterations = Math.max(0, used.iterations - Number(isBeyond))
+    const ended = { at: run.askedAt, iterations, toolCalls: used.tool_calls }
+    return { ...run, finalAnswer: { ...answer, ended: run.finalAnswer?.ended ?? ended } }
   })
-  // The request for it was beyond the limit, and does not count as an iteration of the session.
-  return isFirst ? uncounted(after) : after
+  return isFirst && isBeyond ? uncounted(after) : after
 }
 
 /** Records the terminal state that the client got at the end of a run whose answer is not recorded. */

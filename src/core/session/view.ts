@@ -12,7 +12,16 @@ import { limitsInForce } from './operator.ts'
 import type { Question } from './operator-settings.ts'
 import { openQuestion } from './question.ts'
 import type { IterationRecord, RunRecord } from './record.ts'
-import { endOf, lastTime, type QuietEnd, quietEnd, recordOf, spentBy, terminalIn } from './run-end.ts'
+import {
+  clockOf,
+  endOf,
+  lastTime,
+  type QuietEnd,
+  quietEnd,
+  recordOf,
+  spentBy,
+  terminalIn,
+} from './run-end.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
 /**
@@ -233,10 +242,13 @@ function runMeters(session: Session, thread: Thread, now: number): readonly Mete
 
 /** Limits of the session as a whole are those that its newest request had. */
 function sessionMeters(session: Session, now: number): readonly Meter<LimitName>[] {
-  const used = usedIn(session, now)
-  const configured = session.threads.at(-1)?.run.limits?.session
-  const limits = configured && { ...configured, ...session.operator?.extended }
-  return LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
+  const { threads, operator } = session
+  const used = usedIn(session, Math.max(0, ...threads.map(({ run }) => clockOf(run, now))))
+  const configured = threads.at(-1)?.run.limits?.session
+  const limits = configured && { ...configured, ...operator?.extended }
+  const meters = LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
+  const isReached = threads.some((thread) => terminalIn(thread.run) || openQuestion(session, thread, now))
+  return isReached ? meters.map(atMost) : meters
 }
 
 /** Returns meters as they are shown: a cost of which nothing is known is no number. */
@@ -287,17 +299,20 @@ function stateOf(run: Run, loop: LoopView | null, share: number, now: number): S
   return share >= NEAR ? 'near_limit' : 'working'
 }
 
-/** Returns a meter without the request that waits, which is one iteration more than the limit allows. */
-function withoutHeld(meter: Meter<LimitName>): Meter<LimitName> {
-  const { name, used, max } = meter
-  return name === 'iterations' && max > 0 ? { ...meter, used: Math.min(used, max) } : meter
+/**
+ * Returns a meter of a run that has reached its limit, where the last answer before may have used more: it shows no more than the
+ * limit, as the end that the client gets.
+ */
+function atMost(meter: Meter<LimitName>): Meter<LimitName> {
+  const { used, max } = meter
+  return max > 0 && used > max ? { ...meter, used: max } : meter
 }
 
 function lookAt(session: Session, thread: Thread, together: readonly Meter<LimitName>[], now: number): Seen {
   const loop = loopOf(thread)
   const question = openQuestion(session, thread, now)
   const used = runMeters(session, thread, now)
-  const meters = question ? used.map(withoutHeld) : used
+  const meters = question || terminalIn(thread.run) ? used.map(atMost) : used
   const first = nearest([...meters, ...together])
   const state = question ? 'asking' : stateOf(thread.run, loop, first ? shareOf(first) : 0, now)
   return { thread, state, loop, question, meters, nearest: first }

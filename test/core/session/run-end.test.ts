@@ -117,18 +117,6 @@ describe('the record of a run', () => {
     })
   })
 
-  it.each([
-    [undefined, 3],
-    ['operator', 3],
-    ['loop_guard', 4],
-  ] as const)(
-    'counts no request that was answered in place of one more iteration: %s',
-    (reason, iterations) => {
-      const run = runOf({ finalAnswer: finalAnswer(reason) })
-      expect(recordOf(run, 1, undefined).iterations).toBe(iterations)
-    },
-  )
-
   it('has what was used since a reset', () => {
     const base = { iterations: 3, tool_calls: 3, tokens: 300, cost: 0.25, seconds: 10 }
     expect(recordOf(runOf({ operator: { base } }), 1, undefined)).toMatchObject({

@@ -357,10 +357,10 @@ describe('a run that was stopped', () => {
 
   it('repeats its answer for every further request', () => {
     const session = stopped()
-    expect(session.see([...TASK, ...steps('a', 3)]).finalAnswer).toEqual(answer)
-    expect(session.see([...TASK, ...steps('a', 4)]).finalAnswer).toEqual(answer)
-    expect(session.see([...TASK, ...steps('a', 4), REMINDER]).finalAnswer).toEqual(answer)
-    expect(session.see([SYSTEM, SUMMARY]).finalAnswer).toEqual(answer)
+    expect(session.see([...TASK, ...steps('a', 3)]).finalAnswer).toMatchObject(answer)
+    expect(session.see([...TASK, ...steps('a', 4)]).finalAnswer).toMatchObject(answer)
+    expect(session.see([...TASK, ...steps('a', 4), REMINDER]).finalAnswer).toMatchObject(answer)
+    expect(session.see([SYSTEM, SUMMARY]).finalAnswer).toMatchObject(answer)
   })
 
   it.each(['Now the tests.', 'Fix the bug.'])('is over when a human says %j', (words) => {
