@@ -27,7 +27,7 @@ import { livePage } from './dashboard/page.ts'
 import type { Api, Dialect } from './dialect/dialect.ts'
 import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
-import { type Clock, createBufferBudget } from './http/buffer-budget.ts'
+import { createBufferBudget } from './http/buffer-budget.ts'
 import { clientErrorOf, MAX_HEAD, refuseBytes } from './http/client-error.ts'
 import { createUploadWatch } from './http/client-idle.ts'
 import type { CredentialPlaces } from './http/headers.ts'
@@ -83,10 +83,8 @@ export interface GovernorOptions {
   readonly memory?: number
   /** How many files and connections the process may have open; unset if that is not known. */
   readonly maxOpenFiles?: number | undefined
-  /** Times the waits for room; the default is the system's clock. */
-  readonly clock?: Clock
   /** Times the wait for the end of quiet runs; the default is the system's clock. */
-  readonly after?: Clock['after']
+  readonly after?: typeof afterDelay
   /** The HTTP proxies for upstreams. */
   readonly proxies?: Proxies | undefined
   /** The APIs that are guarded; the default is all that Governor knows. */
@@ -241,8 +239,14 @@ function upstreamsOf(config: Config): Services['upstreams'] {
   )
 }
 
-function openStore({ store, sessions, redis }: Config, now: () => number, emit: Emit): OpenStore {
-  const { max: maxSessions, ttl, max_bytes: maxBytes } = sessions
+function openStore(
+  { store, sessions, redis }: Config,
+  { memory = Number.POSITIVE_INFINITY }: GovernorOptions,
+  now: () => number,
+  emit: Emit,
+): OpenStore {
+  const { max: maxSessions, ttl } = sessions
+  const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
   return createStore(
     { kind: store, limits: { maxSessions, ttl, maxBytes }, redis },
     {
@@ -308,7 +312,7 @@ function createServices(
     allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
     isOnLoopback: () => state.isOnLoopback,
     maxGuardedBody: server.max_guarded_body,
-    buffers: createBufferBudget(Math.min(server.max_buffered, Math.floor(memory / 2)), options.clock),
+    buffers: createBufferBudget(Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2))),
     emit,
     tracing: createTracing(VERSION, options.semanticConventions),
     isCut: () => state.isCut,
@@ -514,7 +518,7 @@ function noteAddress(state: State, { address, family, port }: AddressInfo): stri
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const state = initialState(config)
   const { metrics, emit, webhook } = createTelemetry(config, options, state)
-  const opened = openStore(config, options.now ?? steadyNow, emit)
+  const opened = openStore(config, options, options.now ?? steadyNow, emit)
   const lost = () => emit({ kind: 'failed_open', reason: 'store' })
   const watched = watchStore(options.store ?? opened.store, lost)
   const services = createServices(config, options, state, emit, watched.store)

@@ -5,10 +5,11 @@ import { tuneEngine } from './cli/engine.ts'
 
 // Before everything else, because some flags have no effect on work that V8 has already done or planned.
 tuneEngine()
-const [{ run }, { totalmem }, { readFileSync }] = await Promise.all([
+const [{ run }, { totalmem }, { readFileSync }, { getHeapStatistics }] = await Promise.all([
   import('./cli/cli.ts'),
   import('node:os'),
   import('node:fs'),
+  import('node:v8'),
 ])
 
 function onKey(handle: (key: string) => void): () => void {
@@ -48,7 +49,12 @@ const terminal: Terminal = {
     return process.stdin.isTTY === true ? onKey : undefined
   },
   // A container may have less memory than its machine; `constrainedMemory` is 0 if that is not known.
-  memory: Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY),
+  // What is read of bodies is in the heap of V8, which is smaller than a large machine.
+  memory: Math.min(
+    totalmem(),
+    process.constrainedMemory() || Number.POSITIVE_INFINITY,
+    2 * getHeapStatistics().heap_size_limit,
+  ),
   maxOpenFiles: maxOpenFiles(),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }

@@ -65,11 +65,11 @@ const server = z.strictObject({
     .describe(
       'Largest request body that Governor reads and guards. It relays larger bodies, and those with too many values, unguarded, and counts them.',
     ),
-  max_buffered: size
-    .prefault('512mb')
-    .describe(
-      'Memory that all bodies together may take while Governor reads, unpacks or holds them. It is at most half of the memory that the process may use. A request without room waits up to 2 seconds; then Governor relays it unread, and counts it.',
-    ),
+  max_buffered: size.optional().meta({
+    description:
+      'Memory that all bodies together may take while Governor holds them: each until its response is over. By default a quarter of the memory that the process may use, and never more than half of it. Governor relays a request without room unread, and counts it.',
+    examples: ['256mb'],
+  }),
   drain_timeout: duration
     .prefault('30s')
     .describe(
@@ -279,7 +279,9 @@ const sessions = z.strictObject({
   max_bytes: size
     .refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' })
     .prefault('256mb')
-    .describe('Memory that all sessions together may take, roughly.'),
+    .describe(
+      'Memory that all sessions together may take, roughly; at most an eighth of the memory that the process may use.',
+    ),
   transcript: z
     .boolean()
     .default(false)

@@ -67,6 +67,8 @@ export interface Conversation {
   ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined
+  /** Drops what was decoded; it is decoded again if it is read again. */
+  forget(): void
   /** The number of calls in a message, without decoding them. */
   callCount(index: number): number
   /** The number of results in a message, without decoding them. */

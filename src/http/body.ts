@@ -1,8 +1,8 @@
 /** Reads request bodies whole, up to a limit, or passes them on as streams; undoes content codings. */
 import type { IncomingMessage } from 'node:http'
-import { PassThrough, type Readable, type Transform } from 'node:stream'
+import { Readable, type Transform } from 'node:stream'
 import zlib from 'node:zlib'
-import type { Lease } from './buffer-budget.ts'
+import { type Lease, REQUESTS_PART } from './buffer-budget.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 
 /** The client left before its request was complete. */
@@ -18,30 +18,34 @@ export function hasBody(headers: RawHeaders): boolean {
 
 /**
  * Returns the body as a stream, after the chunks in `first`. The transport may destroy it without closing the client's
- * connection, on which an error must still be sent.
+ * connection, on which an error must still be sent. It holds no chunk while the transport can't take one.
  */
 export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
-  const body = new PassThrough()
-  for (const chunk of first) body.write(chunk)
+  const body = new Readable({ highWaterMark: 1, read: () => void request.resume() })
+  for (const chunk of first) body.push(chunk)
+  const take = (chunk: Buffer) => {
+    if (!body.push(chunk)) request.pause()
+  }
+  request.pause()
+  request.on('data', take)
+  request.once('end', () => body.push(null))
   request.once('error', (error) => body.destroy(error))
   request.once('close', () => {
     if (!request.complete) body.destroy(new ClientGone('the client left in the middle of its request'))
   })
   body.on('error', () => undefined)
-  request.pipe(body)
+  body.on('pause', () => request.pause())
+  body.on('resume', () => request.resume())
   // The rest that the upstream did not read is dropped; else a client that sends all before it reads would hang.
-  body.once('close', () => request.resume())
+  body.once('close', () => {
+    request.off('data', take)
+    request.resume()
+  })
   return body
 }
 
-/** Bodies up to this many bytes mostly arrive in one chunk. */
+/** Bodies up to so many bytes mostly arrive in one chunk. */
 const ONE_PIECE = 65_536
-
-/** Returns a buffer for a body of known length: its chunks are copied once and not kept. */
-function wholeFor(headers: RawHeaders, max: number): Buffer | undefined {
-  const length = Number(headerOf(headers, 'content-length') ?? 0)
-  return length > ONE_PIECE && length <= max ? Buffer.allocUnsafeSlow(length) : undefined
-}
 
 /** Why a body is not read or not decoded. */
 export type Unread = 'body_too_large' | 'no_room' | 'unknown_encoding' | 'unreadable_body'
@@ -53,36 +57,36 @@ export type ReadBody =
 
 /**
  * Reads a body of at most `max` bytes for which `lease` has room. Any other body is returned as a stream of all its bytes,
- * including those that were read.
+ * including those that were read. An announced length is taken at once: else many large bodies that arrive together would
+ * each get a part of the room, and none would be read whole.
  * @throws {ClientGone}
  */
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
-    if (Number(headerOf(request.rawHeaders, 'content-length') ?? 0) > max) {
-      resolve({ kind: 'rest', why: 'body_too_large', stream: streamOf(request) })
+    const announced = Number(headerOf(request.rawHeaders, 'content-length') ?? 0)
+    const unread =
+      announced > max ? 'body_too_large' : lease.grow(announced, REQUESTS_PART) ? undefined : 'no_room'
+    if (unread) {
+      resolve({ kind: 'rest', why: unread, stream: streamOf(request) })
       return
     }
-    const whole = wholeFor(request.rawHeaders, max)
+    // Bodies of known length are copied into one buffer, and their chunks are not kept.
+    const whole = announced > ONE_PIECE ? Buffer.allocUnsafeSlow(announced) : undefined
     const chunks: Buffer[] = []
     let length = 0
     let isOver = false
     const leave = (why: Unread) => {
-      if (isOver) return
       isOver = true
       request.off('data', take)
       request.pause()
-      resolve({ kind: 'rest', why, stream: streamOf(request, whole ? [whole.subarray(0, length)] : chunks) })
+      resolve({ kind: 'rest', why, stream: streamOf(request, chunks) })
     }
     const take = (chunk: Buffer) => {
       if (whole) chunk.copy(whole, length)
       else chunks.push(chunk)
       length += chunk.length
-      if (length > max) return leave('body_too_large')
-      const hasRoom = lease.grow(chunk.length)
-      if (hasRoom === true) return
-      if (hasRoom === false) return leave('no_room')
-      request.pause()
-      hasRoom.then((isGranted) => (isGranted ? request.resume() : leave('no_room')), reject)
+      if (length > max) leave('body_too_large')
+      else if (length > announced && !lease.grow(chunk.length, REQUESTS_PART)) leave('no_room')
     }
     request.on('data', take)
     // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.
@@ -167,7 +171,7 @@ export async function unpacked(
     for await (const chunk of decoder as AsyncIterable<Buffer>) {
       length += chunk.length
       if (length > max) return 'body_too_large'
-      if (lease && !(await lease.grow(chunk.length))) return 'no_room'
+      if (lease && !lease.grow(chunk.length)) return 'no_room'
       keep(chunk)
     }
   } catch {

@@ -483,7 +483,7 @@ export async function readUpTo(body: AsyncIterable<Buffer>, max: number, lease: 
     if (done) return { bytes: Buffer.concat(chunks, length), rest: undefined }
     chunks.push(value)
     length += value.length
-    if (length > max || !(await lease.grow(value.length)))
+    if (length > max || !lease.grow(value.length))
       return { bytes: Buffer.concat(chunks, length), rest: { [Symbol.asyncIterator]: () => iterator } }
   }
 }

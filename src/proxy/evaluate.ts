@@ -29,6 +29,7 @@ import {
 import type { RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
 import type { Dialect, DialectRequest, RequestInput } from '../dialect/dialect.ts'
+import type { Lease } from '../http/buffer-budget.ts'
 import { headerOf, type RawHeaders } from '../http/headers.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { applyEdits } from '../json/edit.ts'
@@ -72,9 +73,13 @@ interface AgentRequest {
   readonly now: number
 }
 
+/** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */
+const BYTES_PER_MESSAGE = 512
+
 /**
  * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is not a
- * conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary).
+ * conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary); `no_room` if
+ * `lease` has none for the index of its messages.
  */
 export async function evaluate(
   services: Services,
@@ -82,7 +87,8 @@ export async function evaluate(
   dialect: Dialect,
   headers: RawHeaders,
   input: RequestInput & { readonly tenant: string },
-): Promise<Evaluation | undefined> {
+  lease?: Lease,
+): Promise<Evaluation | 'no_room' | undefined> {
   const { harnessRegistry, unsupportedEdits, windows } = services
   const request = dialect.read(input)
   if (!request) {
@@ -91,6 +97,7 @@ export async function evaluate(
   }
   const { conversation } = request
   if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
+  if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
   const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
   const { tenant } = input
   const facts = factsFor(request, transcript, input.body, services)
@@ -115,6 +122,8 @@ export async function evaluate(
   const handle = await openSession(services, lookupFor(services, agentRequest, linked))
   const evaluation = evaluationOf(services, agentRequest, handle, sent)
   if (mayEdit(evaluation.decision)) await unsupportedEdits.refresh(upstream.name, conversation.model)
+  // A request may wait for its response for minutes.
+  conversation.forget()
   return evaluation
 }
 

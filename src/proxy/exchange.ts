@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import type { Dialect } from '../dialect/dialect.ts'
 import { ClientGone, hasBody, readBody, streamOf, type Unread, unpacked } from '../http/body.ts'
 import { type Lease, leaseFor } from '../http/buffer-budget.ts'
-import { headerOf } from '../http/headers.ts'
+import { headerOf, type RawHeaders } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
 import { type AccessRefusal, accessRefusal, refusalBody } from './access.ts'
@@ -38,25 +38,31 @@ export async function exchange(
     const refusal = accessRefusal(services, route, request.rawHeaders)
     if (refusal) return replyRefused(begun, refusal)
     if (!dialect) return await relay(services, begun, hasBody(request.rawHeaders) ? streamOf(request) : null)
+    // The body is held for as long as its response may need it sent again.
     const lease = leaseFor(services.buffers, response)
     const body = await readBody(request, services.maxGuardedBody, lease)
     if (body.kind === 'rest') {
-      lease.release()
+      body.stream.once('close', () => lease.release())
       return await relayUnguarded(services, begun, dialect, body.stream, body.why)
     }
     begun.noteBodyRead()
-    evaluated = await evaluateSafely(services, begun, dialect, body.bytes, lease)
-    if (typeof evaluated !== 'object')
-      return await relayUnguarded(services, begun, dialect, body.bytes, evaluated)
+    const { bytes } = body
+    const json = await plainBody(services, request.rawHeaders, bytes, lease)
+    if (!Buffer.isBuffer(json)) return await relayUnguarded(services, begun, dialect, bytes, json)
+    evaluated = await evaluateSafely(services, begun, dialect, bytes, json, lease)
+    if (typeof evaluated !== 'object') return await relayUnguarded(services, begun, dialect, bytes, evaluated)
     if (evaluated.evaluation.decision.kind === 'stop') {
-      const again = () => evaluateAgain(services, begun, dialect, body.bytes)
+      const again = async () => {
+        const next = await evaluateSafely(services, begun, dialect, bytes, json)
+        return typeof next === 'object' ? next : undefined
+      }
       evaluated = await holdStop(services, begun, evaluated, again)
       if (!evaluated) return
     }
-    const { evaluation, call, bytes } = evaluated
+    const { evaluation } = evaluated
     const governorHeaders = noteDecision(services, begun, evaluation)
     const thinking = { isDropped: evaluation.runState.dropsThinking === true }
-    const x = { services, exchange: begun, evaluation, call, bytes, governorHeaders, thinking }
+    const x = { services, exchange: begun, ...evaluated, governorHeaders, thinking }
     const { decision } = evaluation
     switch (decision.kind) {
       case 'allow':
@@ -81,51 +87,47 @@ export async function exchange(
 /** A request with its evaluation, as it goes upstream when nothing is changed. */
 type Evaluated = Pick<EvaluatedRequest, 'evaluation' | 'call' | 'bytes'>
 
+/** Returns a body without its content coding; or why there is none, `undefined` after a fault of Governor's own. */
+async function plainBody(
+  services: Services,
+  headers: RawHeaders,
+  body: Buffer,
+  lease: Lease,
+): Promise<Buffer | Unread | undefined> {
+  try {
+    return await unpacked(body, headerOf(headers, 'content-encoding'), services.maxGuardedBody, lease)
+  } catch (error) {
+    countFault(services.emit, error as Error)
+    return undefined
+  }
+}
+
 /**
  * Evaluates a body; returns why it could not be read, or `undefined` if it is relayed unguarded without being counted for that. Never
- * throws: a fault of Governor's own never costs a request.
+ * throws: a fault of Governor's own never costs a request. `json`: the body without its content coding. `lease`: for the first time.
  */
 async function evaluateSafely(
   services: Services,
   exchange: Exchange,
   dialect: Dialect,
   body: Buffer,
-  lease: Lease,
+  json: Buffer,
+  lease?: Lease,
 ): Promise<Evaluated | Unread | undefined> {
   const { route, request } = exchange
   const { rawHeaders } = request
-  let keepsRoom = false
   try {
-    const coding = headerOf(rawHeaders, 'content-encoding')
-    const json = coding === undefined ? body : await unpacked(body, coding, services.maxGuardedBody, lease)
-    if (!Buffer.isBuffer(json)) return json
     const tenant = tenantOf(rawHeaders, route.path, services.credentialPlaces)
     const input = { path: route.asked, body: json, tenant }
-    const evaluation = await evaluate(services, route.upstream, dialect, rawHeaders, input)
-    if (!evaluation) return undefined
+    const evaluation = await evaluate(services, route.upstream, dialect, rawHeaders, input, lease)
+    if (typeof evaluation !== 'object') return evaluation
     const { bytes = json } = evaluation
     const call = callFor(services, exchange, body)
-    // A second body stays in memory beside the client's until the response is over, and an unpacked one may be very large.
-    keepsRoom = bytes !== body
     return { evaluation, call: bytes === json ? call : withEdits(call, bytes, []), bytes }
   } catch (error) {
     countFault(services.emit, error as Error)
     return undefined
-  } finally {
-    if (!keepsRoom) lease.release()
   }
-}
-
-/** Evaluates a body once more; returns `undefined` where it can't be read any more. */
-async function evaluateAgain(
-  services: Services,
-  exchange: Exchange,
-  dialect: Dialect,
-  body: Buffer,
-): Promise<Evaluated | undefined> {
-  const lease = leaseFor(services.buffers, exchange.response)
-  const evaluated = await evaluateSafely(services, exchange, dialect, body, lease)
-  return typeof evaluated === 'object' ? evaluated : undefined
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */

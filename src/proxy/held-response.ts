@@ -105,7 +105,7 @@ async function takeFrames(
     length += chunk.length
     for (const frame of reader.push(chunk)) await take(frame)
     const hasRoom = length <= filtered.x.services.maxGuardedBody
-    if (stream.passes || (hasRoom && (await filtered.lease.grow(chunk.length)))) continue
+    if (stream.passes || (hasRoom && filtered.lease.grow(chunk.length))) continue
     if (!isFirst) return false
     stream.passes = true
     calls.endResponse()

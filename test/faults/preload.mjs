@@ -1,6 +1,7 @@
 /**
  * Loaded into the program before itself (`--import`): does what a test writes into the file CONTROL and sends SIGUSR2 for, then
  * removes the file. `shift`: milliseconds by which the system's clock is set; `block`: for how long nothing else runs.
+ * MEMORY: the bytes that its container may use.
  */
 import { readFileSync, rmSync } from 'node:fs'
 
@@ -17,6 +18,8 @@ globalThis.Date = class extends SystemDate {
     return SystemDate.now() + shift
   }
 }
+
+if (process.env.MEMORY) process.constrainedMemory = () => Number(process.env.MEMORY)
 
 process.on('SIGUSR2', () => {
   const asked = JSON.parse(readFileSync(process.env.CONTROL, 'utf8'))

@@ -1,7 +1,9 @@
 /** Bodies with and without room in the buffer budget, over real sockets. */
+import { createHash, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { setImmediate } from 'node:timers/promises'
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { Clock } from '../../src/http/buffer-budget.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, serve } from '../support/provider.ts'
@@ -9,37 +11,11 @@ import { connect } from '../support/raw.ts'
 
 const SMALL = { server: { max_buffered: '64kb' } }
 
-/** A clock whose waits end when the test ends them. */
-function heldClock() {
-  const calls = new Set<() => void>()
-  let begun = () => {}
-  const clock: Clock = {
-    now: () => 0,
-    after(_delay, call) {
-      calls.add(call)
-      begun()
-      return () => calls.delete(call)
-    },
-  }
-  return {
-    clock,
-    /** Settles when a request waits. */
-    waiting: () =>
-      new Promise<void>((resolve) => {
-        begun = resolve
-        if (calls.size > 0) resolve()
-      }),
-    end() {
-      for (const call of calls) call()
-    },
-  }
-}
-
-/** Sends the beginning of a body that takes nearly all of the room. */
+/** A body that takes all of the room for requests, of which only the beginning comes. */
 async function takeRoom(url: string) {
   const client = connect(url)
-  client.write('POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n')
-  client.write(Buffer.alloc(60_000, 0x20))
+  client.write('POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 49152\r\n\r\n')
+  client.write(Buffer.alloc(20_000, 0x20))
   // What comes after it on another connection is read after it.
   const response = await fetch(`${url}/health`)
   await response.text()
@@ -48,30 +24,41 @@ async function takeRoom(url: string) {
 
 const LONG = [{ role: 'user', content: 'x'.repeat(20_000) }]
 
-describe('a request without room in the buffer budget', () => {
-  it('waits, and is guarded as soon as there is room', async () => {
-    const held = heldClock()
-    const { url, events } = await startBoth(() => ({ text: 'Hi.' }), SMALL, { clock: held.clock })
-    const other = await takeRoom(url)
-    const answered = callModel(url, LONG)
-    await held.waiting()
-    other.socket.destroy()
-    expect((await answered).headers.get('x-governor-verdict')).toBe('allow')
-    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
-  })
+const FORMS = [
+  { form: 'of an announced length', bodyOf: (body: string) => body },
+  {
+    form: 'in chunks',
+    bodyOf: (body: string) =>
+      new ReadableStream({
+        start(controller) {
+          for (let at = 0; at < body.length; at += 1_000)
+            controller.enqueue(Buffer.from(body.slice(at, at + 1_000)))
+          controller.close()
+        },
+      }),
+  },
+]
 
-  it('is relayed unread and counted after it has waited long enough', async () => {
-    const held = heldClock()
-    const { url, events, provider } = await startBoth(() => ({ text: 'Hi.' }), SMALL, { clock: held.clock })
+describe('a request without room in the buffer budget', () => {
+  it.each(FORMS)('is relayed at once, unread and counted: $form', async ({ bodyOf }) => {
+    const { url, events, provider } = await startBoth(() => ({ text: 'Hi.' }), SMALL)
     await takeRoom(url)
-    const answered = callModel(url, LONG)
-    await held.waiting()
-    held.end()
-    const { headers, message } = await answered
-    expect(message.content).toBe('Hi.')
-    expect(headers.get('x-governor-verdict')).toBeNull()
+    const body = bodyOf(JSON.stringify({ messages: LONG, tools: [{ type: 'function' }] }))
+    const init = { method: 'POST', body, duplex: 'half' } as RequestInit
+    const response = await fetch(`${url}/v1/chat/completions`, init)
+    expect(response.headers.get('x-governor-verdict')).toBeNull()
+    expect(await response.text()).toContain('Hi.')
     expect(provider.requests.at(-1)?.json.messages).toEqual(LONG)
     expect(events).toContainEqual({ kind: 'failed_open', reason: 'no_room' })
+  })
+
+  it('is guarded again as soon as another has left', async () => {
+    const { url, events, until } = await startBoth(() => ({ text: 'Hi.' }), SMALL)
+    const other = await takeRoom(url)
+    other.socket.destroy()
+    await until(({ kind }) => kind === 'request_ended')
+    expect((await callModel(url, LONG)).headers.get('x-governor-verdict')).toBe('allow')
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
   })
 
   it('is relayed at once when it is larger than the whole buffer budget', async () => {
@@ -83,9 +70,8 @@ describe('a request without room in the buffer budget', () => {
   })
 
   it.each([false, true])('gets the recorded answer if its run was stopped (stream: %s)', async (stream) => {
-    const held = heldClock()
     const config = { ...SMALL, budget: { max_iterations: 2 } }
-    const { url, events, provider } = await startBoth(runaway(), config, { clock: held.clock })
+    const { url, events, provider } = await startBoth(runaway(), config)
     const headers = { 'x-governor-session': 'one', authorization: 'Bearer sk-test' }
     const run = await runAgent(url, START, { headers })
     const said = run.steps.at(-1)?.message.content
@@ -93,20 +79,37 @@ describe('a request without room in the buffer budget', () => {
     await takeRoom(url)
     for (const coding of [undefined, 'gzip']) {
       const body = Buffer.from(JSON.stringify({ messages: LONG, tools: [{ type: 'function' }], stream }))
-      const response = fetch(`${url}/v1/chat/completions`, {
+      const response = await fetch(`${url}/v1/chat/completions`, {
         method: 'POST',
         headers: coding ? { ...headers, 'content-encoding': coding } : headers,
         body: coding ? gzipSync(body) : body,
       })
-      await held.waiting()
-      held.end()
-      const { headers: told } = await response
-      expect(told.get('x-governor-terminal-reason')).toBe('max_iterations')
-      expect(told.get('content-type')).toMatch(stream ? /event-stream/ : /json/)
-      expect(await (await response).text()).toContain(JSON.stringify(said).slice(1, -1))
+      expect(response.headers.get('x-governor-terminal-reason')).toBe('max_iterations')
+      expect(response.headers.get('content-type')).toMatch(stream ? /event-stream/ : /json/)
+      expect(await response.text()).toContain(JSON.stringify(said).slice(1, -1))
     }
     expect(provider.requests).toHaveLength(asked)
     expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+  })
+
+  it('arrives whole at an upstream that stops reading again and again', async () => {
+    const provider = await serve(async (request, response) => {
+      const bytes: Buffer[] = []
+      for await (const chunk of request) {
+        bytes.push(chunk as Buffer)
+        for (let turns = 0; turns < bytes.length % 20; turns++) await setImmediate()
+      }
+      response.end(createHash('sha256').update(Buffer.concat(bytes)).digest('hex'))
+    })
+    onTestFinished(() => provider.close())
+    const { url } = await startGovernor(provider.url, SMALL)
+    const bodies = Array.from({ length: 40 }, () => randomBytes(1_500_000))
+    await Promise.all(
+      bodies.map(async (body) => {
+        const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', body })
+        expect(await response.text()).toBe(createHash('sha256').update(body).digest('hex'))
+      }),
+    )
   })
 
   it('does not delay another session', async () => {
@@ -117,6 +120,69 @@ describe('a request without room in the buffer budget', () => {
     const large = [{ role: 'user', content: 'x'.repeat(200_000) }]
     await callModel(url, large, { headers: { 'x-governor-session': 'two' } })
     expect(provider.requests).toHaveLength(asked + 1)
+  })
+})
+
+/** A provider that answers nothing before `count` requests have come whole. */
+async function startSlowModel(count: number) {
+  let whole = 0
+  let open = () => {}
+  const all = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  const provider = await serve(async (request, response) => {
+    await once(request.resume(), 'end')
+    if (++whole === count) open()
+    await all
+    response.setHeader('content-type', 'application/json')
+    response.end('{"choices":[{"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}]}')
+  })
+  onTestFinished(() => provider.close())
+  return provider
+}
+
+const CODINGS = [
+  { coding: 'none', headers: {}, code: (body: string) => Buffer.from(body) },
+  { coding: 'gzip', headers: { 'content-encoding': 'gzip' }, code: (body: string) => gzipSync(body) },
+]
+const CONTENTS = [
+  { content: 'one long text', messages: [{ role: 'user', content: randomBytes(8_000).toString('hex') }] },
+  { content: 'many messages', messages: Array.from({ length: 40 }, () => ({ role: 'user', content: 'a' })) },
+]
+const HELD = CODINGS.flatMap((coding) => CONTENTS.map((content) => ({ ...coding, ...content })))
+
+describe('bodies whose model thinks', () => {
+  it.each(HELD)(
+    'take room until they are answered, and what has none is relayed: coding $coding, $content',
+    async ({ headers, code, messages }) => {
+      const provider = await startSlowModel(30)
+      const { url, events } = await startGovernor(provider.url, SMALL)
+      const body = code(JSON.stringify({ messages, tools: [{ type: 'function' }] }))
+      const answers = await Promise.all(
+        Array.from({ length: 30 }, async () => {
+          const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', headers, body })
+          return { verdict: response.headers.get('x-governor-verdict'), text: await response.text() }
+        }),
+      )
+      expect(answers.filter(({ text }) => text.includes('Hi.'))).toHaveLength(30)
+      const guarded = answers.filter(({ verdict }) => verdict === 'allow').length
+      const relayed = events.filter((event) => event.kind === 'failed_open' && event.reason === 'no_room')
+      expect(guarded + relayed.length).toBe(30)
+      expect(guarded).toBeGreaterThan(0)
+      // 64 KB for all, and each takes 16 KB and more, or 512 bytes for each of 40 messages.
+      expect(guarded).toBeLessThanOrEqual(4)
+    },
+  )
+
+  it.each(HELD)('give all of it back when they are answered: coding $coding, $content', async (held) => {
+    const provider = await startSlowModel(1)
+    const { url, events } = await startGovernor(provider.url, SMALL)
+    const body = held.code(JSON.stringify({ messages: held.messages, tools: [{ type: 'function' }] }))
+    for (let request = 0; request < 30; request++) {
+      const init = { method: 'POST', headers: held.headers, body }
+      expect(await (await fetch(`${url}/v1/chat/completions`, init)).text()).toContain('Hi.')
+    }
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
   })
 })
 
@@ -162,26 +228,5 @@ describe('a compressed body', () => {
     client.write(Buffer.concat([Buffer.from(head), bytes]))
     expect(await until(({ kind }) => kind === 'failed_open')).toMatchObject({ reason: 'no_room' })
     client.socket.destroy()
-  })
-
-  it('takes the room of its decompressed size until it is answered', async () => {
-    const held = heldClock()
-    const silent = await serve(() => {})
-    onTestFinished(() => silent.close())
-    const { url } = await startGovernor(silent.url, SMALL, { clock: held.clock })
-    const body = gzipSync(JSON.stringify({ messages: LONG, tools: [{ type: 'function' }] }))
-    const leaving = new AbortController()
-    const send = () =>
-      fetch(`${url}/v1/chat/completions`, {
-        method: 'POST',
-        headers: { 'content-encoding': 'gzip' },
-        body,
-        signal: leaving.signal,
-      }).catch(() => undefined)
-    const requests = [send(), send(), send(), send()]
-    // The fourth waits, though all of the others were sent on.
-    await held.waiting()
-    leaving.abort()
-    await Promise.all(requests)
   })
 })

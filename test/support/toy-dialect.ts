@@ -46,6 +46,7 @@ function conversationOf(model: string, contents: readonly Json[], offersTools: b
     texts: (at) => textsIn(parts(at)),
     calls: (at) => callsIn(parts(at)),
     results: (at) => resultsIn(parts(at)),
+    forget: () => undefined,
     callCount: (at) => callsIn(parts(at)).length,
     resultCount: (at) => resultsIn(parts(at)).length,
   }

@@ -225,6 +225,10 @@ function conversationOf({ json, fields, items, work }: RequestIndex): Conversati
     calls: (at) => callsAt(messages, at),
     results: (at) => resultsAt(messages, at),
     rawResult: (at) => rawResultAt(messages, at),
+    forget() {
+      messages.texts.length = 0
+      messages.calls.length = 0
+    },
     callCount: (at) => items[at]?.callCount ?? 0,
     resultCount: (at) => (role(at) === 'tool' ? 1 : 0),
   }

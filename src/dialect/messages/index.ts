@@ -150,6 +150,7 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
     results: (at) => (resultCount(at) > 0 ? resultsOf(content(at)) : NO_RESULTS),
     ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(content(at)) : NO_TEXTS),
     pictures: (at) => (role(at) === 'user' ? picturesOf(content(at)) : NO_TEXTS),
+    forget: content.forget,
     callCount,
     resultCount,
   }

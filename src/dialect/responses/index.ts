@@ -41,6 +41,7 @@ import {
   indexRequest,
   type ListedItem,
   lastInput,
+  type Memo,
   memoize,
   stringAt,
 } from '../shared/request-list.ts'
@@ -134,7 +135,7 @@ interface Input {
   readonly items: readonly InputItem[]
   /** Whether the item at an index continues the response before it. */
   readonly isPart: readonly boolean[]
-  item(at: number): Json
+  readonly item: Memo<Json>
 }
 
 function inputOf({ json, items, work }: RequestIndex): Input {
@@ -234,6 +235,7 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     calls: (at) => callsFrom(input, at).map((part) => callAt(input, part)),
     results: (at) => resultsAt(input, at),
     pictures: (at) => (roleAt(input, at) === 'user' ? attachmentHashes(input.item(at)['content']) : []),
+    forget: input.item.forget,
     callCount: (at) => callsFrom(input, at).length,
     resultCount: (at) => (items[at]?.role === 'tool' ? 1 : 0),
   }

@@ -61,16 +61,24 @@ export function indexRequest<Item extends ListedItem>(
   return indexList(body, key, readItem) ?? indexWithoutList(body, key)
 }
 
+/** A function that computes the value of each index once. */
+export interface Memo<T> {
+  (at: number): T
+  /** Drops all values. */
+  forget(): void
+}
+
 /** Returns a function that computes the value of each index once. */
-export function memoize<T>(compute: (at: number) => T): (at: number) => T {
+export function memoize<T>(compute: (at: number) => T): Memo<T> {
   const values = new Map<number, T>()
-  return (at) => {
+  const valueAt = (at: number): T => {
     const cached = values.get(at)
     if (cached !== undefined) return cached
     const value = compute(at)
     values.set(at, value)
     return value
   }
+  return Object.assign(valueAt, { forget: () => values.clear() })
 }
 
 /** True if the value is a list with at least one item. */
