@@ -146,7 +146,7 @@ const keys = {
     .strictObject(texts)
     .prefault({})
     .describe(
-      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of \`stop\` take the same ones.`,
+      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of \`stop\` take the same ones, and {limit} (iteration, tool call, token, cost, time).`,
     ),
 }
 

@@ -112,6 +112,8 @@ function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
         contextWarning: texts.context_warning,
         announce: texts.announce,
         stop: stop.text,
+        stopAtLimit: stop.limit_text,
+        stopInLoop: stop.loop_text,
         fallback: stop.fallback_text,
         unpriced: stop.unpriced_text,
         operatorStop: stop.operator_text,

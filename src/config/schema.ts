@@ -101,8 +101,13 @@ const timeouts = z.strictObject({
 const stop = z.strictObject({
   text: text(
     DEFAULT_TEXTS.stop,
-    'What Governor asks the model of a run that it stops: its final answer, without tools. The same for every limit and for the loop guard.',
+    'What Governor asks the model of a run that reached its limit on iterations or tool calls: its final answer, without tools.',
   ),
+  limit_text: text(
+    DEFAULT_TEXTS.stopAtLimit,
+    'The same at a limit on cost, tokens or time, which is {limit}: cost, token or time.',
+  ),
+  loop_text: text(DEFAULT_TEXTS.stopInLoop, 'The same for a run that the loop guard ends.'),
   fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run if its model gives none.'),
   unpriced_text: text(
     DEFAULT_TEXTS.unpriced,

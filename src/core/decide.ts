@@ -16,7 +16,7 @@ import {
 import type { LoopFinding } from './loop/escalation.ts'
 import type { StormReply } from './session/error-streak.ts'
 import type { RunState } from './session/session.ts'
-import { type FinalAnswer, type Limit, reasonOf } from './terminal.ts'
+import { type FinalAnswer, type Limit, REASONS, reasonOf } from './terminal.ts'
 
 /** Where in a request a notice is put. */
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
@@ -137,7 +137,7 @@ function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): bo
   return meters.some(
     (meter) =>
       isExhausted(meter) &&
-      terminal.terminal_reason === reasonOf(meter.name) &&
+      terminal.terminal_reason === reasonOf({ meter }) &&
       terminal.budget_max === meter.max,
   )
 }
@@ -220,8 +220,12 @@ export function decide(input: DecisionInput): Decision {
   const { finalAnswer: ended } = runState
   // A framework asks once more to get the answer in its own form; it cannot use the recorded text.
   if (ended && runState.asksForOtherForm) return goOn(input, undefined)
-  if (ended && !isLimitReason(ended)) return replay(ended)
-  if (runState.isStopAsked) return stopForOperator(input)
+  if (ended && !REASONS[ended.terminal.terminal_reason].mayResume) return replay(ended)
+  if (runState.isStopAsked) {
+    const used = Math.max(0, runState.iteration - 1)
+    const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
+    return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
+  }
   if (!policy.enabled) return goOn(input, loopSpeech(input, undefined))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
   if (refused !== undefined) return ended ? replay(ended) : refuse(input, refused)
@@ -232,15 +236,15 @@ export function decide(input: DecisionInput): Decision {
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && isStillReached(ended, meters)) return replay(ended)
-  const announcement = announcementOf(policy)
-  return spent ? stop(input, spent, announcement) : goOn(input, budgetSpeech(input, meters, announcement))
+  if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
+  return goOn(input, budgetSpeech(input, meters, announcementOf(policy)))
 }
 
 /** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
 export function observeOnly(decision: Decision): Decision {
-  // An operator's stop is a command and not a finding of Governor.
-  if (decision.kind === 'stop' && decision.limit.reason === 'operator') return decision
-  if (decision.kind === 'replay' && decision.answer.terminal.terminal_reason === 'operator') return decision
+  if (decision.kind === 'stop' && REASONS[reasonOf(decision.limit)].isCommand) return decision
+  if (decision.kind === 'replay' && REASONS[decision.answer.terminal.terminal_reason].isCommand)
+    return decision
   const { kind, verdict } = decision
   const resumesRun = kind === 'replay' || ('resumesRun' in decision && decision.resumesRun)
   const observed = verdict === 'allow' ? undefined : verdict
@@ -256,31 +260,25 @@ export function decideWithoutBudget(input: DecisionInput): Decision {
     : decide({ ...input, policy: { ...policy, enabled: false } })
 }
 
-/** True if a limit ended the run, so that the run resumes when the limit is raised. */
-function isLimitReason({ terminal: { terminal_reason: reason } }: FinalAnswer): boolean {
-  return reason !== 'loop_guard' && reason !== 'operator'
-}
-
 function replay(answer: FinalAnswer): Decision {
   return { kind: 'replay', verdict: 'stop', speech: undefined, answer }
 }
 
-function stop(
-  { runState: { storm }, policy: { channel, texts }, asksForSummary }: DecisionInput,
-  spent: Meter<LimitName>,
-  announcement: string | undefined,
-): Decision {
+/** Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. */
+function stop({ runState, policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string): Decision {
+  const { storm } = runState
+  const { texts, channel, enabled } = policy
+  const { text, isCommand } = REASONS[reasonOf(limit)]
   const speech: Speech = {
-    notice: asksForSummary ? undefined : fill(texts.stop, spent),
+    notice: asksForSummary ? undefined : fill(texts[text], limit.meter),
     tier: undefined,
     meter: undefined,
     channel,
     dropTools: NO_TOOLS,
-    announcement,
+    announcement: enabled ? announcementOf(policy) : undefined,
   }
-  if (storm) return { kind: 'wait', verdict: 'stop', speech, storm }
-  const fallback = fill(texts.fallback, spent)
-  return { kind: 'stop', verdict: 'stop', speech, limit: { meter: spent }, fallback }
+  if (storm && !isCommand) return { kind: 'wait', verdict: 'stop', speech, storm }
+  return { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) }
 }
 
 /** Ends the run without asking the model: an answer would cost nobody knows how much. */
@@ -306,22 +304,6 @@ function refuse(
     fallback: fill(texts.unpriced, meter),
     isUnpriced: true,
   }
-}
-
-function stopForOperator({ runState, policy, asksForSummary }: DecisionInput): Decision {
-  const used = Math.max(0, runState.iteration - 1)
-  const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
-  const { operatorStop, operatorFallback } = policy.texts
-  const speech: Speech = {
-    notice: asksForSummary ? undefined : fill(operatorStop, meter),
-    tier: undefined,
-    meter: undefined,
-    channel: policy.channel,
-    dropTools: NO_TOOLS,
-    announcement: policy.enabled ? announcementOf(policy) : undefined,
-  }
-  const limit = { meter, reason: 'operator' } as const
-  return { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(operatorFallback, meter) }
 }
 
 /** Decides on a request that no limit stops. */

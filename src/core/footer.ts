@@ -2,22 +2,16 @@
 
 import { METERS } from './budget/meters.ts'
 import { fill } from './budget/notice.ts'
-import type { Limit } from './terminal.ts'
+import { type Limit, REASONS, reasonOf } from './terminal.ts'
 
 /** How each footer begins. */
 export const FOOTER_START = '— stopped by governor: '
 
-/** What a footer says, by what ended the run; `limit`: a template, filled in with the numbers of the meter. */
-const REASONS = {
-  limit: '{used} of {max} {unit}',
-  loop_guard: 'the agent was in a loop',
-  operator: 'an operator stopped the run',
-} as const
-
 /** Returns the footer for what ended a run, without a line break. The amount used never exceeds the limit. */
-export function footerOf({ meter, reason }: Limit): string {
+export function footerOf(limit: Limit): string {
+  const { meter } = limit
   const used = Math.min(METERS[meter.name].limit.rounded(meter.used), meter.max)
-  return FOOTER_START + fill(REASONS[reason ?? 'limit'], { ...meter, used })
+  return FOOTER_START + fill(REASONS[reasonOf(limit)].footer, { ...meter, used })
 }
 
 /** Returns what has to follow a text so that the footer is its last line, once; `undefined` if nothing has to. */

@@ -1,5 +1,13 @@
 /** How a run ended. */
-import { type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './budget/meters.ts'
+import {
+  LIMITS,
+  type LimitName,
+  type LimitReason,
+  type LimitState,
+  METERS,
+  type Meter,
+} from './budget/meters.ts'
+import type { NoticeTexts } from './budget/notice.ts'
 
 export type TerminalState = LimitState | 'loop_detected' | 'stopped'
 export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
@@ -50,11 +58,55 @@ export interface Limit {
   readonly reason?: 'loop_guard' | 'operator'
 }
 
-const STATES = { loop_guard: 'loop_detected', operator: 'stopped' } as const
+/** What follows from the reason why a run ended. */
+interface ReasonRow {
+  readonly state: TerminalState
+  /** The name of the text that asks the model for its final answer. */
+  readonly text: keyof NoticeTexts
+  /** What the footer says: a template that is filled in with the meter. */
+  readonly footer: string
+  /** The run resumes when its limit is raised. */
+  readonly mayResume: boolean
+  /** The request that ended the run counts as one of its iterations. */
+  readonly countsLast: boolean
+  /** It is a command, which is carried out even if Governor only observes. */
+  readonly isCommand: boolean
+}
 
-/** Returns the terminal reason of a run whose meter is used up. */
-export function reasonOf(meter: LimitName): TerminalReason {
-  return METERS[meter].limit.reason
+const LIMIT_FOOTER = '{used} of {max} {unit}'
+
+/** The reasons why runs end. Those of limits come from the meters. */
+export const REASONS = {
+  ...(Object.fromEntries(
+    LIMITS.map((name) => {
+      const { reason, state, stopText: text } = METERS[name].limit
+      return [
+        reason,
+        { state, text, footer: LIMIT_FOOTER, mayResume: true, countsLast: false, isCommand: false },
+      ]
+    }),
+  ) as Readonly<Record<LimitReason, ReasonRow>>),
+  loop_guard: {
+    state: 'loop_detected',
+    text: 'stopInLoop',
+    footer: 'the agent was in a loop',
+    mayResume: false,
+    countsLast: true,
+    isCommand: false,
+  },
+  operator: {
+    state: 'stopped',
+    text: 'operatorStop',
+    footer: 'an operator stopped the run',
+    mayResume: false,
+    countsLast: false,
+    isCommand: true,
+  },
+} as const satisfies Readonly<Record<TerminalReason, ReasonRow>>
+
+/** Returns why a run ends. */
+export function reasonOf({ meter, reason }: Limit): TerminalReason {
+  return reason ?? METERS[meter.name].limit.reason
 }
 
 /** Returns the terminal object for a limit. `budget_used` never exceeds `budget_max`. `session`: the id as the client knows it. */
@@ -65,11 +117,11 @@ export function terminalOf(
   isTruncated = false,
 ): Terminal {
   const { meter } = limit
-  const { state, reason, rounded } = METERS[meter.name].limit
-  const used = rounded(meter.used)
+  const reason = reasonOf(limit)
+  const used = METERS[meter.name].limit.rounded(meter.used)
   return {
-    terminal_state: limit.reason ? STATES[limit.reason] : state,
-    terminal_reason: limit.reason ?? reason,
+    terminal_state: REASONS[reason].state,
+    terminal_reason: reason,
     has_final_answer: hasFinalAnswer,
     ...(isTruncated ? { truncated: true } : {}),
     budget_used: meter.max > 0 ? Math.min(used, meter.max) : used,

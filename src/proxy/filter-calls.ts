@@ -9,7 +9,7 @@
 import { fill } from '../core/budget/notice.ts'
 import { blockText, fallbackText, NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockDecision } from '../core/loop/observe.ts'
-import { type Limit, terminalOf } from '../core/terminal.ts'
+import { type Limit, REASONS, terminalOf } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, TerminalFor, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/buffer-budget.ts'
 import { isEventStream } from '../http/headers.ts'
@@ -213,7 +213,7 @@ function endRun(
 function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): AnswerVariant[] {
   const { request, policy, runState } = x.evaluation
   const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
-  const notice = fill(policy.texts.stop, meter)
+  const notice = fill(policy.texts[REASONS.loop_guard.text], meter)
   const last = rounds.at(-1)
   const lastRound = last && {
     ...last,

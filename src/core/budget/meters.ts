@@ -23,6 +23,10 @@ interface MeterRow {
         readonly reason: string
         /** The terminal state of such a run. */
         readonly state: 'tool_limit_reached' | 'budget_exceeded'
+        /** The limit in the sentence that tells the model of it, as `{limit}`. */
+        readonly noun: string
+        /** The name of the text that asks the model of such a run for its final answer. */
+        readonly stopText: 'stop' | 'stopAtLimit'
         /** Rounds the amount used for clients. */
         readonly rounded: (used: number) => number
       }
@@ -48,6 +52,8 @@ export const METERS = {
       setting: 'max_iterations',
       reason: 'max_iterations',
       state: 'tool_limit_reached',
+      noun: 'iteration',
+      stopText: 'stop',
       rounded: toMillionths,
     },
     tiers: undefined,
@@ -62,6 +68,8 @@ export const METERS = {
       setting: 'max_tool_calls',
       reason: 'max_tool_calls',
       state: 'tool_limit_reached',
+      noun: 'tool call',
+      stopText: 'stop',
       rounded: toMillionths,
     },
     tiers: undefined,
@@ -72,7 +80,14 @@ export const METERS = {
     format: tokens,
     isCounted: false,
     includesCurrent: false,
-    limit: { setting: 'max_tokens', reason: 'max_tokens', state: 'budget_exceeded', rounded: toMillionths },
+    limit: {
+      setting: 'max_tokens',
+      reason: 'max_tokens',
+      state: 'budget_exceeded',
+      noun: 'token',
+      stopText: 'stopAtLimit',
+      rounded: toMillionths,
+    },
     tiers: undefined,
   },
   cost: {
@@ -81,7 +96,14 @@ export const METERS = {
     format: dollars,
     isCounted: false,
     includesCurrent: false,
-    limit: { setting: 'max_cost_usd', reason: 'max_cost', state: 'budget_exceeded', rounded: toMillionths },
+    limit: {
+      setting: 'max_cost_usd',
+      reason: 'max_cost',
+      state: 'budget_exceeded',
+      noun: 'cost',
+      stopText: 'stopAtLimit',
+      rounded: toMillionths,
+    },
     tiers: undefined,
   },
   seconds: {
@@ -90,7 +112,14 @@ export const METERS = {
     format: seconds,
     isCounted: false,
     includesCurrent: false,
-    limit: { setting: 'max_seconds', reason: 'max_seconds', state: 'budget_exceeded', rounded: Math.floor },
+    limit: {
+      setting: 'max_seconds',
+      reason: 'max_seconds',
+      state: 'budget_exceeded',
+      noun: 'time',
+      stopText: 'stopAtLimit',
+      rounded: Math.floor,
+    },
     tiers: undefined,
   },
   context: {

@@ -1,6 +1,6 @@
 /**
  * The texts about budgets that Governor sends to a model. They are templates: `{meter}` and `{unit}` name what is
- * counted; `{used}`, `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`.
+ * counted, `{limit}` its limit; `{used}`, `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`.
  */
 import type { FormattedAmounts } from './amount.ts'
 import { METERS, type Meter } from './meters.ts'
@@ -26,8 +26,12 @@ export interface NoticeTexts {
   readonly contextWarning: string
   /** States the budget once, in the system text. */
   readonly announce: string
-  /** Asks the model of a stopped run for its final answer. */
+  /** Asks the model of a run that reached its limit on iterations or tool calls for its final answer. */
   readonly stop: string
+  /** The same at a limit on cost, tokens or time. */
+  readonly stopAtLimit: string
+  /** The same in a loop. */
+  readonly stopInLoop: string
   /** The answer of a stopped run whose model gave none. */
   readonly fallback: string
   /** The answer of a run that may not go on, as the price of its model is not known. */
@@ -39,10 +43,13 @@ export interface NoticeTexts {
 }
 
 /** The placeholders a template may use. */
-export const PLACEHOLDERS = ['meter', 'unit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
+export const PLACEHOLDERS = ['meter', 'unit', 'limit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
 
 const PLACEHOLDER = /\{([\w-]+)\}/g
 const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
+
+const ANSWER_NOW =
+  "Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
 
 /** The texts that are used unless the configuration sets others. */
 export const DEFAULT_TEXTS: NoticeTexts = {
@@ -62,7 +69,9 @@ export const DEFAULT_TEXTS: NoticeTexts = {
     '[CONTEXT: {used}/{max} tokens used. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
   announce:
     "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
-  stop: "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
+  stop: `You've reached the maximum number of tool-calling iterations allowed. ${ANSWER_NOW}`,
+  stopAtLimit: `You've reached the {limit} limit of this run. ${ANSWER_NOW}`,
+  stopInLoop: `You've been repeating the same action without progress. ${ANSWER_NOW}`,
   fallback: '(Reached max {unit}: {max})',
   unpriced:
     'This request was not sent to the model: its price is not known, and there is a limit on cost of {max}. Set a price for the model (models), or budget.unknown_price to warn or estimate.',
@@ -86,6 +95,8 @@ function wordFor(key: string, name: Meter['name'], { used, max, left }: Formatte
       return METERS[name].word
     case 'unit':
       return METERS[name].unit
+    case 'limit':
+      return METERS[name].limit?.noun ?? ''
     case 'used':
     case 'N':
       return used

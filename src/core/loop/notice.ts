@@ -15,7 +15,10 @@ function signOf(name: LimitName): string {
   return METERS[name].format(0, 1).used.replace(/\d.*/, '')
 }
 
-/** How each notice of Governor begins and ends, about loops and about budgets. */
+/** How the texts end that ask for a final answer. */
+const STOPPED = 'without calling any more tools.'
+
+/** How each notice of Governor begins and ends, about loops, budgets and the ends of runs. */
 export const NOTICES: readonly { readonly text: string; readonly end: string }[] = [
   { text: REPEATING, end: "'.)" },
   { text: BACK_OFF, end: 'before polling again.' },
@@ -23,6 +26,12 @@ export const NOTICES: readonly { readonly text: string; readonly end: string }[]
   ...LIMITS.map((name) => ({ text: `[BUDGET: ${METERS[name].word} ${signOf(name)}`, end: ']' })),
   { text: '[budget: ', end: ']' },
   { text: '[CONTEXT: ', end: ']' },
+  ...LIMITS.map((name) => ({
+    text: `You've reached the ${METERS[name].limit.noun} limit of this run.`,
+    end: STOPPED,
+  })),
+  { text: "You've been repeating the same action without progress.", end: STOPPED },
+  { text: 'An operator has stopped this run.', end: STOPPED },
   { text: 'This is the last call: give your answer,', end: 'and say what is unfinished.' },
 ]
 const BEGINNINGS = NOTICES.map(({ text }) => text)

@@ -1,7 +1,7 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import { type BlockDecision, type LoopState, noticeTold } from '../loop/observe.ts'
-import type { FinalAnswer, Terminal } from '../terminal.ts'
+import { type FinalAnswer, REASONS, type Terminal } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
 import type { ErrorStreak } from './error-streak.ts'
@@ -309,7 +309,7 @@ function withIterations(session: Session, more: number): Session {
 /** Records the answer that ended a run; every further request of the run gets it, until the user speaks. */
 export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
   // A request beyond a limit is no iteration; the loop guard ends a run within one.
-  const isBeyond = answer.terminal.terminal_reason !== 'loop_guard'
+  const isBeyond = !REASONS[answer.terminal.terminal_reason].countsLast
   let isFirst = false
   const after = changeRun(session, request, (run) => {
     isFirst = run.finalAnswer === undefined

@@ -42,7 +42,7 @@ const {
   trackerBegin: _begin,
   stop: _stop,
   fallback: _fallback,
-  operatorStop: _operatorStop,
+  unpriced: _unpriced,
   operatorFallback: _operatorFallback,
   ...SAID
 } = DEFAULT_TEXTS
