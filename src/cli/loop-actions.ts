@@ -3,10 +3,9 @@
 import type { Conversation } from '../core/conversation.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { Hash } from '../core/hash.ts'
-import { callHash } from '../core/loop/call-hash.ts'
-import type { LoopPolicy } from '../core/loop/escalation.ts'
 import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../core/loop/observe.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
+import type { LoopPolicy } from '../core/loop/policy.ts'
 import { createCallReader } from '../core/loop/transcript-calls.ts'
 import { userText } from '../core/session/transcript.ts'
 
@@ -44,21 +43,19 @@ export function loopActionsIn(
       const { loopState: next, decision } = decideBlocks(loopState, calls, policy, String(index), false, 0)
       loopState = next
       hasEnded = decision.endsRun
-      for (const [at, { name: tool, arguments: text }] of calls.entries()) {
-        const block = decision.blocked[at]
-        const call = callHash(tool, text)
-        if (!block || blockedCalls.has(call)) continue
-        blockedCalls.add(call)
+      for (const [at, block] of decision.blocked.entries()) {
+        if (!block || blockedCalls.has(block.call)) continue
+        blockedCalls.add(block.call)
         const verdict = hasEnded ? 'stop' : 'block'
-        actions.push({ call_index: first + at, verdict, pattern: block.pattern, tool })
+        actions.push({ call_index: first + at, verdict, pattern: block.pattern, tool: block.tool })
       }
     }
-    const observed = observeMessage(loopState, reader, registry, index, {
+    loopState = observeMessage(loopState, reader, registry, index, {
       isLeftOut: (call) => blockedCalls.has(call),
     })
-    loopState = noticeTold(observed)
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
+    loopState = noticeTold(loopState)
     const at = calls.findIndex(({ id }) => id === finding.id)
     const call_index = first + Math.max(at, 0)
     actions.push({ call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })

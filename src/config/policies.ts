@@ -4,7 +4,7 @@ import { type Amounts, amountsBy, type LimitSetting, METERS } from '../core/budg
 import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
 import { buildRegistry, type HarnessRegistry } from '../core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
-import type { LoopPolicy } from '../core/loop/escalation.ts'
+import type { LoopPolicy } from '../core/loop/policy.ts'
 import { customRow } from '../overflow/custom.ts'
 import { ROWS } from '../overflow/rows.ts'
 import type { ModelSettings } from '../usage/catalogue.ts'

@@ -196,7 +196,7 @@ const loopGuard = z.strictObject({
     .enum(['default', 'none'])
     .default('default')
     .describe(
-      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and reminders of a harness; the order of lines does not matter either. none: nothing.',
+      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and reminders of a harness; the order of lines does not matter either. Of results that are equal only then the model is told once, and no call is blocked. none: nothing.',
     ),
 })
 

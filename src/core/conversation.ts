@@ -81,11 +81,3 @@ export function lastMessage(conversation: Conversation): number {
   while (last > 0 && conversation.role(last) === 'part') last--
   return last
 }
-
-/** Index where the newest `count` messages begin, parts not counted; 0 if there are fewer. */
-export function startOfNewest(conversation: Conversation, count: number): number {
-  if (!conversation.hasParts) return Math.max(0, conversation.length - count)
-  let at = conversation.length
-  for (let left = count; at > 0 && left > 0; at--) if (conversation.role(at - 1) !== 'part') left--
-  return at
-}

@@ -10,8 +10,8 @@ export class TooMuchToRead extends SyntaxError {
 
 /** Steps to build a value of a JSON text. */
 export const STEPS_PER_VALUE = 4
-/** Steps to hash a tool call and to guess from its words what it does. */
-export const STEPS_PER_CALL = 400
+/** Steps to hash a tool call, and once more to guess from its words what it does. */
+export const STEPS_PER_CALL = 60
 const BYTES_HASHED_PER_STEP = 64
 const BYTES_DECODED_PER_STEP = 16
 /** Characters that regular expressions go through in one step. */

@@ -13,8 +13,9 @@ import {
   observeOnly,
 } from '../core/decide.ts'
 import { hashOf, hashOfBytes } from '../core/hash.ts'
-import { type LoopMode, type LoopPolicy, mayBlock } from '../core/loop/escalation.ts'
+import { mayBlock } from '../core/loop/escalation.ts'
 import { observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
+import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
 import type { StormPolicy } from '../core/session/error-streak.ts'
 import { saidIn } from '../core/session/kept-transcript.ts'
 import type { LimitPair } from '../core/session/operator-settings.ts'
@@ -319,9 +320,7 @@ function evaluationOf(
     mayBlock:
       loop.enabled &&
       loopState !== undefined &&
-      isolated(services.emit, 'loop_guard', () =>
-        mayBlock(loopState.memoryIfTold ?? loopState.memory, loop, now),
-      ) === true,
+      isolated(services.emit, 'loop_guard', () => mayBlock(loopState.memory, loop, now)) === true,
   })
   return { handle, runState, request, bytes, sessionId, policy: budget, decision }
 }

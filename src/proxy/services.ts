@@ -2,7 +2,7 @@
 
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
-import type { LoopPolicy } from '../core/loop/escalation.ts'
+import type { LoopPolicy } from '../core/loop/policy.ts'
 import type { StormPolicy } from '../core/session/error-streak.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/buffer-budget.ts'

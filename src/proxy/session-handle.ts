@@ -3,8 +3,8 @@ import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
-import type { LoopMode, LoopPolicy } from '../core/loop/escalation.ts'
 import { type BlockDecision, decideBlocks, type LoopState } from '../core/loop/observe.ts'
+import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
 import type { Recovery } from '../core/overflow.ts'
 import { countRequest } from '../core/session/count-request.ts'
 import {
@@ -216,7 +216,7 @@ function handleOf(counted: Counted) {
 async function toldIn(counted: Counted, isWarning: boolean): Promise<void> {
   counted.decided = { ...counted.decided, verdict: 'warn' }
   if (isWarning) counted.isWarned = true
-  if (!isWarning && !counted.runState.loopState?.memoryIfTold) return
+  if (!isWarning && !counted.runState.loop) return
   const change: Change = (session, request) => noteTold(session, request, isWarning)
   await unlessLost(counted, changeSession(counted, change), undefined)
 }

@@ -74,9 +74,9 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
       'repetition',
     ],
     [
-      'gets results that differ in times and ids',
+      'gets results that differ in what its harness adds to each',
       () => search('x'),
-      (at) => `2026-01-02T03:04:${String(at % 60).padStart(2, '0')}Z pid ${4000 + at} took ${at}ms: nothing`,
+      (at) => `Chunk ID: ${(0x70e5d1 + at).toString(16)}\nWall time: 0.00${at} seconds\nOutput:\nnothing`,
       'repetition',
     ],
   ])(
@@ -92,6 +92,15 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
       expect(metrics).toContain(`governor_loops_total{pattern="${pattern}",tool="search",action="blocked"} 3`)
     },
   )
+
+  it('that gets results that differ in times and ids is warned once and never blocked', async () => {
+    const resultAt = (at: number) =>
+      `2026-01-02T03:04:${String(at % 60).padStart(2, '0')}Z pid ${4000 + at} took ${at}ms: nothing`
+    const script = stubborn((step) => (step === 30 ? { text: 'All done.' } : search('x')))
+    const { answer, verdicts } = await run(script, resultAt, stream)
+    expect(answer).toBe('All done.')
+    expect(verdicts.filter((verdict) => verdict !== 'allow')).toEqual(['warn'])
+  })
 
   it.each<[string, (step: number) => Answer, (at: number) => string]>([
     ['pages', (step) => ({ calls: [{ name: 'search', arguments: JSON.stringify({ page: step }) }] }), fixed],

@@ -1,53 +1,50 @@
 /**
  * The last tool calls of a run, in which patterns are looked for.
  *
- * Two calls are equal if tool and arguments are equal; if the results are equal too, the second brought nothing new. The
- * best sign of work rather than a loop is a call in between that was new and changed something.
+ * Two calls are equal if tool and arguments are equal. Their results are compared twice:
+ * - They are certainly equal if they are so letter by letter, apart from what a harness adds to every result.
+ * - They are perhaps equal if they are so once times, ids and the like are masked: such a value may be all that the call
+ *   is there to bring.
  */
 import type { Hash } from '../hash.ts'
 import { withNewest } from '../newest.ts'
-
-export interface LoopLimits {
-  /** How many equal calls with equal results make a repetition. */
-  readonly repetitionThreshold: number
-  /** How many responses in a row without anything new make a cycle. */
-  readonly standstill: number
-  /** How many equal calls in a row get a warning, whatever their results. */
-  readonly sameCallThreshold: number
-  /** The factor by which calls that wait for something may repeat more often. */
-  readonly pollMultiplier: number
-}
+import type { LoopLimits } from './policy.ts'
 
 /** One call that was made, with its result. */
 export interface ToolCallRecord {
   readonly tool: string
   readonly call: Hash
-  /** Empty if there was no result. */
+  /** Equal for results that are certainly equal; empty for a result that is missing or unknown, which equals no other. */
   readonly resultHash: Hash | ''
+  /** Equal for results that are perhaps equal. */
+  readonly maskedHash: Hash | ''
   /** The call waits for something, or its result says that work goes on. */
   readonly isPoll: boolean
   /** The call changes something. */
   readonly isChange: boolean
   /** The result is too short to show any progress. */
   readonly isTerse: boolean
+  /** It stands for all calls of a response, which are too many to be compared one by one. */
+  readonly isBatch: boolean
 }
 
 export interface HistoryEntry extends ToolCallRecord {
   /** Number of its response in the run. */
   readonly step: number
-  /** No entry of the window had this call with this result. */
+  /** No entry of the window had this call with a result that is perhaps equal. */
   readonly isNew: boolean
+  /** No entry of the window had this call with a result that is certainly equal. */
+  readonly mayBeNew: boolean
   /** A loop was found that this call is part of: it is not counted again. */
   readonly isHandled: boolean
 }
 
 /** How often the newest call was made in a row since the last loop was found; the window does not bound it. */
-interface RepeatCount {
-  readonly call: Hash
-  readonly resultHash: Hash | ''
-  readonly isPoll: boolean
-  /** How often with this result. */
-  readonly same: number
+interface RepeatCount extends Pick<HistoryEntry, 'call' | 'resultHash' | 'maskedHash' | 'isPoll' | 'step'> {
+  /** How often with a result that is certainly equal. */
+  readonly equal: number
+  /** How often with a result that is perhaps equal. */
+  readonly similar: number
   /** How often with any result. */
   readonly any: number
 }
@@ -62,30 +59,54 @@ export interface CallHistory {
   readonly steps: number
   /** Number of the newest response that brought something new, or in which a loop was found. */
   readonly newsAt: number
+  /** The same for something that may be new. */
+  readonly mayBeNewsAt: number
 }
 
-export const EMPTY_HISTORY: CallHistory = { window: [], repeats: undefined, steps: 0, newsAt: 0 }
+export const EMPTY_HISTORY: CallHistory = {
+  window: [],
+  repeats: undefined,
+  steps: 0,
+  newsAt: 0,
+  mayBeNewsAt: 0,
+}
 
 /** Characters that are kept of a tool's name, which is only shown. */
 const MAX_NAME = 64
-
-/** True if both have the same call with the same result. */
-export const isSamePair = (a: ToolCallRecord | RepeatCount, b: ToolCallRecord | RepeatCount) =>
-  a.call === b.call && a.resultHash === b.resultHash
-
-function extended(
-  repeats: RepeatCount | undefined,
-  { call, resultHash, isPoll }: ToolCallRecord,
-): RepeatCount {
-  if (repeats?.call !== call) return { call, resultHash, isPoll, same: 1, any: 1 }
-  const same = repeats.resultHash === resultHash ? repeats.same + 1 : 1
-  return { call, resultHash, isPoll: isPoll || repeats.isPoll, same, any: repeats.any + 1 }
-}
 
 /** How many of the newest calls are compared. */
 export const WINDOW = 10
 /** The same where responses make many calls side by side. */
 const MAX_WINDOW = 64
+/** The calls of a larger response count as one, all together: three equal responses would not fit into the window. */
+export const MAX_CALLS = 31
+
+type Compared = Pick<ToolCallRecord, 'call' | 'resultHash' | 'maskedHash'>
+
+/** True if both are the same call with results that are certainly equal. */
+export function isEqualPair(a: Compared, b: Compared): boolean {
+  return a.call === b.call && a.resultHash === b.resultHash && a.resultHash !== ''
+}
+
+/** True if both are the same call with results that are perhaps equal. */
+export function isSimilarPair(a: Compared, b: Compared): boolean {
+  return a.call === b.call && a.maskedHash === b.maskedHash
+}
+
+function extended(before: RepeatCount | undefined, record: ToolCallRecord, step: number): RepeatCount {
+  const { call, resultHash, maskedHash, isPoll } = record
+  const isRow = before?.call === call
+  return {
+    call,
+    resultHash,
+    maskedHash,
+    isPoll: isPoll || (isRow && before.isPoll),
+    step,
+    equal: before && isEqualPair(before, record) ? before.equal + 1 : 1,
+    similar: before && isSimilarPair(before, record) ? before.similar + 1 : 1,
+    any: isRow ? before.any + 1 : 1,
+  }
+}
 
 /** Returns how many calls are kept: at least as many as the newest responses made that could make a repetition. */
 function sizeOf(window: CallHistory['window'], step: number, { repetitionThreshold }: LoopLimits): number {
@@ -97,37 +118,46 @@ function sizeOf(window: CallHistory['window'], step: number, { repetitionThresho
 
 /** Returns the history with one more call. `step`: the number of its response. */
 export function addToHistory(
-  history: CallHistory,
+  { window, repeats, newsAt, mayBeNewsAt }: CallHistory,
   record: ToolCallRecord,
   step: number,
   limits: LoopLimits,
 ): CallHistory {
-  const isNew = !history.window.some((entry) => isSamePair(entry, record))
-  const { call, resultHash, isPoll, isChange, isTerse } = record
-  const tool = record.tool.slice(0, MAX_NAME)
+  const { tool, call, resultHash, maskedHash, isPoll, isChange, isTerse, isBatch } = record
+  const isNew = !window.some((entry) => isSimilarPair(entry, record))
+  const mayBeNew = isNew || !window.some((entry) => isEqualPair(entry, record))
   const entry: HistoryEntry = {
-    tool,
+    tool: tool.slice(0, MAX_NAME),
     call,
     resultHash,
+    maskedHash,
     isPoll,
     isChange,
     isTerse,
+    isBatch,
     step,
     isNew,
+    mayBeNew,
     isHandled: false,
   }
   return {
-    window: withNewest(history.window, entry, sizeOf(history.window, step, limits)),
-    repeats: extended(history.repeats, record),
+    window: withNewest(window, entry, sizeOf(window, step, limits)),
+    repeats: extended(repeats, record, step),
     steps: step,
-    newsAt: isNew ? step : history.newsAt,
+    newsAt: isNew ? step : newsAt,
+    mayBeNewsAt: mayBeNew ? step : mayBeNewsAt,
   }
 }
 
-/** Returns the history in which the result `from` of `call` has the hash `to`. */
-export function renameResult(history: CallHistory, call: Hash, from: Hash | '', to: Hash): CallHistory {
-  const renamed = <T extends Pick<ToolCallRecord, 'call' | 'resultHash'>>(record: T): T =>
-    record.call === call && record.resultHash === from ? { ...record, resultHash: to } : record
+/** Returns the history in which the results `from` of `call` have other hashes. */
+export function renameResult(
+  history: CallHistory,
+  call: Hash,
+  from: Hash,
+  to: Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>,
+): CallHistory {
+  const renamed = <T extends Compared>(record: T): T =>
+    record.call === call && record.resultHash === from ? { ...record, ...to } : record
   const { window, repeats } = history
   return { ...history, window: window.map(renamed), repeats: repeats && renamed(repeats) }
 }
@@ -137,11 +167,19 @@ export function renameResult(history: CallHistory, call: Hash, from: Hash | '', 
  * equal results in a row still count, because a threshold above the pattern's own would never be reached otherwise.
  */
 export function markHandled({ window, repeats, steps }: CallHistory, mayBlock = true): CallHistory {
-  const same = mayBlock ? 0 : (repeats?.same ?? 0)
   return {
     window: window.map((entry) => (entry.isHandled ? entry : { ...entry, isHandled: true })),
-    repeats: repeats && { ...repeats, same, any: 0 },
+    repeats: repeats && { ...repeats, ...(mayBlock ? { equal: 0, similar: 0 } : {}), any: 0 },
     steps,
     newsAt: steps,
+    mayBeNewsAt: steps,
   }
+}
+
+/** A run stagnates after so many calls without anything new. */
+const STAGNATION_CALLS = 5
+
+/** True if none of the last calls, with its result, was new. */
+export function isStagnating({ window }: CallHistory): boolean {
+  return window.length >= STAGNATION_CALLS && window.slice(-STAGNATION_CALLS).every(({ isNew }) => !isNew)
 }

@@ -1,60 +1,41 @@
 /**
  * How the loop guard reacts to a run in a loop: it warns the model, warns again with advice to wait, then blocks the
- * repeated calls, and ends a run that makes no others.
+ * repeated calls, and ends a run that makes no others. Nothing is blocked that the model was not warned about.
  *
  * The same functions serve live runs, request by request, and recorded ones.
  */
-
-import type { ToolCall } from '../conversation.ts'
-import { globMatches } from '../glob.ts'
-import { type Hash, hashOf } from '../hash.ts'
+import type { Hash } from '../hash.ts'
 import { withNewest } from '../newest.ts'
-import type { Work } from '../work.ts'
-import { callHash } from './call-hash.ts'
 import {
   addToHistory,
   type CallHistory,
   EMPTY_HISTORY,
-  type LoopLimits,
+  type HistoryEntry,
+  MAX_CALLS,
   markHandled,
   type ToolCallRecord,
 } from './call-history.ts'
-import { changes, isTerse, saysWorkGoesOn, waits, wordsOf } from './call-words.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
 import { findLoop, type Loop, PATTERNS, type Pattern } from './patterns.ts'
-import { type MaskMode, maskedHash } from './result-mask.ts'
-
-/** `observe` only finds loops, `warn` warns the model, `enforce` also blocks calls. */
-export type LoopMode = 'observe' | 'warn' | 'enforce'
-
-export interface LoopPolicy extends LoopLimits {
-  readonly enabled: boolean
-  readonly mode: LoopMode
-  /** How many warnings about a loop the model may ignore before its calls are blocked. */
-  readonly maxWarningsBeforeBlock: number
-  /** Globs of tools whose calls do not count. */
-  readonly exemptTools: readonly string[]
-  readonly volatile: MaskMode
-}
+import { isExempt, type LoopPolicy } from './policy.ts'
+import { hashOfAll } from './tool-call.ts'
 
 /** One call of a response, with the id that its reader gives it. */
 export interface LoopCall extends ToolCallRecord {
   readonly id: string
 }
 
-/** The warnings about loops of one pattern in this run. */
-interface EscalationLevel {
-  /** Hash of the loop that the newest warning was about. */
+/** A loop that was found in this run. */
+interface KnownLoop {
+  /** Hash of its calls. */
   readonly loop: Hash
-  readonly warnings: number
-  /** How often each of its calls was made, up to the newest warning. */
+  readonly pattern: Pattern
+  /** How often each of its calls was made, up to the newest time that it was found. */
   readonly count: number
-}
-
-/** A loop that waits for something. */
-interface Wait extends EscalationLevel {
-  /** How often each of its calls was made at the newest warning. */
-  readonly warnedLoops: number
+  /** The same up to the newest notice about it. */
+  readonly noticedAt: number
+  /** How many notices about it there were. */
+  readonly notices: number
 }
 
 /** Equal answers to a call that waits, with nothing new in between. */
@@ -67,12 +48,14 @@ interface Answers {
 /** The loop guard's memory of a run: plain JSON of bounded size. */
 export interface LoopMemory {
   readonly history: CallHistory
-  readonly levels: Readonly<Partial<Record<Pattern, EscalationLevel>>>
-  /** Hashes of the loops that the model was warned about, the newest last. */
-  readonly warnedLoops: readonly Hash[]
-  readonly wait: Wait | undefined
+  /** The loops that were found, the newest last. */
+  readonly loops: readonly KnownLoop[]
+  /** How many warnings the model got about loops of a pattern; 0 again once it did something new. */
+  readonly levels: Readonly<Partial<Record<Pattern, number>>>
+  /** The calls that the model was warned about, the newest last. */
+  readonly warnedCalls: readonly Hash[]
   readonly answers: Answers | undefined
-  /** The run did something new since the newest warning. */
+  /** The run did something that may be new since a loop was found. */
   readonly madeProgress: boolean
   /** The loop whose calls are blocked; unset while there is none. */
   readonly blockedLoop: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
@@ -82,9 +65,9 @@ export interface LoopMemory {
 
 export const NO_LOOP: LoopMemory = {
   history: EMPTY_HISTORY,
+  loops: [],
   levels: {},
-  warnedLoops: [],
-  wait: undefined,
+  warnedCalls: [],
   answers: undefined,
   madeProgress: false,
   blockedLoop: undefined,
@@ -95,15 +78,24 @@ export const NO_LOOP: LoopMemory = {
 export interface LoopFinding extends Loop {
   /** Id of the call that completed it. */
   readonly id: string
+  /** Its calls, and all others of the same response that brought nothing new: the model is warned about each. */
+  readonly warnedCalls: readonly Hash[]
   /** How often the model was warned about this loop, this time included. */
   readonly warnings: number
   readonly notice: string
+}
+
+/** The memory after a response, and the loop that its calls complete if the model gets a notice about it. */
+export interface Observed {
+  readonly memory: LoopMemory
+  readonly finding: LoopFinding | undefined
 }
 
 /** A call that must not reach the client. */
 export interface BlockedCall {
   readonly pattern: Pattern
   readonly tool: string
+  /** Hash of the call, or of all calls of a response that has too many to compare one by one. */
   readonly call: Hash
   /** How often the call was made before. */
   readonly count: number
@@ -116,224 +108,18 @@ export const MAX_BLOCKS = 3
 const MAX_ANSWERS = 40
 const ANSWERS_WITHIN = 600_000
 
-/** The most loops that are remembered as warned about. */
-const MAX_WARNED = 16
+/** The most loops that are remembered, and the most calls that the model was warned about. */
+const MAX_LOOPS = 16
+const MAX_WARNED_CALLS = 64
 
 /** The factor by which more warnings may be ignored about a loop whose results are too short to show any progress. */
 const TERSE_WARNINGS = 2
 
-function isExempt(tool: string, policy: LoopPolicy): boolean {
-  return policy.exemptTools.some((glob) => globMatches(glob, tool))
-}
+const loopHash = ({ calls }: Pick<Loop, 'calls'>) => (calls.length === 1 ? calls[0] : hashOfAll(calls))
 
-/** All that is known of a call before its result. */
-export interface CallSignature extends Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'> {
-  readonly isExempt: boolean
-}
-
-/** Returns the signature of a call as the model wrote it. `call`: its hash, if the caller knows it already. */
-export function signatureOf(
-  { name: tool, arguments: text }: Pick<ToolCall, 'name' | 'arguments'>,
-  policy: LoopPolicy,
-  call: Hash = callHash(tool, text),
-): CallSignature {
-  const words = wordsOf(tool, text)
-  return {
-    tool,
-    call,
-    isPoll: waits(words),
-    isChange: changes(words),
-    isExempt: isExempt(tool, policy),
-  }
-}
-
-/**
- * Returns a call with its result for the loop guard; `undefined` if the tool is exempt. `result` is `undefined` if there
- * is none. Throws `TooMuchToRead`.
- */
-export function loopCall(
-  id: string,
-  { tool, call, isPoll, isChange, isExempt }: CallSignature,
-  result: string | undefined,
-  policy: LoopPolicy,
-  work?: Work,
-): LoopCall | undefined {
-  if (isExempt) return undefined
-  if (result === undefined) return { id, tool, call, resultHash: '', isPoll, isChange, isTerse: true }
-  const resultHash = maskedHash(result, policy.volatile, work)
-  const isWaiting = isPoll || saysWorkGoesOn(result)
-  return { id, tool, call, resultHash, isPoll: isWaiting, isChange, isTerse: isTerse(result) }
-}
-
-/** Hash of a loop's calls in any order, of fixed length because a cycle may have many calls. */
-function loopHash({ calls: [first, ...others] }: Loop): Hash {
-  return others.length === 0 ? first : hashOf([first, ...others].sort().join(' '))
-}
-
-/** How many warnings about loops of this pattern the model has ignored. */
-function ignoredWarnings({ levels }: LoopMemory, { pattern }: Loop): number {
-  return levels[pattern]?.warnings ?? 0
-}
-
-/** The escalation levels after the run did something new: no warning counts as ignored. */
-function withoutWarnings(levels: LoopMemory['levels']): LoopMemory['levels'] {
-  if (levels === NO_LOOP.levels) return levels
-  const entries = Object.entries(levels).map(([pattern, { loop }]) => [
-    pattern,
-    { loop, warnings: 0, count: 0 },
-  ])
-  return Object.fromEntries(entries)
-}
-
-/** How often each of the loop's calls was made so far. */
-function timesMade({ levels }: LoopMemory, loop: Loop): number {
-  const level = levels[loop.pattern]
-  return loop.count + (level?.loop === loopHash(loop) ? level.count : 0)
-}
-
-/** True if the loop's calls are to be blocked rather than warned about once more. */
-function isToBeBlocked(
-  memory: LoopMemory,
-  loop: Loop,
-  { mode, maxWarningsBeforeBlock }: LoopPolicy,
-): boolean {
-  // If something new came in between, the calls may be work.
-  if (mode !== 'enforce' || !PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
-  return ignoredWarnings(memory, loop) >= maxWarningsBeforeBlock * (loop.isTerse ? TERSE_WARNINGS : 1)
-}
-
-/** Returns the finding about a loop, with the notice for warning number `warnings`. */
-function findingOf(loop: Loop, id: string, warnings: number): LoopFinding {
-  const advised = loop.isWaiting || !PATTERNS[loop.pattern].mayBlock ? warnings : warnings - 1
-  const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
-  return { ...loop, id, warnings, notice: loopNotice(loop, backOff) }
-}
-
-type WithFinding = readonly [memory: LoopMemory, finding: LoopFinding | undefined]
-
-/** A loop with something new in between is work more often than not: the model gets one notice. */
-function noticeOnce(memory: LoopMemory, loop: Loop, id: string): WithFinding {
-  if (memory.warnedLoops.includes(loopHash(loop))) return [memory, undefined]
-  const history = markHandled(memory.history, PATTERNS[loop.pattern].mayBlock)
-  return [
-    { ...memory, history, warnedLoops: withWarnedLoop(memory, loop), madeProgress: false },
-    findingOf(loop, id, 1),
-  ]
-}
-
-function withWarnedLoop({ warnedLoops }: LoopMemory, loop: Loop): readonly Hash[] {
+function knownLoop({ loops }: LoopMemory, loop: Pick<Loop, 'calls'>): KnownLoop | undefined {
   const hash = loopHash(loop)
-  return warnedLoops.includes(hash) ? warnedLoops : withNewest(warnedLoops, hash, MAX_WARNED)
-}
-
-/** A loop that waits: the model gets advice how long to wait, again whenever it has asked twice as often. */
-function noticeToWait(memory: LoopMemory, loop: Loop, id: string): WithFinding {
-  const hash = loopHash(loop)
-  const before = memory.wait?.loop === hash ? memory.wait : { count: 0, warnedLoops: 0, warnings: 0 }
-  const count = before.count + loop.count
-  const isDue = count >= 2 * before.warnedLoops
-  const warnings = before.warnings + (isDue ? 1 : 0)
-  const wait: Wait = { loop: hash, count, warnedLoops: isDue ? count : before.warnedLoops, warnings }
-  const span = loop.span + before.count * loop.calls.length
-  const finding = isDue ? findingOf({ ...loop, count, span }, id, warnings) : undefined
-  return [{ ...memory, history: markHandled(memory.history, PATTERNS[loop.pattern].mayBlock), wait }, finding]
-}
-
-/** A warning about a loop, whose count then starts again. */
-function noticeWithWarning(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): WithFinding {
-  // After a warning the model did something new: it is warned again only if it continues the loop without anything new.
-  const isForgiven = memory.madeProgress && memory.warnedLoops.includes(loopHash(loop))
-  const warnings = isForgiven ? 0 : ignoredWarnings(memory, loop) + 1
-  const count = timesMade(memory, loop)
-  const next: LoopMemory = {
-    ...memory,
-    history: markHandled(memory.history, PATTERNS[loop.pattern].mayBlock),
-    levels: { ...memory.levels, [loop.pattern]: { loop: loopHash(loop), warnings, count } },
-    warnedLoops: withWarnedLoop(memory, loop),
-    madeProgress: false,
-    // The call should have been blocked, but its result is there already.
-    blockedLoop: isToBeBlocked(memory, loop, policy)
-      ? { pattern: loop.pattern, calls: loop.calls, count }
-      : memory.blockedLoop,
-  }
-  return [next, isForgiven ? undefined : findingOf(loop, id, warnings)]
-}
-
-function withNotice(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): WithFinding {
-  if (loop.hasNews) return noticeOnce(memory, loop, id)
-  return loop.isWaiting ? noticeToWait(memory, loop, id) : noticeWithWarning(memory, loop, id, policy)
-}
-
-/** The equal answers to a call that waits, with the newest one; a new result begins anew, and one without a time does not count. */
-function withAnswer(
-  answers: Answers | undefined,
-  { call, isPoll }: LoopCall,
-  isNew: boolean,
-  now: number | undefined,
-): Answers | undefined {
-  const before = isNew ? undefined : answers
-  if (!isPoll || now === undefined || (before && before.call !== call)) return before
-  return { call, times: withNewest(before?.times ?? [], now, MAX_ANSWERS) }
-}
-
-function addToMemory(
-  memory: LoopMemory,
-  call: LoopCall,
-  step: number,
-  policy: LoopPolicy,
-  now: number | undefined,
-): LoopMemory {
-  const { levels, warnedLoops, wait, madeProgress, blockedLoop, blocks } = memory
-  const history = addToHistory(memory.history, call, step, policy)
-  const isNew = history.window.at(-1)?.isNew === true
-  // A new and different call leaves the loop: its calls no longer count.
-  const isLeft = isNew && blockedLoop?.calls.includes(call.call) === false
-  return {
-    history: isLeft ? addToHistory(markHandled(memory.history), call, step, policy) : history,
-    levels: isNew ? withoutWarnings(levels) : levels,
-    warnedLoops,
-    wait,
-    answers: withAnswer(memory.answers, call, isNew, now),
-    madeProgress: madeProgress || isNew,
-    blockedLoop: isLeft ? undefined : blockedLoop,
-    blocks,
-  }
-}
-
-/** What one response changes. */
-export interface ObservedStep {
-  /** The memory once the model got the notice, if there is one. */
-  readonly memory: LoopMemory
-  /** The memory as long as the model did not get the notice. */
-  readonly untold: LoopMemory
-  readonly finding: LoopFinding | undefined
-}
-
-/**
- * Returns the memory with the calls of one response and their results, and the loop that they complete: at most one.
- * Equal calls of one response count once. `now`: when the results came, in milliseconds; unset if that is not known.
- */
-export function observeStep(
-  memory: LoopMemory,
-  calls: readonly LoopCall[],
-  policy: LoopPolicy,
-  now?: number,
-): ObservedStep {
-  const step = memory.history.steps + 1
-  const counted = new Set<Hash>()
-  const distinct = calls.filter(({ call }) => !counted.has(call) && counted.add(call))
-  let next = memory
-  let finding: LoopFinding | undefined
-  for (const [at, call] of distinct.entries()) {
-    next = addToMemory(next, call, step, policy, now)
-    if (finding) continue
-    const loop = findLoop(next.history, policy, isWarned(next), at === distinct.length - 1)
-    if (loop) [next, finding] = withNotice(next, loop, call.id, policy)
-  }
-  const untold = finding
-    ? distinct.reduce((before, call) => addToMemory(before, call, step, policy, now), memory)
-    : next
-  return { memory: next, untold, finding }
+  return loops.find((known) => known.loop === hash)
 }
 
 /** True if the model was warned about a loop in this run. */
@@ -342,9 +128,152 @@ function isWarned({ levels }: LoopMemory): boolean {
   return false
 }
 
-interface LoopToBlock {
-  readonly loop: Pick<Loop, 'pattern' | 'calls'> & { readonly isWaiting?: boolean }
-  readonly count: number
+/** True if the model has ignored enough warnings about such loops, and some of them were about this call. */
+function mayBlockLoop(memory: LoopMemory, loop: Loop, call: Hash, policy: LoopPolicy): boolean {
+  const { mode, maxWarningsBeforeBlock: max } = policy
+  if (mode !== 'enforce' || !PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
+  const ignored = memory.levels[loop.pattern] ?? 0
+  return ignored >= max * (loop.isTerse ? TERSE_WARNINGS : 1) && isWarnedAbout(memory, call, policy)
+}
+
+function isWarnedAbout({ warnedCalls }: LoopMemory, call: Hash, { maxWarningsBeforeBlock }: LoopPolicy) {
+  return maxWarningsBeforeBlock === 0 || warnedCalls.includes(call)
+}
+
+/**
+ * True if the model gets a notice about a loop that was found:
+ * - one that may be work, because something new came in between or may have: once;
+ * - one that waits: again whenever it has asked twice as often;
+ * - any other: each time; but after something new only if it goes on without anything new.
+ */
+function isDue({ madeProgress }: LoopMemory, loop: Loop, count: number, known: KnownLoop | undefined) {
+  if (loop.isWaiting && !loop.hasNews) return count >= 2 * (known?.noticedAt ?? 0)
+  return !known || !madeProgress
+}
+
+/** Returns the memory after a loop was found, whose calls are not counted again, and the notice about it if one is due. */
+function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): Observed {
+  const { pattern, hasNews, isWaiting } = loop
+  const known = knownLoop(memory, loop)
+  const isKnown = known !== undefined || loop.calls.every((call) => memory.warnedCalls.includes(call))
+  if (hasNews && isKnown) return { memory, finding: undefined }
+  const before = known ?? { count: 0, noticedAt: 0, notices: 0 }
+  const count = before.count + loop.count
+  const due = isDue(memory, loop, count, known)
+  const notices = before.notices + (due ? 1 : 0)
+  const { window, steps } = memory.history
+  const others = window.filter(({ step, mayBeNew }) => step === steps && !mayBeNew)
+  const calls = [...loop.calls, ...others.map(({ call }) => call)] as const
+  const next: LoopMemory = {
+    ...memory,
+    history: markHandled(memory.history, PATTERNS[pattern].mayBlock),
+    loops: withNewest(
+      memory.loops.filter((other) => other !== known),
+      { loop: loopHash(loop), pattern, count, noticedAt: due ? count : before.noticedAt, notices },
+      MAX_LOOPS,
+    ),
+    madeProgress: false,
+    // The call should have been blocked, but its result is there already.
+    blockedLoop: mayBlockLoop(memory, loop, loop.calls.at(-1) ?? loop.calls[0], policy)
+      ? { pattern, calls, count }
+      : memory.blockedLoop,
+  }
+  if (!due) return { memory: next, finding: undefined }
+  const warnings = hasNews ? 1 : isWaiting ? notices : (memory.levels[pattern] ?? 0) + 1
+  const advised = isWaiting || !PATTERNS[pattern].mayBlock ? warnings : warnings - 1
+  const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
+  const described = isWaiting ? { ...loop, count, span: loop.span + before.count * loop.calls.length } : loop
+  const tools = [...loop.tools, ...others.map(({ tool }) => tool)]
+  const notice = loopNotice({ ...described, tools }, backOff)
+  return { memory: next, finding: { ...described, id, warnedCalls: calls, warnings, notice } }
+}
+
+/** Returns the memory after the model got the notice of a finding. Only such a warning can be ignored. */
+export function warningSent(
+  memory: LoopMemory,
+  { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding,
+): LoopMemory {
+  const others = memory.warnedCalls.filter((call) => !warnedCalls.includes(call))
+  const counts = !hasNews && !isWaiting
+  return {
+    ...memory,
+    levels: counts ? { ...memory.levels, [pattern]: (memory.levels[pattern] ?? 0) + 1 } : memory.levels,
+    warnedCalls: [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS),
+  }
+}
+
+/** Returns the loop that was found last; `undefined` if the run did something that may be new since. */
+export function currentLoop(memory: LoopMemory): Pick<Loop, 'pattern' | 'count'> | undefined {
+  const newest = memory.madeProgress ? undefined : memory.loops.at(-1)
+  return newest && { ...newest, count: newest.count + (memory.history.repeats?.equal ?? 0) }
+}
+
+/** The equal answers to a call that waits, with the newest one; a new result begins anew, and one without a time does not count. */
+function withAnswer(
+  answers: Answers | undefined,
+  { call, isPoll, mayBeNew }: HistoryEntry,
+  now: number | undefined,
+): Answers | undefined {
+  const before = mayBeNew ? undefined : answers
+  if (!isPoll || now === undefined || (before && before.call !== call)) return before
+  return { call, times: withNewest(before?.times ?? [], now, MAX_ANSWERS) }
+}
+
+function withoutWarnings(levels: LoopMemory['levels']): LoopMemory['levels'] {
+  if (levels === NO_LOOP.levels) return levels
+  return Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0]))
+}
+
+/** Written out in full, as this runs for every call. */
+function addToMemory(
+  memory: LoopMemory,
+  call: LoopCall,
+  step: number,
+  policy: LoopPolicy,
+  now: number | undefined,
+): LoopMemory {
+  const { levels, loops, warnedCalls, madeProgress, blockedLoop, blocks } = memory
+  const history = addToHistory(memory.history, call, step, policy)
+  const entry = history.window.at(-1)
+  const mayBeNew = entry?.mayBeNew === true
+  // A different call that may bring something new leaves the loop: its calls no longer count.
+  const isLeft = mayBeNew && blockedLoop?.calls.includes(call.call) === false
+  return {
+    history: isLeft ? addToHistory(markHandled(memory.history), call, step, policy) : history,
+    loops,
+    levels: mayBeNew ? withoutWarnings(levels) : levels,
+    warnedCalls,
+    answers: entry && withAnswer(memory.answers, entry, now),
+    madeProgress: madeProgress || mayBeNew,
+    blockedLoop: isLeft ? undefined : blockedLoop,
+    blocks,
+  }
+}
+
+/**
+ * Returns the memory with the calls of one response and their results, and the loop that they complete: at most one.
+ * Equal calls of one response count once. `now`: when the results came, in milliseconds; unset if that is not known.
+ * `isPast`: later responses are known already, so no notice could reach the model in time.
+ */
+export function observeStep(
+  memory: LoopMemory,
+  calls: readonly LoopCall[],
+  policy: LoopPolicy,
+  now?: number,
+  isPast = false,
+): Observed {
+  const step = memory.history.steps + 1
+  const counted = new Set<Hash>()
+  const distinct = calls.filter(({ call }) => !counted.has(call) && counted.add(call))
+  let next = memory
+  let found: { readonly loop: Loop; readonly id: string } | undefined
+  for (const [at, call] of distinct.entries()) {
+    next = addToMemory(next, call, step, policy, now)
+    if (found || isPast) continue
+    const loop = findLoop(next.history, policy, isWarned(next), at === distinct.length - 1)
+    if (loop) found = { loop, id: call.id }
+  }
+  return found ? react(next, found.loop, found.id, policy) : { memory: next, finding: undefined }
 }
 
 /** False if no call can be blocked: too few warnings were ignored and no call was repeated too often. */
@@ -354,7 +283,7 @@ function isBlockingPossible(memory: LoopMemory, { mode, maxWarningsBeforeBlock }
   if (blockedLoop || maxWarningsBeforeBlock === 0 || answers?.times.length === MAX_ANSWERS) return true
   // Nearly all runs have had no warning.
   if (levels === NO_LOOP.levels) return false
-  return Object.values(levels).some(({ warnings }) => warnings >= maxWarningsBeforeBlock)
+  return Object.values(levels).some((ignored) => ignored >= maxWarningsBeforeBlock)
 }
 
 /** True if `call` had too many equal answers in too short a time. */
@@ -376,6 +305,9 @@ function countOf(
     : count
 }
 
+/** A loop whose calls are to be blocked. `count`: how often the call was made; `isWaiting`: it may be made again later. */
+type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
+
 /**
  * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked.
  * `isLast`: no other call of the response can bring anything new.
@@ -388,16 +320,17 @@ function loopToBlock(
   isLast: boolean,
 ): LoopToBlock | undefined {
   const { blockedLoop, history } = memory
-  if (blockedLoop?.calls.includes(call))
-    return { loop: blockedLoop, count: countOf(memory, blockedLoop, call) }
+  if (!isWarnedAbout(memory, call, policy)) return undefined
+  if (blockedLoop?.calls.includes(call)) return { ...blockedLoop, count: countOf(memory, blockedLoop, call) }
   if (isAskedTooOften(memory, call, now))
-    return { loop: { pattern: 'repetition', calls: [call], isWaiting: true }, count: MAX_ANSWERS }
+    return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
   const last = history.window.findLast((entry) => entry.call === call)
   if (!last) return undefined
   const next = addToHistory(history, last, history.steps + 1, policy)
   const loop = findLoop(next, policy, isWarned(memory), isLast)
-  if (!loop || !isToBeBlocked(memory, loop, policy)) return undefined
-  return { loop, count: countOf(memory, { ...loop, count: timesMade(memory, loop) - 1 }, call) }
+  if (!loop || !mayBlockLoop(memory, loop, call, policy)) return undefined
+  const made = loop.count + (knownLoop(memory, loop)?.count ?? 0) - 1
+  return { ...loop, count: countOf(memory, { ...loop, count: made }, call) }
 }
 
 /** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
@@ -426,31 +359,33 @@ export function blockCalls(
   if (!isBlockingPossible(memory, policy))
     return { memory, blocked: calls.map(() => undefined), endsRun: false }
   const { window } = memory.history
-  const isNothingNew = calls.every(({ call }) => window.some((entry) => entry.call === call))
-  const loops = calls.map(({ tool, call }) =>
-    isExempt(tool, policy) ? undefined : loopToBlock(memory, call, policy, now, isNothingNew),
-  )
-  const blocked = calls.map(({ tool, call }, at): BlockedCall | undefined => {
-    const blocking = loops[at]
-    return blocking && { pattern: blocking.loop.pattern, tool, call, count: blocking.count }
+  const counted = calls.map(({ tool, call }) => (isExempt(tool, policy) ? undefined : call))
+  const distinct = new Set(counted.filter((call) => call !== undefined))
+  const batch = distinct.size > MAX_CALLS ? hashOfAll(distinct) : undefined
+  const known = (call: Hash) => window.some((entry) => entry.call === call)
+  const isNothingNew = batch === undefined ? calls.every(({ call }) => known(call)) : known(batch)
+  const decided = new Map<Hash, LoopToBlock | undefined>()
+  const blocked = calls.map(({ tool }, at): BlockedCall | undefined => {
+    const call = counted[at] && (batch ?? counted[at])
+    if (call === undefined) return undefined
+    if (!decided.has(call)) decided.set(call, loopToBlock(memory, call, policy, now, isNothingNew))
+    const loop = decided.get(call)
+    return loop && { pattern: loop.pattern, tool, call, count: loop.count }
   })
-  const first = loops.find((blocking) => blocking !== undefined)
+  const first = [...decided.values()].find((loop) => loop !== undefined)
   if (!first) return { memory, blocked, endsRun: false }
-  const { pattern, calls: loopCalls, isWaiting } = first.loop
+  const { pattern, calls: loopCalls, count, isWaiting } = first
   const blocks = memory.blocks + 1
   // A call that waits may be made again after a while.
-  const blockedLoop = isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count: first.count }
-  return {
-    memory: { ...memory, blocks, blockedLoop },
-    blocked,
-    endsRun: blocks >= MAX_BLOCKS,
-  }
+  const blockedLoop = isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count }
+  return { memory: { ...memory, blocks, blockedLoop }, blocked, endsRun: blocks >= MAX_BLOCKS }
 }
 
 /**
  * Returns the memory of a new run, which begins when a human speaks. `isRepeated`: the words are the same as before, as
  * some harnesses send them after each step; then equal calls in a row still count.
  */
-export function humanSpoke({ history: { repeats } }: LoopMemory, isRepeated = false): LoopMemory {
-  return isRepeated ? { ...NO_LOOP, history: { ...EMPTY_HISTORY, repeats } } : NO_LOOP
+export function humanSpoke({ history: { repeats, steps } }: LoopMemory, isRepeated = false): LoopMemory {
+  if (!isRepeated) return NO_LOOP
+  return { ...NO_LOOP, history: { window: [], repeats, steps, newsAt: steps, mayBeNewsAt: steps } }
 }

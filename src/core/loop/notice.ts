@@ -44,7 +44,7 @@ function quoted(tools: readonly string[]): string {
 }
 
 /** The part of a loop that its notice describes. */
-type DescribedLoop = Pick<Loop, 'pattern' | 'tools' | 'count' | 'span'>
+type DescribedLoop = Pick<Loop, 'pattern' | 'count' | 'span'> & { readonly tools: readonly string[] }
 
 /** Returns the notice about a loop. `backOff`: seconds to wait before polling again; `undefined` gives no such advice. */
 export function loopNotice(loop: DescribedLoop, backOff: number | undefined): string {

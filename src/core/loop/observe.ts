@@ -3,7 +3,7 @@
  * request, and remembers the notice about them, because a request that is sent again must get the same notice.
  */
 
-import { type Conversation, lastMessage, startOfNewest, type ToolCall } from '../conversation.ts'
+import { type Conversation, lastMessage, type ToolCall } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
 import { withNewest } from '../newest.ts'
@@ -16,31 +16,20 @@ import {
   type LoopCall,
   type LoopFinding,
   type LoopMemory,
-  type LoopPolicy,
   NO_LOOP,
-  type ObservedStep,
+  type Observed,
   observeStep,
+  warningSent,
 } from './escalation.ts'
 import { blockText } from './notice.ts'
-import { addPendingCalls, answeredCalls, type PendingCall } from './pending-calls.ts'
-import { hashResult } from './result-hash.ts'
-import { isTerseResult, isUnfinished } from './tool-result.ts'
-import {
-  type CallReader,
-  callsAt,
-  createCallReader,
-  MAX_UNKNOWN,
-  resultBefore,
-  resultsAfter,
-} from './transcript-calls.ts'
+import type { LoopPolicy } from './policy.ts'
+import { addPendingCalls, type PendingCall } from './tool-call.ts'
+import { exactHash, hashResult, isTerseResult, isUnfinished, textHashes } from './tool-result.ts'
+import { type CallReader, createCallReader, resultBefore, type TranscriptCall } from './transcript-calls.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
   readonly memory: LoopMemory
-  /** The memory once the model got the notice about `finding`; unset if it got it, or there is none. */
-  readonly memoryIfTold: LoopMemory | undefined
-  /** The memory counts notices that nobody was to get, as the guard only observed. */
-  readonly isObserved: true | undefined
   /** Hashes of the newest assistant messages that were observed, oldest first. */
   readonly assistantHashes: readonly Hash[]
   /** Index of the newest of them in the transcript: nothing else tells two messages of one content apart. */
@@ -49,6 +38,8 @@ export interface LoopState {
   readonly lastUserMessage: Hash | undefined
   /** The loop that the newest assistant message completed. */
   readonly finding: LoopFinding | undefined
+  /** The model got the notice about it. */
+  readonly isWarned: boolean
   /** Calls whose results are to come without them, oldest first. */
   readonly pendingCalls: readonly PendingCall[] | undefined
   /** The notice about calls that Governor removed from the newest response: the model gets it with the next request. */
@@ -61,12 +52,11 @@ export interface LoopState {
 
 export const INITIAL_LOOP_STATE: LoopState = {
   memory: NO_LOOP,
-  memoryIfTold: undefined,
-  isObserved: undefined,
   assistantHashes: [],
   newestIndex: -1,
   lastUserMessage: undefined,
   finding: undefined,
+  isWarned: false,
   pendingCalls: undefined,
   pendingNotice: undefined,
   currentNotice: undefined,
@@ -75,6 +65,10 @@ export const INITIAL_LOOP_STATE: LoopState = {
 
 /** The most hashes of assistant messages that are remembered. */
 const MAX_ASSISTANT_HASHES = 16
+
+/** The newest messages that are read of an unknown transcript, and the calls in them: a window, and some more. */
+const MAX_UNKNOWN = 24
+const MAX_UNKNOWN_CALLS = 64
 
 /** The transcript of a request, as far as the loop guard needs it. It may be read more than once. */
 export interface Transcript {
@@ -94,45 +88,75 @@ interface MessageOptions {
   readonly hash?: Hash | undefined
   /** True for calls that the agent never got. */
   readonly isLeftOut?: (call: Hash) => boolean
+  /** Later responses are known already. */
+  readonly isPast?: boolean
+  /** Exact hashes of results that may be a harness's placeholders. */
+  readonly unknown?: ReadonlySet<Hash> | undefined
 }
 
-/** Returns the memory with the calls of the assistant message at `index`, and the loop that they complete. */
-function observeCallsAt(
-  { memory, pendingCalls = [] }: LoopState,
-  reader: CallReader,
-  index: number,
-  { now, isLeftOut }: MessageOptions,
-): ObservedStep {
+/** The calls of a response, and all that is needed to compare them with earlier ones. */
+interface Step {
+  readonly reader: CallReader
+  /** Of its message in the transcript; -1 if it is not in it. */
+  readonly index: number
+  readonly calls: readonly TranscriptCall[]
+}
+
+/** Returns the memory with the calls of one response, and the loop that they complete. */
+function observeCalls(
+  memory: LoopMemory,
+  { reader, index, calls }: Step,
+  { now, isLeftOut, isPast, unknown }: MessageOptions,
+): Observed {
   const { conversation, policy } = reader
   let { history } = memory
-  const calls: LoopCall[] = []
-  const counted = new Set<Hash>()
-  const transcriptCalls =
-    pendingCalls.length > 0 ? callsAt(conversation, index, policy, pendingCalls) : reader.callsAt(index)
-  for (const { id, signature, result } of transcriptCalls) {
-    const { tool, call, isPoll, isChange, isExempt } = signature
-    if (isExempt || isLeftOut?.(call)) continue
-    // Equal calls of one response count once: the result of the second must not rename that of the first.
-    if (counted.has(call)) continue
-    counted.add(call)
+  const made: LoopCall[] = []
+  for (const { id, signature, result } of calls) {
+    const { call } = signature
+    if (isLeftOut?.(call)) continue
     if (!result) {
-      calls.push({ id, tool, call, resultHash: '', isPoll, isChange, isTerse: true })
+      made.push({ ...signature, id, resultHash: '', maskedHash: '', isTerse: true })
       continue
     }
-    const hashed = hashResult(
-      history,
-      call,
-      result,
-      policy.volatile,
-      (matches) => resultBefore(reader, index, call, matches),
-      conversation.work,
-    )
-    history = hashed.history
-    const isWaiting = isPoll || isUnfinished(result)
-    const isTerse = isTerseResult(result)
-    calls.push({ id, tool, call, resultHash: hashed.resultHash, isPoll: isWaiting, isChange, isTerse })
+    const { history: comparable, hashes } =
+      index < 0
+        ? { history, hashes: textHashes(result.text(), policy.volatile, conversation.work) }
+        : hashResult(
+            history,
+            call,
+            result,
+            policy.volatile,
+            (exact, responses) => resultBefore(reader, index, call, exact, responses),
+            conversation.work,
+          )
+    history = comparable
+    const isUnknown = unknown?.has(exactHash(result, policy.volatile))
+    made.push({
+      ...signature,
+      ...hashes,
+      ...(isUnknown ? { resultHash: '' } : {}),
+      id,
+      isPoll: signature.isPoll || isUnfinished(result),
+      isTerse: isTerseResult(result),
+    })
   }
-  return observeStep(history === memory.history ? memory : { ...memory, history }, calls, policy, now)
+  const known = history === memory.history ? memory : { ...memory, history }
+  return observeStep(known, made, policy, now, isPast)
+}
+
+/** Index from which an unknown transcript is read: at the latest its newest response, however many calls that has. */
+function startOfUnknown(conversation: Conversation, newest = conversation.length): number {
+  let start = conversation.length
+  let messages = 0
+  let calls = 0
+  for (let at = conversation.length - 1; at >= 0; at--) {
+    if (conversation.role(at) === 'part') continue
+    calls += conversation.callCount(at)
+    if (start <= newest && (messages === MAX_UNKNOWN || calls > MAX_UNKNOWN_CALLS)) break
+    if (messages < MAX_UNKNOWN) messages++
+    start = at
+  }
+  return start
 }
 
 /** Index of the first message that was not observed yet; `oldest` if no observed message is in the transcript. */
@@ -164,22 +188,19 @@ function isSingleCall(finding: LoopFinding | undefined): boolean {
  */
 function afterStep(
   before: LoopState,
-  { memory, untold, finding }: ObservedStep,
+  { memory, finding }: Observed,
   index: number,
   hash: Hash | undefined,
-  { mode }: LoopPolicy,
 ): LoopState {
-  const { isObserved, assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
-  const isTold = mode === 'observe' || !finding
+  const { assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
   return {
-    memory: isTold ? memory : untold,
-    memoryIfTold: isTold ? undefined : memory,
-    isObserved: isObserved ?? (mode === 'observe' && finding ? true : undefined),
+    memory,
     assistantHashes:
       hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
     newestIndex: index,
     lastUserMessage,
     finding,
+    isWarned: false,
     pendingCalls,
     pendingNotice: undefined,
     currentNotice: pendingNotice,
@@ -206,11 +227,9 @@ export function observeMessage(
     const memory = humanSpoke(loopState.memory, isRepeated)
     // A harness that says the same after each step comes between equal calls and the notice about them.
     const finding = isRepeated && isSingleCall(loopState.finding) ? loopState.finding : undefined
-    const { memoryIfTold } = loopState
     return {
       ...loopState,
       memory,
-      memoryIfTold: finding && memoryIfTold && humanSpoke(memoryIfTold, isRepeated),
       lastUserMessage: userMessage,
       finding,
       pendingNotice: undefined,
@@ -218,21 +237,8 @@ export function observeMessage(
     }
   }
   if (conversation.role(index) !== 'assistant') return loopState
-  const observed = observeCallsAt(loopState, reader, index, options)
-  return afterStep(loopState, observed, index, options.hash, reader.policy)
-}
-
-/** Returns the state once the model got the notice about the newest finding: only then it is a warning that can be ignored. */
-export function noticeTold(loopState: LoopState): LoopState {
-  const { memoryIfTold: memory } = loopState
-  return memory ? { ...loopState, memory, memoryIfTold: undefined } : loopState
-}
-
-/** Returns a state that has no ladder from a time in which the guard only observed: the model got no notice then. */
-function withoutObserved(loopState: LoopState, { mode }: LoopPolicy): LoopState {
-  if (!loopState.isObserved || mode === 'observe') return loopState
-  const memory = { ...NO_LOOP, history: loopState.memory.history }
-  return { ...loopState, memory, memoryIfTold: undefined, isObserved: undefined }
+  const step = { reader, index, calls: reader.callsAt(index) }
+  return afterStep(loopState, observeCalls(loopState.memory, step, options), index, options.hash)
 }
 
 /**
@@ -246,30 +252,58 @@ export function observeTranscript(
   now?: number,
 ): LoopState {
   const { conversation, state, registry, previousStep } = transcript
-  const reader = createCallReader(conversation, policy)
-  const from = firstUnobserved(loopState, transcript, startOfNewest(conversation, MAX_UNKNOWN))
-  const last = lastMessage(conversation)
+  const reader = createCallReader(conversation, policy, loopState.pendingCalls)
   const newest = state.assistantMessages.at(-1)?.index
-  let next = withoutObserved(loopState, policy)
+  const from = firstUnobserved(loopState, transcript, startOfUnknown(conversation, newest))
+  const last = lastMessage(conversation)
+  let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {
-    const calls = answeredCalls(
-      next.pendingCalls ?? [],
-      resultsAfter(conversation, -1),
-      policy,
-      conversation.work,
-    )
-    next = afterStep(next, observeStep(next.memory, calls, policy, now), -1, previousStep, policy)
+    const observed = observeCalls(next.memory, { reader, index: -1, calls: reader.callsAt(-1) }, { now })
+    next = afterStep(next, observed, -1, previousStep)
   }
+  const unknown = newest === undefined ? undefined : placeholders(reader, from, newest)
   for (let index = from; index < conversation.length; index++) {
     // Its results are still to come.
     if (index === last && conversation.role(index) === 'assistant') continue
     const step = state.assistantMessages.find((message) => message.index === index)
+    const isPast = newest !== undefined && index < newest
     next = observeMessage(next, reader, registry, index, {
       now: index === newest ? now : undefined,
       hash: step && assistantHash(step, conversation),
+      isPast,
+      unknown,
     })
   }
   return next
+}
+
+/**
+ * Returns the exact hashes of results that stand for several different calls in messages that were not observed when they
+ * were new: harnesses put placeholders in the place of old results. `undefined` if there are no such messages.
+ */
+function placeholders({ conversation, policy, callsAt }: CallReader, from: number, newest: number) {
+  const callsByResult = new Map<Hash, Hash>()
+  const shared = new Set<Hash>()
+  for (let index = from; index < newest; index++) {
+    if (conversation.role(index) !== 'assistant') continue
+    for (const { signature, result } of callsAt(index)) {
+      const hash = result && exactHash(result, policy.volatile)
+      if (hash === undefined) continue
+      if ((callsByResult.get(hash) ?? signature.call) !== signature.call) shared.add(hash)
+      callsByResult.set(hash, signature.call)
+    }
+  }
+  return shared.size === 0 ? undefined : shared
+}
+
+/**
+ * Returns the state once the model got the notice about the newest finding: only then it is a warning that can be ignored.
+ * A notice that was sent again counts once.
+ */
+export function noticeTold(loopState: LoopState): LoopState {
+  const { finding, isWarned, memory } = loopState
+  if (!finding || isWarned) return loopState
+  return { ...loopState, memory: warningSent(memory, finding), isWarned: true }
 }
 
 /** Returns the state after a request that is too much to read: the next one begins where this one ends, without a notice. */
@@ -285,7 +319,6 @@ export function skipTranscript(
     ...loopState,
     assistantHashes: previousStep === undefined ? newestHashes : [previousStep, ...newestHashes],
     newestIndex: newest?.index ?? -1,
-    memoryIfTold: undefined,
     finding: undefined,
     pendingNotice: undefined,
     currentNotice: undefined,

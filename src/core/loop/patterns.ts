@@ -1,6 +1,7 @@
 /** The patterns of loops: how each is found, what its notice says, whether its calls may be blocked. */
 import type { Hash } from '../hash.ts'
-import { type CallHistory, type HistoryEntry, isSamePair, type LoopLimits, WINDOW } from './call-history.ts'
+import { type CallHistory, type HistoryEntry, isEqualPair, isSimilarPair, WINDOW } from './call-history.ts'
+import type { LoopLimits } from './policy.ts'
 
 /** A loop that one pattern found. */
 export interface FoundLoop {
@@ -12,7 +13,7 @@ export interface FoundLoop {
   readonly count: number
   /** The number of calls from the first to the last of the loop. */
   readonly span: number
-  /** Something new came in between. */
+  /** Something new came in between, or may have come: the loop may be work. */
   readonly hasNews: boolean
   /** The loop waits for something. */
   readonly isWaiting: boolean
@@ -26,7 +27,12 @@ interface SearchContext extends CallHistory {
   readonly limits: LoopLimits
   /** By how many repetitions the thresholds are lower: 1 after a warning, else 0. */
   readonly less: number
+  /** Results are compared for certain equality; if false, results that are perhaps equal are equal. */
+  readonly isCertain: boolean
 }
+
+const isSame = ({ isCertain }: SearchContext, a: HistoryEntry, b: HistoryEntry) =>
+  isCertain ? isEqualPair(a, b) : isSimilarPair(a, b)
 
 /** The least number of equal calls that is a repetition. */
 const LEAST = 2
@@ -36,20 +42,45 @@ function patience(threshold: number, isWaiting: boolean, { limits, less }: Searc
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(LEAST, threshold - less)
 }
 
-function singleCallLoop(
-  { last, repeats }: SearchContext,
-  size: Pick<FoundLoop, 'count' | 'span'>,
-): FoundLoop {
+function singleCallLoop({ last, repeats }: SearchContext, count: number, span = count): FoundLoop {
   const isWaiting = last.isPoll || repeats?.isPoll === true
   const { call, tool, isTerse } = last
-  return { calls: [call], tools: [tool], hasNews: false, isWaiting, isTerse, ...size }
+  return { calls: [call], tools: [tool], count, span, hasNews: false, isWaiting, isTerse }
 }
 
 /** One call with one result, several times in a row. */
 function equalInARow(context: SearchContext): FoundLoop | undefined {
-  const { same = 0 } = context.repeats ?? {}
-  const loop = singleCallLoop(context, { count: same, span: same })
-  return same < patience(context.limits.repetitionThreshold, loop.isWaiting, context) ? undefined : loop
+  const { equal = 0, similar = 0 } = context.repeats ?? {}
+  const loop = singleCallLoop(context, context.isCertain ? equal : similar)
+  const threshold = patience(context.limits.repetitionThreshold, loop.isWaiting, context)
+  return loop.count < threshold ? undefined : loop
+}
+
+/**
+ * Equal calls with equal results in the window. Between two of them there may be one new call, unless it changes
+ * something: to look again after a change is no repetition. If a call between them waits, the loop waits.
+ */
+function equalInWindow(context: SearchContext): FoundLoop | undefined {
+  const { window, last, repeats, limits, isCertain } = context
+  let isWaiting = last.isPoll || repeats?.isPoll === true
+  let count = 0
+  let hasNews = false
+  let isNewBetween = false
+  for (let at = window.length - 1; at >= 0; at--) {
+    const entry = window[at]
+    if (!entry || entry.isHandled) return undefined
+    if (isSame(context, entry, last)) {
+      count++
+      isNewBetween = false
+      if (count === patience(limits.repetitionThreshold, isWaiting, context))
+        return { ...singleCallLoop(context, count, window.length - at), hasNews, isWaiting }
+    } else if (isCertain ? entry.mayBeNew : entry.isNew) {
+      if (isNewBetween || entry.isChange) return undefined
+      isNewBetween = true
+      hasNews = true
+    } else if (entry.isPoll) isWaiting = true
+  }
+  return undefined
 }
 
 const LAPS = 2
@@ -58,7 +89,7 @@ const LAPS = 2
 function twoInTurn(context: SearchContext): FoundLoop | undefined {
   const { window, limits, less } = context
   const [first, second] = window.slice(-2)
-  if (!first || !second || isSamePair(first, second)) return undefined
+  if (!first || !second || isSame(context, first, second)) return undefined
   const isWaiting = first.isPoll || second.isPoll
   const laps = isWaiting ? Math.min(LAPS * limits.pollMultiplier, WINDOW / 2) : LAPS
   const fresh = isWaiting ? laps : laps - less
@@ -68,7 +99,7 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
     // Calls of one response are made side by side, not in turn.
     if (turns[at - 1]?.step === entry.step) return false
     const earlier = turns[at - 2]
-    return !earlier || isSamePair(earlier, entry)
+    return !earlier || isSame(context, earlier, entry)
   })
   if (!isTurn || turns.length < 2 * laps) return undefined
   return {
@@ -84,19 +115,19 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
 
 /** Responses in a row whose calls and results all occurred before. */
 function standstill(context: SearchContext): FoundLoop | undefined {
-  const { window, steps, newsAt, limits } = context
+  const { window, steps, limits, isCertain, last } = context
+  const newsAt = isCertain ? context.mayBeNewsAt : context.newsAt
   const responses = steps - newsAt
   const recent = window.filter(({ step }) => step > newsAt)
   const isWaiting = recent.some(({ isPoll }) => isPoll)
   if (responses < patience(limits.standstill, isWaiting, context)) return undefined
   // The newest call last, each call once.
   const tools = new Map(recent.toReversed().map(({ call, tool }) => [call, tool]))
-  const [newest = context.last.call, ...others] = tools.keys()
-  const toolOf = (call: Hash) => tools.get(call) ?? ''
+  const [newest = last.call, ...others] = tools.keys()
   const calls = others.toReversed().concat(newest)
   return {
     calls: calls as [Hash, ...Hash[]],
-    tools: calls.map(toolOf) as [string, ...string[]],
+    tools: calls.map((call) => tools.get(call) ?? '') as [string, ...string[]],
     count: responses,
     span: recent.length,
     hasNews: false,
@@ -109,38 +140,9 @@ function standstill(context: SearchContext): FoundLoop | undefined {
 function sameCallInARow(context: SearchContext): FoundLoop | undefined {
   const { window, repeats, limits } = context
   const { any = 0 } = repeats ?? {}
-  const loop = singleCallLoop(context, { count: any, span: any })
+  const loop = singleCallLoop(context, any)
   if (any < patience(limits.sameCallThreshold, loop.isWaiting, { ...context, less: 0 })) return undefined
-  return { ...loop, hasNews: window.slice(1 - any).some(({ isNew }) => isNew) }
-}
-
-/**
- * Equal calls with equal results in the window. Between two of them there may be one new call, unless it changes
- * something: to look again after a change is no repetition. If a call between them waits, the loop waits.
- */
-function equalInWindow(context: SearchContext): FoundLoop | undefined {
-  const { window, last, repeats, limits } = context
-  let isWaiting = last.isPoll || repeats?.isPoll === true
-  let count = 0
-  let hasNews = false
-  let isNewBetween = false
-  for (let at = window.length - 1; at >= 0; at--) {
-    const entry = window[at]
-    if (!entry || entry.isHandled) return undefined
-    if (isSamePair(entry, last)) {
-      count++
-      isNewBetween = false
-      if (count === patience(limits.repetitionThreshold, isWaiting, context)) {
-        const span = window.length - at
-        return { ...singleCallLoop(context, { count, span }), hasNews, isWaiting }
-      }
-    } else if (entry.isNew) {
-      if (isNewBetween || entry.isChange) return undefined
-      isNewBetween = true
-      hasNews = true
-    } else if (entry.isPoll) isWaiting = true
-  }
-  return undefined
+  return { ...loop, hasNews: window.slice(1 - any).some(({ mayBeNew }) => mayBeNew) }
 }
 
 /** How every notice about a loop begins; Governor recognises its own notices by it. */
@@ -149,29 +151,18 @@ export const REPEATING = 'You appear to be repeating the same action'
 interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
   readonly find: (context: SearchContext) => FoundLoop | undefined
-  /** The same; it runs after the `find` of all patterns. */
-  readonly findLast?: (context: SearchContext) => FoundLoop | undefined
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses: boolean
   /** Returns the notice, without the names of the tools; it begins with `REPEATING`. */
   readonly notice: (loop: Pick<FoundLoop, 'count' | 'span'>) => string
   /** Its calls are blocked if the model ignores the warnings. If false, the first warning already advises to wait. */
   readonly mayBlock: boolean
+  /** How many different calls a repetition of it has, as far as that is always the same. */
+  readonly span: number
 }
 
-/** The patterns, in the order in which they are looked for. A new one is a row here and one in `docs/loops.md`. */
+/** The patterns; of two loops of one length the first one counts. A new one is a row here and one in `docs/loops.md`. */
 export const PATTERNS = {
-  /** One call with one result. */
-  repetition: {
-    find: equalInARow,
-    findLast: equalInWindow,
-    isOfResponses: false,
-    notice: ({ count, span }) =>
-      span === count
-        ? `${REPEATING}. The last ${count} tool calls were identical. Try a different approach.`
-        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. Try a different approach.`,
-    mayBlock: true,
-  },
   /** Two calls in turn. */
   ping_pong: {
     find: twoInTurn,
@@ -179,6 +170,7 @@ export const PATTERNS = {
     notice: ({ span }) =>
       `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. Try a different approach.`,
     mayBlock: true,
+    span: 2,
   },
   /** Responses without anything new; `count` counts responses. */
   cycle: {
@@ -187,6 +179,18 @@ export const PATTERNS = {
     notice: ({ count }) =>
       `${REPEATING}s. The last ${count} responses made only tool calls that were made before, with the same results. Try a different approach.`,
     mayBlock: true,
+    span: 1,
+  },
+  /** One call with one result. */
+  repetition: {
+    find: (context) => equalInARow(context) ?? equalInWindow(context),
+    isOfResponses: false,
+    notice: ({ count, span }) =>
+      span === count
+        ? `${REPEATING}. The last ${count} tool calls were identical. Try a different approach.`
+        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. Try a different approach.`,
+    mayBlock: true,
+    span: 1,
   },
   /** One call, whatever its results: if they differ, the calls may be work. */
   same_call: {
@@ -195,6 +199,7 @@ export const PATTERNS = {
     notice: ({ count }) =>
       `${REPEATING}. The last ${count} tool calls were identical, though their results may differ.`,
     mayBlock: false,
+    span: 1,
   },
 } as const satisfies Readonly<Record<string, PatternRow>>
 
@@ -209,8 +214,9 @@ export interface Loop extends FoundLoop {
 const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow])[]
 
 /**
- * Returns the loop that the newest call completes; `undefined` if it completes none. `isWarned`: the model was warned
- * about a loop before. `isLast`: it is the last call of its response, so all that the response brought is known.
+ * Returns the loop that the newest call completes; `undefined` if it completes none. Of several, one whose results are
+ * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a loop
+ * before. `isLast`: it is the last call of its response, so all that the response brought is known.
  */
 export function findLoop(
   history: CallHistory,
@@ -221,14 +227,13 @@ export function findLoop(
   const last = history.window.at(-1)
   // A call that was never made before completes no loop.
   if (!last || (last.isNew && history.repeats?.any === 1)) return undefined
-  const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0 }
-  for (const [pattern, { find, isOfResponses }] of ROWS) {
-    const loop = isLast || !isOfResponses ? find(context) : undefined
-    if (loop) return { pattern, ...loop }
-  }
-  for (const [pattern, { findLast }] of ROWS) {
-    const loop = findLast?.(context)
-    if (loop) return { pattern, ...loop }
+  for (const isCertain of [true, false]) {
+    const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0, isCertain }
+    const [first] = ROWS.flatMap(([pattern, { find, isOfResponses }]): Loop[] => {
+      const loop = (isOfResponses ? isLast : !last.isBatch) ? find(context) : undefined
+      return loop ? [{ pattern, ...loop, hasNews: loop.hasNews || !isCertain }] : []
+    }).sort((a, b) => Number(a.hasNews) - Number(b.hasNews) || b.span - a.span)
+    if (first) return first
   }
   return undefined
 }

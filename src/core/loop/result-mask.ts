@@ -1,14 +1,7 @@
 /**
- * Masks what differs between two results that say the same: times, durations, and the ids of a single call. Small
+ * Masks what may differ between two results that say the same: times, durations, and the ids of a single call. Small
  * numbers stay, because progress shows in them.
  */
-import { type Hash, hashOfText } from '../hash.ts'
-import type { Work } from '../work.ts'
-import { withoutNotices } from './notice.ts'
-
-/** `default` masks the patterns of this file and sorts the lines; `none` compares results letter by letter. */
-export type MaskMode = 'default' | 'none'
-
 const MONTH =
   '(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)'
 const CLOCK = String.raw`(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?`
@@ -64,6 +57,18 @@ function withoutVolatile(text: string): string {
 const REMINDER = '<system-reminder>'
 const REMINDER_END = '</system-reminder>'
 
+/**
+ * What harnesses add to every result, about how the call was run and not what it brought: codex's chunk ids and times,
+ * gemini-cli's process groups.
+ */
+const HARNESS_FIELDS =
+  /^(?:Chunk ID: \w{1,64}|Wall time: [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$|"(?:chunk_id|wall_time_seconds)": ?(?:"\w{0,64}"|[\d.e+-]{1,40})/gm
+
+/** Returns the text without what known harnesses add to every result. */
+export function withoutHarnessNoise(text: string): string {
+  return withoutReminders(text).replace(HARNESS_FIELDS, '')
+}
+
 /** Returns the text without reminders. By index, as a regular expression would overflow the stack on some megabytes. */
 function withoutReminders(text: string): string {
   let kept = ''
@@ -89,25 +94,5 @@ function sortLines(text: string): string {
 
 /** Returns the text with what is volatile masked, and its lines sorted. */
 export function maskVolatile(text: string): string {
-  return sortLines(withoutVolatile(withoutReminders(text)))
-}
-
-/** The first character of a hash that was made after masking; other hashes never begin with it. */
-const MASKED = '~'
-
-/** True if the hash was made after masking. */
-export function isMasked(hash: Hash | ''): boolean {
-  return hash.startsWith(MASKED)
-}
-
-/** Hash of a result, letter by letter, without the notices that Governor added to it. */
-export function exactHash(result: string): Hash {
-  return hashOfText(withoutNotices(result))
-}
-
-/** Hash of a result with everything volatile masked; with `none`, letter by letter. Throws `TooMuchToRead`. */
-export function maskedHash(result: string, volatile: MaskMode, work?: Work): Hash {
-  if (volatile === 'none') return exactHash(result)
-  work?.search(result.length)
-  return (MASKED + hashOfText(maskVolatile(withoutNotices(result)))) as Hash
+  return sortLines(withoutVolatile(text))
 }

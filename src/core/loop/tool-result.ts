@@ -1,10 +1,16 @@
-/** Tool results, decoded only if needed: most of them are compared with no other. */
-
+/**
+ * Tool results and their hashes. Decoding and masking a result costs much, and most results need neither: most calls are
+ * made once, and most calls that are made again bring the same bytes. So a result is masked only if the same call had a
+ * different one.
+ */
 import type { Conversation, RawResult, ToolResult } from '../conversation.ts'
-import { type Hash, hashOfBytes } from '../hash.ts'
+import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
+import type { Work } from '../work.ts'
+import { type CallHistory, renameResult, type ToolCallRecord } from './call-history.ts'
 import { isTerse, SHORT, saysWorkGoesOn, TERSE } from './call-words.ts'
 import { endsInNotice, withoutNotices } from './notice.ts'
-import { exactHash, type MaskMode } from './result-mask.ts'
+import type { MaskMode } from './policy.ts'
+import { maskVolatile, withoutHarnessNoise } from './result-mask.ts'
 
 /** The result of a call in a transcript. */
 export interface TranscriptResult {
@@ -57,14 +63,64 @@ export function isTerseResult(result: TranscriptResult): boolean {
 }
 
 /** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */
-export function exactResultHash(result: TranscriptResult, volatile: MaskMode): Hash {
+export function exactHash(result: TranscriptResult, volatile: MaskMode): Hash {
   const { json } = result
-  if (!json || volatile === 'none' || endsInNotice(json.bytes)) return exactHash(result.text())
-  return hashOfBytes(json.bytes)
+  const isRaw = json && volatile !== 'none' && !endsInNotice(json.bytes)
+  return isRaw ? hashOfBytes(json.bytes) : hashOfText(withoutNotices(result.text()))
 }
 
-/** True if `hash` is the exact hash of the result, made from its bytes or from its text. */
-export function hasExactHash(result: TranscriptResult, hash: Hash): boolean {
-  if (exactResultHash(result, 'default') === hash || exactHash(result.text()) === hash) return true
-  return hashOfBytes(Buffer.from(JSON.stringify(withoutNotices(result.text())))) === hash
+/** The hashes by which results are compared. */
+export type ResultHashes = Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>
+
+/** The first character of the hashes of a text that was compared with another; exact hashes never begin with it. */
+const COMPARED = '~'
+
+/** Hashes a result as text: without what a harness adds, and with everything volatile masked. Throws `TooMuchToRead`. */
+export function textHashes(result: string, volatile: MaskMode, work?: Work): ResultHashes {
+  const text = withoutNotices(result)
+  if (volatile === 'none') {
+    const hash = hashOfText(text)
+    return { resultHash: hash, maskedHash: hash }
+  }
+  work?.search(result.length)
+  const said = withoutHarnessNoise(text)
+  return {
+    resultHash: `${COMPARED}${hashOfText(said)}` as Hash,
+    maskedHash: `${COMPARED}${hashOfText(maskVolatile(said))}` as Hash,
+  }
+}
+
+/** The results of a call in the history: what they are compared by, and how many responses ago they came. */
+function earlierResults({ window, repeats }: CallHistory, call: Hash) {
+  const earlier = window.filter((entry) => entry.call === call)
+  return repeats?.call === call ? [...earlier, repeats] : earlier
+}
+
+/**
+ * Returns the hashes of a call's result, and the history in which the earlier results of the call can be compared with
+ * it. `findEarlier` finds a result of the call in the transcript that has an exact hash, at most so many responses ago;
+ * one that is no longer there counts as different. Throws `TooMuchToRead`.
+ */
+export function hashResult(
+  history: CallHistory,
+  call: Hash,
+  result: TranscriptResult,
+  volatile: MaskMode,
+  findEarlier: (exact: Hash, responses: number) => TranscriptResult | undefined,
+  work?: Work,
+): { readonly history: CallHistory; readonly hashes: ResultHashes } {
+  const exact = exactHash(result, volatile)
+  const hashes: ResultHashes = { resultHash: exact, maskedHash: exact }
+  const earlier = earlierResults(history, call)
+  if (volatile === 'none' || earlier.length === 0) return { history, hashes }
+  const same = earlier.find(({ resultHash, maskedHash }) => resultHash === exact || maskedHash === exact)
+  if (same) return { history, hashes: { resultHash: exact, maskedHash: same.maskedHash } }
+  let comparable = history
+  const steps = new Map(earlier.map(({ resultHash, step }) => [resultHash, step]))
+  for (const [hash, step] of steps) {
+    if (hash === '' || hash.startsWith(COMPARED)) continue
+    const found = findEarlier(hash, history.steps + 1 - step)
+    if (found) comparable = renameResult(comparable, call, hash, textHashes(found.text(), volatile, work))
+  }
+  return { history: comparable, hashes: textHashes(result.text(), volatile, work) }
 }

@@ -4,15 +4,18 @@ import type { Conversation, ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
 import { STEPS_PER_CALL, STEPS_PER_VALUE } from '../work.ts'
 import { callHash } from './call-hash.ts'
-import { type CallSignature, type LoopPolicy, signatureOf } from './escalation.ts'
-import { type PendingCall, pendingCallOf, withExemption } from './pending-calls.ts'
-import { appendImages, appendResults, type TranscriptResult } from './tool-result.ts'
-
-/** The newest messages that are read of an unknown transcript: a window of calls and results, and some more. */
-export const MAX_UNKNOWN = 24
+import { isExempt, type LoopPolicy } from './policy.ts'
+import { batchOf, type CallSignature, hashOfAll, type PendingCall, signatureOf } from './tool-call.ts'
+import {
+  appendImages,
+  appendResults,
+  exactHash,
+  resultWithText,
+  type TranscriptResult,
+} from './tool-result.ts'
 
 /** Returns the results that follow the assistant message at `index`; for -1, those that the input begins with. */
-export function resultsAfter(conversation: Conversation, index: number): readonly TranscriptResult[] {
+function resultsAfter(conversation: Conversation, index: number): readonly TranscriptResult[] {
   const results: TranscriptResult[] = []
   for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
     conversation.work?.spend(STEPS_PER_VALUE)
@@ -39,53 +42,97 @@ export interface TranscriptCall {
   readonly result: TranscriptResult | undefined
 }
 
-/**
- * Returns the calls of the message at `index` with their results. A call that stands there by its id only is looked up
- * in `pending`, and left out if it is not known. Throws `TooMuchToRead`.
- */
-export function callsAt(
-  conversation: Conversation,
-  index: number,
-  policy: LoopPolicy,
-  pending: readonly PendingCall[] = [],
-): TranscriptCall[] {
-  const resultOf = resultFinder(resultsAfter(conversation, index))
-  const calls: TranscriptCall[] = []
-  for (const call of conversation.calls(index)) {
-    const known = pendingCallOf(pending, call)
-    if (known)
-      calls.push({ id: known.id, signature: withExemption(policy, known), result: resultOf(known.id) })
-    else if (call.name !== '' || call.item === undefined)
-      calls.push({
-        id: call.id,
-        signature: signatureAt(conversation, call, policy),
-        result: resultOf(call.id),
-      })
-  }
-  return calls
+/** The results of all calls of a response as one. */
+function batchResult(results: readonly TranscriptResult[]): TranscriptResult {
+  return resultWithText({ callId: '', text: results.map(({ text }) => text()).join('\n') })
 }
 
-function signatureAt({ work }: Conversation, call: ToolCall, policy: LoopPolicy): CallSignature {
-  work?.spend(STEPS_PER_CALL)
-  return signatureOf(call, policy, callHash(call.name, call.arguments, work))
+/** Returns the calls that stand in the transcript as the model wrote them. Equal ones count once. */
+function writtenCalls(
+  { work }: Conversation,
+  calls: readonly ToolCall[],
+  results: readonly TranscriptResult[],
+  policy: LoopPolicy,
+): TranscriptCall[] {
+  const distinct = new Map<Hash, ToolCall>()
+  for (const call of calls) {
+    if (isExempt(call.name, policy)) continue
+    work?.spend(STEPS_PER_CALL)
+    const hash = callHash(call.name, call.arguments, work)
+    if (!distinct.has(hash)) distinct.set(hash, call)
+  }
+  const batch = batchOf(distinct)
+  if (batch) {
+    const ids = new Set([...distinct.values()].map(({ id }) => id))
+    const result = batchResult(results.filter(({ callId }) => ids.has(callId)))
+    return [{ id: calls.at(-1)?.id ?? '', signature: batch, result }]
+  }
+  const resultOf = resultFinder(results)
+  return [...distinct].map(([hash, call]) => {
+    work?.spend(STEPS_PER_CALL)
+    return { id: call.id, signature: signatureOf(call, hash), result: resultOf(call.id) }
+  })
+}
+
+/** Returns those of the pending calls that have one of `ids`, or all of them, each with its result. */
+function pendingCalls(
+  pending: readonly PendingCall[],
+  by: 'id' | 'item',
+  ids: readonly string[],
+  results: readonly TranscriptResult[],
+  policy: LoopPolicy,
+): TranscriptCall[] {
+  if (pending.length === 0) return []
+  const resultOf = resultFinder(results)
+  const named = new Set([...ids, hashOfAll(ids)])
+  return pending.flatMap((call) => {
+    const name = call[by]
+    if (name === undefined || !named.has(name) || isExempt(call.tool, policy)) return []
+    const result = call.isBatch ? batchResult(results) : resultOf(call.id)
+    return [{ id: call.id, signature: call, result }]
+  })
 }
 
 /** Reads the calls of one conversation, each message once, in whatever order they are needed. */
 export interface CallReader {
   readonly conversation: Conversation
   readonly policy: LoopPolicy
-  /** The calls of a message whose calls all stand in the transcript. Throws `TooMuchToRead`. */
+  /**
+   * Returns the calls of the message at `index` with their results; for -1, the calls that the input begins with the
+   * results of. Calls of exempt tools, and those that stand there by an unknown id only, are left out. More calls than
+   * can be compared one by one are one call. Throws `TooMuchToRead`.
+   */
   callsAt(index: number): readonly TranscriptCall[]
 }
 
-/** Creates a reader of the calls of `conversation` for the loop guard. */
-export function createCallReader(conversation: Conversation, policy: LoopPolicy): CallReader {
+/** Creates a reader of the calls of `conversation` for the loop guard. `pending`: calls of earlier responses. */
+export function createCallReader(
+  conversation: Conversation,
+  policy: LoopPolicy,
+  pending: readonly PendingCall[] = [],
+): CallReader {
   const callsByIndex = new Map<number, readonly TranscriptCall[]>()
+  const read = (index: number): readonly TranscriptCall[] => {
+    if (index >= 0 && conversation.callCount(index) === 0) return []
+    const results = resultsAfter(conversation, index)
+    if (index < 0) {
+      const ids = results.map(({ callId }) => callId)
+      return pendingCalls(pending, 'id', ids, results, policy)
+    }
+    const calls = conversation.calls(index)
+    const referred = calls.flatMap(({ name, item }) => (name === '' && item !== undefined ? [item] : []))
+    const written =
+      referred.length === 0 ? calls : calls.filter(({ name, item }) => name !== '' || item === undefined)
+    return [
+      ...writtenCalls(conversation, written, results, policy),
+      ...(referred.length === 0 ? [] : pendingCalls(pending, 'item', referred, results, policy)),
+    ]
+  }
   return {
     conversation,
     policy,
     callsAt(index) {
-      const calls = callsByIndex.get(index) ?? callsAt(conversation, index, policy)
+      const calls = callsByIndex.get(index) ?? read(index)
       callsByIndex.set(index, calls)
       return calls
     },
@@ -93,21 +140,24 @@ export function createCallReader(conversation: Conversation, policy: LoopPolicy)
 }
 
 /**
- * Returns the newest result of `call` before the message at `index` for which `matches` is true; `undefined` if the
- * messages in which loops are looked for have none.
+ * Returns the result of `call` that has the hash `exact`, at most so many responses before the message at `index`;
+ * `undefined` if there is none, because the client has changed or removed it.
  */
 export function resultBefore(
-  { conversation, callsAt }: CallReader,
+  { conversation, callsAt, policy }: CallReader,
   index: number,
   call: Hash,
-  matches: (result: TranscriptResult) => boolean,
+  exact: Hash,
+  responses: number,
 ): TranscriptResult | undefined {
-  // Responses that come in parts take more messages.
-  const reach = MAX_UNKNOWN * (conversation.hasParts ? 2 : 1)
-  for (let at = index - 1; at >= Math.max(0, index - reach); at--) {
+  let left = Math.max(1, responses)
+  for (let at = index - 1; at >= 0 && left > 0; at--) {
     if (conversation.role(at) !== 'assistant') continue
-    const match = callsAt(at).find(
-      ({ signature, result }) => signature.call === call && result !== undefined && matches(result),
+    const calls = callsAt(at)
+    if (calls.length > 0) left--
+    const match = calls.find(
+      ({ signature, result }) =>
+        signature.call === call && result !== undefined && exactHash(result, policy.volatile) === exact,
     )
     if (match) return match.result
   }

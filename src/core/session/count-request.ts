@@ -1,9 +1,9 @@
 /** How one more request changes its session. */
 
 import type { Hash } from '../hash.ts'
-import type { LoopMode } from '../loop/escalation.ts'
+import { isStagnating } from '../loop/call-history.ts'
 import { INITIAL_LOOP_STATE, type LoopState } from '../loop/observe.ts'
-import { isStagnating } from '../loop/stagnation.ts'
+import type { LoopMode } from '../loop/policy.ts'
 import { merged, withNewest } from '../newest.ts'
 import { isLate, withDemands } from './demands.ts'
 import { provesRun } from './doubt.ts'

@@ -1,6 +1,6 @@
 /** The settings of an operator for a session; plain JSON. */
 import type { Amounts, LimitName } from '../budget/meters.ts'
-import type { LoopMode } from '../loop/escalation.ts'
+import type { LoopMode } from '../loop/policy.ts'
 
 /** Limits of a run, and of all runs of its session together; 0 is no limit. */
 export interface LimitPair {

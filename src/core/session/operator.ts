@@ -1,6 +1,7 @@
 /** The changes that an operator makes to a session. Pure: a store may run each change again. */
 import { type Amounts, LIMITS, type LimitName } from '../budget/meters.ts'
-import { type LoopMode, NO_LOOP } from '../loop/escalation.ts'
+import { NO_LOOP } from '../loop/escalation.ts'
+import type { LoopMode } from '../loop/policy.ts'
 import type { LimitPair, SessionSettings, ThreadSettings } from './operator-settings.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
@@ -168,9 +169,8 @@ function resetThread(thread: Thread, now: number): Thread {
     loopState: loopState && {
       ...loopState,
       memory: NO_LOOP,
-      memoryIfTold: undefined,
-      isObserved: undefined,
       finding: undefined,
+      isWarned: false,
       pendingNotice: undefined,
       currentNotice: undefined,
       lastBlock: undefined,

@@ -4,8 +4,8 @@
  */
 import { LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../context-window.ts'
-import type { LoopMemory } from '../loop/escalation.ts'
-import type { Pattern } from '../loop/patterns.ts'
+import { currentLoop, type LoopMemory } from '../loop/escalation.ts'
+import { PATTERNS, type Pattern } from '../loop/patterns.ts'
 import type { EndState, FinalAnswer, Terminal } from '../terminal.ts'
 import { type CostGap, gapOfSum } from '../usage.ts'
 import { limitsInForce } from './operator.ts'
@@ -192,43 +192,27 @@ export interface SessionDetail extends SessionRow {
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
 
-/** Returns the loop about which the model got a notice and in which it still is; `undefined` if it did something new since. */
-function toldLoop({
-  levels,
-  history,
-}: LoopMemory): { readonly pattern: Pattern; readonly count: number } | undefined {
-  const [worst] = Object.entries(levels)
-    .filter(([, { warnings }]) => warnings > 0)
-    .sort(([, a], [, b]) => b.count - a.count)
-  if (!worst) return undefined
-  const [pattern, { count }] = worst
-  return { pattern: pattern as Pattern, count: count + (history.repeats?.same ?? 0) }
-}
-
 /** The tools of the newest calls, as many as the pattern has. */
 function newestTools({ history: { window } }: LoopMemory, pattern: Pattern): readonly string[] {
-  const newest = window.slice(pattern === 'ping_pong' ? -2 : -1)
-  return [...new Set(newest.map(({ tool }) => tool))]
+  return [...new Set(window.slice(-PATTERNS[pattern].span).map(({ tool }) => tool))]
 }
 
 /** Returns the loop in which a thread is; `null` if it is in none. */
 function loopOf({ loopState, run }: Thread): LoopView | null {
   if (!loopState || terminalIn(run)) return null
-  const { finding, memoryIfTold } = loopState
-  const memory = memoryIfTold ?? loopState.memory
-  const told = toldLoop(memory)
-  const loop = finding ?? told ?? memory.blockedLoop
+  const { finding, isWarned, memory } = loopState
+  const current = currentLoop(memory)
+  const loop = finding ?? current ?? memory.blockedLoop
   if (!loop) return null
   const { pattern } = loop
-  const count = Math.max(loop.count, told?.pattern === pattern ? told.count : 0)
-  const span = pattern === 'ping_pong' ? 2 * count : count
+  const count = Math.max(loop.count, current?.pattern === pattern ? current.count : 0)
   return {
     pattern,
     tools: finding?.tools ?? newestTools(memory, pattern),
     count,
-    warnings: finding ? finding.warnings - (memoryIfTold ? 1 : 0) : (memory.levels[pattern]?.warnings ?? 0),
+    warnings: finding ? finding.warnings - (isWarned ? 0 : 1) : (memory.levels[pattern] ?? 0),
     blocked: memory.blockedLoop !== undefined,
-    since: Math.max(1, usedBy(run, 0).iterations - span),
+    since: Math.max(1, usedBy(run, 0).iterations - PATTERNS[pattern].span * count),
   }
 }
 

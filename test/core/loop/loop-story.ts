@@ -8,10 +8,11 @@ import {
   type LoopCall,
   type LoopFinding,
   type LoopMemory,
-  type LoopPolicy,
   NO_LOOP,
   observeStep,
+  warningSent,
 } from '../../../src/core/loop/escalation.ts'
+import type { LoopPolicy } from '../../../src/core/loop/policy.ts'
 
 export function policyWith(settings: Readonly<Record<string, unknown>> = {}): LoopPolicy {
   return loopPolicyOf(checkConfig({ loop_guard: settings }, 'test'))
@@ -19,7 +20,10 @@ export function policyWith(settings: Readonly<Record<string, unknown>> = {}): Lo
 
 export const POLICY = policyWith()
 
-/** `name=result`; a `!` behind the name is a change, a `?` a wait, and a `.` says that its result is terse. */
+/**
+ * `name=result`; a `!` behind the name is a change, a `?` a wait, and a `.` says that its result is terse. What follows a
+ * `~` in the result is masked; `name=?result` is a result that is unknown.
+ */
 export function callOf(text: string, id = text): LoopCall {
   const [made = '', result = ''] = text.split('=')
   const tool = made.replace(/[!?.]$/, '')
@@ -27,10 +31,12 @@ export function callOf(text: string, id = text): LoopCall {
     id,
     tool,
     call: hashOf(tool),
-    resultHash: hashOf(result),
+    resultHash: result.startsWith('?') ? '' : hashOf(result),
+    maskedHash: hashOf(result.replace(/^\?|~.*/g, '')),
     isPoll: made.endsWith('?'),
     isChange: made.endsWith('!'),
     isTerse: made.endsWith('.'),
+    isBatch: false,
   }
 }
 
@@ -54,7 +60,7 @@ export interface Told {
   readonly found: readonly string[]
 }
 
-/** `every`: the time between two responses, in milliseconds; unset if it is not known. */
+/** Returns a run whose model gets every notice. `every`: the time between two responses, in milliseconds; unset if it is not known. */
 export function tell(
   story: string,
   policy: LoopPolicy = POLICY,
@@ -72,7 +78,9 @@ export function tell(
     now += every ?? 0
     const seen = observeStep(memory, step, policy, every === undefined ? undefined : now)
     memory = seen.memory
-    if (seen.finding) findings.push(seen.finding)
+    if (!seen.finding) continue
+    findings.push(seen.finding)
+    memory = warningSent(memory, seen.finding)
   }
   return { memory, findings, found: findings.map(({ id, pattern }) => `${id}:${pattern}`) }
 }

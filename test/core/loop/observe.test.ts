@@ -1,15 +1,14 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Conversation } from '../../../src/core/conversation.ts'
+import { isTerse, saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
 import {
   type LoopCall,
   type LoopFinding,
-  type LoopPolicy,
-  loopCall,
   mayBlock,
   NO_LOOP,
   observeStep,
-  signatureOf,
+  warningSent,
 } from '../../../src/core/loop/escalation.ts'
 import {
   INITIAL_LOOP_STATE,
@@ -18,6 +17,9 @@ import {
   observeTranscript,
   skipTranscript,
 } from '../../../src/core/loop/observe.ts'
+import { isExempt, type LoopPolicy } from '../../../src/core/loop/policy.ts'
+import { signatureOf } from '../../../src/core/loop/tool-call.ts'
+import { textHashes } from '../../../src/core/loop/tool-result.ts'
 import { advance, assistantHash, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { TooMuchToRead } from '../../../src/core/work.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
@@ -58,22 +60,25 @@ function takeFrom(
   return take(loopState, { conversation, state, registry, previousStep: undefined }, policy)
 }
 
-/** Returns the state after a request whose notice, if there is one, reached the model. */
 function take(loopState: LoopState, messages: readonly Message[], policy: LoopPolicy): LoopState {
-  return noticeTold(takeFrom(loopState, conversationOf(messages), policy))
+  return takeFrom(loopState, conversationOf(messages), policy)
 }
 
-/** Returns the loops that are found if every result is masked at once. `tellsAll`: notices before the last one arrive too. */
-function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy, tellsAll: boolean) {
+/** Returns the loops that are found if every result is masked at once. */
+function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
   let memory = NO_LOOP
-  return steps.map((calls, step) => {
-    const read = calls.map(({ tool, given }, at) =>
-      loopCall(String(at), signatureOf({ name: tool, arguments: '{}' }, policy), given, policy),
-    )
-    const counted = read.filter((call): call is LoopCall => call !== undefined)
-    const observed = observeStep(memory, counted, policy)
-    memory = tellsAll || step === steps.length - 1 ? observed.memory : observed.untold
-    return { finding: found(observed.finding), refuses: mayBlock(memory, policy, 0) }
+  return steps.map((calls) => {
+    const counted = calls
+      .filter(({ tool }) => !isExempt(tool, policy))
+      .map(({ tool, given }, at): LoopCall => {
+        const signature = signatureOf({ name: tool, arguments: '{}' })
+        const isPoll = signature.isPoll || saysWorkGoesOn(given)
+        const hashes = textHashes(given, policy.volatile)
+        return { ...signature, ...hashes, id: String(at), isPoll, isTerse: isTerse(given) }
+      })
+    const { memory: after, finding } = observeStep(memory, counted, policy)
+    memory = finding ? warningSent(after, finding) : after
+    return { finding: found(finding), refuses: mayBlock(memory, policy, 0) }
   })
 }
 
@@ -97,15 +102,15 @@ describe('the loop guard of a conversation', () => {
     // At most as many messages as are read of an unknown transcript.
     const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
     fc.assert(
-      fc.property(steps, policies, fc.boolean(), (made, settings, isGrowing) => {
+      fc.property(steps, policies, (made, settings) => {
         const policy: LoopPolicy = { ...POLICY, ...settings }
-        const expected = foundAtOnce(made, policy, isGrowing)
+        const expected = foundAtOnce(made, policy)
         let loopState = INITIAL_LOOP_STATE
         const messages = [user('go')]
         made.forEach((calls, at) => {
           messages.push(...stepOf(calls, at))
-          if (!isGrowing && at < made.length - 1) return
           loopState = take(loopState, messages, policy)
+          loopState = noticeTold(loopState)
           const refuses = mayBlock(loopState.memory, policy, 0)
           expect({ finding: found(loopState.finding), refuses }).toEqual(expected[at])
         })
@@ -144,13 +149,13 @@ describe('the loop guard of a conversation', () => {
       messages.push(...stepOf([{ tool: 'a', given: 'nothing to see' }], at))
       loopState = takeFrom(loopState, conversationOf(messages), observe)
     }
-    expect(loopState.memory.levels.repetition?.warnings).toBeGreaterThan(2)
+    expect(loopState.memory.loops).toHaveLength(1)
     const enforce: LoopPolicy = { ...POLICY, mode: 'enforce' }
     expect(mayBlock(takeFrom(loopState, conversationOf(messages), enforce).memory, enforce, 0)).toBe(false)
     const warnings: number[] = []
     for (let at = 12; at < 16; at++) {
       messages.push(...stepOf([{ tool: 'a', given: 'nothing to see' }], at))
-      loopState = take(loopState, messages, enforce)
+      loopState = noticeTold(take(loopState, messages, enforce))
       if (loopState.finding) warnings.push(loopState.finding.warnings)
     }
     expect(warnings[0]).toBe(1)
@@ -227,7 +232,7 @@ describe('a response with very many tool calls', () => {
   })
 
   it('is skipped if it would take too much work, but later messages are read', () => {
-    const messages = messagesWith(1_000)
+    const messages = messagesWith(2_500)
     expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
     const after = takeFrom(known, conversationOf(messages), POLICY, skipTranscript)
     expect(after.memory).toEqual(known.memory)

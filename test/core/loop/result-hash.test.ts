@@ -2,12 +2,17 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Hash } from '../../../src/core/hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY } from '../../../src/core/loop/call-history.ts'
-import { hashResult } from '../../../src/core/loop/result-hash.ts'
-import { maskVolatile } from '../../../src/core/loop/result-mask.ts'
-import { resultWithText, type TranscriptResult } from '../../../src/core/loop/tool-result.ts'
+import { maskVolatile, withoutHarnessNoise } from '../../../src/core/loop/result-mask.ts'
+import {
+  exactHash,
+  hashResult,
+  resultWithText,
+  type TranscriptResult,
+} from '../../../src/core/loop/tool-result.ts'
 import { POLICY } from './loop-story.ts'
 
 const CALL = 'call' as Hash
+const CALL_ONLY = { tool: 't', call: CALL, isPoll: false, isChange: false, isTerse: false, isBatch: false }
 
 const given = (text: string): TranscriptResult => resultWithText({ callId: '', text })
 
@@ -16,29 +21,49 @@ function take(results: readonly string[], keeps = true): { history: CallHistory;
   let history = EMPTY_HISTORY
   let lookups = 0
   results.forEach((result, at) => {
-    const named = hashResult(history, CALL, given(result), 'default', (isIt) => {
-      lookups++
-      return keeps ? results.slice(0, at).map(given).find(isIt) : undefined
-    })
-    const { resultHash } = named
-    const record = { tool: 't', call: CALL, resultHash, isPoll: false, isChange: false, isTerse: false }
-    history = addToHistory(named.history, record, at, POLICY)
+    const { history: comparable, hashes } = hashResult(
+      history,
+      CALL,
+      given(result),
+      'default',
+      (exact, responses) => {
+        lookups++
+        const earlier = results.slice(Math.max(0, at - responses), at).map(given)
+        return keeps ? earlier.find((one) => exactHash(one, 'default') === exact) : undefined
+      },
+    )
+    history = addToHistory(comparable, { ...CALL_ONLY, ...hashes }, at + 1, POLICY)
   })
   return { history, lookups }
 }
 
-const RESULTS = ['done in 1s', 'done in 2s', 'failed', 'failed at 10:00:00', 'failed at 11:00:00', '']
+const CODEX = 'Chunk ID: a1b2c3\nWall time: 0.0512 seconds\nOutput:\nok at 10:00'
+const RESULTS = [
+  'done in 1s',
+  'done in 2s',
+  'failed',
+  'failed at 10:00:00',
+  'failed at 11:00:00',
+  '',
+  CODEX,
+  CODEX.replace('a1b2c3', 'ffffff'),
+  CODEX.replace('10:00', '11:00'),
+]
 
 describe('hashes of results', () => {
-  it('are equal for results that differ only in times and ids, in any order', () => {
+  it('say which results are equal without the harness’s part, and which once times and ids are masked, in any order', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...RESULTS), { maxLength: 10 }), (results) => {
-        const names = take(results).history.window.map(({ resultHash }) => resultHash)
-        results.forEach((a, i) => {
-          results.forEach((b, j) => {
-            expect(names[i] === names[j]).toBe(maskVolatile(a) === maskVolatile(b))
-          })
-        })
+        const { window } = take(results).history
+        const said = results.map(withoutHarnessNoise)
+        for (const [i, a] of window.entries()) {
+          for (const [j, b] of window.entries()) {
+            expect(a.resultHash === b.resultHash).toBe(said[i] === said[j])
+            expect(a.maskedHash === b.maskedHash).toBe(
+              maskVolatile(said[i] ?? '') === maskVolatile(said[j] ?? ''),
+            )
+          }
+        }
       }),
     )
   })
@@ -49,9 +74,8 @@ describe('hashes of results', () => {
   })
 
   it('differ if the earlier result is gone, and are equal again after that', () => {
-    const names = take(['done in 1s', 'done in 2s', 'done in 3s'], false).history.window.map(
-      ({ resultHash }) => resultHash,
-    )
+    const { window } = take(['done in 1s', 'done in 2s', 'done in 3s'], false).history
+    const names = window.map(({ maskedHash }) => maskedHash)
     expect(names[0]).not.toBe(names[1])
     expect(names[1]).toBe(names[2])
   })

@@ -1,9 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
-import { maskedHash, maskVolatile } from '../../../src/core/loop/result-mask.ts'
+import { maskVolatile } from '../../../src/core/loop/result-mask.ts'
+import { textHashes } from '../../../src/core/loop/tool-result.ts'
 
-const isSame = (a: string, b: string) => maskedHash(a, 'default') === maskedHash(b, 'default')
+const maskedHash = (text: string, volatile: 'default' | 'none' = 'default') =>
+  textHashes(text, volatile).maskedHash
+const isSame = (a: string, b: string) => maskedHash(a) === maskedHash(b)
 
 describe('two results', () => {
   it.each([
@@ -66,7 +69,6 @@ describe('two results', () => {
     { what: 'a reminder alone', a: 'ok', b: 'ok\n\n<system-reminder>\nUse the tasks.\n</system-reminder>' },
     { what: 'the order of their lines', a: 'a.ts\nb.ts\nc.ts', b: 'c.ts\na.ts\nb.ts' },
   ])('that differ only in $what are equal', ({ a, b }) => {
-    expect(maskVolatile(a)).toBe(maskVolatile(b))
     expect(isSame(a, b)).toBe(true)
     expect(maskedHash(a, 'none')).not.toBe(maskedHash(b, 'none'))
   })
@@ -157,7 +159,7 @@ describe('masking', () => {
     )
     fc.assert(
       fc.property(fc.string({ unit, maxLength: 60 }), (text) => {
-        expect(maskedHash(text, 'default')).toBe(maskedHash(text, 'default'))
+        expect(maskedHash(text)).toBe(maskedHash(text))
         expect(maskVolatile(text).length).toBeLessThanOrEqual(text.length)
       }),
     )

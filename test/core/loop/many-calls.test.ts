@@ -1,0 +1,216 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { Conversation } from '../../../src/core/conversation.ts'
+import { hashOf } from '../../../src/core/hash.ts'
+import { mayBlock } from '../../../src/core/loop/escalation.ts'
+import {
+  decideBlocks,
+  INITIAL_LOOP_STATE,
+  type LoopState,
+  noticeTold,
+  observeTranscript,
+  recordCalls,
+} from '../../../src/core/loop/observe.ts'
+import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
+import { chat } from '../../../src/dialect/chat/index.ts'
+import { messages } from '../../../src/dialect/messages/index.ts'
+import { responses } from '../../../src/dialect/responses/index.ts'
+import { registry } from '../transcript.ts'
+import { POLICY } from './loop-story.ts'
+
+/** One call with its result; `id` is unique in the conversation. */
+interface Made {
+  readonly id: string
+  readonly name: string
+  readonly arguments: string
+  readonly result: string
+}
+
+const DIALECTS = {
+  chat: {
+    dialect: chat,
+    body: (turns: readonly (readonly Made[])[]) => ({
+      messages: [
+        { role: 'user', content: 'go' },
+        ...turns.flatMap((made) => [
+          {
+            role: 'assistant',
+            content: null,
+            tool_calls: made.map(({ id, name, arguments: text }) => ({
+              id,
+              type: 'function',
+              function: { name, arguments: text },
+            })),
+          },
+          ...made.map(({ id, result }) => ({ role: 'tool', tool_call_id: id, content: result })),
+        ]),
+      ],
+    }),
+  },
+  messages: {
+    dialect: messages,
+    body: (turns: readonly (readonly Made[])[]) => ({
+      max_tokens: 100,
+      messages: [
+        { role: 'user', content: 'go' },
+        ...turns.flatMap((made) => [
+          {
+            role: 'assistant',
+            content: made.map(({ id, name, arguments: text }) => ({
+              type: 'tool_use',
+              id,
+              name,
+              input: JSON.parse(text),
+            })),
+          },
+          {
+            role: 'user',
+            content: made.map(({ id, result }) => ({
+              type: 'tool_result',
+              tool_use_id: id,
+              content: result,
+            })),
+          },
+        ]),
+      ],
+    }),
+  },
+  responses: {
+    dialect: responses,
+    body: (turns: readonly (readonly Made[])[]) => ({
+      input: [
+        { role: 'user', content: 'go' },
+        ...turns.flatMap((made) => [
+          ...made.map(({ id, name, arguments: text }) => ({
+            type: 'function_call',
+            call_id: id,
+            name,
+            arguments: text,
+          })),
+          ...made.map(({ id, result }) => ({ type: 'function_call_output', call_id: id, output: result })),
+        ]),
+      ],
+    }),
+  },
+} as const
+
+type DialectName = keyof typeof DIALECTS
+
+function conversationIn(name: DialectName, turns: readonly (readonly Made[])[]): Conversation {
+  const { dialect, body } = DIALECTS[name]
+  const request = dialect.read({
+    path: '',
+    body: Buffer.from(JSON.stringify({ model: 'm', ...body(turns) })),
+  })
+  if (!request) throw new Error('not a conversation')
+  return request.conversation
+}
+
+function observed(loopState: LoopState, conversation: Conversation, previousStep?: string): LoopState {
+  const last = conversation.length - 1
+  const state = advance(emptyTranscript(conversation), conversation, Math.max(0, last), registry)
+  const step = previousStep === undefined ? undefined : hashOf(previousStep)
+  return observeTranscript(loopState, { conversation, state, registry, previousStep: step }, POLICY)
+}
+
+const callsOf = (made: readonly Made[]) =>
+  made.map(({ id, name, arguments: text }) => ({ id, name, arguments: text }))
+
+/** Turns that make the same `count` calls; `resultOf` gives the result of a call in a turn. */
+function turnsOf(count: number, length: number, resultOf: (call: number, turn: number) => string): Made[][] {
+  return Array.from({ length }, (_, turn) =>
+    Array.from({ length: count }, (_, call) => ({
+      id: `c${turn}-${call}`,
+      name: call % 3 === 0 ? 'read' : 'list',
+      arguments: JSON.stringify({ path: `src/file${call}.ts` }),
+      result: resultOf(call, turn),
+    })),
+  )
+}
+
+/** Requests of a conversation whose model gets every notice, the first with `shown` turns, each further one with one turn more. */
+function follow(name: DialectName, turns: readonly (readonly Made[])[], shown: number): LoopState[] {
+  const states: LoopState[] = []
+  let loopState = INITIAL_LOOP_STATE
+  for (let end = shown; end <= turns.length; end++) {
+    loopState = observed(loopState, conversationIn(name, turns.slice(0, end)))
+    loopState = noticeTold(loopState)
+    states.push(loopState)
+  }
+  return states
+}
+
+const dialects = fc.constantFrom<DialectName>('chat', 'messages', 'responses')
+const counts = fc.oneof(fc.integer({ min: 1, max: 70 }), fc.integer({ min: 71, max: 400 }))
+
+describe('a response with any number of calls', () => {
+  it('is found in a loop in every dialect, from the beginning of the run or after a restart', () => {
+    fc.assert(
+      fc.property(
+        dialects,
+        counts,
+        fc.integer({ min: 1, max: 6 }),
+        fc.boolean(),
+        (name, count, shown, isVolatile) => {
+          const result = (call: number, turn: number) =>
+            isVolatile
+              ? `the content of file ${call}, read at 12:00:0${turn % 10}`
+              : `the content of file ${call}`
+          const states = follow(name, turnsOf(count, shown + 5, result), shown)
+          expect(states.some(({ finding }) => finding !== undefined)).toBe(true)
+        },
+      ),
+      { numRuns: 60 },
+    )
+  })
+
+  it('is blocked as a whole if its calls and results were equal all the time', () => {
+    fc.assert(
+      fc.property(dialects, counts, (name, count) => {
+        const turns = turnsOf(count, 16, (call) => `the content of file ${call}`)
+        const loopState = follow(name, turns, 1).at(-1) ?? INITIAL_LOOP_STATE
+        expect(mayBlock(loopState.memory, POLICY, 0)).toBe(true)
+        const next = callsOf(turns[0] ?? [])
+        const { decision } = decideBlocks(loopState, next, POLICY, 'next', false, 0)
+        expect(decision.blocked.every((block) => block !== undefined)).toBe(true)
+      }),
+      { numRuns: 20 },
+    )
+  })
+
+  it('is no loop that may be blocked if one of its results is new each time', () => {
+    fc.assert(
+      fc.property(dialects, counts, fc.nat(), (name, count, at) => {
+        const turns = turnsOf(count, 12, (call, turn) =>
+          call === at % count ? `line ${'x'.repeat(turn)}` : `the content of file ${call}`,
+        )
+        for (const { memory } of follow(name, turns, 1)) expect(mayBlock(memory, POLICY, 0)).toBe(false)
+      }),
+      { numRuns: 30 },
+    )
+  })
+
+  it('is found in a loop where the provider keeps the conversation', () => {
+    fc.assert(
+      fc.property(counts, (count) => {
+        let loopState = INITIAL_LOOP_STATE
+        const patterns: (string | undefined)[] = []
+        for (const [at, made] of turnsOf(count, 6, (call) => `the content of file ${call}`).entries()) {
+          loopState = recordCalls(loopState, callsOf(made), POLICY)
+          const input = made.map(({ id, result }) => ({
+            type: 'function_call_output',
+            call_id: id,
+            output: result,
+          }))
+          const body = { model: 'm', previous_response_id: `resp_${at}`, input }
+          const request = responses.read({ path: '', body: Buffer.from(JSON.stringify(body)) })
+          if (!request) throw new Error('not a conversation')
+          loopState = observed(loopState, request.conversation, `resp_${at}`)
+          patterns.push(loopState.finding?.pattern)
+        }
+        expect(patterns.some((pattern) => pattern !== undefined)).toBe(true)
+      }),
+      { numRuns: 30 },
+    )
+  })
+})
