@@ -24,6 +24,7 @@ COPY config config
 USER node
 EXPOSE 8787
 STOPSIGNAL SIGTERM
+# The shell asks by itself: a Node of its own every ten seconds would take more than Governor does.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
-  CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$PORT && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.1 200 ' <&3"]
 CMD ["node", "dist/main.js", "start"]

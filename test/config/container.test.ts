@@ -49,8 +49,9 @@ async function checkHealth(given: Variables): Promise<{ address: string; status:
     rmSync(folder, { recursive: true })
   })
   const [line] = await once(createInterface(child.stdout), 'line')
-  const [, ...check] = commandOf('HEALTHCHECK')
-  const { status } = spawnSync(process.execPath, check, { env })
+  const [program = '', ...check] = commandOf('HEALTHCHECK')
+  expect(program).not.toBe('node')
+  const { status } = spawnSync(program, check, { env: { ...env, PATH: process.env['PATH'] } })
   return { address: String(JSON.parse(line).address), status }
 }
 
@@ -58,6 +59,20 @@ describe('the container image', () => {
   it('passes its health check on the port that PORT sets, whatever the configuration file says', async () => {
     const port = String(await freePort())
     expect(await checkHealth({ PORT: port })).toEqual({ address: `http://127.0.0.1:${port}`, status: 0 })
+  })
+
+  it('fails its health check where nobody listens, or something else does', async () => {
+    const [program = '', ...check] = commandOf('HEALTHCHECK')
+    const other = http
+      .createServer((_, response) => response.writeHead(503).end('200'))
+      .listen(0, '127.0.0.1')
+    await once(other, 'listening')
+    onTestFinished(() => void other.close())
+    const { port } = other.address() as AddressInfo
+    for (const PORT of [String(await freePort()), String(port)]) {
+      const checking = spawn(program, check, { env: { PORT, PATH: process.env['PATH'] }, stdio: 'ignore' })
+      expect(await once(checking, 'exit')).toEqual([1, null])
+    }
   })
 
   it('listens on the port that it exposes when no other port is set', () => {

@@ -118,6 +118,23 @@ describe('config/k8s', () => {
     )
   })
 
+  it('admits agents of its namespace and Prometheus of another one to Governor, and nobody else', () => {
+    const { spec } = named('NetworkPolicy', 'governor')
+    const ports = [{ port: 'http' }]
+    expect(spec?.ingress).toEqual([
+      { from: [{ podSelector: {} }], ports },
+      {
+        from: [
+          {
+            namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'monitoring' } },
+            podSelector: { matchLabels: { 'app.kubernetes.io/name': 'prometheus' } },
+          },
+        ],
+        ports,
+      },
+    ])
+  })
+
   it('has no key and no value that the API of Kubernetes does not have', () => {
     const documents = manifests.map(({ manifest }) => manifest)
     expect(problemsOf(documents)).toEqual([])

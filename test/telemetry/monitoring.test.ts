@@ -54,7 +54,7 @@ describe('the monitoring configuration', () => {
 })
 
 describeWith(['promtool'], 'Prometheus', (promtool) => {
-  it.each(['check config prometheus.yml', 'check rules alerts.yml', 'test rules alerts.test.yml'])(
+  it.each(['check rules alerts.yml', 'test rules alerts.test.yml'])(
     'accepts the rules of Governor and fires each alert in time: %s',
     (command) => {
       const { status, stdout, stderr } = spawnSync(promtool, command.split(' '), {
