@@ -32,9 +32,9 @@ describe('a provider that refuses what Governor added', () => {
       expect(provider.requests).toHaveLength(3)
       expect(provider.requests[1]?.body.toString()).toContain('[BUDGET')
       expect(provider.requests[2]?.body.toString()).not.toContain('[BUDGET')
-      expect(events).toContainEqual(
-        expect.objectContaining({ kind: 'alteration_refused', alteration: 'auto', status }),
-      )
+      // One 500 may be a fault of the moment.
+      const refused = events.filter(({ kind }) => kind === 'alteration_refused')
+      expect(refused).toMatchObject(status === 500 ? [] : [{ alteration: 'auto', status }])
     },
   )
 

@@ -214,9 +214,11 @@ describe('an overflow error', () => {
         { role: 'tool', tool_call_id: 'c', content: 'found' },
       ],
     })
-    expect(response.headers.get('x-governor-verdict')).toBe('warn')
+    expect(response.headers.get('x-governor-verdict')).toBe('allow')
+    expect(response.headers.get('x-governor-tier')).toBe('warning')
     expect(response.headers.get('x-governor-overflow')).toBe('shrink_context')
     expect(provider.requests.length).toBe(1)
+    expect(provider.requests[0]?.body.includes('[BUDGET')).toBe(true)
     expect(events.some(({ kind }) => kind === 'alteration_refused')).toBe(false)
   })
 
