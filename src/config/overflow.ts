@@ -63,7 +63,7 @@ const quirk = z
       .enum(MEANINGS)
       .optional()
       .describe(
-        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, not_overflow (it only looks like one) or input_too_large (Governor reads the rest from the words of the message).',
+        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks like one) or input_too_large (Governor reads the rest from the words of the message).',
       ),
     match: z
       .strictObject({

@@ -41,8 +41,19 @@ interface UnknownOverflow {
   readonly limit?: number
 }
 
+/** The provider refuses a conversation for its repeated calls: nothing is too large. */
+interface LoopRefused {
+  readonly recovery: 'loop_refused'
+}
+
 /** What was too large, as far as the provider says. */
-export type Overflow = ShrinkContext | CompressOnly | ClampOutputOnly | TierDowngrade | UnknownOverflow
+export type Overflow =
+  | ShrinkContext
+  | CompressOnly
+  | ClampOutputOnly
+  | TierDowngrade
+  | UnknownOverflow
+  | LoopRefused
 
 /** The name of what to do about an overflow. */
 export type Recovery = Overflow['recovery']
@@ -54,6 +65,7 @@ export const RECOVERIES = [
   'clamp_output_only',
   'tier_downgrade',
   'unknown_overflow',
+  'loop_refused',
 ] as const satisfies readonly Recovery[]
 
 /** The numbers of an overflow, in tokens; `undefined` if the provider does not state them. */

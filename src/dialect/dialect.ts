@@ -75,6 +75,8 @@ export interface DialectRequest {
   dropTools(drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[]
   /** Edits that put `text` at the end of the input; `undefined` if this request has no place for it there. */
   notice(text: string, channel: Channel): Edit[] | undefined
+  /** Edits that leave the newest of equal calls with its result and their count; an empty list if no call is repeated. */
+  collapseRepeats(): Edit[]
   /** Edits that append `text` to the system text. */
   announce(text: string): Edit[]
   /** Edits that keep the model from calling tools. */

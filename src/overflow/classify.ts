@@ -67,6 +67,7 @@ function overflowOf(recovery: Recovery, row: Row, groups: Groups, reply: Reply):
       return overTotal(limit)
     case 'compress_only':
     case 'tier_downgrade':
+    case 'loop_refused':
       return { recovery }
   }
 }

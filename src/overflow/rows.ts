@@ -51,6 +51,13 @@ const SAMPLING =
 
 /** The built-in rows, in the order in which they are matched. An error that the general reader misreads or misses is a row here. */
 export const ROWS: readonly Row[] = [
+  {
+    id: 'loop-refused',
+    source: "a provider's own search for loops, with 400 or 500",
+    status: [400, 500],
+    text: /repetitive tool calls? (?:were |was )?detected/,
+    means: 'loop_refused',
+  },
   // Plan limits, which look like rate limits.
   {
     id: 'anthropic-long-context',

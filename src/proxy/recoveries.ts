@@ -43,7 +43,8 @@ function noteOverflow(
   const model = named ?? ''
   const at = { upstream, model }
   windows.learn(at, overflow)
-  evaluation?.handle.noteOverflow(overflow.recovery)
+  const { recovery } = overflow
+  if (recovery !== 'loop_refused') evaluation?.handle.noteOverflow(recovery)
   const refusal = {
     upstream: upstream.name,
     model: keptName(model),
@@ -55,7 +56,6 @@ function noteOverflow(
     ...contexts,
     reductions: reduce(contexts.reductions, refusal),
   }))
-  const { recovery } = overflow
   exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery, quirk, ...evaluation?.handle.names })
   const before = evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
   return { classified, base: windows.base(at), effective: windows.effective(at, reduce(before, refusal)) }
@@ -150,7 +150,7 @@ async function openAgain(
   })
   const isAnswered = response !== undefined && response.head.status < 400
   services.emit({ kind: 'recovered', recovery, outcome: isAnswered ? 'answered' : 'refused' })
-  if (isAnswered) return markedRecovered(response, recovery)
+  if (isAnswered) return markedRecovered(response, recovery === 'loop_refused' ? 'collapse' : recovery)
   response?.abort()
   return undefined
 }

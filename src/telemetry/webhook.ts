@@ -117,7 +117,7 @@ function messageOf(event: ProxyEvent): Message | undefined {
       const { upstream, recovery, session } = event
       const { who, key, fields } = sessionIn(event)
       const of = session === undefined ? '' : ` of session ${who}`
-      const text = `A request${of} to ${upstream} was too large: ${recovery}.`
+      const text = `A request${of} to ${upstream} ${recovery === 'loop_refused' ? 'was refused for its repeated calls' : `was too large: ${recovery}`}.`
       const body = { text, ...fields, upstream, recovery }
       return { type: 'overflow', subject: `${key} ${upstream} ${recovery}`, body }
     }

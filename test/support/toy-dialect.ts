@@ -73,6 +73,7 @@ function read({ path, body }: RequestInput): DialectRequest | undefined {
     hasFormat: () => false,
     forcedTools: () => ({ names: [], isNamed: false }),
     dropTools: () => [],
+    collapseRepeats: () => [],
     notice: (text) => noticeIn(body, contents, text),
     announce: () => [],
     banTools: () => removeMembers(fields, new Set(['tools'])),

@@ -25,6 +25,7 @@ import { isObject } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
+import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
   fieldOf,
@@ -298,15 +299,21 @@ function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
 function read({ body }: RequestInput): DialectRequest | undefined {
   const index = indexRequest(body, 'messages', readItem)
   if (!index) return undefined
+  const conversation = conversationOf(index)
   return {
     sessionIdAt: (path) => sessionIdAt((name) => fieldOf(index, name), path, index.work),
     demands: () => demandsIn(index),
     hasFormat: () => formatIn(index) !== undefined,
     forcedTools: () => forcedTools(index),
     dropTools: (drop, instead) => dropTools(index, drop, instead),
-    conversation: conversationOf(index),
+    conversation,
     asksForUsage: () => asksForUsage(index),
     notice: (text, channel) => noticeIn(index, text, channel),
+    collapseRepeats: () =>
+      collapseRepeats(index, conversation, (at, text) => {
+        const item = index.items[at]
+        return item && addParagraph(index.json, item, text)
+      }),
     announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),

@@ -19,6 +19,7 @@ import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } f
 import { isObject } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
+import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
   fieldOf,
@@ -315,6 +316,8 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     dropTools: (drop, instead) => dropTools(index, drop, instead),
     conversation,
     notice: (text, channel) => noticeIn(index, conversation, text, channel),
+    collapseRepeats: () =>
+      collapseRepeats(index, conversation, (at, text) => addToMessage(index, conversation, at, text)),
     // The provider stores the system text and the tools that a thread began with.
     announce: (text) => (previous === undefined ? announceIn(index, conversation, text) : []),
     banTools: (ban) => (previous === undefined ? banTools(index, ban) : [chooseNone(index)]),

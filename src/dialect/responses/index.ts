@@ -34,6 +34,7 @@ import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { openai } from '../shared/openai.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
+import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addTextPart,
   fieldOf,
@@ -364,8 +365,9 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   const keepsInput = isKept(index, field)
   const isStored = keepsInput && field('store') !== false
   const hasReferences = index.items.some(({ isReference }) => isReference)
+  const conversation = conversationOf(index, field)
   return {
-    conversation: conversationOf(index, field),
+    conversation,
     previous,
     isConversation,
     firstItem: hasReferences ? firstItemOf(index) : undefined,
@@ -380,6 +382,11 @@ function read({ body }: RequestInput): DialectRequest | undefined {
       const edit = channel === 'user' ? undefined : instruct(index, text)
       return edit && [edit]
     },
+    collapseRepeats: () =>
+      collapseRepeats(index, conversation, (at, text) => {
+        const item = index.items[at]
+        return item && addParagraph(index.json, item, text)
+      }),
     announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
     keepForced: (name) => keepForced(index, name),

@@ -6,6 +6,7 @@ import { estimateTokens } from '../../core/usage.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { contentEncoding, withoutFields } from '../../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
+import { applyEdits } from '../../json/edit.ts'
 import { clampOutput } from '../clamp.ts'
 import type { OverflowPolicy } from '../policy.ts'
 
@@ -44,6 +45,13 @@ export function modelIn(dialect: Dialect, path: string, call: UpstreamCall): str
   }
 }
 
+/** Returns the request without repeated calls; `undefined` if none is repeated in it. */
+function collapsed(dialect: Dialect, call: UpstreamCall): UpstreamCall | undefined {
+  const body = bodyOf(call)
+  const edits = body && dialect.read({ path: call.path, body })?.collapseRepeats()
+  return body && edits?.length ? withJson(call, applyEdits(body, edits)) : undefined
+}
+
 /** Returns the request to send instead; `undefined` if only the client can make the input smaller. */
 export function recovered(
   dialect: Dialect,
@@ -56,6 +64,8 @@ export function recovered(
       return retriesClamped ? clamped(dialect, call, overflow) : undefined
     case 'tier_downgrade':
       return retriesWithoutBeta ? withoutBeta(dialect, call) : undefined
+    case 'loop_refused':
+      return collapsed(dialect, call)
     case 'shrink_context':
     case 'compress_only':
     case 'unknown_overflow':
