@@ -24,7 +24,8 @@ Commands
   suggest        limits for each agent and model, as YAML, out of what its completed runs took
 
 Flags
-  --config FILE      configuration file (default: config/governor.yaml, where there is one)
+  --config FILE      configuration file (default: the first of governor.yaml, config/governor.yaml
+                     and ~/.config/governor/governor.yaml)
   --host ADDRESS     address to listen on (default: 127.0.0.1)
   --port NUMBER      port to listen on (default: 8787; 0: any free one)
   --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated

@@ -96,7 +96,10 @@ async function serve(
     )
   }
   if (terminal.isInteractive) {
-    terminal.err(`Governor listens on ${address}. Point your agent at it: OPENAI_BASE_URL=${address}/v1\n`)
+    const source = file === undefined ? '' : ` and reads ${file}`
+    terminal.err(
+      `Governor listens on ${address}${source}. Point your agent at it: OPENAI_BASE_URL=${address}/v1\n`,
+    )
   }
   return stopped
 }

@@ -38,8 +38,8 @@ const HEAD = `yaml-language-server: $schema=./schema.json
 Governor's configuration. Every key is here, with its default: leave out what you don't change.
 This file is written by \`npm run schema\` from src/config.
 
-Governor reads config/governor.yaml in the directory it is started in, or the file that --config or GOVERNOR_CONFIG
-names. A flag wins over the environment, the environment over this file, this file over the defaults.
+Governor reads the file that --config or GOVERNOR_CONFIG names, else the first of governor.yaml and config/governor.yaml in the
+directory it is started in, and ~/.config/governor/governor.yaml. A flag wins over the environment, the environment over this file, this file over the defaults.
   HOST PORT                                  server.host, server.port
   LOG_LEVEL                                  log.level
   OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL upstreams.openai.url, upstreams.anthropic.url

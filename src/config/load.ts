@@ -1,6 +1,6 @@
 /** Loads the configuration: a flag wins over the environment, the environment over the file, the file over the default. */
 import { isUtf8 } from 'node:buffer'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { type Document, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
 import type * as z from 'zod'
 import { ConfigError } from './config-error.ts'
@@ -27,7 +27,12 @@ export interface Overrides {
   readonly upstreams?: Readonly<Record<string, string>>
 }
 
-const DEFAULT_FILE = 'config/governor.yaml'
+/** Where a configuration is looked for if none is named; the first that exists is read. */
+function defaultFile(env: Environment): string | undefined {
+  const home = env['HOME'] || env['USERPROFILE']
+  const inHome = home ? [`${home}/.config/governor/governor.yaml`] : []
+  return ['governor.yaml', 'config/governor.yaml', ...inHome].find((file) => existsSync(file))
+}
 
 type Tree = { [key: string]: unknown }
 
@@ -104,21 +109,17 @@ export function whyUnreadable(error: unknown): string {
   return code ?? message
 }
 
-function readBytes(file: string, isRequired: boolean): Buffer | undefined {
+function readText(file: string): string {
+  let bytes: Buffer
   try {
-    return readFileSync(file)
+    bytes = readFileSync(file)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT' && !isRequired) return undefined
     throw new ConfigError(
       `${file}: can't be read (${whyUnreadable(error)}): check the path given with --config or GOVERNOR_CONFIG`,
     )
   }
-}
-
-function readText(file: string, isRequired: boolean): string | undefined {
-  const bytes = readBytes(file, isRequired)
-  if (bytes && !isUtf8(bytes)) throw new ConfigError(`${file}: is not in UTF-8: save it in that encoding`)
-  return bytes?.toString()
+  if (!isUtf8(bytes)) throw new ConfigError(`${file}: is not in UTF-8: save it in that encoding`)
+  return bytes.toString()
 }
 
 function branch(tree: Tree, key: string): Tree {
@@ -392,19 +393,18 @@ export function loadConfig(
   flags: Overrides & { readonly config?: string | undefined },
   env: Environment,
 ): Loaded {
-  const named = flags.config ?? (env['GOVERNOR_CONFIG'] || undefined)
-  const file = named ?? DEFAULT_FILE
-  const source = readText(file, named !== undefined)
+  const file = flags.config ?? (env['GOVERNOR_CONFIG'] || defaultFile(env))
+  const name = file ?? 'configuration'
   const { tree, lineOf, ambiguousAt }: Parsed =
-    source === undefined ? { tree: {} } : parseFile(source, file, env)
+    file === undefined ? { tree: {} } : parseFile(readText(file), file, env)
   const origins = new Map<string, string>()
   override(tree, fromEnvironment(env), VARIABLES, origins)
   override(tree, flags, FLAGS, origins)
-  const warnings = dropRemovedKeys(tree, file, lineOf)
+  const warnings = dropRemovedKeys(tree, name, lineOf)
   if (ambiguousAt) resolveAmbiguousValues(tree, ambiguousAt)
   return {
-    config: checkConfig(tree, source === undefined ? 'configuration' : file, origins, lineOf),
+    config: checkConfig(tree, name, origins, lineOf),
     warnings,
-    file: source === undefined ? undefined : file,
+    file,
   }
 }

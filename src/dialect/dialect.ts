@@ -253,6 +253,7 @@ export type ErrorKind =
   | 'invalid_request'
   | 'unauthorized'
   | 'forbidden'
+  | 'not_found'
   /** The client stopped sending its request. */
   | 'timeout'
   /** Governor accepts no more requests. */

@@ -24,7 +24,7 @@ export interface AccessSettings {
 
 /** The error that the client of a refused request gets. */
 export interface AccessRefusal {
-  readonly status: 400 | 401 | 403
+  readonly status: 400 | 401 | 403 | 404
   readonly code: string
   readonly message: string
 }
@@ -43,6 +43,12 @@ const NO_ACCESS_KEY: AccessRefusal = {
 
 /** How many characters of an origin or a host an error repeats: the sender chooses them. */
 const MAX_REPEATED = 100
+
+function unknownUpstream(name: string): AccessRefusal {
+  const shown = name.slice(0, MAX_REPEATED)
+  const message = `This Governor has no upstream named ${shown}, and sends the request to no other: check the first part of the path. If ${shown} belongs to the path of a provider, put it into that upstream's url.`
+  return { status: 404, code: 'unknown_upstream', message }
+}
 
 function foreignOrigin(origin: string): AccessRefusal {
   const message = `Governor holds the key of this upstream, and pages of ${origin.slice(0, MAX_REPEATED)} may not use it: add that origin to server.allowed_origins, or send one of server.access_keys.`
@@ -89,10 +95,11 @@ function isForeignSite(headers: RawHeaders): boolean {
 /** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */
 export function accessRefusal(
   settings: AccessSettings,
-  { leavesPrefix, upstream, path }: Route,
+  { leavesPrefix, unknownName, upstream, path }: Route,
   headers: RawHeaders,
 ): AccessRefusal | undefined {
   if (leavesPrefix) return OUTSIDE
+  if (unknownName !== undefined) return unknownUpstream(unknownName)
   if (!upstream.holdsKey) return undefined
   if (settings.accessKeys.size === 0) return pageRefusal(settings, headers)
   const keys = clientKeysOf(headers, path, settings.credentialPlaces)
@@ -104,6 +111,7 @@ const ERROR_KINDS: Readonly<Record<AccessRefusal['status'], ErrorKind>> = {
   400: 'invalid_request',
   401: 'unauthorized',
   403: 'forbidden',
+  404: 'not_found',
 }
 
 /** Returns a refusal as a JSON error in the shape of the client's API. */

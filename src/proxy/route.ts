@@ -1,7 +1,7 @@
 /** Finds the upstream, the path and the dialect of a request. */
 
 import type { Api, Dialect } from '../dialect/dialect.ts'
-import { DEFAULT_API } from '../dialect/index.ts'
+import { DEFAULT_API, nameBefore } from '../dialect/index.ts'
 import {
   type CredentialPlaces,
   headerOf,
@@ -18,6 +18,8 @@ export interface Route {
   readonly upstream: Upstream
   /** Path and query as sent upstream: the client's, without the upstream's name and with the prefix of its URL. */
   readonly path: string
+  /** Set on a guarded path that begins with a name, of which there is no upstream. */
+  readonly unknownName: string | undefined
   /** A server that resolves its dot segments would leave the prefix of the upstream's URL. */
   readonly leavesPrefix: boolean
   /** The client's path without the query, which may hold a key. */
@@ -141,10 +143,19 @@ export function firstSegmentsOf(target: string): string[] {
   return [...readingsOf(unescaped(path))].flatMap(firstSegments).map((first) => first.trim().toLowerCase())
 }
 
-function dialectOf(dialects: readonly Dialect[], method: string, path: string): Dialect | undefined {
-  if (method !== 'POST') return undefined
-  const segments = path.split('/').filter((segment) => segment !== '')
+function segmentsOf(path: string): string[] {
+  return path.split('/').filter((segment) => segment !== '')
+}
+
+function dialectFor(dialects: readonly Dialect[], path: string): Dialect | undefined {
+  const segments = segmentsOf(path)
   return dialects.find((dialect) => dialect.claims(segments))
+}
+
+/** Returns the name with which a guarded path begins if no upstream has it, and it is not in the path of the default upstream's URL. */
+function unknownNameIn(path: string, { prefix }: Upstream): string | undefined {
+  const name = nameBefore(segmentsOf(path))
+  return name !== undefined && segmentsOf(prefix).includes(name) ? undefined : name
 }
 
 function apiOf(
@@ -171,7 +182,8 @@ export function routeOf(
   const named = upstreams.get(first)
   const unnamed = named ? asked.slice(first.length + 1) : asked
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
-  const dialect = dialectOf(dialects, method, path)
+  const claimed = dialectFor(dialects, path)
+  const dialect = method === 'POST' ? claimed : undefined
   const api = apiOf(dialects, path, headers, dialect)
   const upstream = named ?? upstreams.get(api.upstream)
   if (!upstream) throw new Error(`There is no upstream ${api.upstream}, which is built in.`)
@@ -180,6 +192,7 @@ export function routeOf(
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
+    unknownName: claimed && !named ? unknownNameIn(path, upstream) : undefined,
     leavesPrefix: prefix !== '' && mayClimbOut(rest.replace(/%(?:25)*2e/gi, '.')),
     asked,
     dialect,
@@ -205,5 +218,5 @@ export function upstreamHead(
 
 /** Returns true if this path belongs to a dialect that is guarded over POST. */
 export function isGuardedSocket(dialects: readonly Dialect[], target: string): boolean {
-  return dialectOf(dialects, 'POST', withoutQuery(pathOf(target))) !== undefined
+  return dialectFor(dialects, withoutQuery(pathOf(target))) !== undefined
 }

@@ -51,6 +51,60 @@ async function get(url: string): Promise<number> {
   return response.status
 }
 
+describe('a Governor for which no file is named', () => {
+  const PLACES_OF_FILES = [
+    'governor.yaml',
+    'config/governor.yaml',
+    'home/.config/governor/governor.yaml',
+  ] as const
+  const cases = [0, 1, 2, 3, 4, 5, 6, 7].map((bits) => PLACES_OF_FILES.filter((_, at) => bits & (1 << at)))
+  const writing = (files: readonly string[]) =>
+    ['mkdir -p config home/.config/governor', 'HOME="$PWD/home"; export HOME']
+      .concat(
+        files.map((one) => `echo "{server: {port: 0}, budget: {max_iterations: ${one.length}}}" > ${one}`),
+      )
+      .join('; ')
+
+  it.each(cases)(
+    'reads the first of %s %s %s and names it when it starts and when it reloads',
+    async (...files) => {
+      const [first] = files
+      const program = launch(first ? [] : ['--port', '0'], {}, { shell: writing(files) })
+      const started = await program.line('listening')
+      expect(started['max_iterations']).toBe(first?.length ?? 300)
+      const named = first?.startsWith('home') ? expect.stringMatching(`^/.*/${first}$`) : (first ?? null)
+      expect(started['config']).toEqual(named)
+      program.child.kill('SIGHUP')
+      expect((await program.line('policies reloaded'))['config']).toEqual(named)
+    },
+  )
+
+  it('reads the file that is named even if there is one in its folder', async () => {
+    writeFileSync(file, '{server: {port: 0}, budget: {max_iterations: 7}}')
+    const shell = writing([...PLACES_OF_FILES])
+    for (const [args, env] of [
+      [['--config', file], {}],
+      [[], { GOVERNOR_CONFIG: file }],
+    ] as const) {
+      const started = await launch(args, env, { shell }).line('listening')
+      expect([started['config'], started['max_iterations']]).toEqual([file, 7])
+    }
+  })
+
+  it('does not start with a file in its folder that it can not read or that is wrong', async () => {
+    for (const shell of ['mkdir governor.yaml', 'echo "nope: 1" > governor.yaml']) {
+      const program = launch([], {}, { shell })
+      expect(await program.exitCode).toBe(2)
+      expect(program.complaints()).toContain('governor.yaml: ')
+    }
+  })
+
+  it('starts where its home is not there or not its own', async () => {
+    for (const HOME of ['/nonexistent', '/dev/null', '/proc/1/root'])
+      expect((await launch(['--port', '0'], { HOME }).line('listening'))['config']).toBeNull()
+  })
+})
+
 describe('a started Governor', () => {
   it('reloads its policies on SIGHUP; on SIGTERM it finishes running requests and accepts no new ones', async () => {
     const provider = await startHoldingProvider()

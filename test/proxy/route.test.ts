@@ -1,9 +1,12 @@
+import fc from 'fast-check'
 import { AzureOpenAI } from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DIALECTS } from '../../src/dialect/index.ts'
 import { routeOf, upstreamOf } from '../../src/proxy/route.ts'
+import { ask } from '../support/admin.ts'
 import { startGovernor } from '../support/governor.ts'
 import { startProvider } from '../support/provider.ts'
+import { startRaw } from '../support/raw.ts'
 
 const PUBLIC = { openai: 'https://api.openai.com', anthropic: 'https://api.anthropic.com' }
 
@@ -60,6 +63,117 @@ describe('the name of a configured upstream', () => {
   it.each(['work', 'constructor'])('%s is always removed from the path', (name) => {
     const url = 'https://team.openai.azure.com'
     expect(sentTo(url, `/${name}/openai/v1/responses`, { name })).toBe(`${name} /openai/v1/responses`)
+  })
+})
+
+const GUARDED = [
+  ...['/v1/chat/completions', '/v1/responses', '/v1/messages', '/v4/chat/completions', '/api/v1/responses'],
+  ...['/openai/v1/chat/completions', '/v1beta/openai/chat/completions', '/anthropic/v1/messages'],
+]
+
+/** Paths of providers whose first segment is the name of no upstream. */
+const OF_PROVIDERS = [
+  ...['/v1/chat/completions', '/chat/completions', '/responses', '/v1/messages', '/v1/messages/count_tokens'],
+  ...['/v1beta/openai/chat/completions', '/api/v1/chat/completions', '/api/paas/v4/chat/completions'],
+  ...[
+    '/api/v3/responses',
+    '/api/anthropic/v1/messages',
+    '/inference/v1/chat/completions',
+    '/inference/chat/completions',
+  ],
+  ...[
+    '/compatible-mode/v1/chat/completions',
+    '/apps/anthropic/v1/messages',
+    '/serverless/v1/chat/completions',
+  ],
+  ...[
+    '/coding/v1/messages',
+    '/zen/v1/responses',
+    '/engines/v1/chat/completions',
+    '/engines/llama.cpp/v1/chat/completions',
+  ],
+  ...[
+    '/client/v4/accounts/0a1b/ai/v1/chat/completions',
+    '/serving-endpoints/chat/completions',
+    '/beta/chat/completions',
+  ],
+  ...[
+    '/v1/projects/p/locations/l/endpoints/openapi/chat/completions',
+    '/v3/openai/chat/completions',
+    '/codex/responses',
+  ],
+  ...[
+    '/models/chat/completions',
+    '/compatibility/v1/chat/completions',
+    '/v1/account/gateway/compat/chat/completions',
+  ],
+  ...[
+    '/v1/threads/x/messages',
+    '/x/y',
+    '/some/v1/embeddings',
+    '/some/v1/models',
+    '/deep/v1/chat/completions',
+  ],
+]
+
+describe('a path that begins with no name of an upstream', () => {
+  it('is refused with 404 if a whole API path stands behind, by any method, and reaches nobody', async () => {
+    const upstream = await startRaw()
+    const { url, events } = await startGovernor(upstream.url, {
+      upstreams: { openai: { url: `${upstream.url}/deep` }, openrouter: { url: upstream.url } },
+    })
+    const word = fc.stringMatching(/^[A-Za-z][A-Za-z0-9_-]{1,20}$/)
+    const name = fc.oneof(
+      fc.constantFrom('opnrouter', 'OpenRouter', 'openrouter2', 'open-router', 'constructor'),
+      word,
+    )
+    const known =
+      /^(?:v\d.*|openai|anthropic|openrouter|deep|health|ready|metrics|governor|api|apps|ai|llm|zen|beta|chat)$/i
+    await fc.assert(
+      fc.asyncProperty(
+        name.filter((one) => !known.test(one) || one === 'OpenRouter'),
+        fc.constantFrom('/', '//'),
+        fc.constantFrom(...GUARDED),
+        fc.constantFrom('POST', 'GET', 'PUT', 'OPTIONS'),
+        async (first, start, path, method) => {
+          const { status, json } = await ask(url, `${start}${first}${path}?x=1`, { method })
+          expect(status).toBe(404)
+          expect(json).toMatchObject({
+            error: { message: expect.stringContaining(`no upstream named ${first},`) },
+          })
+        },
+      ),
+    )
+    expect(events.filter(({ kind }) => kind === 'request_ended')).toEqual(
+      events.filter((event) => event.kind === 'request_ended' && event.outcome === 'refused'),
+    )
+  })
+
+  it('is refused in the words of its API', async () => {
+    const { url } = await startGovernor('http://127.0.0.1:1')
+    const chat = await ask(url, '/opnrouter/v1/chat/completions', { method: 'POST' })
+    expect(chat.json).toMatchObject({ error: { type: 'invalid_request_error', code: 'unknown_upstream' } })
+    const messages = await ask(url, '/opnrouter/v1/messages', { method: 'POST' })
+    expect(messages.json).toMatchObject({ type: 'error', error: { type: 'not_found_error' } })
+  })
+
+  it('is refused after a second slash, which a provider might ignore, also with a name that there is', async () => {
+    const { url } = await startGovernor('http://127.0.0.1:1', {
+      upstreams: { openrouter: { url: 'http://127.0.0.1:1' } },
+    })
+    expect((await ask(url, '//openrouter/v1/chat/completions', { method: 'POST' })).status).toBe(404)
+  })
+
+  it.each(OF_PROVIDERS)('is relayed where the provider may have it: %s', (path) => {
+    const settings = { url: 'https://host.example/deep', headers: {}, strip_name: false }
+    const upstreams = new Map(
+      ['openai', 'anthropic'].map((name) => [name, upstreamOf(name, settings, PUBLIC.openai)]),
+    )
+    for (const method of ['POST', 'GET']) {
+      const route = routeOf({ upstreams, dialects: DIALECTS }, method, path, [])
+      expect(route.unknownName).toBeUndefined()
+      expect(route.path).toBe(`/deep${path}`)
+    }
   })
 })
 

@@ -4,6 +4,7 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   invalid_request: 'invalid_request_error',
   unauthorized: 'authentication_error',
   forbidden: 'permission_error',
+  not_found: 'not_found_error',
   timeout: 'timeout_error',
   overloaded: 'overloaded_error',
   provider_down: 'api_error',

@@ -4,6 +4,7 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   invalid_request: 'invalid_request_error',
   unauthorized: 'invalid_request_error',
   forbidden: 'invalid_request_error',
+  not_found: 'invalid_request_error',
   timeout: 'invalid_request_error',
   overloaded: 'server_error',
   provider_down: 'server_error',
