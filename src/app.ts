@@ -41,6 +41,7 @@ import { subscribeToChanges, watchStore } from './ops/sessions/changes.ts'
 import { notFound, replyToProblem, type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
 import { createWindows, KNOWN_WINDOW } from './overflow/windows.ts'
 import { exchange } from './proxy/exchange.ts'
+import { faultOf } from './proxy/fault.ts'
 import { createQuietRuns } from './proxy/quiet-runs.ts'
 import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/route.ts'
 import type { Policies, Services } from './proxy/services.ts'
@@ -276,7 +277,9 @@ function createServices(
   const { dialects = DIALECTS, now = steadyNow } = options
   const { memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
-  const catalogue = createCatalogue(models)
+  const catalogue = createCatalogue(models, (error) =>
+    emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
+  )
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   return {
     upstreams: upstreamsOf(config),

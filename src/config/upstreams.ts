@@ -87,5 +87,5 @@ export const upstreams = z
   .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))
   .transform((configured): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...configured }))
   .describe(
-    'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, Anthropic requests go to `anthropic` and all others to `openai`. These two always exist; add as many as you like.',
+    'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, Anthropic requests go to `anthropic` and all others to `openai`. An API path behind a name that no upstream has (/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. These two always exist; add as many as you like.',
   )

@@ -71,7 +71,6 @@ function noteAnswer(
         const handling = gap === 'estimate' ? 'estimate' : 'warn'
         noteUnpricedModel(model, upstream, costLimit(policy) === undefined ? undefined : handling)
       },
-      failed: () => emit({ kind: 'failed_open', reason: 'store' }),
     },
     answer.usage,
   )

@@ -23,6 +23,8 @@ export type FailOpenReason =
   | 'unreadable_body'
   | 'unknown_encoding'
   | 'store'
+  /** The package of prices can't be loaded; said once. */
+  | 'prices'
   | 'fault'
 
 /** The guards, and the transcript; a fault in one of them leaves the others at work. */

@@ -63,6 +63,8 @@ function logFailedOpen(
   // A failing store is logged once, when it begins to fail.
   if (reason === 'store') return
   const facts = { reason, guard, fault }
+  if (reason === 'prices')
+    return log.warn(facts, 'no prices and context windows but the configured ones are known')
   if (guard) return log.error(facts, 'request judged without this guard')
   if (reason === 'fault') log.error(facts, 'request relayed unguarded')
   else log.warn(facts, 'request relayed unguarded')

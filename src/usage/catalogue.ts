@@ -209,17 +209,25 @@ export function configuredWindow(
   return configuredValue(settings, model.slice(0, MAX_NAME), upstream, 'contextWindow')
 }
 
-/** Creates the catalogue; `settings` come before the package's data, the first match first. */
-export function createCatalogue(settings: readonly ModelSettings[]): Catalogue {
+/**
+ * Creates the catalogue; `settings` come before the package's data, the first match first. `failed` is called once if the
+ * package can't be loaded.
+ */
+export function createCatalogue(
+  settings: readonly ModelSettings[],
+  failed: (error: Error) => void = () => undefined,
+): Catalogue {
   // By upstream, whose number the configuration bounds, and by model.
   const known = new Map<string, LRUCache<string, Known>>()
   const dearestPrices = new Map<string, { readonly price: Price | undefined }>()
   let loaded: Package | undefined
   let loading: Promise<void> | undefined
   const load = (): Promise<void> => {
-    loading ??= import('@pydantic/genai-prices').then((found) => {
+    if (loading) return loading
+    loading = import('@pydantic/genai-prices').then((found) => {
       loaded = found
     })
+    loading.catch(failed)
     return loading
   }
   const foundIn = (found: Package, model: string, upstream: CatalogueUpstream): Entry | undefined => {

@@ -16,8 +16,6 @@ export interface UsageRecord {
   readonly addCost: (usage: CallUsage) => void
   /** Called if the catalogue has no price for the model. */
   readonly unpriced: (gap: CostGap) => void
-  /** Called if the catalogue cannot be loaded. */
-  readonly failed: () => void
 }
 
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
@@ -33,7 +31,7 @@ function costOf(usage: CallUsage, { catalogue, model, upstream, estimatesPrice }
 
 /** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */
 export function recordUsage(record: UsageRecord, usage: CallUsage): void {
-  const { catalogue, add, addCost, unpriced, failed } = record
+  const { catalogue, add, addCost, unpriced } = record
   const known = costOf(usage, record)
   add({ ...usage, ...known })
   if (known.costGap) return unpriced(known.costGap)
@@ -45,9 +43,6 @@ export function recordUsage(record: UsageRecord, usage: CallUsage): void {
       addLater(later)
       if (later.costGap) unpriced(later.costGap)
     },
-    () => {
-      addLater({ costGap: 'partial' })
-      failed()
-    },
+    () => addLater({ costGap: 'partial' }),
   )
 }

@@ -8,7 +8,7 @@ import net from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
 import { startProvider } from '../support/provider.ts'
 
@@ -21,7 +21,11 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true }))
 
 /** Starts the bundle and returns the address that it says it listens on. */
-async function launch(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<string> {
+async function launch(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+  log: string[] = [],
+): Promise<string> {
   const child: ChildProcess = spawn(
     process.execPath,
     [join(folder, 'dist', 'main.js'), 'start', '--port', '0', ...args],
@@ -31,7 +35,8 @@ async function launch(args: readonly string[], env: Readonly<Record<string, stri
     child.kill('SIGKILL')
   })
   if (!child.stdout) throw new Error('no output')
-  const [line] = await once(createInterface(child.stdout), 'line')
+  const lines = createInterface(child.stdout).on('line', (text) => log.push(text))
+  const [line] = await once(lines, 'line')
   return String(JSON.parse(line).address)
 }
 
@@ -75,6 +80,21 @@ describe('the bundle', () => {
       await response.arrayBuffer()
     }
     expect((await fetch(`${address}/governor/nothing`)).status).toBe(404)
+  })
+
+  it('says once that the package of prices is missing, and not that the store failed', async () => {
+    const provider = await startProvider(() => ({ calls: [{ name: 'search', arguments: {} }] }))
+    onTestFinished(() => provider.close())
+    const log: string[] = []
+    const address = await launch(['--upstream', provider.url], {}, log)
+    for (const text of ['one', 'two', 'three'])
+      expect((await callModel(address, [{ role: 'user', content: text }])).status).toBe(200)
+    const failed = async () =>
+      (await (await fetch(`${address}/metrics`)).text()).match(/^governor_failed_open_total\{.*$/gm) ?? []
+    await vi.waitFor(async () =>
+      expect(await failed()).toEqual(['governor_failed_open_total{reason="prices",guard="none"} 1']),
+    )
+    expect(log.filter((line) => line.includes('"reason":"prices"'))).toHaveLength(1)
   })
 
   it('runs the demo without any package installed beside it', () => {
