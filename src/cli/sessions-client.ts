@@ -23,7 +23,7 @@ export interface SessionsClient {
   /** Returns at most `limit` sessions, the one with the highest risk first, and whether there are more. */
   list(
     query?: Readonly<Record<string, string>>,
-  ): Promise<{ readonly sessions: readonly Row[]; readonly next: string | null }>
+  ): Promise<{ readonly sessions: readonly Row[]; readonly next: string | null; readonly complete: boolean }>
   session(id: string): Promise<Detail>
   /** Returns what was said; rejects where transcripts are not kept. */
   transcript(id: string): Promise<TranscriptView>
@@ -137,10 +137,17 @@ export function createSessionsClient(
 /** Pages of all sessions are read up to so many rows. */
 const MOST = 10_000
 
-/** Returns all sessions, the one with the highest risk first. Throws `ClientError`. */
-export async function allSessions(client: SessionsClient): Promise<readonly Row[]> {
+/** What a list says that lacks sessions. */
+export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
+
+/** Returns all sessions, the one with the highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */
+export async function allSessions(
+  client: SessionsClient,
+  warn: (text: string) => void,
+): Promise<readonly Row[]> {
   let page = await client.list({ limit: '200' })
   const sessions = [...page.sessions]
+  if (!page.complete) warn(INCOMPLETE)
   while (page.next !== null && sessions.length < MOST) {
     page = await client.list({ limit: '200', cursor: page.next })
     sessions.push(...page.sessions)

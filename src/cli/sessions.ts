@@ -34,7 +34,7 @@ async function runOn(client: SessionsClient, options: SessionsOptions, terminal:
   const { command, args, json } = options
   const columns = terminal.columns?.() ?? 80
   if (command === 'sessions') {
-    const sessions = await allSessions(client)
+    const sessions = await allSessions(client, (text) => terminal.err(`governor: ${text}\n`))
     for (const session of json ? sessions : []) terminal.out(jsonLine(session))
     if (!json) terminal.out(sessionTable(sessions, columns))
     return

@@ -204,7 +204,7 @@ export function suggestionText(groups: readonly RunGroup[], columns: number): st
 
 /** Returns all runs that Governor remembers. A session that is forgotten meanwhile has none. */
 async function allRuns(client: SessionsClient): Promise<readonly RunView[]> {
-  const left = (await allSessions(client)).map(({ id }) => id)
+  const left = (await allSessions(client, () => {})).map(({ id }) => id)
   const runs: RunView[] = []
   const next = async (): Promise<void> => {
     for (let id = left.pop(); id !== undefined; id = left.pop()) {

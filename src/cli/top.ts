@@ -6,6 +6,7 @@ import {
   ClientError,
   createSessionsClient,
   type Detail,
+  INCOMPLETE,
   type Row,
   type SessionsClient,
 } from './sessions-client.ts'
@@ -108,16 +109,19 @@ async function attempted(act: () => Promise<void>): Promise<string> {
 }
 
 async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
-  screen.problem = await attempted(async () => {
-    const { sessions, next } = await client.list({ limit: MOST_ROWS })
+  let isComplete = true
+  const problem = await attempted(async () => {
+    const { sessions, next, complete } = await client.list({ limit: MOST_ROWS })
     screen.rows = sessions.toSorted(ORDERS[screen.order])
     screen.hasMore = next !== null
+    isComplete = complete
     const { detail } = screen
     if (!detail) return
     const newer = await client.session(detail.id)
     // A key may have closed it, or opened another one.
     if (screen.detail?.id === newer.id) screen.detail = newer
   })
+  screen.problem = problem || (isComplete ? '' : `! ${INCOMPLETE}`)
 }
 
 /** Does what was confirmed; returns what became of it. */

@@ -28,6 +28,8 @@ const state = {
   sortedAt: Number.NEGATIVE_INFINITY,
   /** All sessions were loaded once. */
   isListed: false,
+  /** False if Governor could not read its store to the end. */
+  isComplete: true,
   loadAgainAt: Number.POSITIVE_INFINITY,
   selected: undefined,
   detail: undefined,
@@ -235,6 +237,7 @@ function drawOrder() {
 }
 
 function moreText(count) {
+  if (!state.isComplete) return 'sessions may be missing: Governor could not read its store to the end'
   if (count > MAX_ROWS) return `and ${count - MAX_ROWS} more with less risk`
   return count === 0 && state.rows.size > 0 ? 'no session is in this state now' : ''
 }
@@ -275,10 +278,12 @@ async function loadPages() {
   const began = performance.now()
   const rows = new Map()
   let cursor = ''
+  state.isComplete = true
   do {
     const page = await askJson(`sessions?limit=200${cursor ? `&cursor=${cursor}` : ''}`)
     for (const row of page.sessions) rows.set(row.id, row)
     cursor = page.next
+    state.isComplete &&= page.complete
     if (state.rows.size === 0) showRows(rows)
   } while (cursor && rows.size < 10_000)
   state.isListed = true

@@ -116,8 +116,8 @@ export interface Cells<Value> {
     change: (value: Value | undefined) => { readonly value: Value | undefined; readonly result: Result },
     ttl?: number,
   ): Promise<Result>
-  /** Returns the store's value; this replica's copy if the store fails. */
-  get(key: SessionKey): Promise<Value | undefined>
+  /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
+  get(key: SessionKey, missed?: () => void): Promise<Value | undefined>
   /** Returns this replica's copy. */
   peek(key: SessionKey): Value | undefined
   /** Returns the keys of all copies. */
@@ -321,13 +321,17 @@ function update<Value, Result>(
   })
 }
 
-async function get<Value>({ options, slots }: Replica<Value>, key: SessionKey): Promise<Value | undefined> {
+async function get<Value>(
+  { options, slots }: Replica<Value>,
+  key: SessionKey,
+  missed = options.lost,
+): Promise<Value | undefined> {
   const slot = peekValue(slots, key)
   if (slot?.detached || !options.remote.isUp()) return peek(slot)
   try {
     return (await options.remote.read(key, performance.now() + options.timeout)).value
   } catch {
-    options.lost()
+    missed()
     return peek(peekValue(slots, key))
   }
 }
@@ -358,7 +362,7 @@ export function createCells<Value>(options: CellOptions<Value>): Cells<Value> {
   }
   return {
     update: (key, change, valueTtl) => update(replica, key, change, valueTtl),
-    get: (key) => get(replica, key),
+    get: (key, missed) => get(replica, key, missed),
     peek: (key) => peek(peekValue(replica.slots, key)),
     keys: () => [...replica.slots.entries.keys()],
     heal: () => heal(replica),

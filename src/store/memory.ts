@@ -3,9 +3,9 @@ import type { Session } from '../core/session/session.ts'
 import { sizeOfSession } from './session-size.ts'
 import { createShelf, entryOf, peekValue, type Shelf, setValue } from './shelf.ts'
 import {
+  idOfKey,
   type Link,
   type SessionKey,
-  SNAPSHOT_MS,
   type Store,
   sessionKey,
   type ValueChange,
@@ -32,42 +32,6 @@ const BYTES_PER_LINK = 256
 function sizeOfLink({ pendingResults = [], begun }: Link): number {
   const size = BYTES_PER_LINK + (begun ? sizeOfSession(begun) : 0)
   return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
-}
-
-/** The keys of all sessions at one moment, for the pages of a list. */
-interface Snapshot {
-  readonly id: number
-  readonly takenAt: number
-  readonly keys: readonly SessionKey[]
-}
-
-/** Snapshots that are kept at most: more lists than that within SNAPSHOT_MS end the pages of the oldest. */
-const MAX_SNAPSHOTS = 64
-
-/** Lists the sessions of this process. Each list is a snapshot of its own, so that it shows what began a moment ago. */
-export function createSessionList(
-  sessions: { keys(): readonly SessionKey[]; peek(key: SessionKey): Session | undefined },
-  now: () => number,
-): Store['list'] {
-  let snapshots: readonly Snapshot[] = []
-  let lastId = 0
-  const isYoung = ({ takenAt }: Snapshot) => now() - takenAt < 2 * SNAPSHOT_MS
-  return async (limit, cursor) => {
-    const [id, start = 0] = cursor === undefined ? [] : cursor.split('-').map(Number)
-    const snapshot =
-      cursor === undefined
-        ? { id: ++lastId, takenAt: now(), keys: sessions.keys() }
-        : snapshots.find((taken) => taken.id === id && isYoung(taken))
-    if (!snapshot) return undefined
-    const listed = snapshot.keys.slice(start, start + limit).flatMap((key) => {
-      const session = sessions.peek(key)
-      return session ? [{ key, session }] : []
-    })
-    const next = start + limit
-    if (next >= snapshot.keys.length) return { sessions: listed, cursor: undefined }
-    if (cursor === undefined) snapshots = [snapshot, ...snapshots.filter(isYoung)].slice(0, MAX_SNAPSHOTS)
-    return { sessions: listed, cursor: `${snapshot.id}-${next}` }
-  }
 }
 
 function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
@@ -132,10 +96,13 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       return result
     },
     get: async (key) => entryOf(sessions, key)?.value,
-    list: createSessionList(
-      { keys: () => [...sessions.entries.keys()], peek: (key) => peekValue(sessions, key) },
-      now,
-    ),
+    async *all(ids) {
+      for (const key of [...sessions.entries.keys()]) {
+        if (ids && !ids.includes(idOfKey(key))) continue
+        const session = peekValue(sessions, key)
+        if (session) yield { key, session }
+      }
+    },
     async link(tenant, response, link) {
       const name = sessionKey(tenant, response)
       setValue(links, name, link, entryOf(links, name))

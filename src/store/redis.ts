@@ -12,7 +12,7 @@ import {
   type RedisConnection,
   type Send,
 } from './redis-connection.ts'
-import { type Link, type SessionKey, SNAPSHOT_MS, type Store, type StoreHealth } from './store.ts'
+import { idOfKey, type Link, type SessionKey, type Store, type StoreHealth } from './store.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -46,15 +46,47 @@ else
 end
 return 1`
 
-const REPLACE_SHA = createHash('sha1').update(REPLACE).digest('hex')
+/** Milliseconds since the epoch by the clock of Redis, which all replicas share. */
+const NOW = `local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)`
 
-/** Runs the script by its hash; sends the whole script to a server that does not know it. */
-async function replace(send: Send, key: string, args: readonly string[], deadline: number): Promise<unknown> {
+/** Notes in a sorted set that a session lives for so many milliseconds. */
+const NOTE = `${NOW}
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
+return 1`
+
+/** Returns how many sessions of a sorted set live. Drops at most 500 others at a time, as a script holds up everything else. */
+const COUNT = `${NOW}
+local expired = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
+if #expired > 0 then redis.call('ZREM', KEYS[1], unpack(expired)) end
+return redis.call('ZCOUNT', KEYS[1], now, '+inf')`
+
+interface Script {
+  readonly text: string
+  readonly sha: string
+}
+
+function scriptOf(text: string): Script {
+  return { text, sha: createHash('sha1').update(text).digest('hex') }
+}
+
+const SCRIPTS = { replace: scriptOf(REPLACE), note: scriptOf(NOTE), count: scriptOf(COUNT) }
+
+/** Runs a script by its hash; sends the whole script to a server that does not know it. */
+async function run(
+  send: Send,
+  name: keyof typeof SCRIPTS,
+  key: string,
+  args: readonly string[],
+  deadline: number,
+): Promise<unknown> {
+  const { sha, text } = SCRIPTS[name]
   try {
-    return await send(['EVALSHA', REPLACE_SHA, '1', key, ...args], deadline)
+    return await send(['EVALSHA', sha, '1', key, ...args], deadline)
   } catch (error) {
     if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error
-    return send(['EVAL', REPLACE, '1', key, ...args], deadline)
+    return send(['EVAL', text, '1', key, ...args], deadline)
   }
 }
 
@@ -96,7 +128,7 @@ function createRemoteCells<Value>(
       const { operations, value } = next
       const data = value === undefined ? '' : encode({ o: operations, v: value })
       const args = [before, operations[0] ?? '', String(SCHEMA), data, String(ttl)]
-      const reply = await replace(send, nameOf(key), args, deadline)
+      const reply = await run(send, 'replace', nameOf(key), args, deadline)
       if (Array.isArray(reply)) return decode(reply)
       written(key, before === '', ttl)
       return undefined
@@ -111,7 +143,8 @@ export interface RemoteStore
   readonly values: RemoteCells<unknown>
   link(tenant: string, response: string, link: Link, deadline: number): Promise<void>
   linked(tenant: string, response: string, deadline: number): Promise<Link | undefined>
-  list: Store['list']
+  /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
+  keys(ids?: readonly string[]): AsyncIterable<readonly SessionKey[]>
   publish: Store['publish']
   health(): Promise<StoreHealth>
 }
@@ -128,13 +161,10 @@ export interface RemoteOptions {
 const RENEWALS = 8
 const RENEWED_AT_ONCE = 10_000
 
-/**
- * Lists within so many milliseconds share a snapshot. Short, because a session that began since is not in it; not 0, because a
- * table that asks every second would otherwise leave a copy of the index per second in Redis for half a minute.
- */
-const REUSED_MS = 2_000
+/** Keys that one command reads of the list, roughly, so that no command holds up those of other replicas. */
+const STEP = '100'
 
-/** Creates an index of all sessions by the time at which they end, for lists and for their number. */
+/** Creates an index of all sessions by the time at which they end, for lists and for their number, and one of each id. */
 function createIndex(
   { send }: RedisConnection,
   prefix: string,
@@ -142,6 +172,7 @@ function createIndex(
   { ttl, now }: RemoteOptions,
 ) {
   const index = `${prefix}{sessions}`
+  const indexOf = (id: string) => `${prefix}n:{${id}}`
   const soon = () => performance.now() + timeout
   const renewed = new LRUCache<SessionKey, true>({
     max: RENEWED_AT_ONCE,
@@ -149,77 +180,28 @@ function createIndex(
     perf: { now },
     ttlResolution: 0,
   })
-  const dropExpired = () => send(['ZREMRANGEBYSCORE', index, '-inf', String(now())], soon())
-  let newest: { readonly name: string; readonly takenAt: number } | undefined
+  const life = String(Math.ceil(ttl + ttl / RENEWALS))
   return {
     /** Notes that a session was written. If its place in the list cannot be renewed, a later write does that. */
     written(key: SessionKey, isNew: boolean): void {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)
-      const ends = now() + ttl + ttl / RENEWALS
-      const done = Promise.all([
-        send(['ZADD', index, String(ends), key], soon()),
-        send(['PEXPIRE', index, String(Math.ceil(2 * ttl))], soon()),
-      ])
-      done.catch(() => renewed.delete(key))
+      const note = (name: string) => run(send, 'note', name, [key, life], soon())
+      Promise.all([note(index), note(indexOf(idOfKey(key)))]).catch(() => renewed.delete(key))
     },
-    async count(): Promise<number> {
-      const [, count] = await Promise.all([dropExpired(), send(['ZCARD', index], soon())])
-      return Number(count)
+    count: async () => Number(await run(send, 'count', index, [], soon())),
+    async *keys(ids?: readonly string[]): AsyncGenerator<readonly SessionKey[]> {
+      for (const name of ids ? ids.map(indexOf) : [index]) {
+        let cursor = '0'
+        do {
+          const reply = await send(['ZSCAN', name, cursor, 'COUNT', STEP], soon())
+          const [next, entries] = reply as readonly [string, readonly SessionKey[]]
+          // Each key is followed by its score.
+          yield entries.filter((_, at) => at % 2 === 0)
+          cursor = next
+        } while (cursor !== '0')
+      }
     },
-    /** Takes a snapshot, unless a recent one exists; returns its name. */
-    async snapshot(name: string): Promise<string> {
-      if (newest && now() - newest.takenAt < REUSED_MS) return newest.name
-      const copy = `${index}:${name}`
-      await Promise.all([
-        dropExpired(),
-        send(['ZRANGESTORE', copy, index, '0', '-1'], soon()),
-        send(['PEXPIRE', copy, String(SNAPSHOT_MS + 2 * REUSED_MS)], soon()),
-      ])
-      newest = { name, takenAt: now() }
-      return name
-    },
-    /** Returns keys of a snapshot from `start` on, and their total number; 0 if the snapshot has expired. */
-    async keys(name: string, start: number, limit: number) {
-      const copy = `${index}:${name}`
-      const [keys, size] = await Promise.all([
-        send(['ZRANGE', copy, String(start), String(start + limit - 1)], soon()),
-        send(['ZCARD', copy], soon()),
-      ])
-      return { keys: keys as readonly SessionKey[], size: Number(size) }
-    },
-  }
-}
-
-/** A cursor names a snapshot and how far it was read. */
-const CURSOR = /^([0-9a-f]{16})-(\d{1,9})$/
-
-function createList(
-  index: ReturnType<typeof createIndex>,
-  sessions: RemoteCells<Session>,
-  timeout: number,
-  newId: () => string,
-): Store['list'] {
-  return async (limit, cursor) => {
-    const [, id = '', from = '0'] = cursor === undefined ? ['', newId()] : (CURSOR.exec(cursor) ?? [])
-    if (id === '') return undefined
-    const name = cursor === undefined ? await index.snapshot(id) : id
-    const start = Number(from)
-    const { keys, size } = await index.keys(name, start, limit)
-    if (size === 0) return cursor === undefined ? { sessions: [], cursor: undefined } : undefined
-    const deadline = performance.now() + timeout
-    const listed = await Promise.all(
-      keys.map(async (key) => {
-        // A session that a newer version wrote is left out.
-        const { value: session } = await sessions.read(key, deadline).catch((error: unknown) => {
-          if (error instanceof ValueError) return NO_CELL
-          throw error
-        })
-        return session ? [{ key, session }] : []
-      }),
-    )
-    const next = start + limit
-    return { sessions: listed.flat(), cursor: next < size ? `${name}-${next}` : undefined }
   }
 }
 
@@ -232,8 +214,13 @@ export function createRedis(
 ): RemoteStore {
   const { prefix, timeout } = settings
   const probeKey = `${prefix}{probe}:${newId()}`
-  const probe = (send: Send) =>
-    replace(send, probeKey, ['', '1', String(SCHEMA), '', '1'], performance.now() + timeout)
+  // Writes something, as a server without memory refuses only what takes some, and lets the server know each script.
+  const probe = async (send: Send) => {
+    const soon = () => performance.now() + timeout
+    await run(send, 'note', probeKey, ['probe', '1000'], soon())
+    await run(send, 'count', probeKey, [], soon())
+    await run(send, 'replace', `${probeKey}:value`, ['', '1', String(SCHEMA), '', '1'], soon())
+  }
   const connection = createConnection(settings, { ...hooks, probe })
   const { send } = connection
   const index = createIndex(connection, prefix, timeout, options)
@@ -263,7 +250,7 @@ export function createRedis(
       const { s, l } = JSON.parse(data) as { readonly s: number; readonly l: Link }
       return s > SCHEMA ? undefined : l
     },
-    list: createList(index, sessions, timeout, newId),
+    keys: index.keys,
     async publish(channel, message) {
       await send(['PUBLISH', prefix + channel, message], performance.now() + timeout)
     },

@@ -4,10 +4,17 @@ import { doubted } from '../core/session/doubt.ts'
 import { mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { type Cells, createCells } from './cells.ts'
-import { createMemoryStore, createSessionList, type MemoryLimits } from './memory.ts'
+import { createMemoryStore, type MemoryLimits } from './memory.ts'
 import type { RemoteStore } from './redis.ts'
 import { sizeOfSession } from './session-size.ts'
-import type { Link, SessionKey, Store, ValueKind } from './store.ts'
+import {
+  idOfKey,
+  type Link,
+  type ListedSession,
+  type SessionKey,
+  type Store,
+  type ValueKind,
+} from './store.ts'
 
 /** The limits and callbacks of the store. */
 export interface ReplicatedOptions {
@@ -199,6 +206,29 @@ function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publis
   }
 }
 
+/** Yields all sessions; those that this replica knows if the remote store fails. */
+async function* allSessions(
+  remote: RemoteStore,
+  sessions: Cells<Session>,
+  ids: readonly string[] | undefined,
+  missed: () => void,
+): AsyncGenerator<ListedSession> {
+  const seen = new Set<SessionKey>()
+  const read = async (keys: readonly SessionKey[]) => {
+    const unseen = keys.filter((key) => !seen.has(key))
+    for (const key of unseen) seen.add(key)
+    const listed = unseen.map(async (key) => ({ key, session: await sessions.get(key, missed) }))
+    return (await Promise.all(listed)).filter((one): one is ListedSession => one.session !== undefined)
+  }
+  try {
+    for await (const keys of remote.keys(ids)) yield* await read(keys)
+    return
+  } catch {
+    missed()
+  }
+  yield* await read(sessions.keys().filter((key) => !ids || ids.includes(idOfKey(key))))
+}
+
 /** Creates the store. No call rejects, or waits longer than the timeout, because of the remote store. */
 export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOptions): ReplicatedStore {
   const { limits, now } = options
@@ -206,7 +236,6 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
   const sessions = createSessionCells(remote, options)
   const values = createValues(remote, options)
   const links = createLinks(remote, memory, options)
-  const localList = createSessionList(sessions, now)
   const nameOf = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
   return {
     update: (key, change) =>
@@ -227,13 +256,7 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
           (before) => change((before ?? kind.empty) as Parameters<typeof change>[0]),
           kind.ttl,
         ),
-    async list(limit, cursor) {
-      try {
-        return await remote.list(limit, cursor)
-      } catch {
-        return localList(limit, cursor)
-      }
-    },
+    all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),
     ...createChannels(remote, memory),
     async health() {
       try {

@@ -1,11 +1,10 @@
 /** Ids of sessions that do not reveal their names: clients choose the names, which may be secrets. */
 import { hashOf } from '../core/hash.ts'
-import { type SessionKey, sessionKey, tenantOfKey } from './store.ts'
+import { idOfKey, type SessionKey, sessionKey, tenantOfKey } from './store.ts'
 
 /** Returns the id of a session in the API: letters, digits, `-`, `_` and one dot. */
 export function idOf(key: SessionKey): string {
-  const tenant = tenantOfKey(key)
-  return `s${key.slice(tenant.length + 1)}.${tenant}`
+  return `s${idOfKey(key)}.${tenantOfKey(key)}`
 }
 
 /** Returns the key of the session with an id of the API; `undefined` if it is not such an id. */
@@ -14,8 +13,7 @@ export function keyOf(id: string): SessionKey | undefined {
   return session === undefined || tenant === undefined ? undefined : sessionKey(tenant, session)
 }
 
-/** Returns true if this is the key of the session that its client calls `name`. Some sessions have no name but their key. */
-export function isNamed(key: SessionKey, name: string): boolean {
-  const session = key.slice(tenantOfKey(key).length + 1)
-  return session === name || session === hashOf(name)
+/** Returns the ids that a session may have whose client calls it `name`. Some sessions have no name but their key. */
+export function idsNamed(name: string): readonly string[] {
+  return [name, hashOf(name)]
 }

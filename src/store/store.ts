@@ -25,6 +25,11 @@ export function tenantOfKey(key: SessionKey): string {
   return key.slice(0, key.indexOf(':'))
 }
 
+/** Returns the id in a key. */
+export function idOfKey(key: SessionKey): string {
+  return key.slice(key.indexOf(':') + 1)
+}
+
 /** The session of a response that a client may continue by its id. */
 export interface Link {
   /** The session's id in its key. */
@@ -82,21 +87,11 @@ export interface ListedSession {
   readonly session: Session
 }
 
-/** A page of a list of sessions. */
-export interface SessionPage {
-  readonly sessions: readonly ListedSession[]
-  /** The cursor of the next page; `undefined` on the last one. */
-  readonly cursor: string | undefined
-}
-
 /** The state of a store. */
 export interface StoreHealth {
   /** Number of sessions now. */
   readonly sessions: number
 }
-
-/** Milliseconds for which the pages of a list come from one snapshot. */
-export const SNAPSHOT_MS = 30_000
 
 /** Remembers sessions, links from responses to sessions, and small shared values; passes messages between processes. */
 export interface Store {
@@ -105,11 +100,10 @@ export interface Store {
   /** Returns a session; `undefined` if it was never stored, or was forgotten. */
   get(key: SessionKey): Promise<Session | undefined>
   /**
-   * Returns a page of at most `limit` sessions, in no particular order. All pages come from one snapshot of the keys, each
-   * session once and in its current state; forgotten ones are left out. A cursor is valid for at least SNAPSHOT_MS; after
-   * that the result is `undefined`.
+   * Yields all sessions, or those of all tenants with one of `ids`, in no particular order: each once and in its current
+   * state. Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
    */
-  list(limit: number, cursor?: string): Promise<SessionPage | undefined>
+  all(ids?: readonly string[], missed?: () => void): AsyncIterable<ListedSession>
   /** Remembers the session of a response. */
   link(tenant: string, response: string, link: Link): Promise<void>
   /** Returns the session of a response; `undefined` if it was never linked, or was forgotten. */

@@ -260,7 +260,15 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     const { url } = await startBoth(
       runaway(),
       {},
-      { store: { ...store, list: (...page) => released.then(() => store.list(...page)) } },
+      {
+        store: {
+          ...store,
+          async *all() {
+            await released
+            yield* store.all()
+          },
+        },
+      },
     )
     await runAgent(url, START, { ...named('one'), max: 1 })
     const { page } = await openPage(`${url}/governor/`, { clock: true })

@@ -1,9 +1,12 @@
 import { describe, expect, it } from 'vitest'
+import { run } from '../../src/cli/cli.ts'
+import type { Store } from '../../src/store/store.ts'
 import { ask, listed } from '../support/admin.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
 import { createStore, fillStore } from '../support/stores.ts'
+import { captureTerminal } from '../support/terminal.ts'
 
 const COUNT = 10_000
 
@@ -32,6 +35,24 @@ async function allPages(url: string, query: string): Promise<Page['sessions']> {
   } while (next)
   return sessions
 }
+
+describe('a list of sessions', () => {
+  it.each([true, false])('says whether it is complete (%s)', async (complete) => {
+    const store = createStore()
+    const all: Store['all'] = (ids, missed) => {
+      if (!complete) missed?.()
+      return store.all(ids)
+    }
+    const { url } = await startBoth(runaway(), {}, { store: { ...store, all } })
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
+    const { json } = await ask(url, '/governor/sessions')
+    expect(json).toMatchObject({ complete, sessions: [{ iteration: 1 }] })
+    const terminal = captureTerminal()
+    expect(await run(['sessions', '--url', url], terminal)).toBe(0)
+    if (complete) expect(terminal.complaints).toBe('')
+    else expect(terminal.complaints).toContain('sessions may be missing')
+  })
+})
 
 describe('10,000 sessions', () => {
   it('are all on the pages of one list, each once and by risk, while others ask for lists of their own', async () => {

@@ -6,6 +6,7 @@ import { describeWith } from '../support/programs.ts'
 import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
 import { openReplica, type Redis, startRedis } from '../support/redis.ts'
 import { runResponses } from '../support/responses-agent.ts'
+import { listAll } from '../support/stores.ts'
 
 type Tree = { [key: string]: unknown }
 
@@ -32,9 +33,10 @@ async function startCluster(script: Script, config: Tree, timeout = '5s'): Promi
     redis,
     replicas,
     async tokens() {
-      const page = await reader.store.list(10_000)
-      const sums = page?.sessions.map(({ session: { usage } }) => (usage ? usage.input + usage.output : 0))
-      return (sums ?? []).reduce((sum, tokens) => sum + tokens, 0)
+      const sums = (await listAll(reader.store)).map(({ session: { usage } }) =>
+        usage ? usage.input + usage.output : 0,
+      )
+      return sums.reduce((sum, tokens) => sum + tokens, 0)
     },
   }
 }

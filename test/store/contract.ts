@@ -2,14 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
-import {
-  type ListedSession,
-  SHARED,
-  SNAPSHOT_MS,
-  type Store,
-  sessionKey,
-  type ValueKind,
-} from '../../src/store/store.ts'
+import { SHARED, type Store, sessionKey, type ValueKind } from '../../src/store/store.ts'
+import { listAll } from '../support/stores.ts'
 
 /** A store under test, and its clock. */
 export interface StoreUnderTest {
@@ -46,18 +40,6 @@ const add = (store: Store, kind: ValueKind<readonly number[]>, name: string, num
     value: [...known, number],
     result: known.length,
   }))
-
-async function listAll(store: Store, limit: number): Promise<ListedSession[]> {
-  const all: ListedSession[] = []
-  let cursor: string | undefined
-  do {
-    const page = await store.list(limit, cursor)
-    expect(page?.sessions.length).toBeLessThanOrEqual(limit)
-    all.push(...(page?.sessions ?? []))
-    cursor = page?.cursor
-  } while (cursor !== undefined)
-  return all
-}
 
 /** Defines the tests of one store. `open` gives an empty one that keeps unused sessions for CONTRACT_TTL. */
 export function describeStore(name: string, open: () => StoreUnderTest | Promise<StoreUnderTest>): void {
@@ -122,45 +104,51 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
   })
 
   describe(`${name}: lists of sessions`, () => {
-    it('pages contain each session once, in its current state', async () => {
+    it.each([1, 3, 60])('a list of %i contains each session once, in its current state', async (length) => {
       const { store } = await open()
-      const ids = Array.from({ length: 7 }, (_, at) => `session-${at}`)
-      for (const id of ids) await count(store, id)
-      for (const limit of [1, 3, 7, 100]) {
-        const all = await listAll(store, limit)
-        expect(all.map((one) => one.key).toSorted()).toEqual(ids.map((id) => key(id)))
+      const ids = Array.from({ length }, (_, at) => `session-${at}`)
+      await Promise.all(ids.map((id) => count(store, id)))
+      await count(store, 'session-0')
+      const all = await listAll(store)
+      expect(all.map((one) => one.key).toSorted()).toEqual(ids.map((id) => key(id)).toSorted())
+      expect(countOf(all.find((one) => one.key === key('session-0'))?.session)).toBe(2)
+    })
+
+    it('a list lacks no session because others begin, or are used, while it is read', async () => {
+      const { store } = await open()
+      const ids = Array.from({ length: 60 }, (_, at) => `session-${at}`)
+      await Promise.all(ids.map((id) => count(store, id)))
+      const listed = new Set<string>()
+      let more = 0
+      for await (const one of store.all()) {
+        expect(listed.has(one.key)).toBe(false)
+        listed.add(one.key)
+        if (listed.size % 10 === 0)
+          await Promise.all([count(store, `new-${more++}`), count(store, 'session-7')])
       }
-      await count(store, 'session-3')
-      const changed = (await listAll(store, 3)).find((one) => one.key === key('session-3'))
-      expect(countOf(changed?.session)).toBe(2)
+      expect(ids.filter((id) => !listed.has(key(id)))).toEqual([])
     })
 
-    it('pages show one moment: sessions that begin or are used between two pages change nothing', async () => {
+    it('a search by ids finds the sessions of all tenants that have one of them', async () => {
       const { store } = await open()
-      for (const id of ['a', 'b', 'c', 'd']) await count(store, id)
-      const first = await store.list(2)
-      for (const id of ['new', 'a', 'd', 'b']) await count(store, id)
-      const second = await store.list(2, first?.cursor)
-      const listed = [...(first?.sessions ?? []), ...(second?.sessions ?? [])].map((one) => one.key)
-      expect(listed.toSorted()).toEqual(['a', 'b', 'c', 'd'].map((id) => key(id)))
-      expect(second?.cursor).toBeUndefined()
+      for (const id of ['a', 'b', 'c']) await count(store, id)
+      await count(store, 'a', 'you')
+      const found = await listAll(store, ['a', 'c', 'unknown'])
+      expect(found.map((one) => one.key).toSorted()).toEqual([key('a'), key('c'), key('a', 'you')].toSorted())
     })
 
-    it('a new list sees new sessions after half a minute, and rejects an old or foreign cursor', async () => {
+    it('a list contains no session that was forgotten', async () => {
       const { store, pass } = await open()
-      for (const id of ['a', 'b']) await count(store, id)
-      const first = await store.list(1)
-      await count(store, 'c')
-      await pass(SNAPSHOT_MS + 1)
-      expect(await listAll(store, 10)).toHaveLength(3)
-      await pass(10 * SNAPSHOT_MS)
-      for (const cursor of [first?.cursor ?? '', 'x', '', '7-0'])
-        expect(await store.list(1, cursor)).toBeUndefined()
+      await count(store, 'a')
+      await pass(CONTRACT_TTL + 100_000)
+      await count(store, 'b')
+      expect((await listAll(store)).map((one) => one.key)).toEqual([key('b')])
+      expect(await listAll(store, ['a'])).toEqual([])
     })
 
-    it('a list without sessions is one empty page', async () => {
+    it('a list without sessions is empty', async () => {
       const { store } = await open()
-      expect(await store.list(10)).toEqual({ sessions: [], cursor: undefined })
+      expect(await listAll(store)).toEqual([])
     })
   })
 

@@ -291,6 +291,26 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     expect(tokensOf(session)).toBe(8 * TOKENS)
   })
 
+  it('says that a list is not complete if Redis goes away while it is read', async () => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url, { timeout: TIMEOUT })
+    const other = await openReplica(redis.url)
+    const keys = Array.from({ length: 1_000 }, (_, at) => sessionKey('me', String(at)))
+    await Promise.all(keys.map((key, at) => count(at === 0 ? replica : other, key)))
+    let isComplete = true
+    const listed = new Set<string>()
+    const all = replica.store.all(undefined, () => {
+      isComplete = false
+    })
+    for await (const { key } of all) {
+      if (listed.size === 0) await redis.kill()
+      listed.add(key)
+    }
+    expect(isComplete).toBe(false)
+    expect(listed.size).toBeLessThan(1_000)
+    expect(listed).toContain(keys[0])
+  })
+
   it('keeps links and small values that were written during an outage', async () => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url, { timeout: TIMEOUT })
@@ -319,7 +339,12 @@ describe('a Redis that cannot be reached at all', () => {
     const numbers = await Promise.all(Array.from({ length: 20 }, () => count(replica)))
     expect(numbers).toEqual(Array.from({ length: 20 }, (_, at) => at + 1))
     expect(replica.problem()).toContain('ECONNREFUSED')
-    expect((await replica.store.list(10))?.sessions.map(({ key }) => key)).toEqual([KEY])
+    let isComplete = true
+    const all = replica.store.all(undefined, () => {
+      isComplete = false
+    })
+    for await (const { key } of all) expect(key).toBe(KEY)
+    expect(isComplete).toBe(false)
     expect(await replica.store.health()).toEqual({ sessions: 1 })
   })
 })

@@ -1,15 +1,22 @@
 /** Stores in memory that behave like a store of several processes: they fail, or lose races. */
 import type { Session } from '../../src/core/session/session.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
-import { type Store, sessionKey } from '../../src/store/store.ts'
+import { type ListedSession, type Store, sessionKey } from '../../src/store/store.ts'
 
 /** A store in memory, with room for 100 sessions unless a test says otherwise. */
 export const createStore = (maxSessions = 100): Store =>
   createMemoryStore({ maxSessions, ttl: 60_000, maxBytes: maxSessions * 100_000 })
 
+/** Returns all sessions of a store. */
+export async function listAll(store: Store, ids?: readonly string[]): Promise<ListedSession[]> {
+  const all: ListedSession[] = []
+  for await (const one of store.all(ids)) all.push(one)
+  return all
+}
+
 /** Adds copies of the first session of a store, until it has `count`; their iterations are 1 to 99. Returns when all are there. */
 export async function fillStore(store: Store, count: number): Promise<void> {
-  const session = (await store.list(1))?.sessions[0]?.session
+  const [{ session } = {}] = await listAll(store)
   if (!session) throw new Error('the store holds no session')
   for (let at = 1; at < count; at++) {
     // 7,919 is prime: neighbours in the store are far apart in a list by risk.
@@ -33,7 +40,7 @@ export function failingStore(fails: (call: number) => boolean): Store {
   return {
     update: (key, change) => attempt(() => store.update(key, change)),
     get: (key) => attempt(() => store.get(key)),
-    list: (...page) => attempt(() => store.list(...page)),
+    all: (...asked) => store.all(...asked),
     link: (...link) => attempt(() => store.link(...link)),
     linked: (...name) => attempt(() => store.linked(...name)),
     value: (kind, key) => attempt(() => store.value(kind, key)),

@@ -212,7 +212,7 @@ function readRoutes(app: FastifyInstance, sources: SessionSources): void {
     const page = await list.page(parse(listQuery, request.query, 'query'))
     if (!page)
       throw new RequestProblem(400, 'invalid_cursor', 'query: cursor: not one that a page gave as next')
-    return { sessions: page.sessions.map((row) => showRow(row, by)), next: page.next }
+    return { ...page, sessions: page.sessions.map((row) => showRow(row, by)) }
   })
   app.get('/governor/sessions/:id', async (request) => {
     const key = keyIn(request)

@@ -209,6 +209,9 @@ export const sessionPage = z
   .strictObject({
     sessions: z.array(sessionRow),
     next: nullable(z.string()).describe('Give it as `cursor` for the next page.'),
+    complete: z
+      .boolean()
+      .describe('False if the store could not be read to its end: sessions may be missing.'),
   })
   .meta({ id: 'SessionPage' })
 

@@ -1,11 +1,11 @@
 /** Lists sessions by risk, in pages. */
 import { globMatches } from '../../core/glob.ts'
 import { rowOf } from '../../core/session/view.ts'
-import { idOf, isNamed } from '../../store/session-id.ts'
-import type { ListedSession, Store } from '../../store/store.ts'
+import { idOf, idsNamed } from '../../store/session-id.ts'
+import type { Store } from '../../store/store.ts'
 import type { ListedRow, ListQuery } from './schema.ts'
 
-/** Sessions that are read from the store at a time; other requests have their turn in between. */
+/** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250
 /** Milliseconds for which all pages of a list come from one snapshot of all sessions. */
 const SNAPSHOT_MS = 30_000
@@ -15,13 +15,19 @@ interface Snapshot {
   readonly id: string
   readonly takenAt: number
   readonly rows: readonly ListedRow[]
+  /** False if some sessions could not be read. */
+  readonly complete: boolean
 }
+
+/** A page of a list; `next` is the cursor of the next one. */
+export type ListPage = { readonly sessions: readonly ListedRow[]; readonly next: string | null } & Pick<
+  Snapshot,
+  'complete'
+>
 
 export interface SessionList {
   /** A page of sessions, the one with the highest risk first; `undefined` if the cursor is invalid. */
-  page(
-    query: ListQuery,
-  ): Promise<{ readonly sessions: readonly ListedRow[]; readonly next: string | null } | undefined>
+  page(query: ListQuery): Promise<ListPage | undefined>
 }
 
 type Filter = Omit<ListQuery, 'limit' | 'cursor'>
@@ -43,22 +49,24 @@ function byTime(a: ListedRow, b: ListedRow): number {
 }
 
 /** Returns the rows of all sessions that match a filter, sorted. */
-async function collect(store: Store, filter: Filter, now: number): Promise<readonly ListedRow[]> {
+async function collect(
+  store: Store,
+  filter: Filter,
+  now: number,
+): Promise<Pick<Snapshot, 'rows' | 'complete'>> {
   const rows: ListedRow[] = []
   const { name } = filter
-  const add = ({ key, session }: ListedSession) => {
-    if (name !== undefined && !isNamed(key, name)) return
+  let complete = true
+  let read = 0
+  const ids = name === undefined ? undefined : idsNamed(name)
+  for await (const { key, session } of store.all(ids, () => {
+    complete = false
+  })) {
     const row = { id: idOf(key), ...rowOf(session, now) }
     if (passes(row, filter)) rows.push(row)
+    if (++read % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
-  let cursor: string | undefined
-  do {
-    const page = await store.list(CHUNK, cursor)
-    page?.sessions.forEach(add)
-    cursor = page?.cursor
-    if (cursor !== undefined) await new Promise((resolve) => setImmediate(resolve))
-  } while (cursor !== undefined)
-  return rows.sort(name === undefined ? byRisk : byTime)
+  return { rows: rows.sort(name === undefined ? byRisk : byTime), complete }
 }
 
 /** Where a page begins: in a snapshot, or after a session if the snapshot no longer exists. */
@@ -104,7 +112,7 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
       .then(async () => {
         waiting.delete(name)
         const takenAt = now()
-        return { id: newId(), takenAt, rows: await collect(store, filter, takenAt) }
+        return { id: newId(), takenAt, ...(await collect(store, filter, takenAt)) }
       })
     last = collected
     waiting.set(name, collected)
@@ -130,12 +138,17 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
       if (text !== undefined && !cursor) return undefined
       snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
       const [snapshot, start] = await placeOf(filter, cursor)
+      const { complete } = snapshot
       const sessions = snapshot.rows.slice(start, start + limit)
       const last = sessions.at(-1)
-      if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null }
+      if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null, complete }
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      return { sessions, next: textOf({ snapshot: snapshot.id, start: start + limit, after: last }) }
+      return {
+        sessions,
+        next: textOf({ snapshot: snapshot.id, start: start + limit, after: last }),
+        complete,
+      }
     },
   }
 }
