@@ -269,6 +269,11 @@ function mustWait<P extends Part, S>(
   return part.kind === 'call' || part.kind === 'end'
 }
 
+/** True for the beginning of an event, with which a stream may end: it has no content, and would corrupt the event after it. */
+function isHalf({ kind, frame }: Part): boolean {
+  return kind === 'comment' && !isWhole(frame)
+}
+
 function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
   const { dialect, current, dialectState } = state
   if (dialect.isUnfilterable?.(dialectState)) {
@@ -278,7 +283,7 @@ function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[
   }
   current.hasFailed ||= part.kind === 'failed'
   // The client gets the response before it instead.
-  if (part.isLater && current.hasFailed) return []
+  if (part.isLater && (current.hasFailed || isHalf(part))) return []
   current.holdsAll ||= mustWait(dialect, part)
   const isWaiting = part.kind === 'lead' || (part.kind === 'comment' && current.buffered.length > 0)
   if (current.holdsAll || isWaiting) {
@@ -398,8 +403,7 @@ function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer
   const { dialect, current, mode } = state
   const { frame, kind } = part
   if (kind === 'comment') {
-    // An incomplete frame has no content, and would corrupt the frame after it.
-    if (mode === 'answer' && !isWhole(frame)) return []
+    if (mode === 'answer' && isHalf(part)) return []
     state.hasShown ||= !part.isEmpty
     return [frame.raw]
   }
