@@ -123,18 +123,11 @@ export function addToHistory(
   step: number,
   limits: LoopLimits,
 ): CallHistory {
-  const { tool, call, resultHash, maskedHash, isPoll, isChange, isTerse, isBatch } = record
   const isNew = !window.some((entry) => isSimilarPair(entry, record))
   const mayBeNew = isNew || !window.some((entry) => isEqualPair(entry, record))
   const entry: HistoryEntry = {
-    tool: tool.slice(0, MAX_NAME),
-    call,
-    resultHash,
-    maskedHash,
-    isPoll,
-    isChange,
-    isTerse,
-    isBatch,
+    ...record,
+    tool: record.tool.slice(0, MAX_NAME),
     step,
     isNew,
     mayBeNew,

@@ -36,11 +36,3 @@ export function changes(words: string): boolean {
 export function saysWorkGoesOn(result: string): boolean {
   return result.length <= SHORT && GOES_ON.test(result)
 }
-
-/** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
-export const TERSE = 16
-
-/** True if a result is too short to show any progress. */
-export function isTerse(result: string): boolean {
-  return result.length <= TERSE
-}

@@ -123,10 +123,7 @@ function knownLoop({ loops }: LoopMemory, loop: Pick<Loop, 'calls'>): KnownLoop 
 }
 
 /** True if the model was warned about a loop in this run. */
-function isWarned({ levels }: LoopMemory): boolean {
-  for (const _ in levels) return true
-  return false
-}
+const isWarned = ({ levels }: LoopMemory) => levels !== NO_LOOP.levels && Object.keys(levels).length > 0
 
 /** True if the model has ignored enough warnings about such loops, and some of them were about this call. */
 function mayBlockLoop(memory: LoopMemory, loop: Loop, call: Hash, policy: LoopPolicy): boolean {
@@ -220,33 +217,29 @@ function withAnswer(
 }
 
 function withoutWarnings(levels: LoopMemory['levels']): LoopMemory['levels'] {
-  if (levels === NO_LOOP.levels) return levels
   return Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0]))
 }
 
-/** Written out in full, as this runs for every call. */
 function addToMemory(
   memory: LoopMemory,
-  call: LoopCall,
+  { id: _id, ...record }: LoopCall,
   step: number,
   policy: LoopPolicy,
   now: number | undefined,
 ): LoopMemory {
-  const { levels, loops, warnedCalls, madeProgress, blockedLoop, blocks } = memory
-  const history = addToHistory(memory.history, call, step, policy)
+  const { levels, madeProgress, blockedLoop, answers } = memory
+  const history = addToHistory(memory.history, record, step, policy)
   const entry = history.window.at(-1)
   const mayBeNew = entry?.mayBeNew === true
   // A different call that may bring something new leaves the loop: its calls no longer count.
-  const isLeft = mayBeNew && blockedLoop?.calls.includes(call.call) === false
+  const isLeft = mayBeNew && blockedLoop?.calls.includes(record.call) === false
   return {
-    history: isLeft ? addToHistory(markHandled(memory.history), call, step, policy) : history,
-    loops,
-    levels: mayBeNew ? withoutWarnings(levels) : levels,
-    warnedCalls,
-    answers: entry && withAnswer(memory.answers, entry, now),
+    ...memory,
+    history: isLeft ? addToHistory(markHandled(memory.history), record, step, policy) : history,
+    levels: mayBeNew && isWarned(memory) ? withoutWarnings(levels) : levels,
+    answers: entry && withAnswer(answers, entry, now),
     madeProgress: madeProgress || mayBeNew,
     blockedLoop: isLeft ? undefined : blockedLoop,
-    blocks,
   }
 }
 
@@ -274,16 +267,6 @@ export function observeStep(
     if (loop) found = { loop, id: call.id }
   }
   return found ? react(next, found.loop, found.id, policy) : { memory: next, finding: undefined }
-}
-
-/** False if no call can be blocked: too few warnings were ignored and no call was repeated too often. */
-function isBlockingPossible(memory: LoopMemory, { mode, maxWarningsBeforeBlock }: LoopPolicy): boolean {
-  if (mode !== 'enforce') return false
-  const { blockedLoop, answers, levels } = memory
-  if (blockedLoop || maxWarningsBeforeBlock === 0 || answers?.times.length === MAX_ANSWERS) return true
-  // Nearly all runs have had no warning.
-  if (levels === NO_LOOP.levels) return false
-  return Object.values(levels).some((ignored) => ignored >= maxWarningsBeforeBlock)
 }
 
 /** True if `call` had too many equal answers in too short a time. */
@@ -320,7 +303,7 @@ function loopToBlock(
   isLast: boolean,
 ): LoopToBlock | undefined {
   const { blockedLoop, history } = memory
-  if (!isWarnedAbout(memory, call, policy)) return undefined
+  if (policy.mode !== 'enforce' || !isWarnedAbout(memory, call, policy)) return undefined
   if (blockedLoop?.calls.includes(call)) return { ...blockedLoop, count: countOf(memory, blockedLoop, call) }
   if (isAskedTooOften(memory, call, now))
     return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
@@ -335,9 +318,12 @@ function loopToBlock(
 
 /** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
 export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): boolean {
-  if (!isBlockingPossible(memory, policy)) return false
-  if (memory.blockedLoop) return true
-  const calls = new Set(memory.history.window.map(({ call }) => call))
+  const { blockedLoop, warnedCalls, history } = memory
+  // Nearly all runs have had no warning.
+  if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0))
+    return false
+  if (blockedLoop) return true
+  const calls = new Set(history.window.map(({ call }) => call))
   return [...calls].some((call) => loopToBlock(memory, call, policy, now, true) !== undefined)
 }
 
@@ -356,8 +342,6 @@ export function blockCalls(
   readonly blocked: readonly (BlockedCall | undefined)[]
   readonly endsRun: boolean
 } {
-  if (!isBlockingPossible(memory, policy))
-    return { memory, blocked: calls.map(() => undefined), endsRun: false }
   const { window } = memory.history
   const counted = calls.map(({ tool, call }) => (isExempt(tool, policy) ? undefined : call))
   const distinct = new Set(counted.filter((call) => call !== undefined))

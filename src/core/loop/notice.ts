@@ -66,45 +66,6 @@ export function fallbackText(tool: string, count: number): string {
   return `(Stopped: '${tool}' was called ${count} times with identical arguments and results)`
 }
 
-/** True if the ASCII text `text` stands at the offset `at` of `bytes`. */
-function beginsWith(bytes: Uint8Array, at: number, text: string): boolean {
-  for (let index = 0; index < text.length; index++) {
-    if (bytes[at + index] !== text.charCodeAt(index)) return false
-  }
-  return true
-}
-
-const BACKSLASH = 0x5c
-const LETTER_N = 0x6e
-const BREAK = '\\n\\n'
-
-/** True if an escaped line break (`\n`) stands at the offset `at` of a JSON string. */
-function isLineBreak(json: Uint8Array, at: number): boolean {
-  return json[at] === BACKSLASH && json[at + 1] === LETTER_N
-}
-
-/** Offset of the last break between two paragraphs (`\n\n`, escaped) in a JSON string; -1 if it has none. */
-function lastBreak(json: Uint8Array): number {
-  // A break is four bytes long and has two kinds of bytes, so it is enough to look at every fourth byte.
-  for (let at = json.length - 2; at >= 0; at -= BREAK.length) {
-    const byte = json[at]
-    if (byte !== BACKSLASH && byte !== LETTER_N) continue
-    const line = byte === BACKSLASH ? at : at - 1
-    if (!isLineBreak(json, line)) continue
-    if (isLineBreak(json, line + 2)) return line
-    if (isLineBreak(json, line - 2)) return line - 2
-  }
-  return -1
-}
-
-/** True if a tool result, as a JSON string, ends in a notice that Governor added. */
-export function endsInNotice(json: Uint8Array): boolean {
-  const paragraph = lastBreak(json)
-  if (paragraph === -1) return false
-  for (const text of BEGINNINGS) if (beginsWith(json, paragraph + BREAK.length, text)) return true
-  return false
-}
-
 /** Returns a tool result without the notices that Governor added at its end, each a paragraph. */
 export function withoutNotices(result: string): string {
   let end = result.length

@@ -24,7 +24,7 @@ import {
 import { blockText } from './notice.ts'
 import type { LoopPolicy } from './policy.ts'
 import { addPendingCalls, type PendingCall } from './tool-call.ts'
-import { exactHash, hashResult, isTerseResult, isUnfinished, textHashes } from './tool-result.ts'
+import { exactHash, hashResult, isTerse, isUnfinished, textHashes } from './tool-result.ts'
 import { type CallReader, createCallReader, resultBefore, type TranscriptCall } from './transcript-calls.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
@@ -137,7 +137,7 @@ function observeCalls(
       ...(isUnknown ? { resultHash: '' } : {}),
       id,
       isPoll: signature.isPoll || isUnfinished(result),
-      isTerse: isTerseResult(result),
+      isTerse: isTerse(result),
     })
   }
   const known = history === memory.history ? memory : { ...memory, history }
@@ -159,32 +159,24 @@ function startOfUnknown(conversation: Conversation, newest = conversation.length
   return start
 }
 
-/** Index of the first message that was not observed yet; `oldest` if no observed message is in the transcript. */
+/** Index of the first message that was not observed yet. */
 function firstUnobserved(
   { assistantHashes, newestIndex }: LoopState,
-  { conversation, state }: Transcript,
-  oldest: number,
+  { conversation, state: { assistantMessages } }: Transcript,
 ): number {
-  const { assistantMessages } = state
-  const last = assistantHashes.at(-1)
-  if (last === undefined) return oldest
   const expected = assistantMessages.find(({ index }) => index === newestIndex)
-  if (expected && assistantHash(expected, conversation) === last) return newestIndex + 1
-  // The client compacted the history, or went back in it.
-  const newest = assistantMessages.findLast((step) =>
-    assistantHashes.includes(assistantHash(step, conversation)),
-  )
-  return newest ? newest.index + 1 : oldest
-}
-
-/** True for a loop of one call again and again, rather than of several in turn. */
-function isSingleCall(finding: LoopFinding | undefined): boolean {
-  return finding?.pattern === 'repetition' || finding?.pattern === 'same_call'
+  if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
+  // The transcript is unknown, or the client compacted the history, or went back in it.
+  const newest =
+    assistantHashes.length === 0
+      ? undefined
+      : assistantMessages.findLast((step) => assistantHashes.includes(assistantHash(step, conversation)))
+  return newest ? newest.index + 1 : startOfUnknown(conversation, assistantMessages.at(-1)?.index)
 }
 
 /**
- * Returns the state after one more response; `index`: of its message in the transcript, -1 if it is not in it. `hash`: see
- * `MessageOptions`. Written out in full, as this runs for every request.
+ * Returns the state after one more response. `index`: of its message in the transcript, -1 if it is not in it. `hash`: by
+ * which an assistant message is remembered; unset if it is not.
  */
 function afterStep(
   before: LoopState,
@@ -192,19 +184,17 @@ function afterStep(
   index: number,
   hash: Hash | undefined,
 ): LoopState {
-  const { assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
+  const { assistantHashes, pendingNotice } = before
   return {
+    ...before,
     memory,
     assistantHashes:
       hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
     newestIndex: index,
-    lastUserMessage,
     finding,
     isWarned: false,
-    pendingCalls,
     pendingNotice: undefined,
     currentNotice: pendingNotice,
-    lastBlock,
   }
 }
 
@@ -226,7 +216,8 @@ export function observeMessage(
     const isRepeated = words !== '' && userMessage === loopState.lastUserMessage
     const memory = humanSpoke(loopState.memory, isRepeated)
     // A harness that says the same after each step comes between equal calls and the notice about them.
-    const finding = isRepeated && isSingleCall(loopState.finding) ? loopState.finding : undefined
+    const isSingleCall = loopState.finding?.calls.length === 1
+    const finding = isRepeated && isSingleCall ? loopState.finding : undefined
     return {
       ...loopState,
       memory,
@@ -254,7 +245,7 @@ export function observeTranscript(
   const { conversation, state, registry, previousStep } = transcript
   const reader = createCallReader(conversation, policy, loopState.pendingCalls)
   const newest = state.assistantMessages.at(-1)?.index
-  const from = firstUnobserved(loopState, transcript, startOfUnknown(conversation, newest))
+  const from = firstUnobserved(loopState, transcript)
   const last = lastMessage(conversation)
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {

@@ -7,8 +7,8 @@ import type { Conversation, RawResult, ToolResult } from '../conversation.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
 import type { Work } from '../work.ts'
 import { type CallHistory, renameResult, type ToolCallRecord } from './call-history.ts'
-import { isTerse, SHORT, saysWorkGoesOn, TERSE } from './call-words.ts'
-import { endsInNotice, withoutNotices } from './notice.ts'
+import { SHORT, saysWorkGoesOn } from './call-words.ts'
+import { withoutNotices } from './notice.ts'
 import type { MaskMode } from './policy.ts'
 import { maskVolatile, withoutHarnessNoise } from './result-mask.ts'
 
@@ -57,16 +57,18 @@ export function isUnfinished(result: TranscriptResult): boolean {
   return mayBeWithin(result, SHORT) && saysWorkGoesOn(result.text())
 }
 
+/** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
+const TERSE = 16
+
 /** True if the result is too short to show any progress. */
-export function isTerseResult(result: TranscriptResult): boolean {
-  return mayBeWithin(result, TERSE) && isTerse(result.text())
+export function isTerse(result: TranscriptResult): boolean {
+  return mayBeWithin(result, TERSE) && result.text().length <= TERSE
 }
 
 /** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */
 export function exactHash(result: TranscriptResult, volatile: MaskMode): Hash {
   const { json } = result
-  const isRaw = json && volatile !== 'none' && !endsInNotice(json.bytes)
-  return isRaw ? hashOfBytes(json.bytes) : hashOfText(withoutNotices(result.text()))
+  return json && volatile !== 'none' ? hashOfBytes(json.bytes) : hashOfText(withoutNotices(result.text()))
 }
 
 /** The hashes by which results are compared. */
@@ -90,12 +92,6 @@ export function textHashes(result: string, volatile: MaskMode, work?: Work): Res
   }
 }
 
-/** The results of a call in the history: what they are compared by, and how many responses ago they came. */
-function earlierResults({ window, repeats }: CallHistory, call: Hash) {
-  const earlier = window.filter((entry) => entry.call === call)
-  return repeats?.call === call ? [...earlier, repeats] : earlier
-}
-
 /**
  * Returns the hashes of a call's result, and the history in which the earlier results of the call can be compared with
  * it. `findEarlier` finds a result of the call in the transcript that has an exact hash, at most so many responses ago;
@@ -111,7 +107,8 @@ export function hashResult(
 ): { readonly history: CallHistory; readonly hashes: ResultHashes } {
   const exact = exactHash(result, volatile)
   const hashes: ResultHashes = { resultHash: exact, maskedHash: exact }
-  const earlier = earlierResults(history, call)
+  const { window, repeats } = history
+  const earlier = (repeats ? [...window, repeats] : window).filter((entry) => entry.call === call)
   if (volatile === 'none' || earlier.length === 0) return { history, hashes }
   const same = earlier.find(({ resultHash, maskedHash }) => resultHash === exact || maskedHash === exact)
   if (same) return { history, hashes: { resultHash: exact, maskedHash: same.maskedHash } }

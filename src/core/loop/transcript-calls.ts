@@ -25,22 +25,16 @@ function resultsAfter(conversation: Conversation, index: number): readonly Trans
   return results
 }
 
-/** Among so few results a search in order is faster than a map. */
-const FEW = 8
-
-/** Returns a function that finds the result of a call by the call's id; if there are several, the last. */
-function resultFinder(results: readonly TranscriptResult[]): (id: string) => TranscriptResult | undefined {
-  if (results.length <= FEW) return (id) => results.findLast(({ callId }) => callId === id)
-  const byId = new Map(results.map((result) => [result.callId, result]))
-  return (id) => byId.get(id)
-}
-
 /** A call in the transcript, with its result if there is one. */
 export interface TranscriptCall {
   readonly id: string
   readonly signature: CallSignature
   readonly result: TranscriptResult | undefined
 }
+
+/** The results by the ids of their calls; of several the last. */
+const resultsById = (results: readonly TranscriptResult[]) =>
+  new Map(results.map((result) => [result.callId, result]))
 
 /** The results of all calls of a response as one. */
 function batchResult(results: readonly TranscriptResult[]): TranscriptResult {
@@ -67,10 +61,10 @@ function writtenCalls(
     const result = batchResult(results.filter(({ callId }) => ids.has(callId)))
     return [{ id: calls.at(-1)?.id ?? '', signature: batch, result }]
   }
-  const resultOf = resultFinder(results)
+  const resultOf = resultsById(results)
   return [...distinct].map(([hash, call]) => {
     work?.spend(STEPS_PER_CALL)
-    return { id: call.id, signature: signatureOf(call, hash), result: resultOf(call.id) }
+    return { id: call.id, signature: signatureOf(call, hash), result: resultOf.get(call.id) }
   })
 }
 
@@ -83,12 +77,12 @@ function pendingCalls(
   policy: LoopPolicy,
 ): TranscriptCall[] {
   if (pending.length === 0) return []
-  const resultOf = resultFinder(results)
+  const resultOf = resultsById(results)
   const named = new Set([...ids, hashOfAll(ids)])
   return pending.flatMap((call) => {
     const name = call[by]
     if (name === undefined || !named.has(name) || isExempt(call.tool, policy)) return []
-    const result = call.isBatch ? batchResult(results) : resultOf(call.id)
+    const result = call.isBatch ? batchResult(results) : resultOf.get(call.id)
     return [{ id: call.id, signature: call, result }]
   })
 }

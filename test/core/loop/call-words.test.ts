@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { changes, isTerse, saysWorkGoesOn, waits, wordsOf } from '../../../src/core/loop/call-words.ts'
+import { changes, saysWorkGoesOn, waits, wordsOf } from '../../../src/core/loop/call-words.ts'
 
 describe('the words of a call', () => {
   it.each([
@@ -62,8 +62,4 @@ describe('a tool result', () => {
       expect(saysWorkGoesOn(result)).toBe(false)
     },
   )
-
-  it('of up to 16 characters is too short to show progress', () => {
-    expect(['', 'ok', 'x'.repeat(16), 'x'.repeat(17)].map(isTerse)).toEqual([true, true, true, false])
-  })
 })

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Conversation } from '../../../src/core/conversation.ts'
-import { isTerse, saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
+import { saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
 import {
   type LoopCall,
   type LoopFinding,
@@ -74,7 +74,7 @@ function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
         const signature = signatureOf({ name: tool, arguments: '{}' })
         const isPoll = signature.isPoll || saysWorkGoesOn(given)
         const hashes = textHashes(given, policy.volatile)
-        return { ...signature, ...hashes, id: String(at), isPoll, isTerse: isTerse(given) }
+        return { ...signature, ...hashes, id: String(at), isPoll, isTerse: given.length <= 16 }
       })
     const { memory: after, finding } = observeStep(memory, counted, policy)
     memory = finding ? warningSent(after, finding) : after

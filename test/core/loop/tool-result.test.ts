@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { isTerse, saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
-import { blockText, endsInNotice } from '../../../src/core/loop/notice.ts'
+import { saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
+import { blockText } from '../../../src/core/loop/notice.ts'
 import {
   appendResults,
   exactHash,
-  isTerseResult,
+  isTerse,
   isUnfinished,
   type TranscriptResult,
 } from '../../../src/core/loop/tool-result.ts'
@@ -65,7 +65,7 @@ describe('a result that is not decoded', () => {
         expect([one.callId, one.text()]).toEqual(['a', said])
         expect(one.json).toBeDefined()
         expect(isUnfinished(one)).toBe(saysWorkGoesOn(said))
-        expect(isTerseResult(one)).toBe(isTerse(said))
+        expect(isTerse(one)).toBe(said.length <= 16)
       }),
     )
   })
@@ -87,28 +87,9 @@ describe('a result that is not decoded', () => {
       }),
     )
   })
-})
 
-describe('a result in JSON', () => {
-  it('ends in a notice if its last paragraph begins like one', () => {
-    const part = fc.constantFrom(
-      '\n',
-      '\n\n',
-      'n',
-      '\\',
-      '\\n',
-      'an',
-      '[budget: 3 left]',
-      '[LOOP GUARD] Blocked: it.',
-    )
-    fc.assert(
-      fc.property(fc.array(part, { maxLength: 12 }), (parts) => {
-        const json = JSON.stringify(parts.join(''))
-        const last = json.lastIndexOf('\\n\\n')
-        const isNotice = last !== -1 && /^\[(?:budget|LOOP GUARD\] Blocked): /.test(json.slice(last + 4))
-        expect(endsInNotice(Buffer.from(json))).toBe(isNotice)
-      }),
-      { numRuns: 2_000 },
-    )
+  it('of up to 16 characters is too short to show progress', () => {
+    const results = ['', 'ok', 'x'.repeat(16), 'x'.repeat(17)]
+    expect(results.map((said) => isTerse(readResult(said)))).toEqual([true, true, true, false])
   })
 })
