@@ -57,20 +57,15 @@ export function addPendingCalls(
   calls: readonly ToolCall[],
   policy: LoopPolicy,
 ): readonly PendingCall[] {
-  const identified = calls.filter(({ id }) => id !== '')
-  const signatures = identified.map((call) => signatureOf(call))
-  const counted = new Map(
-    identified.flatMap((call, at) =>
-      signatures[at] && !isExempt(call.name, policy) ? [[signatures[at].call, call] as const] : [],
-    ),
-  )
-  const batch = batchOf(counted)
-  const items = identified.flatMap(({ item }) => (item === undefined ? [] : [item]))
-  const all: PendingCall[] = batch
-    ? [{ ...batch, id: hashOfAll(identified.map(({ id }) => id)), ...itemOf(hashOfAll(items)) }]
-    : identified.flatMap((call, at) =>
-        signatures[at] ? [{ ...signatures[at], id: call.id, ...itemOf(call.item) }] : [],
-      )
+  const made = calls
+    .filter(({ id }) => id !== '')
+    .map((call): PendingCall => ({ ...signatureOf(call), id: call.id, ...itemOf(call.item) }))
+  const counted = made.filter(({ tool }) => !isExempt(tool, policy))
+  const batch = batchOf(new Map(counted.map(({ call, tool }) => [call, { name: tool }])))
+  const items = made.flatMap(({ item }) => item ?? [])
+  const all: readonly PendingCall[] = batch
+    ? [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), ...itemOf(hashOfAll(items)) }]
+    : made
   const fresh = all.filter(({ id }) => !pending.some((call) => call.id === id))
   return fresh.length === 0 ? pending : [...pending, ...fresh].slice(-MAX_PENDING)
 }

@@ -82,8 +82,8 @@ function pendingCalls(
   return pending.flatMap((call) => {
     const name = call[by]
     if (name === undefined || !named.has(name) || isExempt(call.tool, policy)) return []
-    const result = call.isBatch ? batchResult(results) : resultOf.get(call.id)
-    return [{ id: call.id, signature: call, result }]
+    const { id, item: _item, ...signature } = call
+    return [{ id, signature, result: call.isBatch ? batchResult(results) : resultOf.get(id) }]
   })
 }
 
