@@ -67,6 +67,11 @@ export interface Conversation {
   ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined
+  /**
+   * Decodes the texts and calls of a large message, or with -1 the system text, and yields wherever other requests should have
+   * their turn: reading them afterwards takes no long time. `undefined` if that is short anyway.
+   */
+  prepare?(index: number): Iterable<void> | undefined
   /** Drops what was decoded; it is decoded again if it is read again. */
   forget(): void
   /** The number of calls in a message, without decoding them. */

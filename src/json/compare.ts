@@ -2,10 +2,10 @@
  * Decodes values that are only compared and searched. A string that is so long that it must be an attachment or a file is
  * shortened to its beginning, a hash of all of it, and its end.
  */
-import { parseForeign } from '../core/foreign-json.ts'
+import { countValues, MAX_VALUES } from '../core/foreign-json.ts'
 import { hashOfBytes } from '../core/hash.ts'
-import { STEPS_PER_VALUE, type Work } from '../core/work.ts'
-import { type Span, skipString, skipValue } from './scan.ts'
+import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
+import { firstElement, kindAt, members, nextElement, type Span, skipString, skipValue } from './scan.ts'
 import { throughWindows } from './window.ts'
 
 /** The length in bytes up to which a string is decoded whole. */
@@ -15,6 +15,7 @@ const KEPT = 4_096
 
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
+const CLOSE_BRACKET = 0x5d
 const LETTER_U = 0x75
 /** The length in bytes of the longest escape. */
 const ESCAPE = 6
@@ -77,13 +78,62 @@ function withShortStrings(json: Buffer, { start, end }: Span, work: Work): strin
 }
 
 /**
- * Decodes one value of a body, with its long strings shortened.
- * @throws {SyntaxError} if it is not valid JSON, or contains more or deeper values than Governor builds.
+ * Decodes one value of a body, with its long strings shortened; null if it contains more or deeper values than Governor builds.
+ * @throws {SyntaxError} if it is not valid JSON.
  * @throws {TooMuchToRead} if that takes more steps than `work` has left.
  */
 export function decodeToCompare(json: Buffer, span: Span, work: Work): unknown {
   const text = shortened(json, span, work)
-  return parseForeign(text, text.length, work)
+  const values = countValues(text, text.length)
+  if (values === undefined || !work.build(values)) return null
+  work.decode(text.length)
+  return JSON.parse(text)
+}
+
+/** Values of more bytes are decoded in pieces. */
+export const PIECE = 16_384
+/** How deep the pieces of a value may lie in it: a content is a list of parts with members. */
+const PIECES_DEPTH = 3
+
+/**
+ * Decodes one value like `decodeToCompare`, and yields wherever other requests should have their turn. What it contains
+ * beyond a bound is left out.
+ */
+export function* decodeInTurns(
+  json: Buffer,
+  span: Span,
+  work: Work,
+  depth: number = PIECES_DEPTH,
+): Generator<void, unknown> {
+  if (work.isDue) yield
+  const kind = kindAt(json, span)
+  const hasPieces = (kind === 'array' || kind === 'object') && span.end - span.start > PIECE
+  if (depth === 0 || !hasPieces) return decodeToCompare(json, span, work)
+  if (kind === 'object') {
+    const entries: [string, unknown][] = []
+    for (const { key, value } of membersIn(json, span, work))
+      entries.push([key, yield* decodeInTurns(json, value, work, depth - 1)])
+    return Object.fromEntries(entries)
+  }
+  const values: unknown[] = []
+  let at = firstElement(json, span.start)
+  while (json[at] !== CLOSE_BRACKET && values.length < MAX_VALUES) {
+    const end = skipValue(json, at)
+    work.spend(1)
+    values.push(yield* decodeInTurns(json, { start: at, end }, work, depth - 1))
+    at = nextElement(json, end)
+  }
+  return values
+}
+
+/** Returns the members of an object; none if they are more than Governor builds. */
+function membersIn(json: Buffer, span: Span, work: Work): ReturnType<typeof members> {
+  try {
+    return members(json, span, work)
+  } catch (error) {
+    if (error instanceof TooMuchToRead) return []
+    throw error
+  }
 }
 
 /** Decodes a string, shortened if it is long. @throws {SyntaxError} @throws {TooMuchToRead} */

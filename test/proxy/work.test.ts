@@ -5,7 +5,7 @@ import { lastMessage } from '../../src/core/conversation.ts'
 import { hashOfBytes } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/observe.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
-import { STEPS_PER_VALUE, TooMuchToRead } from '../../src/core/work.ts'
+import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
@@ -15,6 +15,7 @@ import { readInTurns } from '../../src/proxy/read-transcript.ts'
 import { POLICY } from '../core/loop/loop-story.ts'
 import { registry } from '../core/transcript.ts'
 import { PLACES, SHAPES } from '../support/foreign.ts'
+import { countSteps } from '../support/steps.ts'
 
 const DIALECTS = { chat, messages, responses }
 const IDENTITY = {
@@ -71,7 +72,9 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
 /** Values that a test's body has besides those in its place. */
 const UNCOUNTED = 8
 /** Steps that may be done in one go for a body of so many bytes: see core/work.ts. */
-const inOneGo = (bytes: number) => 200_000 + 0.02 * bytes
+const inOneGo = (bytes: number) => 200_000 + 0.12 * bytes
+/** The most values that are built of one body. */
+const MAX_BUILT = 524_288
 
 describe('reading a request', () => {
   const cases = Object.entries(PLACES).flatMap(([dialect, places]) =>
@@ -85,10 +88,13 @@ describe('reading a request', () => {
       for (const shape of Object.values(SHAPES)) {
         const body = Buffer.from(make(shape(600_000)))
         const before = built()
-        const steps = await read(dialect, body)
-        // Reading stops at a text that is too much to read; the values that were built by then are bounded as well.
-        expect(built() - before).toBeLessThan(inOneGo(body.length) / 3)
-        expect(steps).toBeLessThan(2 * inOneGo(body.length))
+        const most = countSteps()
+        await read(dialect, body)
+        vi.mocked(Work.prototype.spend).mockRestore()
+        vi.mocked(Work.prototype.paused).mockRestore()
+        expect(built() - before).toBeLessThan(MAX_BUILT)
+        // Reading stops at a text that is too much to read.
+        expect(most()).toBeLessThan(2 * inOneGo(body.length))
       }
     },
   )

@@ -2,7 +2,13 @@
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import type { Work } from '../../core/work.ts'
-import { decodeAtToCompare, decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
+import {
+  decodeAtToCompare,
+  decodeInTurns,
+  decodeStringToCompare,
+  decodeToCompare,
+  PIECE,
+} from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import {
@@ -166,7 +172,7 @@ function textsAt(messages: Messages, at: number): readonly string[] {
 function callsIn({ json, work }: Messages, item: ChatItem): readonly ToolCall[] {
   const listed =
     item.calls > 0 ? listedCalls(decodeAtToCompare(json, item.start + item.calls, work)) : NO_CALLS
-  return listed.length > 0 ? listed : callsOf(decodeToCompare(json, item, work) as ChatMessage)
+  return listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as ChatMessage)
 }
 
 function callsAt(messages: Messages, at: number): readonly ToolCall[] {
@@ -177,6 +183,20 @@ function callsAt(messages: Messages, at: number): readonly ToolCall[] {
   const value = calls[place] ?? callsIn(messages, item)
   calls[place] = value
   return value
+}
+
+/** Decodes the texts and the calls of a large message. */
+function* prepare(messages: Messages, at: number, item: ChatItem): Generator<void> {
+  const { json, work, items, texts, calls } = messages
+  const place = items.length - at
+  const start = item.start + item.content
+  if (item.content > 0 && json[start] === OPEN_BRACKET) {
+    const end = item.start + item.contentEnd
+    texts[place] ??= textsOfParts(yield* decodeInTurns(json, { start, end }, work))
+  }
+  if (item.calls === 0) return
+  const list = { start: item.start + item.calls, end: skipValue(json, item.start + item.calls) }
+  calls[place] ??= listedCalls(yield* decodeInTurns(json, list, work))
 }
 
 /** Returns the id of the call that a message answers; empty if it names none. */
@@ -226,6 +246,10 @@ function conversationOf({ json, fields, items, work }: RequestIndex): Conversati
     calls: (at) => callsAt(messages, at),
     results: (at) => resultsAt(messages, at),
     rawResult: (at) => rawResultAt(messages, at),
+    prepare(at) {
+      const item = items[at]
+      return item && item.end - item.start > PIECE ? prepare(messages, at, item) : undefined
+    },
     forget() {
       messages.texts.length = 0
       messages.calls.length = 0

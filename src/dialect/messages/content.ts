@@ -1,6 +1,6 @@
 /** The content of a message: a text, or a list of blocks, which are decoded on demand. */
 import type { ToolCall, ToolResult } from '../../core/conversation.ts'
-import { STEPS_PER_VALUE, type Work } from '../../core/work.ts'
+import type { Work } from '../../core/work.ts'
 import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import {
   decode,
@@ -52,8 +52,11 @@ function typeAt(json: Buffer, start: number, end: number): string {
   return stringAt(json, start)
 }
 
+/** Steps to read which type a block has. */
+const STEPS_PER_BLOCK = 2
+
 function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
-  work?.spend(STEPS_PER_VALUE)
+  work?.spend(STEPS_PER_BLOCK)
   if (json[at] !== OPEN_BRACE) return { type: '', start: at, end: skipValue(json, at) }
   let type = ''
   let key = firstKey(json, at)
@@ -94,31 +97,53 @@ export function countOf({ blocks }: Content, type: string): number {
   return count
 }
 
+function textOfBlock(content: Content, block: Block): string {
+  return textOf(blockOf(content, block)['text'])
+}
+
 /** Returns the texts of a content, without reasoning, calls, results and documents. */
 export function textsOf(content: Content): string[] {
   const { json, value, blocks, work } = content
   if (value && kindAt(json, value) === 'string')
     return [work ? decodeStringToCompare(json, value, work) : decodeStringIn(json, value)]
-  return blocks.filter(({ type }) => type === 'text').map((block) => textOf(blockOf(content, block)['text']))
+  return blocks.filter(({ type }) => type === 'text').map((block) => textOfBlock(content, block))
+}
+
+function callOf({ json, work }: Content, block: Block): ToolCall {
+  const fields = members(json, block, work)
+  const text = (name: string): string => {
+    const value = member(fields, name)?.value
+    return stringAt(json, value?.start)
+  }
+  // The JSON text itself: decoding would lose digits.
+  const input = member(fields, 'input')?.value
+  if (input) work?.decode(input.end - input.start)
+  const args = input ? json.toString('utf8', input.start, input.end) : ''
+  return { id: text('id'), name: text('name'), arguments: args }
 }
 
 /** Returns the calls that the client has to make, not those that the provider makes itself (`server_tool_use`, MCP). */
 export function callsOf(content: Content): ToolCall[] {
-  const { json, blocks, work } = content
-  return blocks
-    .filter(({ type }) => type === 'tool_use')
-    .map((block) => {
-      const fields = members(json, block, work)
-      const text = (name: string): string => {
-        const value = member(fields, name)?.value
-        return stringAt(json, value?.start)
-      }
-      // The JSON text itself: decoding would lose digits.
-      const input = member(fields, 'input')?.value
-      if (input) work?.decode(input.end - input.start)
-      const args = input ? json.toString('utf8', input.start, input.end) : ''
-      return { id: text('id'), name: text('name'), arguments: args }
-    })
+  return content.blocks.filter(({ type }) => type === 'tool_use').map((block) => callOf(content, block))
+}
+
+/** The texts and the calls of a message. */
+export interface TextsAndCalls {
+  readonly texts: readonly string[]
+  readonly calls: readonly ToolCall[]
+}
+
+/** Returns `textsOf` and `callsOf`, and yields wherever other requests should have their turn. */
+export function* textsAndCallsOf(content: Content): Generator<void, TextsAndCalls> {
+  if (content.blocks.length === 0) return { texts: textsOf(content), calls: [] }
+  const texts: string[] = []
+  const calls: ToolCall[] = []
+  for (const block of content.blocks) {
+    if (content.work?.isDue) yield
+    if (block.type === 'text') texts.push(textOfBlock(content, block))
+    else if (block.type === 'tool_use') calls.push(callOf(content, block))
+  }
+  return { texts, calls }
 }
 
 /** True if the block is a call that the provider makes itself (`server_tool_use`, `mcp_tool_use`). */

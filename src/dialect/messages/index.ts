@@ -2,6 +2,7 @@
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import type { Work } from '../../core/work.ts'
+import { decodeInTurns, PIECE } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import {
@@ -55,6 +56,8 @@ import {
   picturesOf,
   resultsOf,
   systemTextOf,
+  type TextsAndCalls,
+  textsAndCallsOf,
   textsOf,
 } from './content.ts'
 import { readMessage, replyInMessages, writeMessage } from './reply.ts'
@@ -133,6 +136,14 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
     if (!item || item.content === 0) return { json, work, value: undefined, blocks: [] }
     return contentAt(json, item.start + item.content, work)
   })
+  const large = new Map<number, TextsAndCalls>()
+  let largeSystem: unknown
+  function* prepare(at: number): Generator<void> {
+    large.set(at, yield* textsAndCallsOf(content(at)))
+  }
+  function* prepareSystem(span: Span): Generator<void> {
+    largeSystem = yield* decodeInTurns(json, span, work)
+  }
   const role = (at: number): Role => items[at]?.role ?? 'system'
   const callCount = (at: number): number => items[at]?.callCount ?? 0
   const resultCount = (at: number): number => items[at]?.resultCount ?? 0
@@ -143,15 +154,24 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
     // The provider stores the tools that a thread began with.
     offersTools: holdsItems(json, member(fields, 'tools')?.value) || isThread,
     length: items.length,
-    systemText: () => systemTextOf(fieldOf(index, 'system')),
+    systemText: () => systemTextOf(largeSystem ?? fieldOf(index, 'system')),
     role,
     content,
-    texts: (at) => (items[at]?.hasText ? textsOf(content(at)) : NO_TEXTS),
-    calls: (at) => (callCount(at) > 0 ? callsOf(content(at)) : NO_CALLS),
+    texts: (at) => large.get(at)?.texts ?? (items[at]?.hasText ? textsOf(content(at)) : NO_TEXTS),
+    calls: (at) => large.get(at)?.calls ?? (callCount(at) > 0 ? callsOf(content(at)) : NO_CALLS),
     results: (at) => (resultCount(at) > 0 ? resultsOf(content(at)) : NO_RESULTS),
     ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(content(at)) : NO_TEXTS),
     pictures: (at) => (role(at) === 'user' ? picturesOf(content(at)) : NO_TEXTS),
-    forget: content.forget,
+    prepare(at) {
+      const span = at === -1 ? member(fields, 'system')?.value : items[at]
+      if (!span || span.end - span.start <= PIECE) return undefined
+      return at === -1 ? prepareSystem(span) : prepare(at)
+    },
+    forget() {
+      content.forget()
+      large.clear()
+      largeSystem = undefined
+    },
     callCount,
     resultCount,
   }

@@ -2,7 +2,7 @@
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { Work } from '../../core/work.ts'
-import { decodeToCompare } from '../../json/compare.ts'
+import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
 import {
   addToText,
   appendElement,
@@ -139,17 +139,35 @@ interface Input {
   readonly item: Memo<Json>
 }
 
+function itemOf(value: unknown): Json {
+  if (typeof value === 'string') return { content: value }
+  return isObject(value) ? value : {}
+}
+
 function inputOf({ json, items, work }: RequestIndex): Input {
   return {
     items,
     isPart: partsOf(items),
     item: memoize((at): Json => {
       const span = items[at]
-      const value = span && decodeToCompare(json, span, work)
-      if (typeof value === 'string') return { content: value }
-      return isObject(value) ? value : {}
+      return itemOf(span && decodeToCompare(json, span, work))
     }),
   }
+}
+
+/** Decodes a large item, or one of a response. */
+function prepareItem(
+  { json, work, items }: RequestIndex,
+  input: Input,
+  at: number,
+): Generator<void> | undefined {
+  const span = items[at]
+  // A response may consist of thousands of small items.
+  if (!span || (span.role !== 'assistant' && span.end - span.start <= PIECE)) return undefined
+  return (function* () {
+    const value = yield* decodeInTurns(json, span, work)
+    input.item.set(at, itemOf(value))
+  })()
 }
 
 function roleAt({ isPart, items }: Input, at: number): Role {
@@ -236,6 +254,7 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     calls: (at) => callsFrom(input, at).map((part) => callAt(input, part)),
     results: (at) => resultsAt(input, at),
     pictures: (at) => (roleAt(input, at) === 'user' ? attachmentHashes(input.item(at)['content']) : []),
+    prepare: (at) => prepareItem(index, input, at),
     forget: input.item.forget,
     callCount: (at) => callsFrom(input, at).length,
     resultCount: (at) => (items[at]?.role === 'tool' ? 1 : 0),

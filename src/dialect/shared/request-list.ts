@@ -64,6 +64,8 @@ export function indexRequest<Item extends ListedItem>(
 /** A function that computes the value of each index once. */
 export interface Memo<T> {
   (at: number): T
+  /** Gives the value of an index that was computed otherwise. */
+  set(at: number, value: T): void
   /** Drops all values. */
   forget(): void
 }
@@ -78,7 +80,10 @@ export function memoize<T>(compute: (at: number) => T): Memo<T> {
     values.set(at, value)
     return value
   }
-  return Object.assign(valueAt, { forget: () => values.clear() })
+  return Object.assign(valueAt, {
+    set: (at: number, value: T) => void values.set(at, value),
+    forget: () => values.clear(),
+  })
 }
 
 /** True if the value is a list with at least one item. */
