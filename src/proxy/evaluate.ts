@@ -20,13 +20,7 @@ import type { StormPolicy } from '../core/session/error-streak.ts'
 import { saidIn } from '../core/session/kept-transcript.ts'
 import type { LimitPair } from '../core/session/operator-settings.ts'
 import type { Asked } from '../core/session/record-request.ts'
-import {
-  derivedSessionId,
-  factsOf,
-  isAgentic,
-  type RequestFacts,
-  withPrevious,
-} from '../core/session/request-facts.ts'
+import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
 import type { RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
 import type { Dialect, DialectRequest, RequestInput } from '../dialect/dialect.ts'
@@ -37,6 +31,7 @@ import { applyEdits } from '../json/edit.ts'
 import { keptName } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
 import { isStep } from './client-hints.ts'
+import { type DerivedSession, derivedSession } from './derived-session.ts'
 import { isolated } from './fault.ts'
 import { agentNameOf, explicitSessionId, presentable, threadNameOf } from './identity.ts'
 import { readInTurns } from './read-transcript.ts'
@@ -120,7 +115,7 @@ export async function evaluate(
     now: services.now(),
   }
   await windows.refresh({ upstream, model: conversation.model })
-  const handle = await openSession(services, lookupFor(services, agentRequest, linked))
+  const handle = await openSession(services, await lookupFor(services, agentRequest, linked))
   const evaluation = evaluationOf(services, agentRequest, handle, sent)
   if (mayEdit(evaluation.decision)) await unsupportedEdits.refresh(upstream.name, conversation.model)
   // A request may wait for its response for minutes.
@@ -200,18 +195,22 @@ function wholeNumber(text: string | undefined): number | undefined {
 }
 
 /** Returns in which session a request is counted, and how. */
-function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link | undefined): SessionLookup {
+async function lookupFor(
+  services: Services,
+  agentRequest: AgentRequest,
+  linked: Link | undefined,
+): Promise<SessionLookup> {
   const { upstream, headers, tenant, request, facts, loop, storm } = agentRequest
   const explicit = explicitSessionId(headers, request, services.identity)
   const link = explicit === undefined ? linked : undefined
-  const derived = explicit === undefined && !link ? derivedSessionId(tenant, facts) : undefined
+  const derived = explicit === undefined && !link ? await derivedFrom(services, tenant, facts) : undefined
   const { observeRequestCalls: follow, observeResponseCalls: note } = callObservers(services, agentRequest)
   return {
     tenant,
     // The client's name for a session may be a secret, and of any length: the store knows its hash.
-    id: explicit === undefined ? (link?.id ?? derived) : hashOf(explicit),
-    sessionId: explicit ?? link?.session ?? derived,
-    isDerived: derived !== undefined,
+    id: explicit === undefined ? (link?.id ?? derived?.id) : hashOf(explicit),
+    sessionId: explicit ?? link?.session ?? derived?.id,
+    derived,
     begun: link?.begun,
     thread: threadNameOf(headers, services.identity),
     facts,
@@ -224,6 +223,20 @@ function lookupFor(services: Services, agentRequest: AgentRequest, linked: Link 
     target: { upstream: upstream.name, model: request.conversation.model },
     observeRequestCalls: follow,
     observeResponseCalls: note,
+  }
+}
+
+/** Returns the session that a conversation without an id has; `undefined` also if the store fails. */
+async function derivedFrom(
+  services: Services,
+  tenant: string,
+  facts: RequestFacts,
+): Promise<DerivedSession | undefined> {
+  try {
+    return await derivedSession(services.store, tenant, facts)
+  } catch {
+    services.emit({ kind: 'failed_open', reason: 'store' })
+    return undefined
   }
 }
 
@@ -268,15 +281,12 @@ function callObservers(
     previousStep: facts.previousStep,
   }
   return {
-    observeRequestCalls: (loopState, emit, mode) =>
-      isolated(emit, 'loop_guard', () =>
-        observeTranscript(
-          loopState,
-          observed,
-          inMode(policy, policies().observesOnly ? 'observe' : mode),
-          now,
-        ),
-      ) ?? skipTranscript(loopState, observed),
+    observeRequestCalls: (loopState, emit, mode, { skipsHistory, skipsLast }) => {
+      const current = inMode(policy, policies().observesOnly ? 'observe' : mode)
+      const observe = () => observeTranscript(loopState, { ...observed, skipsLast }, current, now)
+      const after = skipsHistory ? undefined : isolated(emit, 'loop_guard', observe)
+      return after ?? skipTranscript(loopState, observed)
+    },
     observeResponseCalls: (loopState, calls, emit) =>
       isolated(emit, 'loop_guard', () => recordCalls(loopState, calls, policy)) ?? loopState,
   }

@@ -1,4 +1,4 @@
-/** The tenant, and the ids of session and thread that a client sends. For a client without a session id see `derivedSessionId`. */
+/** The tenant, and the ids of session and thread that a client sends. For a client without a session id see `derived-session.ts`. */
 import { nameOf } from '../core/hash.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'

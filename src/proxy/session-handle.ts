@@ -6,7 +6,7 @@ import { type Hash, nameOf } from '../core/hash.ts'
 import { type BlockDecision, decideBlocks, type LoopState } from '../core/loop/observe.ts'
 import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
 import type { Recovery } from '../core/overflow.ts'
-import { countRequest } from '../core/session/count-request.ts'
+import { countRequest, type TranscriptReading } from '../core/session/count-request.ts'
 import {
   type ErrorReply,
   type ErrorStreak,
@@ -50,6 +50,7 @@ import { idOf } from '../store/session-id.ts'
 import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { type Emit, type ProxyEvent, runEnded } from '../telemetry/event.ts'
 import type { Answered } from '../usage/observe.ts'
+import type { DerivedSession } from './derived-session.ts'
 import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
 import { keepTranscript, type TranscriptKeeper } from './keep-transcript.ts'
@@ -63,8 +64,8 @@ export interface SessionLookup {
   readonly id: string | undefined
   /** The session's id as the client knows it. */
   readonly sessionId: string | undefined
-  /** The id is made from how the conversation began. */
-  readonly isDerived: boolean
+  /** The session as it is derived from how the conversation began; unset where the client or a response names it. */
+  readonly derived: DerivedSession | undefined
   readonly thread: string
   /** The first state of a session that the store does not contain yet; unset if that is not known. */
   readonly begun: Session | undefined
@@ -81,7 +82,12 @@ export interface SessionLookup {
    * Observes the request's calls for the loop guard; faults in that go to `emit`. `mode`: as an operator has set it.
    */
   readonly observeRequestCalls:
-    | ((loopState: LoopState, emit: Emit, mode: LoopMode | undefined) => LoopState)
+    | ((
+        loopState: LoopState,
+        emit: Emit,
+        mode: LoopMode | undefined,
+        reading: TranscriptReading,
+      ) => LoopState)
     | undefined
   /** What it demands besides plain text. */
   readonly demands: readonly Hash[]
@@ -307,8 +313,9 @@ async function countIn(
       countOnce(lookup, session, counting, tell),
     )
     if (runState.ended) emit(runEnded(runState.ended))
-    const mayClaim = lookup.isDerived && runState.isNew && runState.iteration === 2
-    return mayClaim ? await withFirstAnswer(services, lookup, key, request, runState) : runState
+    const { derived } = lookup
+    const mayClaim = derived && runState.isNew && runState.iteration === 2
+    return mayClaim ? await withFirstAnswer(services, lookup, key, request, runState, derived) : runState
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
     return countOnce(lookup, undefined, counting, emit).result
@@ -322,14 +329,14 @@ function countOnce(
   { askedAt, operation }: Counting,
   emit: Emit,
 ): Changed<RunState> {
-  const { facts, thread, isDerived, begun, observeRequestCalls: follow, storm, demands, asked } = lookup
+  const { facts, thread, derived, begun, observeRequestCalls: follow, storm, demands, asked } = lookup
   return countRequest(session ?? begun ?? NEW_SESSION, {
     facts,
     thread,
     now: askedAt,
     operation,
-    isDerived,
-    follow: follow && ((loopState, mode) => follow(loopState, emit, mode)),
+    isDerived: derived !== undefined,
+    follow: follow && ((loopState, mode, reading) => follow(loopState, emit, mode, reading)),
     checkErrors: (errors) => enterStorm(errors, targetOf(lookup), storm, askedAt),
     demands,
     asked,
@@ -353,17 +360,13 @@ async function withFirstAnswer(
   key: SessionKey,
   request: CountedRequest,
   runState: RunState,
+  { prompt }: DerivedSession,
 ): Promise<RunState> {
-  const first = await takeUnclaimed(services.store, firstAnswerKey(lookup))
+  const first = await takeUnclaimed(services.store, sessionKey(lookup.tenant, prompt))
   if (!first) return runState
   return services.store.update(key, (session = NEW_SESSION) =>
     adoptFirst(session, request, runState, first, services.now(), lookup.asked.tools),
   )
-}
-
-/** Returns the key under which the first answer of a conversation waits for the second request, which gives the session its id. */
-function firstAnswerKey({ tenant, facts }: SessionLookup): SessionKey {
-  return sessionKey(tenant, `${facts.system} ${facts.userMessageHashes[0] ?? ''}`)
 }
 
 /**
@@ -560,7 +563,11 @@ async function recordFirstAnswer(
   // What an answer cost may come after the answer itself, which is kept already.
   if (response === undefined && usage.input + usage.output === 0) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
-  await keepUnclaimed(services.store, firstAnswerKey(lookup), { askedAt, usage, endedAt: services.now() })
+  await keepUnclaimed(services.store, sessionKey(lookup.tenant, lookup.facts.prompt()), {
+    askedAt,
+    usage,
+    endedAt: services.now(),
+  })
   const ids = idsIn(counted, metadata)
   const session = beginSession(counted)
   const after = noteAnswer(session, request, answerFacts(counted, usage, metadata, ids, services.emit))

@@ -23,3 +23,8 @@ export function takeUnclaimed(store: Store, key: SessionKey): Promise<FirstAnswe
     result: waiting.at(-1),
   }))
 }
+
+/** Returns whether a first answer waits under a key. */
+export async function hasUnclaimed(store: Store, key: SessionKey): Promise<boolean> {
+  return (await store.value(UNCLAIMED_USAGE, key)).length > 0
+}

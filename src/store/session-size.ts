@@ -11,7 +11,6 @@ const BYTES_PER_CALL = 384
 
 function sizeOfThread({
   userMessageHashes,
-  assistantHashes,
   responses,
   continuedFrom,
   loopState,
@@ -20,7 +19,6 @@ function sizeOfThread({
 }: Thread): number {
   const hashes =
     userMessageHashes.length +
-    assistantHashes.length +
     run.recentRequests.length +
     (responses?.length ?? 0) +
     (continuedFrom?.length ?? 0)
@@ -35,9 +33,8 @@ function sizeOfThread({
 const BYTES_PER_RECORD = 256
 
 /** Returns the bytes that a session takes in memory, roughly. */
-export function sizeOfSession({ threads, forgotten, contexts, record }: Session): number {
+export function sizeOfSession({ threads, contexts, record }: Session): number {
   let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
-  size += (forgotten?.length ?? 0) * BYTES_PER_HASH
   if (record) size += (record.iterations.length + record.runs.length) * BYTES_PER_RECORD
   for (const thread of threads) size += sizeOfThread(thread)
   return size

@@ -30,7 +30,6 @@ const threadOf = (run: Run, humans: readonly string[] = ['go'], id = 'thread 1')
   system: 'system' as Hash,
   userMessageHashes: humans as readonly Hash[],
   userMessageCount: humans.length,
-  assistantHashes: [],
   run,
 })
 

@@ -27,8 +27,7 @@ describe('a fault in the loop guard', () => {
       { store: spoilingStore(spoil) },
     )
     const { messages } = await runAgent(url, START, { ...SESSION, max: 2 })
-    const compacted = [...START, ...messages.slice(-2)]
-    const { steps } = await runAgent(url, compacted, SESSION)
+    const { steps } = await runAgent(url, messages, SESSION)
     expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['3/4', '4/4', '4/4'])
     expect(steps.at(-1)?.governor).toMatchObject({
       terminal_reason: 'max_iterations',

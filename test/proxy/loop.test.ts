@@ -135,10 +135,10 @@ describe('a loop is found', () => {
   it('although the history was compacted in the middle of the loop', async () => {
     const { url } = await startBoth(always)
     const session = { headers: { 'x-governor-session': 'one' } }
-    const { messages } = await runAgent(url, START, { max: 2, ...session })
-    const compacted = [...START, ...messages.slice(-2)]
-    const { steps } = await runAgent(url, compacted, { max: 2, ...session })
-    expect(headersOf(steps)).toEqual([null, 'repetition;count=3'])
+    const { messages } = await runAgent(url, START, { max: 3, ...session })
+    const compacted = [...START, ...messages.slice(-4)]
+    const { steps } = await runAgent(url, compacted, { max: 1, ...session })
+    expect(headersOf(steps)).toEqual(['repetition;count=3'])
   })
 
   it('but no call is blocked when a harness sends the same message after each step', async () => {

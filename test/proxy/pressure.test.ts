@@ -230,7 +230,7 @@ describe('a limit of a session', () => {
     const asked = provider.requests.length
     const stopped = messages.slice(0, -1)
     const more = afterStep(stopped, searching('x', '{}'))
-    for (const again of [stopped, more, more, messages]) {
+    for (const again of [stopped, messages, more, more]) {
       const step = await callModel(url, again, { headers: header('a') })
       expect(step.governor).toEqual(steps[3]?.governor)
       expect(step.message.content).toBe(steps[3]?.message.content)

@@ -1,6 +1,5 @@
 /** The tests that every store must pass. */
 import { describe, expect, it } from 'vitest'
-import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../../src/store/store.ts'
 import { listAll } from '../support/stores.ts'
@@ -17,12 +16,12 @@ export const CONTRACT_TTL = 3_600_000
 
 const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
 
-/** A session that has begun so many threads. */
-function sessionOf(threads: number): Session {
-  return { ...NEW_SESSION, forgotten: Array.from({ length: threads }, (_, at) => hashOf(String(at))) }
+/** A session of so many iterations. */
+function sessionOf(iterations: number): Session {
+  return { ...NEW_SESSION, totals: { startedAt: 0, iterations, toolCalls: 0, acknowledged: 0, ignored: 0 } }
 }
 
-const countOf = (session: Session | undefined) => session?.forgotten?.length ?? 0
+const countOf = (session: Session | undefined) => session?.totals?.iterations ?? 0
 
 /** Counts one more in a session; returns how many there were before. */
 const count = (store: Store, id: string, tenant = 'me') =>

@@ -23,9 +23,7 @@ function sessionAt(iteration: number, text = ''): Session {
     ...(text === '' ? {} : { finalAnswer: ended }),
   }
   return {
-    threads: [
-      { name: '', system: hashOf(''), userMessageHashes: [], userMessageCount: 0, assistantHashes: [], run },
-    ],
+    threads: [{ name: '', system: hashOf(''), userMessageHashes: [], userMessageCount: 0, run }],
   }
 }
 

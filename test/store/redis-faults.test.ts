@@ -38,7 +38,6 @@ function after(session: Session | undefined, changes: Partial<Run> = {}): Sessio
         system: hashOf('system'),
         userMessageHashes: [hashOf('go')],
         userMessageCount: 1,
-        assistantHashes: [],
         run: { ...run, finalAnswer: session?.threads[0]?.run.finalAnswer, ...changes },
       },
     ],

@@ -14,12 +14,12 @@ const KEY = sessionKey('me', 'a')
 /** The key of that session in Redis. */
 const REDIS_KEY = `test:s:{${KEY}}`
 
-const sessionOf = (count: number): Session => ({
+const sessionOf = (iterations: number): Session => ({
   ...NEW_SESSION,
-  forgotten: Array.from({ length: count }, (_, at) => hashOf(String(at))),
+  totals: { startedAt: 0, iterations, toolCalls: 0, acknowledged: 0, ignored: 0 },
 })
 
-const countOf = (session: Session | undefined) => session?.forgotten?.length ?? 0
+const countOf = (session: Session | undefined) => session?.totals?.iterations ?? 0
 
 /** Counts one more; returns how many there were before. */
 const count = (store: Store, key = KEY) =>

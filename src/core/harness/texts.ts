@@ -66,6 +66,7 @@ export const HARNESS_TEXTS: readonly HarnessText[] = [
   ...textsOf(
     'opencode',
     'exact',
+    'What did we do so far?',
     'Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.',
     'Summarize the task tool output above and continue with your task.',
     'The following tool was executed by the user',
@@ -155,8 +156,8 @@ export const HARNESS_TEXTS: readonly HarnessText[] = [
   ...textsOf(
     'openhands',
     'prefix',
-    'Please continue working on the task on whatever approach you think is suitable.',
-    'Please continue on whatever approach you think is suitable.',
+    'Please continue working on the task on whatever approach you think is suitable. If you think you have solved the task,',
+    'Please continue on whatever approach you think is suitable. If you think you have solved the task,',
     'ENVIRONMENT REMINDER: You have ',
   ),
   ...textsOf(
@@ -192,9 +193,7 @@ export const HARNESS_TEXTS: readonly HarnessText[] = [
   ),
   ...textsOf('goose', 'exact', 'Please summarize the conversation history provided in the system prompt.'),
   ...textsOf('crush', 'tag', 'system_reminder'),
-  ...textsOf('crush', 'prefix', 'Provide a detailed summary of our conversation above.'),
   ...textsOf('crush', 'prefix', 'The previous session was interrupted because it got too long,'),
-  ...textsOf('aider', 'prefix', 'I spoke to you previously about a number of things.'),
 ]
 
 /**

@@ -78,6 +78,8 @@ export interface Transcript {
   readonly registry: HarnessRegistry
   /** Hash of the response that the request continues, if that is not in it: the results answer that response's calls. */
   readonly previousStep: Hash | undefined
+  /** The last message is a harness's, although it looks like a user's. */
+  readonly skipsLast?: boolean | undefined
 }
 
 /** How one message of a transcript is observed. */
@@ -254,8 +256,8 @@ export function observeTranscript(
   }
   const unknown = newest === undefined ? undefined : placeholders(reader, from, newest)
   for (let index = from; index < conversation.length; index++) {
-    // Its results are still to come.
-    if (index === last && conversation.role(index) === 'assistant') continue
+    // The results of an answer at the end are still to come.
+    if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
     const step = state.assistantMessages.find((message) => message.index === index)
     const isPast = newest !== undefined && index < newest
     next = observeMessage(next, reader, registry, index, {

@@ -4,20 +4,18 @@ import type { Hash } from '../hash.ts'
 import { isStagnating } from '../loop/call-history.ts'
 import { INITIAL_LOOP_STATE, type LoopState } from '../loop/observe.ts'
 import type { LoopMode } from '../loop/policy.ts'
-import { merged, withNewest } from '../newest.ts'
+import { withNewest } from '../newest.ts'
+import { addCall } from '../usage.ts'
 import { isLate, withDemands } from './demands.ts'
-import { provesRun } from './doubt.ts'
-import { addContinuation, isFork } from './fork.ts'
+import { addContinuation } from './fork.ts'
 import { limitsInForce, loopModeInForce } from './operator.ts'
 import type { LimitPair } from './operator-settings.ts'
-import type { SessionRecord } from './record.ts'
 import { type Asked, recordRequest, threadNumber } from './record-request.ts'
 import type { RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run-end.ts'
 import {
   type Changed,
   type CheckErrors,
-  MAX_ASSISTANT_MESSAGES,
   MAX_RECENT_REQUESTS,
   MAX_THREADS,
   MAX_USER_MESSAGES,
@@ -26,19 +24,26 @@ import {
   type RunState,
   type Session,
   type Thread,
-  type Totals,
   usedBy,
   usedIn,
   type WarningReaction,
 } from './session.ts'
-import { beginsAnew, findThread, retryOf, startOf, startsOver, startsRun } from './thread.ts'
-import { totalsAfter, withForgotten } from './totals.ts'
+import { callsLast, findThread, retryOf } from './thread.ts'
+import { totalsAfter } from './totals.ts'
 
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
 const NO_HASHES: readonly Hash[] = []
 const NO_REQUESTS: readonly RecentRequest[] = []
+
+/** How the loop guard reads the transcript of a request. */
+export interface TranscriptReading {
+  /** The history is another thread's: only what follows this request counts. */
+  readonly skipsHistory?: boolean
+  /** The last message is the harness's, although it looks like a user's. */
+  readonly skipsLast?: boolean
+}
 
 /** A request, and how it is to be counted. */
 export interface RequestToCount {
@@ -55,7 +60,9 @@ export interface RequestToCount {
    * Observes the calls of the transcript for the loop guard, in the mode that an operator has set; unset if they are
    * not observed.
    */
-  readonly follow?: ((loopState: LoopState, mode: LoopMode | undefined) => LoopState) | undefined
+  readonly follow?:
+    | ((loopState: LoopState, mode: LoopMode | undefined, reading: TranscriptReading) => LoopState)
+    | undefined
   readonly checkErrors?: CheckErrors | undefined
   /** What it demands besides plain text. */
   readonly demands?: readonly Hash[]
@@ -79,7 +86,7 @@ function reactionOf(
 ): WarningReaction | undefined {
   if (!known?.run.isWarned || isRetry) return undefined
   const { newestAssistant: newest } = facts
-  if (newest === undefined || known.assistantHashes.includes(newest)) return undefined
+  if (newest === undefined || newest === known.newest) return undefined
   const speaks = facts.speaks()
   if (speaks === undefined) return undefined
   return speaks ? 'acknowledged' : 'ignored'
@@ -131,20 +138,75 @@ interface Place {
   readonly known: Thread | undefined
   /** The same thread if its conversation continues; unset if the conversation begins again. */
   readonly from: Thread | undefined
-  readonly startsRun: boolean
+  /** The run it is counted in, before this request. */
+  readonly run: Run
+  /** The run that it ends by beginning another one. */
+  readonly over: Run | undefined
+  /** The thread's state for the loop guard before this request. */
+  readonly loopState: LoopState
+  /** How the loop guard reads the transcript. */
+  readonly reading: TranscriptReading
+  /** The thread as the session holds it, which the request replaces. */
+  readonly replaces: Thread | undefined
 }
 
-function placeOf(session: Session, { facts, thread, now, isDerived }: RequestToCount): Place {
-  const found = findThread(session, facts, thread, isDerived)
-  const isBranch = found !== undefined && isFork(found, facts) && !retryOf(found.run, facts)
-  if (!found || isBranch) return { known: undefined, from: undefined, startsRun: true }
-  if (found.run.isDoubted && !provesRun(found, facts)) {
-    const isKnown = facts.assistantHashes.some((answer) => found.assistantHashes.includes(answer))
-    return { known: found, from: isKnown ? found : undefined, startsRun: true }
+function placeOf(session: Session, { facts, thread: name, now, operation }: RequestToCount): Place {
+  const found = findThread(session, facts, name, now)
+  if (!found) {
+    const inherits = name !== '' && session.threads.some((other) => inheritsFrom(other, name, facts))
+    const inherited = inherits ? { iterations: facts.iteration - 1, toolCalls: facts.toolCalls } : undefined
+    const run = { ...newRun(operation, now), inherited }
+    const reading = { skipsHistory: inherits }
+    return {
+      known: undefined,
+      from: undefined,
+      run,
+      over: undefined,
+      loopState: INITIAL_LOOP_STATE,
+      reading,
+      replaces: undefined,
+    }
   }
-  const isOver = isDerived ? startsOver(found, facts) : beginsAnew(found, facts, now)
-  if (isOver) return { known: found, from: undefined, startsRun: true }
-  return { known: found, from: found, startsRun: startsRun(found, facts) }
+  const { startsOver, dropsMessage, showsRun } = found
+  const thread = dropsMessage ? withoutMessage(found.thread) : found.thread
+  const from = startsOver ? undefined : thread
+  // Other replicas may have begun and ended runs since: one that the store could not confirm goes on only where it is shown.
+  const startsRun = found.startsRun || (thread.run.isDoubted === true && !showsRun)
+  return {
+    known: thread,
+    from,
+    run: startsRun ? newRun(operation, now) : thread.run,
+    over: startsRun ? thread.run : undefined,
+    loopState: from?.loopState ?? INITIAL_LOOP_STATE,
+    reading: { skipsLast: dropsMessage && !startsRun && facts.endsInUserMessage },
+    replaces: found.thread,
+  }
+}
+
+/** Returns whether a thread that begins carries the history of another: its own iterations begin after that. */
+function inheritsFrom({ name, newest }: Thread, own: string, { assistantHashes }: RequestFacts): boolean {
+  return name !== own && newest !== undefined && assistantHashes.includes(newest)
+}
+
+/** Returns a thread whose newest message was no human's: the run that the message seemed to end goes on. */
+function withoutMessage(thread: Thread): Thread {
+  const { interrupted, run } = thread
+  if (!interrupted) return thread
+  return {
+    ...thread,
+    loopState: interrupted.loopState,
+    run: {
+      ...interrupted.run,
+      askedAt: run.askedAt,
+      quietSince: run.quietSince,
+      iteration: interrupted.run.iteration + run.iteration,
+      toolCalls: interrupted.run.toolCalls + run.toolCalls,
+      recentRequests: run.recentRequests,
+      usage: run.usage ? addCall(interrupted.run.usage, run.usage) : interrupted.run.usage,
+      isAnswered: run.isAnswered,
+      failedAs: run.failedAs,
+    },
+  }
 }
 
 /** The facts about a request before its run changes. */
@@ -158,21 +220,25 @@ interface Step {
 }
 
 function runAfter(
-  run: Run,
   { facts, now, demands = NO_HASHES, asked }: RequestToCount,
-  known: Thread | undefined,
-  { iteration, before, reaction, limits }: Step,
+  { known, run, over }: Place,
+  { iteration, before, reaction: reactionOfKnown, limits }: Step,
 ): Run {
-  const { fingerprint, newestAssistant: newest } = facts
-  // A request that was changed and sent again shows the same calls again.
-  const isCounted = before !== undefined || (newest !== undefined && known?.assistantHashes.includes(newest))
+  const reaction = over ? undefined : reactionOfKnown
+  const { fingerprint, newestAssistant: newest, callCounts } = facts
+  // A request that was changed and sent again shows the same calls again. After a message of the harness its facts hold no calls.
+  const isCounted = before !== undefined || newest === undefined || newest === known?.newest
+  const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
   return {
     id: run.id,
     startedAt: run.startedAt,
     askedAt: now,
     quietSince: run.quietSince,
     iteration: Math.max(run.iteration, iteration),
-    toolCalls: Math.max(facts.toolCalls, run.toolCalls + (isCounted ? 0 : facts.newToolCalls)),
+    toolCalls: Math.max(
+      facts.toolCalls - (run.inherited?.toolCalls ?? 0),
+      run.toolCalls + (isCounted ? 0 : newToolCalls),
+    ),
     recentRequests: before
       ? renumbered(run.recentRequests, before, iteration)
       : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_RECENT_REQUESTS),
@@ -193,24 +259,35 @@ function runAfter(
     failedAs: undefined,
     operator: run.operator,
     question: run.question,
+    inherited: run.inherited,
   }
 }
 
 /** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
 function numberOf(
-  run: Run,
-  { iteration }: RequestFacts,
+  { known, run }: Place,
+  { facts, isDerived }: RequestToCount,
   before: RecentRequest | undefined,
 ): { readonly iteration: number; readonly resendCount: number | undefined } {
   const answered = before?.answered ?? 1
-  const isRepeat = before !== undefined && !run.finalAnswer && answered >= MAX_REPEATS
+  // Without a session id, equal first requests of a run may come from several agents.
+  const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
+  const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
-  // A run that was stopped counts no more: its last step in another form is not a further one.
-  const more = run.finalAnswer ? 0 : 1
+  // A run that was stopped counts no more, and the same step in other bytes is not a further one.
+  const isMore = !run.finalAnswer && (isRepeat || !showsSame(known, facts) || run.iteration === 0)
   return {
-    iteration: Math.max(iteration, run.iteration + more),
+    iteration: Math.max(facts.iteration - (run.inherited?.iterations ?? 0), run.iteration + Number(isMore)),
     resendCount: isRepeat ? answered + 1 : undefined,
   }
+}
+
+/** Returns whether a request shows no more and no less of its conversation than the one before it. */
+function showsSame(
+  known: Thread | undefined,
+  { newestAssistant, messages, previous }: RequestFacts,
+): boolean {
+  return previous === undefined && known?.newest === newestAssistant && known?.messages === messages
 }
 
 function renumbered(
@@ -222,29 +299,14 @@ function renumbered(
   return recentRequests.map((other) => (other === request ? { ...request, iteration } : other))
 }
 
-/** Returns how often a prompt was sent without a request that shows its answer. A prompt that remains of a compacted history does not count. */
-function unansweredStarts(
-  from: Thread | undefined,
-  { isPrompt, assistantHashes }: RequestFacts,
-  isRetry: boolean,
-): number {
-  const starts = from?.unansweredStarts ?? 0
-  const isUnanswered = !from || from.assistantHashes.length === 0
-  if (isPrompt) return starts + (isRetry || isUnanswered ? 1 : 0)
-  return Math.max(0, starts - (isUnanswered && assistantHashes.length > 0 ? 1 : 0))
-}
-
 function threadAfter(
   { facts, thread: name, operation }: RequestToCount,
-  { known, from }: Place,
+  { known, from, over }: Place,
   run: Run,
-  {
-    number,
-    loopState,
-    errors,
-    isRetry,
-  }: Pick<Thread, 'number' | 'loopState' | 'errors'> & { readonly isRetry: boolean },
+  { number, loopState, errors }: Pick<Thread, 'number' | 'loopState' | 'errors'>,
 ): Thread {
+  // A request that was counted before may be older than the newest one.
+  const view = from && from.run === known?.run && retryOf(from.run, facts) ? from : viewOf(facts, from, over)
   return {
     id: known ? known.id : operation,
     name,
@@ -252,18 +314,14 @@ function threadAfter(
     operator: known?.operator,
     // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
     system: from ? from.system : facts.system,
-    userMessageHashes: merged(
-      from?.userMessageHashes ?? NO_HASHES,
-      facts.userMessageHashes,
-      MAX_USER_MESSAGES,
-    ),
-    userMessageCount: facts.userMessageHashes.length,
-    assistantHashes: merged(
-      from?.assistantHashes ?? NO_HASHES,
-      facts.assistantHashes,
-      MAX_ASSISTANT_MESSAGES,
-    ),
-    unansweredStarts: unansweredStarts(from, facts, isRetry),
+    userMessageHashes: view.userMessageHashes,
+    userMessageCount: view.userMessageCount,
+    endsInUserMessage: view.endsInUserMessage,
+    messages: view.messages,
+    promptLength: view.promptLength,
+    first: view.first,
+    newest: view.newest,
+    interrupted: view.interrupted,
     run,
     responses: from?.responses,
     context: from?.context,
@@ -275,33 +333,41 @@ function threadAfter(
   }
 }
 
-function sessionAfter(
-  session: Session,
-  facts: RequestFacts,
-  { known, from }: Place,
-  thread: Thread,
-  totals: Totals,
-  record: SessionRecord,
-): Session {
-  const { threads, usage, forgotten, contexts, operator } = session
-  // The new thread shows the answer to a prompt that was sent in another thread too: one start less is unanswered there.
-  const other = known ? undefined : startOf(threads, facts)
-  const others = other
-    ? threads.map((one) =>
-        one === other ? { ...one, unansweredStarts: (one.unansweredStarts ?? 1) - 1 } : one,
-      )
-    : threads
-  const [oldest] = threads
-  const lost = known ? (from ? undefined : known) : threads.length === MAX_THREADS ? oldest : undefined
+/** What a thread keeps of what its newest request has shown. */
+type View = Pick<
+  Thread,
+  | 'userMessageHashes'
+  | 'userMessageCount'
+  | 'endsInUserMessage'
+  | 'messages'
+  | 'promptLength'
+  | 'first'
+  | 'newest'
+  | 'interrupted'
+>
+
+function viewOf(facts: RequestFacts, from: Thread | undefined, over: Run | undefined): View {
+  const { previous, endsInUserMessage, messages, assistantHashes, newestAssistant } = facts
+  // A provider that keeps the history is sent only what is new.
+  const kept = previous === undefined ? undefined : from
+  const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
+  // In the middle of a run a harness may write what looks like a user's message: the next request shows whether it did.
+  const mayGoOn = over && from && endsInUserMessage && callsLast(facts) && previous === undefined
   return {
-    threads: withThread(others, known, thread),
-    usage,
-    totals,
-    forgotten: lost ? withForgotten(forgotten, lost) : forgotten,
-    contexts,
-    record,
-    operator,
+    userMessageHashes: users.length > MAX_USER_MESSAGES ? users.slice(-MAX_USER_MESSAGES) : users,
+    userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
+    endsInUserMessage,
+    messages,
+    promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
+    first: from?.first ?? assistantHashes[0],
+    newest: newestAssistant ?? kept?.newest,
+    interrupted: mayGoOn ? { run: withCalls(over, from, facts), loopState: from.loopState } : undefined,
   }
+}
+
+/** Returns a run with the calls of its newest answer, which is shown by the request that ends the run. */
+function withCalls(run: Run, { newest }: Thread, { newestAssistant, callCounts }: RequestFacts): Run {
+  return newest === newestAssistant ? run : { ...run, toolCalls: run.toolCalls + (callCounts.at(-1) ?? 0) }
 }
 
 /** Returns the number of an iteration that clients see: from 1 after a reset. */
@@ -309,41 +375,43 @@ function sinceReset(iteration: number, { operator }: Run): number {
   return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
-/**
- * Counts a request in its session. Idempotent: the same request again is a retry and changes no count.
- *
- * Objects that are made for every request are written out in full: one of a fixed shape costs a tenth of one that is spread.
- */
+/** Returns a run that is over for the record, and for the metrics unless they have counted it. */
+function endedRun(run: Run, facts: RequestFacts, number: number) {
+  const state = endBefore(run, facts)
+  const record = recordOf(run, number, state)
+  return { record, toReport: state && !run.isReported ? { ...record, state } : undefined }
+}
+
+/** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: RequestToCount): Changed<RunState> {
   const { facts, now, follow, checkErrors, asked } = request
   const place = placeOf(session, request)
-  const { known, from } = place
-  const run = known && !place.startsRun ? known.run : newRun(request.operation, now)
+  const { known, from, run, over } = place
+  const startsRun = !known || over !== undefined
   const before = retryOf(run, facts)
   const isRetry = before !== undefined
-  const { iteration, resendCount } = numberOf(run, facts, before)
-  const limits = asked && limitsInForce(asked.limits, session, known, place.startsRun ? undefined : run)
+  const { iteration, resendCount } = numberOf(place, request, before)
+  const limits = asked && limitsInForce(asked.limits, session, known, startsRun ? undefined : run)
   const loopMode = loopModeInForce(session, known)
-  const loopState = follow?.(from?.loopState ?? INITIAL_LOOP_STATE, loopMode)
+  const loopState = follow?.(place.loopState, loopMode, place.reading)
   const checked = known?.errors && checkErrors?.(known.errors)
   const reaction = reactionOf(known, facts, isRetry)
-  const step: Step = { iteration, before, reaction: place.startsRun ? undefined : reaction, limits }
-  const next = runAfter(run, request, known, step)
+  const next = runAfter(request, place, { iteration, before, reaction, limits })
   const errors = checked ? checked.streaks : known?.errors
   const number = threadNumber(session, known)
-  const thread = threadAfter(request, place, next, { number, loopState, errors, isRetry })
+  const thread = threadAfter(request, place, next, { number, loopState, errors })
   const late = isLate(next.demands, facts.fingerprint)
   const totals = totalsAfter(session, request, {
+    isKnown: known !== undefined,
     before: run,
     after: next,
     reaction,
     isRelayedAfterEnd: late && !isRetry,
   })
-  const over = place.startsRun ? known?.run : undefined
-  const end = over && endBefore(over, facts)
-  const ended = over && recordOf(over, number, end)
-  const record = recordRequest(session, number, ended, run.finalAnswer ? undefined : asked)
-  const after = sessionAfter(session, facts, place, thread, totals, record)
+  const ended = over && endedRun(over, facts, number)
+  const record = recordRequest(session, number, ended?.record, run.finalAnswer ? undefined : asked)
+  const threads = withThread(session.threads, place.replaces, thread)
+  const after: Session = { ...session, threads, totals, record }
   return {
     session: after,
     result: {
@@ -352,9 +420,9 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       thread: number,
       isRetry,
       resendCount,
-      isNewRun: place.startsRun,
+      isNewRun: startsRun,
       isNew: session.totals === undefined,
-      ended: ended && end && !over.isReported ? { ...ended, state: end } : undefined,
+      ended: ended?.toReport,
       run: usedBy(next, now, iteration),
       // A request after the end of its run is not counted, and is one too many all the same.
       session: usedIn(after, now, run.finalAnswer ? 1 : 0),
@@ -365,7 +433,8 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       loop: loopState?.finding,
       loopState,
       reductions: session.contexts?.reductions,
-      finalAnswer: run.finalAnswer,
+      // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
+      finalAnswer: isRetry || showsNewest(known, facts) ? run.finalAnswer : undefined,
       limits,
       stated: next.stated,
       loopMode,
@@ -378,4 +447,10 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       dropsThinking: known?.dropsThinking,
     },
   }
+}
+
+/** Returns whether a request shows the newest answer of its thread, or continues a history that the provider keeps. */
+function showsNewest(known: Thread | undefined, { previous, assistantHashes }: RequestFacts): boolean {
+  if (previous !== undefined || known?.newest === undefined) return true
+  return assistantHashes.includes(known.newest)
 }

@@ -3,16 +3,12 @@
  * one run if the same operation began them, and so are two threads. Their usage, which only one replica sees of each answer,
  * is added; iterations, which both read from the transcript, are the larger count; a stop of either holds.
  */
-import { merged } from '../newest.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
 import {
-  MAX_ASSISTANT_MESSAGES,
-  MAX_FORGOTTEN,
   MAX_RECENT_REQUESTS,
   MAX_RESPONSES,
   MAX_THREADS,
-  MAX_USER_MESSAGES,
   type Run,
   type Session,
   type Thread,
@@ -159,8 +155,6 @@ function joinThreads(copies: Copies<Thread>): Thread {
   const runs = partOf({ ...copies, base: hadRun ? base : undefined }, ({ run }) => run)
   return {
     ...newer,
-    userMessageHashes: merged(older.userMessageHashes, newer.userMessageHashes, MAX_USER_MESSAGES),
-    assistantHashes: merged(older.assistantHashes, newer.assistantHashes, MAX_ASSISTANT_MESSAGES),
     run: isOneRun ? joinRuns(runs) : newer.run,
     responses: joinNames(older.responses, newer.responses, MAX_RESPONSES),
     continuedFrom: joinNames(older.continuedFrom, newer.continuedFrom, MAX_RESPONSES),
@@ -214,7 +208,6 @@ export function mergeSessions(
     threads: joinAllThreads(copies),
     usage: joinUsage(partOf(copies, ({ usage }) => usage)),
     totals: joinTotals(partOf(copies, ({ totals }) => totals)),
-    forgotten: joinNames(remote.forgotten, local.forgotten, MAX_FORGOTTEN),
     contexts: local.contexts === base?.contexts ? remote.contexts : (local.contexts ?? remote.contexts),
     record: joinRecords(local.record, remote.record),
     operator: joinSettings(partOf(copies, ({ operator }) => operator)),

@@ -1,8 +1,16 @@
 /** The facts that one request shows about its session, as hashes and counts. */
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
-import { type Hash, hashOf, nameOf } from '../hash.ts'
-import { advance, assistantHashesOf, type TranscriptState } from './transcript.ts'
+import { type Hash, hashOf } from '../hash.ts'
+import { advance, assistantHash, assistantHashesOf, openerHash, type TranscriptState } from './transcript.ts'
+
+/** An answer that may have begun a conversation: the first one after a user's words. */
+export interface Beginning {
+  /** Identifies the conversation if the answer was the first one that its first request did not hold. */
+  readonly id: Hash
+  /** Identifies such first requests, see `RequestFacts.prompt`. */
+  readonly prompt: Hash
+}
 
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
 export interface RequestFacts {
@@ -17,7 +25,7 @@ export interface RequestFacts {
   readonly toolCalls: number
   /** Tool calls of the newest assistant message: no earlier request of the run can have shown them. */
   readonly newToolCalls: number
-  /** The first and the newest assistant messages: a transcript that contains one of them continues the same thread. */
+  /** The first and the newest assistant messages, in order. */
   readonly assistantHashes: readonly Hash[]
   /** How many calls each of these messages made. */
   readonly callCounts: readonly number[]
@@ -37,10 +45,14 @@ export interface RequestFacts {
   readonly previousStep: Hash | undefined
   /** Length of the request. */
   readonly bytes: number | undefined
+  /** How many messages it has. */
+  readonly messages: number
   /** Returns whether the newest assistant message says something or calls no tool; `undefined` if there is none. */
   speaks(): boolean | undefined
-  /** Identifies how the conversation began; `undefined` before its first assistant message. */
-  readonly beginning: string | undefined
+  /** Identifies the request as the first one of a conversation: by system text, first user message and newest answer. */
+  prompt(): Hash
+  /** The answers that may have begun the conversation, oldest first. */
+  beginnings(): readonly Beginning[]
 }
 
 /**
@@ -81,6 +93,7 @@ export function factsOf(
   return {
     fingerprint,
     bytes,
+    messages: conversation.length,
     system: state.system,
     userMessageHashes: state.userMessageHashes,
     iteration: state.iterations + 1,
@@ -101,8 +114,17 @@ export function factsOf(
       if (at === undefined) return undefined
       return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
     },
-    beginning: state.beginning,
+    prompt: () => promptOf(state, assistantHashes.at(-1)),
+    beginnings: () =>
+      state.openers.map(({ step, users, before }) => ({
+        id: hashOf(state.system, ...state.userMessageHashes.slice(0, users), openerHash(step, conversation)),
+        prompt: promptOf(state, before && assistantHash(before, conversation)),
+      })),
   }
+}
+
+function promptOf({ system, userMessageHashes: [first] }: TranscriptState, answer: Hash | undefined): Hash {
+  return hashOf(system, first ?? '', answer ?? '')
 }
 
 /** Adds to the facts of a request what it continues from: its first results answer calls that the provider keeps. */
@@ -136,12 +158,4 @@ export function isAgentic(conversation: Conversation): boolean {
   if (conversation.offersTools) return true
   for (let at = 0; at < conversation.length; at++) if (conversation.resultCount(at) > 0) return true
   return false
-}
-
-/**
- * Returns the id of a session for which the client sends none: a hash of the prompt and the first answer, so that fifty parallel
- * runs of one prompt are fifty sessions. `undefined` before the first assistant message.
- */
-export function derivedSessionId(tenant: string, { beginning }: RequestFacts): string | undefined {
-  return beginning === undefined ? undefined : nameOf(tenant, beginning)
 }

@@ -29,9 +29,8 @@ import type { ThinkingState } from './thinking-state.ts'
 
 /** How many threads a session remembers. */
 export const MAX_THREADS = 64
-/** How many user messages and assistant messages a thread remembers. */
-export const MAX_USER_MESSAGES = 128
-export const MAX_ASSISTANT_MESSAGES = 32
+/** How many user messages a thread remembers. */
+export const MAX_USER_MESSAGES = 16
 /** How many response ids a thread remembers. */
 export const MAX_RESPONSES = 8
 /**
@@ -39,8 +38,6 @@ export const MAX_RESPONSES = 8
  * call like any other.
  */
 export const MAX_RECENT_REQUESTS = 4
-/** How many forgotten threads a session still knows by one of their messages. */
-export const MAX_FORGOTTEN = 1_024
 
 /** A request that was counted, known by a hash of its bytes. */
 export interface RecentRequest {
@@ -99,6 +96,8 @@ export interface Run {
   readonly question?: Question | undefined
   /** The store could not confirm that it is the newest run of its thread, and no request has shown it since. */
   readonly isDoubted?: boolean | undefined
+  /** The iterations and tool calls in its transcript that another thread has made; unset if there are none. */
+  readonly inherited?: { readonly iterations: number; readonly toolCalls: number } | undefined
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
@@ -112,13 +111,21 @@ export interface Thread extends ThinkingState {
   /** Unset if no operator has changed anything. */
   readonly operator?: ThreadSettings | undefined
   readonly system: Hash
-  /** User messages that requests have shown, oldest first. */
+  /** The newest user messages that its newest request contained, oldest first. */
   readonly userMessageHashes: readonly Hash[]
-  /** How many of them the newest request contained. */
+  /** How many user messages that request contained. */
   readonly userMessageCount: number
-  readonly assistantHashes: readonly Hash[]
-  /** How often its prompt was sent without a later request that shows the answer: perhaps by as many agents. */
-  readonly unansweredStarts?: number | undefined
+  /** That request ended in a user message. */
+  readonly endsInUserMessage?: boolean | undefined
+  /** How many messages that request contained. */
+  readonly messages?: number | undefined
+  /** How many messages the thread's first request contained; unset if that contained answers. */
+  readonly promptLength?: number | undefined
+  /** The first and the newest answer that its requests have shown; unset before the first. */
+  readonly first?: Hash | undefined
+  readonly newest?: Hash | undefined
+  /** The run before, and its state for the loop guard, while a message of a harness may have seemed to end it. */
+  readonly interrupted?: { readonly run: Run; readonly loopState: LoopState | undefined } | undefined
   readonly run: Run
   /** Ids of its newest responses that a client can continue from, oldest first. */
   readonly responses?: readonly string[] | undefined
@@ -156,8 +163,6 @@ export interface Session {
   readonly usage?: Usage | undefined
   /** Unset before the first request. */
   readonly totals?: Totals | undefined
-  /** One message of each forgotten thread, the newest last. */
-  readonly forgotten?: readonly Hash[] | undefined
   /** The known context windows of its models; unset if no request overflowed. */
   readonly contexts?: SessionContexts | undefined
   /** The record that operators can read; unset before the first request. */
@@ -238,7 +243,6 @@ export const NEW_SESSION: Session = {
   threads: [],
   usage: undefined,
   totals: undefined,
-  forgotten: undefined,
   contexts: undefined,
   record: undefined,
   operator: undefined,

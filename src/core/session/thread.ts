@@ -1,193 +1,43 @@
-/** Finds the thread of a session that a request belongs to, and whether the request begins another run of it. */
-
+/**
+ * Finds the thread of a session that a request continues, by what its transcript shows.
+ *
+ * Agents that run side by side may share a prompt, examples in it, a history, and even answers. So only facts count: a
+ * transcript continues a thread if it shows the newest answer that the thread's requests have shown, and the thread's user
+ * messages before all others. In doubt a request begins a thread of its own, which is counted by its transcript.
+ */
+import type { Hash } from '../hash.ts'
+import { isFork } from './fork.ts'
 import type { RequestFacts } from './request-facts.ts'
 import type { RecentRequest, Run, Session, Thread } from './session.ts'
 
-/** Milliseconds without requests after which a run is over. */
+/** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
 
-/** Returns the newest thread that fits. */
-function newestOf(threads: readonly Thread[], isIt: (thread: Thread) => boolean): Thread | undefined {
-  for (let at = threads.length - 1; at >= 0; at--) {
-    const thread = threads[at]
-    if (thread && isIt(thread)) return thread
-  }
-  return undefined
+/** How a request continues a thread. */
+export interface Continuation {
+  readonly thread: Thread
+  /** It begins another run, with a user message that the thread has not shown. */
+  readonly startsRun: boolean
+  /** The conversation begins again from its prompt. */
+  readonly startsOver: boolean
+  /**
+   * The last message of the thread's newest request seemed to be a user's, but this transcript kept the answer to it and dropped
+   * the message: the harness wrote it, so the run before goes on.
+   */
+  readonly dropsMessage: boolean
+  /** It shows or names an answer of the thread's run, or repeats a request of it. */
+  readonly showsRun: boolean
 }
 
-/**
- * Returns the thread that a request belongs to; the first of these that exists:
- * - the thread that its header names;
- * - the thread with the response that it continues from;
- * - of the threads with the same system text and first user message, the one that knows the newest answer of the transcript, or
- *   another by {begunAlike};
- * - a thread that knows part of the transcript, as histories get cut off at the front;
- * - for a transcript without user messages (a summary alone), the thread that was last used with its system text.
- *
- * `isDerived`: the session is identified by how it began, so other conversations with the same beginning are threads of it too.
- */
-export function findThread(
-  { threads }: Session,
-  facts: RequestFacts,
-  name: string,
-  isDerived = false,
-): Thread | undefined {
-  if (name !== '') return newestOf(threads, (thread) => thread.name === name)
-  const { previous, system, userMessageHashes } = facts
-  if (previous !== undefined) {
-    const again = newestOf(threads, (thread) => retryOf(thread.run, facts) !== undefined)
-    if (again) return again
-    const gave = newestOf(threads, (thread) => thread.responses?.includes(previous) === true)
-    if (gave) return gave
-  }
-  const isSame = (thread: Thread) => thread.name === '' && thread.system === system
-  if (isDerived) return continued(threads, facts, isSame)
-  const isAlike = (thread: Thread) => isSame(thread) && thread.userMessageHashes[0] === userMessageHashes[0]
-  const known = showing(threads, facts, isAlike) ?? withOtherSystemText(threads, facts)
-  if (known) return known
-  if (threads.some(isAlike)) return begunAlike(threads, facts, isAlike)
-  return (
-    showing(threads, facts, isSame) ??
-    newestOf(
-      threads,
-      (thread) =>
-        isSame(thread) && thread.userMessageHashes.some((human) => userMessageHashes.includes(human)),
-    ) ??
-    (userMessageHashes.length === 0 ? newestOf(threads, isSame) : undefined)
-  )
-}
-
-/** Returns the fitting thread that knows the newest answer of the transcript. */
-function showing(
-  threads: readonly Thread[],
-  { assistantHashes }: RequestFacts,
-  isIt: (thread: Thread) => boolean,
-): Thread | undefined {
-  for (let at = assistantHashes.length - 1; at >= 0; at--) {
-    const answer = assistantHashes[at]
-    if (answer === undefined) continue
-    const found = newestOf(threads, (thread) => isIt(thread) && thread.assistantHashes.includes(answer))
-    if (found) return found
-  }
-  return undefined
-}
-
-/**
- * Returns the thread of a run whose system text changes with each request (it states the time): the transcript shows its newest
- * answer among others, and the same last user message. An agent that got the history and a new task is another conversation.
- */
-function withOtherSystemText(
-  threads: readonly Thread[],
-  { assistantHashes, userMessageHashes }: RequestFacts,
-): Thread | undefined {
-  if (assistantHashes.length < 2) return undefined
-  const last = userMessageHashes.at(-1)
-  return newestOf(threads, (thread) => {
-    const newest = thread.assistantHashes.at(-1)
-    const isKnown = thread.name === '' && newest !== undefined && assistantHashes.includes(newest)
-    return isKnown && thread.userMessageHashes.at(-1) === last
-  })
-}
-
-/**
- * Returns the thread of a transcript among those that began like it and know none of its answers. `undefined` if it belongs to
- * none of them: it shows several such answers, or the only answer to a prompt that was sent more often than it was answered.
- * A single answer may also be a summary of the history, or the only one that the client still sends.
- */
-function begunAlike(
-  threads: readonly Thread[],
-  facts: RequestFacts,
-  isAlike: (thread: Thread) => boolean,
-): Thread | undefined {
-  const shows = facts.assistantHashes.length
-  if (shows === 0) {
-    const again = newestOf(threads, (thread) => isAlike(thread) && retryOf(thread.run, facts) !== undefined)
-    return again ?? newestOf(threads, isAlike)
-  }
-  // A thread whose history the provider keeps has shown no answer either, until the client sends all of it again.
-  const unanswered = newestOf(
-    threads,
-    (thread) =>
-      isAlike(thread) && (thread.assistantHashes.length === 0 || thread.continuedFrom !== undefined),
-  )
-  if (unanswered) return unanswered
-  const isOther = facts.previous === undefined && (shows > 1 || startOf(threads, facts) !== undefined)
-  return isOther ? undefined : newestOf(threads, isAlike)
-}
-
-/** Returns the thread whose prompt was sent more often than it was answered, for a transcript with exactly one answer. */
-export function startOf(
-  threads: readonly Thread[],
-  { system, userMessageHashes, assistantHashes }: RequestFacts,
-): Thread | undefined {
-  if (assistantHashes.length !== 1) return undefined
-  return newestOf(
-    threads,
-    (thread) =>
-      thread.name === '' &&
-      thread.system === system &&
-      thread.userMessageHashes[0] === userMessageHashes[0] &&
-      (thread.unansweredStarts ?? 0) > 0,
-  )
-}
-
-/**
- * Returns the fitting thread that a transcript continues: it shows one of the thread's answers after the first, or else the
- * thread's last user message. The first answer proves nothing: greetings are often answered in the same words.
- */
-function continued(
-  threads: readonly Thread[],
-  { assistantHashes, userMessageHashes }: RequestFacts,
-  isSame: (thread: Thread) => boolean,
-): Thread | undefined {
-  const [first] = assistantHashes
-  return (
-    newestOf(
-      threads,
-      (thread) =>
-        isSame(thread) &&
-        assistantHashes.some((answer) => answer !== first && thread.assistantHashes.includes(answer)),
-    ) ??
-    newestOf(threads, (thread) => {
-      const last = thread.userMessageHashes.at(-1)
-      return isSame(thread) && (last === undefined || userMessageHashes.includes(last))
-    })
-  )
-}
-
-/**
- * Returns whether a request begins a run: with a user message that is new to the thread, or with one more than before, as users
- * do say "continue" twice. A transcript that lost messages and ends in an old one continues the run; once the run was stopped,
- * the same user message again begins another.
- */
-export function startsRun(thread: Thread, facts: RequestFacts): boolean {
-  const last = facts.userMessageHashes.at(-1)
-  if (last === undefined) return false
-  // A user message beside a history that the provider keeps is new.
-  if (facts.previous !== undefined) return !retryOf(thread.run, facts)
-  if (!thread.userMessageHashes.includes(last)) return true
-  // One more than before, and no known answer after it: a request with a shorter history may have come in between. Of a history
-  // that the provider kept, no answer is known.
-  const mayKnow = thread.continuedFrom === undefined || facts.iteration === 1
-  if (facts.userMessageHashes.length > thread.userMessageCount && mayKnow && !showsRun(thread, facts))
-    return true
-  return thread.run.finalAnswer !== undefined && facts.endsInUserMessage && !retryOf(thread.run, facts)
-}
-
-/** Returns whether a transcript shows an answer that the thread knows after its last user message. */
-export function showsRun({ assistantHashes }: Thread, facts: RequestFacts): boolean {
-  if (facts.iteration === 1) return false
-  return facts.assistantHashes.slice(1 - facts.iteration).some((answer) => assistantHashes.includes(answer))
-}
-
-/**
- * Returns whether a request begins its conversation again: it contains only the prompt, and the run before is over: it was
- * stopped, its last answer called no tool, or no request came for ten minutes. Otherwise the prompt may be the rest of a compacted
- * history.
- */
-export function beginsAnew({ run }: Thread, facts: RequestFacts, now: number): boolean {
-  if (!facts.isPrompt || facts.previous !== undefined || retryOf(run, facts)) return false
-  return run.finalAnswer !== undefined || run.isAnswered === true || now - run.askedAt >= IDLE_MS
+/** How well a transcript fits a thread. */
+interface Fit {
+  readonly thread: Thread
+  /** 0: it shows the thread's user messages before all others. Larger: see `fitOf`. */
+  readonly kind: 0 | 1 | 2 | 3
+  /** How many answers it shows after the thread's newest one; all of them if the thread has shown none. */
+  readonly newer: number
+  /** How many user messages it shows after those of the thread. */
+  readonly users: number
 }
 
 /** Returns the request of the run with the same bytes; `undefined` if there is none. */
@@ -200,17 +50,198 @@ export function retryOf(
 }
 
 /**
- * Returns whether a request starts a conversation over: the transcript went back to an answer that the thread knows. That is
- * another run, because a session without a name is identified by how it began.
+ * Returns the thread that a request continues; `undefined` if it begins one. The first of these that exists:
+ * - the thread that the client names;
+ * - the thread that has counted the same bytes;
+ * - the thread with the response that it continues from;
+ * - the thread whose newest answer it shows, see `fitOf`;
+ * - the thread whose history it replaces by a summary, see `compactedThread`.
  */
-export function startsOver(thread: Thread, facts: RequestFacts): boolean {
-  const { run, assistantHashes } = thread
-  // The last step of a stopped run in another form starts no run: it asks for the answer again.
-  const isBack = run.finalAnswer ? facts.iteration < run.iteration : facts.iteration <= run.iteration
+export function findThread(
+  { threads }: Session,
+  facts: RequestFacts,
+  name: string,
+  now: number,
+): Continuation | undefined {
+  if (name !== '') {
+    const named = threads.findLast((thread) => thread.name === name)
+    return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
+  }
+  const unnamed = threads.filter((thread) => thread.name === '')
+  const again = unnamed.findLast((thread) => retryOf(thread.run, facts))
+  if (again) return { ...goesOn(again), showsRun: true }
+  const { previous } = facts
+  if (previous !== undefined) {
+    const linked = unnamed.findLast(({ responses }) => responses?.includes(previous))
+    const thread = linked ?? newestOfOne(unnamed.filter(({ system }) => system === facts.system))
+    if (!thread || forks(thread, facts)) return undefined
+    return {
+      ...goesOn(thread),
+      startsRun: facts.userMessageHashes.length > 0,
+      showsRun: linked !== undefined,
+    }
+  }
+  let best: Fit | undefined
+  for (const thread of unnamed) {
+    const fit = fitOf(thread, facts)
+    if (fit && (!best || isBetter(fit, best))) best = fit
+  }
+  if (best) return continuationBy(best, facts)
+  const thread = compactedThread(unnamed, facts, now)
+  return thread && goesOn(thread)
+}
+
+/** Returns the continuation of a thread and its run, without a proof. */
+function goesOn(thread: Thread): Continuation {
+  return { thread, startsRun: false, startsOver: false, dropsMessage: false, showsRun: false }
+}
+
+function forks(thread: Thread, facts: RequestFacts): boolean {
+  return isFork(thread, facts) && !retryOf(thread.run, facts)
+}
+
+/**
+ * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the thread has none. Kinds:
+ * - 0: its user messages begin with those of the thread;
+ * - 1: they begin with the newest of those, as the history lost its beginning;
+ * - 2: they lack the thread's last one, but the answer to it is there: the harness wrote that message for one request;
+ * - 3: it got shorter, and all new user messages stand before the answer: they are a summary.
+ */
+function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
+  // A transcript does not show the ids by which a thread has continued from answers that the provider keeps.
+  const newest = thread.continuedFrom ? undefined : thread.newest
+  const { assistantHashes, iteration } = facts
+  const at = newest === undefined ? -1 : assistantHashes.lastIndexOf(newest)
+  if (newest !== undefined && at === -1) return undefined
+  const newer = assistantHashes.length - 1 - at
+  const known = thread.userMessageHashes
+  const shown = facts.userMessageHashes
+  if (beginsWith(shown, known, thread.userMessageCount)) {
+    // A system text that changes with each request states the time.
+    if (thread.system !== facts.system && (at === -1 || assistantHashes.length < 2)) return undefined
+    const users = shown.length - thread.userMessageCount
+    // A summary alone says nothing about the conversations of others.
+    if (at === -1 && known.length === 0 && users > 0) return undefined
+    // Nothing but the same prompt: another agent has got the same task.
+    return newer === 0 && users === 0 && iteration === 1 ? undefined : { thread, kind: 0, newer, users }
+  }
+  if (thread.system !== facts.system) return undefined
+  if (dropsLast(thread, facts) && newer > 0 && (at >= 0 || thread.userMessageCount > 1))
+    return { thread, kind: 2, newer, users: 0 }
+  if (at === -1) return undefined
+  const users = usersAfterCut(shown, known)
+  if (users !== undefined) return { thread, kind: 1, newer, users }
+  return isSummarised(thread, facts, newer) ? { thread, kind: 3, newer, users: 0 } : undefined
+}
+
+/** Returns whether a history got shorter, and its user messages stand before the thread's newest answer; see kind 3. */
+function isSummarised(
+  { messages = 0, run, userMessageHashes }: Thread,
+  facts: RequestFacts,
+  newer: number,
+): boolean {
+  const { iteration, userMessageHashes: shown } = facts
+  // Equal answers in another run of the thread: an older view of the history ends there.
+  const isOfOlderRun = newer === 0 && userMessageHashes.slice(0, -1).some((hash) => hash === shown.at(-1))
+  return facts.messages < messages && iteration <= run.iteration && newer < iteration - 1 && !isOfOlderRun
+}
+
+/** Returns whether `shown` begins with `count` user messages of which `known` are the newest. */
+function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: number): boolean {
+  const from = count - known.length
+  return shown.length >= count && known.every((hash, at) => hash === shown[from + at])
+}
+
+/** Returns how many user messages follow the newest ones of `known`; `undefined` if `shown` does not begin with any of those. */
+function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
+  if (shown.length === 0) return 0
+  for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
+    if (shown.slice(0, kept).every((hash, at) => hash === known[known.length - kept + at]))
+      return shown.length - kept
+  return undefined
+}
+
+/** Returns whether the last message of the thread's newest request was a user's, and a transcript lacks only that one. */
+function dropsLast(
+  { endsInUserMessage, userMessageHashes, userMessageCount }: Thread,
+  facts: RequestFacts,
+): boolean {
+  if (!endsInUserMessage) return false
+  const shown = facts.endsInUserMessage ? facts.userMessageHashes.slice(0, -1) : facts.userMessageHashes
   return (
-    isBack &&
-    facts.newestAssistant !== undefined &&
-    assistantHashes.includes(facts.newestAssistant) &&
-    !retryOf(run, facts)
+    shown.length === userMessageCount - 1 && beginsWith(shown, userMessageHashes.slice(0, -1), shown.length)
   )
+}
+
+/** Threads that know the most of a transcript fit best; of equal ones the one that has waited longest. */
+function isBetter(one: Fit, other: Fit): boolean {
+  if (one.kind !== other.kind) return one.kind < other.kind
+  if (one.newer === 0 || other.newer === 0) {
+    if (one.newer !== other.newer) return one.newer !== 0
+  } else if (one.newer !== other.newer) return one.newer < other.newer
+  return one.thread.userMessageCount > other.thread.userMessageCount
+}
+
+function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts): Continuation {
+  const dropsMessage = kind === 2
+  // After an answer without calls the message at the end is a human's, whatever became of the one before.
+  const speaksAtEnd = dropsMessage && facts.endsInUserMessage && !callsLast(facts)
+  // A user message before an answer that the run knows was put there by the harness.
+  const isAfterNewest = newer >= facts.iteration - 1
+  return {
+    thread,
+    startsRun: speaksAtEnd || (users > 0 && isAfterNewest),
+    startsOver: false,
+    dropsMessage,
+    showsRun: dropsMessage || !isAfterNewest,
+  }
+}
+
+/** Returns whether the newest answer of a transcript calls a tool. */
+export function callsLast({ callCounts }: RequestFacts): boolean {
+  return (callCounts.at(-1) ?? 0) > 0
+}
+
+/** Returns how a request continues the thread that its client names, whatever its transcript shows. */
+function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
+  const { previous, userMessageHashes } = facts
+  const last = userMessageHashes.at(-1)
+  const isNamed = previous !== undefined && thread.responses?.includes(previous) === true
+  const kept = { ...goesOn(thread), showsRun: isNamed }
+  if (retryOf(thread.run, facts)) return { ...kept, showsRun: true }
+  // A user message beside a history that the provider keeps is new.
+  if (previous !== undefined) return { ...kept, startsRun: last !== undefined }
+  if (facts.isPrompt && thread.newest !== undefined) return { ...kept, startsRun: true, startsOver: true }
+  const fit = fitOf(thread, facts)
+  if (fit) return continuationBy(fit, facts)
+  return { ...kept, startsRun: last !== undefined && !thread.userMessageHashes.includes(last) }
+}
+
+/**
+ * Returns the thread whose history a transcript replaces by a summary: it shows no answer that calls a tool, no other user message
+ * than the thread, and something besides them. Only a run that goes on is compacted. `undefined` also where such threads
+ * belong to several conversations: nothing tells them apart.
+ */
+function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
+  const { system, userMessageHashes: shown, callCounts, isPrompt, messages } = facts
+  if (callCounts.some((calls) => calls > 0)) return undefined
+  // After an answer a user speaks.
+  if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
+  return newestOfOne(
+    threads.filter((thread) => {
+      const { run } = thread
+      if (thread.system !== system || thread.first === undefined) return false
+      // A prompt may hold messages of the harness too.
+      const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
+      if (shown.length > 0 && messages <= promptLength) return false
+      if (run.isAnswered || now - run.askedAt >= IDLE_MS) return false
+      return shown.every((hash) => thread.userMessageHashes.includes(hash))
+    }),
+  )
+}
+
+/** Returns the newest of several threads, if all of them belong to one conversation. */
+function newestOfOne(threads: readonly Thread[]): Thread | undefined {
+  const newest = threads.at(-1)
+  return threads.every(({ first }) => first === newest?.first) ? newest : undefined
 }

@@ -12,6 +12,15 @@ export interface AssistantMessage {
   hash: Hash | undefined
 }
 
+/** The first answer after words of a user. */
+export interface Opener {
+  readonly step: AssistantMessage
+  /** How many user messages stand before it. */
+  readonly users: number
+  /** The assistant message before it; unset for the first one. */
+  readonly before: AssistantMessage | undefined
+}
+
 /** What the first `length` messages of a conversation say. */
 export interface TranscriptState {
   /** How many messages were read. */
@@ -19,10 +28,10 @@ export interface TranscriptState {
   readonly system: Hash
   /** Every user message, in order. */
   readonly userMessageHashes: readonly Hash[]
-  /** The first user message that contains text. */
-  readonly firstUserText: Hash | undefined
-  /** Hashes of system text, first user text and first assistant message: how the conversation began. */
-  readonly beginning: string | undefined
+  /** A message of role user was read, by a human or not. */
+  readonly hasUserRole: boolean
+  /** The first and the newest openers, in order: any of them may be the first answer that is not part of a prompt. */
+  readonly openers: readonly Opener[]
   /** Assistant messages since the last user message. */
   readonly iterations: number
   /** Tool calls since the last user message. */
@@ -35,7 +44,7 @@ export interface TranscriptState {
   readonly assistantMessages: readonly AssistantMessage[]
 }
 
-/** How many of the newest assistant messages identify a thread. */
+/** How many of the newest assistant messages identify a thread, and how many openers are kept at either end. */
 const MAX_ASSISTANT_MESSAGES = 8
 
 /** Returns a hash of all that an assistant message says and calls. */
@@ -55,7 +64,7 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
  * Returns a hash of the first answer of a conversation. An answer that the provider continues may have grown when it is sent
  * again; the first thing that was run for it stays the same.
  */
-function hashOfFirst(step: AssistantMessage, conversation: Conversation): Hash {
+export function openerHash(step: AssistantMessage, conversation: Conversation): Hash {
   const [ran] = conversation.ranByProvider?.(step.index) ?? []
   return ran === undefined ? assistantHash(step, conversation) : hashOfText(ran)
 }
@@ -87,11 +96,11 @@ export function userText(
   return conversation.resultCount(index) === 0 && isUsersPicture(conversation, index) ? '' : undefined
 }
 
-/** Keeps the first and the newest assistant messages. */
-function kept(assistantMessages: readonly AssistantMessage[]): readonly AssistantMessage[] {
-  return assistantMessages.length <= MAX_ASSISTANT_MESSAGES + 1
-    ? assistantMessages
-    : [...assistantMessages.slice(0, 1), ...assistantMessages.slice(-MAX_ASSISTANT_MESSAGES)]
+/** Keeps the first `oldest` entries and the newest eight. */
+function kept<Item>(list: readonly Item[], oldest: number): readonly Item[] {
+  return list.length <= oldest + MAX_ASSISTANT_MESSAGES
+    ? list
+    : [...list.slice(0, oldest), ...list.slice(-MAX_ASSISTANT_MESSAGES)]
 }
 
 /** Returns the state before the first message. */
@@ -100,8 +109,8 @@ export function emptyTranscript(conversation: Conversation): TranscriptState {
     length: 0,
     system: hashOfText(conversation.systemText()),
     userMessageHashes: [],
-    firstUserText: undefined,
-    beginning: undefined,
+    hasUserRole: false,
+    openers: [],
     iterations: 0,
     toolCalls: 0,
     newToolCalls: 0,
@@ -128,9 +137,12 @@ export function advance(
   mayPause = false,
 ): TranscriptState {
   if (length <= from.length) return from
-  let { firstUserText, beginning, iterations, toolCalls, newToolCalls, endsInUserMessage } = from
+  let { hasUserRole, iterations, toolCalls, newToolCalls, endsInUserMessage } = from
   const userMessageHashes: Hash[] = []
   const assistantMessages: AssistantMessage[] = []
+  const openers: Opener[] = []
+  let newest = from.assistantMessages.at(-1)
+  let opened = from.openers.at(-1)?.users ?? -1
   let index = from.length
   for (; index < length; index++) {
     if (mayPause && index > from.length && conversation.work?.isDue) break
@@ -139,17 +151,22 @@ export function advance(
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
       const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined }
-      beginning ??= from.system + (firstUserText ?? '') + hashOfFirst(step, conversation)
+      const users = from.userMessageHashes.length + userMessageHashes.length
+      // Answers before any message of a user belong to the prompt.
+      if (hasUserRole && users > opened) {
+        openers.push({ step, users, before: newest })
+        opened = users
+      }
       assistantMessages.push(step)
+      newest = step
       iterations++
       toolCalls += newToolCalls
       continue
     }
+    hasUserRole ||= role === 'user'
     const said = userText(conversation, index, registry)
     if (said === undefined) continue
-    const human = hashOfText(said)
-    userMessageHashes.push(human)
-    if (said !== '') firstUserText ??= human
+    userMessageHashes.push(hashOfText(said))
     iterations = 0
     toolCalls = 0
     newToolCalls = 0
@@ -159,13 +176,13 @@ export function advance(
     length: index,
     system: from.system,
     userMessageHashes: grown(from.userMessageHashes, userMessageHashes),
-    firstUserText,
-    beginning,
+    hasUserRole,
+    openers: kept(grown(from.openers, openers), MAX_ASSISTANT_MESSAGES),
     iterations,
     toolCalls,
     newToolCalls,
     endsInUserMessage,
-    assistantMessages: kept(grown(from.assistantMessages, assistantMessages)),
+    assistantMessages: kept(grown(from.assistantMessages, assistantMessages), 1),
   }
 }
 

@@ -92,45 +92,18 @@ function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean |
   return callsNothing === undefined || !isNewest ? run.isAnswered : callsNothing
 }
 
-/** Adds an answer to a thread. Written out in full, as this runs for every request. */
+/** Adds an answer to a thread. */
 function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
   const { run, loopState } = thread
   const { usage, ids, requestBytes, follow, callsNothing } = facts
   return {
-    id: thread.id,
-    name: thread.name,
-    number: thread.number,
-    operator: thread.operator,
-    system: thread.system,
-    userMessageHashes: thread.userMessageHashes,
-    userMessageCount: thread.userMessageCount,
-    assistantHashes: thread.assistantHashes,
-    unansweredStarts: thread.unansweredStarts,
+    ...thread,
     run: {
-      id: run.id,
-      startedAt: run.startedAt,
-      askedAt: run.askedAt,
+      ...run,
       quietSince: facts.iteration?.endedAt ?? run.quietSince,
-      iteration: run.iteration,
-      toolCalls: run.toolCalls,
-      recentRequests: run.recentRequests,
       usage: addCall(run.usage, usage),
-      isWarned: run.isWarned,
-      wasIgnored: run.wasIgnored,
       isAnswered: isAnsweredBy(run, request, callsNothing),
-      finalAnswer: run.finalAnswer,
-      ownEnd: run.ownEnd,
-      isReported: run.isReported,
-      stopTries: run.stopTries,
-      demands: run.demands,
-      limits: run.limits,
-      stated: run.stated,
-      upstream: run.upstream,
-      model: run.model,
-      agent: run.agent,
       failedAs: undefined,
-      operator: run.operator,
-      question: run.question,
     },
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
@@ -138,28 +111,22 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       usage.estimated || usage.input === 0
         ? thread.context
         : { tokens: usage.input + usage.output, requestBytes },
-    continuedFrom: thread.continuedFrom,
-    errors: thread.errors,
     loopState: follow && loopState ? follow(loopState) : loopState,
-    noticeSent: thread.noticeSent,
-    dropsThinking: thread.dropsThinking,
   }
 }
 
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { threads, usage, totals, forgotten, contexts, record, operator } = session
+  const { threads, usage, record } = session
   const at = placeOf(session, request)
   const before = threads[at]
   const thread = before && withAnswer(before, request, facts)
   // In its first run a session has used what the run has used: both share one sum.
   const isOneSum = thread !== undefined && before?.run.usage === usage
   return {
+    ...session,
     threads: thread ? withThreadAt(threads, at, thread) : threads,
     usage: isOneSum ? thread.run.usage : addCall(usage, facts.usage),
-    totals,
-    forgotten,
-    contexts,
     record: recordAnswer(
       record,
       before,
@@ -167,7 +134,6 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
       facts.iteration,
       facts.usage,
     ),
-    operator,
   }
 }
 
@@ -204,16 +170,9 @@ export function noteDelivery(
     )
     return {
       ...thread,
-      // No request will show the answer that a client did not wait for.
-      unansweredStarts: delivery === 'client_left' ? startsLess(thread) : thread.unansweredStarts,
       run: { ...run, recentRequests },
     }
   })
-}
-
-/** Returns how often the prompt of a thread waits for its answer, once one sending of it waits no more. */
-function startsLess({ unansweredStarts: starts, assistantHashes }: Thread): number | undefined {
-  return starts && assistantHashes.length === 0 ? starts - 1 : starts
 }
 
 /**
@@ -286,7 +245,6 @@ export function releaseIteration(
     isGiven = given === run.iteration && (!run.finalAnswer || isLate(run.demands, request.fingerprint))
     return {
       ...thread,
-      unansweredStarts: startsLess(thread),
       run: given === run.iteration ? releasedRun(run, failedAs, facts?.endedAt) : run,
     }
   })

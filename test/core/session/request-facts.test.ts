@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
-import { derivedSessionId, isAgentic } from '../../../src/core/session/request-facts.ts'
+import { isAgentic } from '../../../src/core/session/request-facts.ts'
 import {
   called,
   conversationOf,
@@ -190,43 +190,50 @@ describe('membership in a tool loop', () => {
   })
 })
 
-describe("the id of a session without a client's id", () => {
-  const idOf = (messages: readonly Message[], extra: Message = {}, tenant = 'me') =>
-    derivedSessionId(tenant, sightingOf(messages, extra))
+describe('the answers that may have begun a conversation', () => {
+  const idsOf = (messages: readonly Message[], extra: Message = {}) =>
+    sightingOf(messages, extra)
+      .beginnings()
+      .map(({ id }) => id)
   const begun = [...TASK, ...steps('a', 1)]
 
-  it('does not exist before the first answer', () => {
-    expect(idOf(TASK)).toBeUndefined()
-    expect(idOf([...TASK, said('Therefore')])).toBeUndefined()
-    expect(idOf([])).toBeUndefined()
+  it('are none in a first request', () => {
+    expect(idsOf(TASK)).toEqual([])
+    expect(idsOf([...TASK, said('Therefore')])).toEqual([])
+    expect(idsOf([])).toEqual([])
   })
 
-  it('distinguishes fifty runs of one prompt by the ids of their first tool calls', () => {
-    const ids = Array.from({ length: 50 }, (_, at) => idOf([...TASK, ...steps(`run${at}-`, 1)]))
+  it('are none before the first message of a user, as a greeting belongs to the prompt', () => {
+    const greeted = [system('You are an agent.'), said('Hi! How can I help you?'), user('Fix the bug.')]
+    expect(idsOf(greeted)).toEqual([])
+    expect(idsOf([...greeted, ...steps('a', 3)])).toHaveLength(1)
+  })
+
+  it('distinguish fifty runs of one prompt by the ids of their first tool calls', () => {
+    const ids = Array.from({ length: 50 }, (_, at) => idsOf([...TASK, ...steps(`run${at}-`, 1)])).flat()
     expect(new Set(ids).size).toBe(50)
   })
 
-  it('stays the same as the conversation grows, for any model', () => {
+  it('stay the same as the conversation grows, for any model', () => {
     const growing = [
       begun,
       [...TASK, ...steps('a', 9)],
       [...TASK, ...steps('a', 3), user('Next.'), ...steps('b', 2)],
     ]
-    const ids = growing.map((messages, at) => idOf(messages, { model: `model-${at}`, temperature: at }))
-    expect(new Set(ids)).toEqual(new Set([idOf(begun)]))
+    const ids = growing.map((messages, at) => idsOf(messages, { model: `model-${at}`, temperature: at })[0])
+    expect(new Set(ids)).toEqual(new Set(idsOf(begun)))
   })
 
-  it.each<[string, Message[], string]>([
-    ['tenant', begun, 'you'],
-    ['system text', [system('You are another agent.'), ...begun.slice(1)], 'me'],
-    ['first human message', [system('You are an agent.'), user('Fix the bugs.'), ...steps('a', 1)], 'me'],
-    ['first answer', [...TASK, said('I will.'), user('Go.')], 'me'],
-  ])('differs for another %s', (_, messages, tenant) => {
-    expect(idOf(messages, {}, tenant)).not.toBe(idOf(begun))
+  it.each<[string, Message[]]>([
+    ['system text', [system('You are another agent.'), ...begun.slice(1)]],
+    ['first human message', [system('You are an agent.'), user('Fix the bugs.'), ...steps('a', 1)]],
+    ['first answer', [...TASK, said('I will.'), user('Go.')]],
+  ])('differ for another %s', (_, messages) => {
+    expect(idsOf(messages)[0]).not.toBe(idsOf(begun)[0])
   })
 
-  it('depends on the words of the human, not on the reminders before them', () => {
+  it('depend on the words of the human, not on the reminders before them', () => {
     const withReminder = [system('You are an agent.'), user(REMINDER), user('Fix the bug.'), ...steps('a', 1)]
-    expect(idOf(withReminder)).toBe(idOf(begun))
+    expect(idsOf(withReminder)).toEqual(idsOf(begun))
   })
 })

@@ -216,8 +216,8 @@ describe('a conversation that starts over with the same messages', () => {
     expect(shownAgain(true)).toEqual([2, 3, 4])
   })
 
-  it('is the same run if the client names the session', () => {
-    expect(shownAgain(false)).toEqual([9, 10, 11])
+  it('is a new run too if the client names the session', () => {
+    expect(shownAgain(false)).toEqual([2, 3, 4])
   })
 })
 
@@ -360,7 +360,11 @@ describe('a run that was stopped', () => {
     expect(session.see([...TASK, ...steps('a', 3)]).finalAnswer).toMatchObject(answer)
     expect(session.see([...TASK, ...steps('a', 4)]).finalAnswer).toMatchObject(answer)
     expect(session.see([...TASK, ...steps('a', 4), REMINDER]).finalAnswer).toMatchObject(answer)
-    expect(session.see([SYSTEM, SUMMARY]).finalAnswer).toMatchObject(answer)
+  })
+
+  it('stays stopped when its history became a summary, but gets an answer of its own', () => {
+    const runState = stopped().see([SYSTEM, SUMMARY])
+    expect(runState).toMatchObject({ iteration: 4, isNewRun: false, finalAnswer: undefined })
   })
 
   it.each(['Now the tests.', 'Fix the bug.'])('is over when a human says %j', (words) => {

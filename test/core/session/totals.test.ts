@@ -80,11 +80,4 @@ describe('the totals of a session', () => {
     session.see([system('You are an agent of another kind.'), user('Fix the bug.'), ...steps('a', 10)])
     expect(session.session.totals).toMatchObject({ iterations: 11, toolCalls: 10 })
   })
-
-  it('need only a bounded number of forgotten threads', () => {
-    const session = newSession()
-    for (let at = 0; at < 1_200; at++) session.see([system('You are an agent.'), user(`Task ${at}.`)])
-    expect(session.session.threads).toHaveLength(64)
-    expect(session.session.forgotten).toHaveLength(1_024)
-  })
 })

@@ -33,7 +33,6 @@ const threadOf = (
   system,
   userMessageHashes: [],
   userMessageCount: 1,
-  assistantHashes: [],
   run: runOf(changes),
 })
 

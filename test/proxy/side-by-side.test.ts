@@ -1,0 +1,216 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { startBoth } from '../support/governor.ts'
+import type { Script } from '../support/provider.ts'
+
+/** One message of a transcript, in no API's form. */
+type Said =
+  | { readonly kind: 'user' | 'assistant'; readonly text: string }
+  | { readonly kind: 'step'; readonly id: string; readonly query: string; readonly result: string }
+
+const SYSTEM = 'You are a research agent.'
+const user = (text: string): Said => ({ kind: 'user', text })
+const assistant = (text: string): Said => ({ kind: 'assistant', text })
+const stepOf = (id: string, query: string): Said => ({ kind: 'step', id, query, result: `found ${query}` })
+
+/** Each API's path, and a transcript as the body of a request. */
+const DIALECTS = {
+  chat: {
+    path: '/v1/chat/completions',
+    body: (transcript: readonly Said[]) => ({
+      model: 'gpt-test',
+      tools: [{ type: 'function', function: { name: 'search', parameters: {} } }],
+      messages: [
+        { role: 'system', content: SYSTEM },
+        ...transcript.flatMap((said): object[] => {
+          if (said.kind !== 'step') return [{ role: said.kind, content: said.text }]
+          const call = { name: 'search', arguments: JSON.stringify({ query: said.query }) }
+          return [
+            {
+              role: 'assistant',
+              content: null,
+              tool_calls: [{ id: said.id, type: 'function', function: call }],
+            },
+            { role: 'tool', tool_call_id: said.id, content: said.result },
+          ]
+        }),
+      ],
+    }),
+  },
+  messages: {
+    path: '/v1/messages',
+    body: (transcript: readonly Said[]) => ({
+      model: 'claude-test',
+      max_tokens: 100,
+      system: SYSTEM,
+      tools: [{ name: 'search', input_schema: { type: 'object' } }],
+      messages: transcript.flatMap((said): object[] => {
+        if (said.kind !== 'step') return [{ role: said.kind, content: said.text }]
+        const call = { type: 'tool_use', id: said.id, name: 'search', input: { query: said.query } }
+        return [
+          { role: 'assistant', content: [call] },
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: said.id, content: said.result }] },
+        ]
+      }),
+    }),
+  },
+  responses: {
+    path: '/v1/responses',
+    body: (transcript: readonly Said[]) => ({
+      model: 'gpt-test',
+      store: false,
+      instructions: SYSTEM,
+      tools: [{ type: 'function', name: 'search', parameters: {} }],
+      input: transcript.flatMap((said): object[] => {
+        if (said.kind !== 'step') return [{ role: said.kind, content: said.text }]
+        const call = { name: 'search', arguments: JSON.stringify({ query: said.query }) }
+        return [
+          { type: 'function_call', call_id: said.id, ...call },
+          { type: 'function_call_output', call_id: said.id, output: said.result },
+        ]
+      }),
+    }),
+  },
+} as const
+
+type DialectName = keyof typeof DIALECTS
+
+/** What every agent of a test has before its own task. */
+const SHARED: Record<string, readonly Said[]> = {
+  'an example in the prompt': [
+    user('How warm is it?'),
+    stepOf('example', 'weather'),
+    assistant('It is warm.'),
+  ],
+  'two example pairs in the prompt': [user('One?'), assistant('1.'), user('Two?'), assistant('2.')],
+  'a greeting in the prompt': [assistant('Hi! How can I help you?')],
+  'an inherited history': [
+    user('Find out everything.'),
+    ...Array.from({ length: 6 }, (_, at) => stepOf(`parent${at}`, `parent ${at}`)),
+    assistant('Now each of you takes a part.'),
+  ],
+  nothing: [],
+}
+
+/** The requests of agent `name`: its task, and one step more each time. `hasUniqueIds`: of its calls. */
+function requestsOf(shared: readonly Said[], name: number, steps: number, hasUniqueIds: boolean) {
+  const begin = [...shared, user(`Task ${name}.`)]
+  const all = Array.from({ length: steps }, (_, at) =>
+    stepOf(hasUniqueIds ? `call_${name}_${at}` : `call_${at}`, `query ${at}`),
+  )
+  return Array.from({ length: steps + 1 }, (_, at) => [...begin, ...all.slice(0, at)])
+}
+
+/** A provider that says whose task it was asked about. */
+const namesTask: Script = ({ body }) => {
+  const tasks = body.toString().match(/Task \d+\./g) ?? []
+  return { text: `An answer to ${tasks.at(-1)}` }
+}
+
+const LIMIT = 5
+const STEPS = 7
+
+/** Sends one request, and returns what its agent sees of Governor. */
+async function ask(
+  url: string,
+  dialect: DialectName,
+  transcript: readonly Said[],
+  headers: Record<string, string>,
+) {
+  const { path, body } = DIALECTS[dialect]
+  const response = await fetch(`${url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify(body(transcript)),
+  })
+  const text = await response.text()
+  return {
+    status: response.status,
+    iteration: response.headers.get('x-governor-iteration'),
+    verdict: response.headers.get('x-governor-verdict'),
+    reason: response.headers.get('x-governor-terminal-reason'),
+    answer: /An answer to Task \d+\./.exec(text)?.[0],
+  }
+}
+
+/** Lets `count` agents of one credential make their requests in an order; returns what each of them saw. */
+async function play(
+  dialect: DialectName,
+  { shared, order, id, hasUniqueIds }: World,
+): Promise<{ readonly together: unknown[][]; readonly alone: unknown[][] }> {
+  const { url } = await startBoth(namesTask, { budget: { max_iterations: LIMIT } })
+  const count = Math.max(...order) + 1
+  const agents = Array.from({ length: count }, (_, name) => requestsOf(shared, name, STEPS, hasUniqueIds))
+  const session: Record<string, string> = id ? { 'x-governor-session': 'shared' } : {}
+  const together: unknown[][] = agents.map(() => [])
+  for (const name of order) {
+    const request = agents[name]?.[together[name]?.length ?? 0] ?? []
+    const seen = await ask(url, dialect, request, {
+      authorization: 'Bearer all',
+      'x-api-key': 'all',
+      ...session,
+    })
+    together[name]?.push(seen)
+  }
+  const alone: unknown[][] = agents.map(() => [])
+  for (const [name, requests] of agents.entries())
+    for (const request of requests) {
+      const key = `agent ${name}`
+      alone[name]?.push(
+        await ask(url, dialect, request, { authorization: `Bearer ${key}`, 'x-api-key': key, ...session }),
+      )
+    }
+  return { together, alone }
+}
+
+interface World {
+  readonly shared: readonly Said[]
+  /** Whose request comes next; each agent stands here once for each of its requests. */
+  readonly order: readonly number[]
+  /** All agents name one session. */
+  readonly id: boolean
+  readonly hasUniqueIds: boolean
+}
+
+const worldOf = (count: number): fc.Arbitrary<World> => {
+  const turns = Array.from({ length: count * (STEPS + 1) }, (_, at) => at % count)
+  return fc.record({
+    shared: fc.constantFrom(...Object.values(SHARED)),
+    order: fc.shuffledSubarray(turns, { minLength: turns.length }),
+    id: fc.boolean(),
+    hasUniqueIds: fc.boolean(),
+  })
+}
+
+describe.each(Object.keys(DIALECTS) as DialectName[])('agents that run side by side over %s', (dialect) => {
+  it.each([
+    [2, 12],
+    [4, 6],
+    [24, 2],
+  ])(
+    'each get what they would get alone, whatever %i of them share and in any order',
+    async (count, numRuns) => {
+      await fc.assert(
+        fc.asyncProperty(worldOf(count), async (world) => {
+          const { together, alone } = await play(dialect, world)
+          expect(together).toEqual(alone)
+        }),
+        { numRuns },
+      )
+    },
+  )
+
+  it.each(Object.entries(SHARED).slice(0, dialect === 'chat' ? 5 : 1))(
+    'each get what they would get alone when eighty share %s',
+    async (_, shared) => {
+      for (const id of [false, true]) {
+        const order = Array.from({ length: 80 * (STEPS + 1) }, (_, at) => at % 80)
+        const { together, alone } = await play(dialect, { shared, order, id, hasUniqueIds: id })
+        expect(together).toEqual(alone)
+        expect(alone.map((seen) => (seen.at(-1) as { answer?: string }).answer)).toEqual(
+          Array.from({ length: 80 }, (_, name) => `An answer to Task ${name}.`),
+        )
+      }
+    },
+  )
+})
