@@ -307,6 +307,7 @@ function createServices(
       bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
+    stops: new Map(),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
     credentialPlaces: credentialPlacesOf(dialects),
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),

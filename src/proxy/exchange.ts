@@ -22,6 +22,7 @@ import { noteDecision } from './note-decision.ts'
 import { withEdits } from './request-edits.ts'
 import { routeOf, upstreamHead } from './route.ts'
 import type { Services } from './services.ts'
+import { shareStop } from './shared-stop.ts'
 import { answerWithoutRoom } from './without-room.ts'
 
 /** Answers one request. Settles when the response has begun. @throws errors that even the last resort could not handle. */
@@ -56,7 +57,8 @@ export async function exchange(
         const next = await evaluateSafely(services, begun, dialect, bytes, json)
         return typeof next === 'object' ? next : undefined
       }
-      evaluated = await holdStop(services, begun, evaluated, again)
+      const held = await holdStop(services, begun, evaluated, again)
+      evaluated = held && (await shareStop(services, begun, held, again))
       if (!evaluated) return
     }
     const { evaluation } = evaluated

@@ -62,7 +62,7 @@ function limitToAskAbout(
 }
 
 /** Counts a sending of a request that got no answer as one that its client gave up. */
-async function giveUp({ evaluation: { handle, runState } }: Held): Promise<void> {
+export async function giveUp({ evaluation: { handle, runState } }: Held): Promise<void> {
   await handle.noteDelivery('client_left')
   if (runState.hasErrors) await handle.noteReached(false)
 }

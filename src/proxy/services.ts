@@ -57,6 +57,8 @@ export interface Services extends AccessSettings {
   readonly identity: IdentitySettings
   readonly unsupportedEdits: UnsupportedEdits
   readonly quietRuns: QuietRuns
+  /** The stops that this process asks for now, by thread. Each settles when its client has its answer, or has left. */
+  readonly stops: Map<string, Promise<void>>
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number
   /** Bounds the bytes of all bodies in memory. */
