@@ -220,26 +220,29 @@ function withoutWarnings(levels: LoopMemory['levels']): LoopMemory['levels'] {
   return Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0]))
 }
 
+/** Returns the memory with one more call. Spelled out, as every call of every request comes through here. */
 function addToMemory(
   memory: LoopMemory,
-  { id: _id, ...record }: LoopCall,
+  record: LoopCall,
   step: number,
   policy: LoopPolicy,
   now: number | undefined,
 ): LoopMemory {
-  const { levels, madeProgress, blockedLoop, answers } = memory
+  const { levels, loops, warnedCalls, madeProgress, blockedLoop, blocks } = memory
   const history = addToHistory(memory.history, record, step, policy)
   const entry = history.window.at(-1)
   const mayBeNew = entry?.mayBeNew === true
   // A different call that may bring something new leaves the loop: its calls no longer count.
   const isLeft = mayBeNew && blockedLoop?.calls.includes(record.call) === false
   return {
-    ...memory,
     history: isLeft ? addToHistory(markHandled(memory.history), record, step, policy) : history,
     levels: mayBeNew && isWarned(memory) ? withoutWarnings(levels) : levels,
-    answers: entry && withAnswer(answers, entry, now),
+    loops,
+    warnedCalls,
+    answers: entry && withAnswer(memory.answers, entry, now),
     madeProgress: madeProgress || mayBeNew,
     blockedLoop: isLeft ? undefined : blockedLoop,
+    blocks,
   }
 }
 

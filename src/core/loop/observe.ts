@@ -134,12 +134,15 @@ function observeCalls(
     history = comparable
     const isUnknown = unknown?.has(exactHash(result, policy.volatile))
     made.push({
-      ...signature,
-      ...hashes,
-      ...(isUnknown ? { resultHash: '' } : {}),
       id,
+      tool: signature.tool,
+      call,
+      resultHash: isUnknown ? '' : hashes.resultHash,
+      maskedHash: hashes.maskedHash,
       isPoll: signature.isPoll || isUnfinished(result),
+      isChange: signature.isChange,
       isTerse: isTerse(result),
+      isBatch: signature.isBatch,
     })
   }
   const known = history === memory.history ? memory : { ...memory, history }
@@ -186,17 +189,19 @@ function afterStep(
   index: number,
   hash: Hash | undefined,
 ): LoopState {
-  const { assistantHashes, pendingNotice } = before
+  const { assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
   return {
-    ...before,
     memory,
     assistantHashes:
       hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
     newestIndex: index,
+    lastUserMessage,
     finding,
     isWarned: false,
+    pendingCalls,
     pendingNotice: undefined,
     currentNotice: pendingNotice,
+    lastBlock,
   }
 }
 
