@@ -56,6 +56,8 @@ export interface DialectRequest {
   readonly firstItem?: string | undefined
   /** The provider stores what the model writes, so that a later request need not contain its calls. */
   readonly isKept?: boolean
+  /** Each answer becomes the end of a history that the provider keeps: the history cannot be continued twice from one place. */
+  readonly hasOneEnd?: boolean | undefined
   /** True if the model's reasoning may be bound to the exact prompt that it was made for. Unset if this API has no such reasoning. */
   bindsReasoning?(): boolean
   /** True if the client asks for usage in a stream. Unset if all streams of this API state it. */

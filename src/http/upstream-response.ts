@@ -449,7 +449,7 @@ async function* decode(
   } catch (error) {
     if (error instanceof UpstreamFailed) throw error
     const cause = error as Error
-    throw new UpstreamFailed({ status: 502, code: 'upstream_broken', message: UNDECODABLE, cause })
+    throw new UpstreamFailed({ status: 502, code: 'upstream_undecodable', message: UNDECODABLE, cause })
   }
 }
 

@@ -53,6 +53,7 @@ export interface Failure {
     | 'upstream_timeout'
     | 'upstream_tls'
     | 'upstream_broken'
+    | 'upstream_undecodable'
     | 'out_of_connections'
     | 'aborted'
   /** Tells the client what happened and what to check, without credentials, bodies or addresses. */

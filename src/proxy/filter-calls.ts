@@ -56,7 +56,8 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
     await judgeResponses({ x, dialect, lease, variant, governorHeaders }, response)
   } catch (error) {
     if (exchange.isClientGone()) return
-    if (!(error instanceof UpstreamFailed)) throw error
+    // Without Governor the client would get the bytes that cannot be read here.
+    if (!(error instanceof UpstreamFailed) || error.failure.code === 'upstream_undecodable') throw error
     fail(error.failure)
   }
 }

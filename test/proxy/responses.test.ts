@@ -82,8 +82,8 @@ describe.each([
     it('can continue from the fallback text, which the provider does not know', async () => {
       let isDown = false
       const { url, provider } = await startBoth(
-        (_, number) =>
-          isDown && provider.requests.length > 3
+        ({ json }, number) =>
+          isDown && (json.tool_choice === 'none' || !json.tools)
             ? { status: 400, body: { error: { message: 'no' } } }
             : { calls: [{ name: 'search', arguments: { query: `q${number}` } }] },
         { budget },

@@ -328,6 +328,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     previous,
     firstItem: previous === undefined ? firstItemOf(index, conversation) : undefined,
     isKept,
+    hasOneEnd: isKept,
     bindsReasoning: () => bindsReasoning(index, conversation),
     sessionIdAt: (path) => sessionIdAt(field, path, index.work),
     demands: () => demandsIn(index),

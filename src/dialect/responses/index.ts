@@ -391,6 +391,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     isConversation,
     firstItem: hasReferences ? firstItemOf(index) : undefined,
     isKept: keepsInput || hasReferences,
+    hasOneEnd: isConversation,
     sessionIdAt: (path) => sessionIdAt(field, path, index.work),
     demands: () => demandsIn(index),
     hasFormat: () => formatIn(index) !== undefined,
