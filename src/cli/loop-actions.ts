@@ -24,6 +24,7 @@ export function loopActionsIn(
   policy: LoopPolicy,
   registry: HarnessRegistry,
 ): LoopAction[] {
+  conversation.work?.takeAnyTime()
   const actions: LoopAction[] = []
   const reader = createCallReader(conversation, policy)
   let loopState = INITIAL_LOOP_STATE

@@ -5,6 +5,7 @@ import { loadConfig, whyUnreadable } from '../config/load.ts'
 import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/policy.ts'
+import { TooMuchToRead } from '../core/work.ts'
 import type { ExitCode, Flags, Terminal } from './command.ts'
 import { type LoopAction, loopActionsIn } from './loop-actions.ts'
 import { conversationsIn, type Line, readRecording } from './recording.ts'
@@ -125,15 +126,15 @@ function findingsIn(
   let recording: ReturnType<typeof readRecording>
   try {
     recording = readRecording(text)
-  } catch {
-    return 'not JSON'
+  } catch (error) {
+    return error instanceof TooMuchToRead ? 'more than Governor reads of one request' : 'not JSON'
   }
   if (!recording) return 'not a conversation: expected an object with messages or input'
   const id = recording.id ?? name
   const { conversation } = recording
   const actions = loopActionsIn(conversation, policy, registry)
   count.conversations++
-  for (let at = 0; at < conversation.length; at++) count.calls += conversation.calls(at).length
+  for (let at = 0; at < conversation.length; at++) count.calls += conversation.callCount(at)
   if (actions.some(({ verdict }) => verdict === 'warn')) count.warned++
   if (actions.some(({ verdict }) => verdict !== 'warn')) count.blocked++
   if (actions.some(({ verdict }) => verdict === 'stop')) count.stopped++

@@ -29,7 +29,7 @@ const MAX_BUILT = 524_288
 
 /** The work of reading one request, in steps. */
 export class Work {
-  readonly #max: number
+  #max: number
   #sincePause = 0
   #steps = 0
   #built = 0
@@ -77,6 +77,11 @@ export class Work {
   /** Counts the search of a text of so many characters with regular expressions. Throws `TooMuchToRead`. */
   search(characters: number): void {
     this.spend(characters / CHARACTERS_SEARCHED_PER_STEP)
+  }
+
+  /** Nobody else waits: nothing is too much in one go from now on. */
+  takeAnyTime(): void {
+    this.#max = Number.POSITIVE_INFINITY
   }
 
   /** Notes that other requests had their turn. */

@@ -57,6 +57,46 @@ async function judged(text: string, ...args: readonly string[]): Promise<string[
     .map((found) => [found['call_index'], found['verdict'], found['pattern'], found['tool']].join(':'))
 }
 
+describe('governor replay of large conversations', () => {
+  const calls = (step: number, count: number): Json[] => [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: Array.from({ length: count }, (_, at) => ({
+        id: `c${step}_${at}`,
+        type: 'function',
+        function: { name: 'f', arguments: JSON.stringify({ step, at }) },
+      })),
+    },
+    ...Array.from({ length: count }, (_, at) => ({
+      role: 'tool',
+      tool_call_id: `c${step}_${at}`,
+      content: [{ type: 'text', text: `${step} ${at} ${'a'.repeat(300)}` }],
+    })),
+  ]
+  const parts = (count: number, length: number): Json[] => [
+    {
+      role: 'user',
+      content: Array.from({ length: count }, () => ({ type: 'text', text: 'b'.repeat(length) })),
+    },
+  ]
+
+  it.each([
+    ['3,000 calls in one turn', [user('Go.'), ...calls(0, 3_000), ...calls(1, 3_000)]],
+    [
+      '100 turns of 100 calls',
+      [user('Go.'), ...Array.from({ length: 100 }, (_, step) => calls(step, 100)).flat()],
+    ],
+    ['a question of 100 texts of 100 KB', [...parts(100, 100_000), ...calls(0, 1)]],
+    ['a question of 60,000 texts', [...parts(60_000, 5), ...calls(0, 1)]],
+  ])('judges %s, and the lines after it', async (_, messages) => {
+    const found = await judged(lineOf('large', messages) + talk('loop', times(12, LIST)))
+    expect(found).toContain('2:warn:repetition:list')
+    const { err } = await governor(['replay', '--json', fileWith(lineOf('large', messages))])
+    expect(err).toBe('')
+  })
+})
+
 describe('governor replay --json', () => {
   const blocks = (results: readonly unknown[], beside: readonly Json[] = []): Json[] => [
     user('Go.'),
