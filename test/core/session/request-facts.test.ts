@@ -110,6 +110,11 @@ describe('the iteration that a transcript shows', () => {
       2,
       [...TASK, ...steps('a', 1), said('Therefore')],
     ],
+    [
+      'counts an answer that ends the input after another answer',
+      4,
+      [...TASK, ...steps('a', 1), said('Hm.'), said('So.')],
+    ],
     ['counts a call that ends the input', 2, [...TASK, called('a')]],
     [
       'counts function calls of the old kind',
