@@ -41,6 +41,16 @@ export function hashOfText(text: string): Hash {
   return xxh64(Buffer.from(text)).toString(16).padStart(16, '0') as Hash
 }
 
+/** Returns a long text without its middle, for which a hash of all of it stands. */
+export function withoutMiddle(beginning: string, all: Hash, end: string): string {
+  return `${beginning} [… ${all} …] ${end}`
+}
+
+/** True if a text looks like one without its middle. */
+export function lacksMiddle(text: string): boolean {
+  return / \[… [0-9a-z]{1,13} …\] /.test(text)
+}
+
 function listOf(parts: readonly string[]): string {
   let list = ''
   for (const part of parts) list += lengthPrefixed(part)

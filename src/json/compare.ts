@@ -3,7 +3,7 @@
  * shortened to its beginning, a hash of all of it, and its end.
  */
 import { countValues, MAX_VALUES } from '../core/foreign-json.ts'
-import { hashOfBytes } from '../core/hash.ts'
+import { hashOfBytes, withoutMiddle } from '../core/hash.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 import { firstElement, kindAt, members, nextElement, type Span, skipString, skipValue } from './scan.ts'
 import { throughWindows } from './window.ts'
@@ -50,7 +50,7 @@ function shortString(json: Buffer, { start, end }: Span, work: Work): string {
   work.hash(end - start)
   const [head, tail] = [endOfHead(json, start), startOfTail(json, end)]
   const hash = hashOfBytes(json.subarray(start, end))
-  return `${json.toString('utf8', start, head)} ${hash} ${json.toString('utf8', tail, end)}`
+  return withoutMiddle(json.toString('utf8', start, head), hash, json.toString('utf8', tail, end))
 }
 
 /** Returns the JSON text of a value, with its long strings shortened. @throws {TooMuchToRead} */
@@ -78,14 +78,14 @@ function withShortStrings(json: Buffer, { start, end }: Span, work: Work): strin
 }
 
 /**
- * Decodes one value of a body, with its long strings shortened; null if it contains more or deeper values than Governor builds.
+ * Decodes one value of a body, with its long strings shortened; a hash of it if it contains more or deeper values than Governor builds.
  * @throws {SyntaxError} if it is not valid JSON.
  * @throws {TooMuchToRead} if that takes more steps than `work` has left.
  */
 export function decodeToCompare(json: Buffer, span: Span, work: Work): unknown {
   const text = shortened(json, span, work)
   const values = countValues(text, text.length)
-  if (values === undefined || !work.build(values)) return null
+  if (values === undefined || !work.build(values)) return hashOfBytes(json.subarray(span.start, span.end))
   work.decode(text.length)
   return JSON.parse(text)
 }

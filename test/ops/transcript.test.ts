@@ -406,6 +406,31 @@ describe('the end of a run that Governor did not end', () => {
     expect(await firstSession(url)).toMatchObject({ state: 'idle', final_answer: null })
   })
 
+  it.each([
+    ['/v1/chat/completions', (content: unknown) => ({ messages: [{ role: 'user', content }] })],
+    ['/v1/messages', (content: unknown) => ({ max_tokens: 1, messages: [{ role: 'user', content }] })],
+    ['/v1/responses', (content: unknown) => ({ store: false, input: [{ role: 'user', content }] })],
+  ])('shows the whole text of a user or says that it does not, for any length: %s', async (path, bodyOf) => {
+    for (const length of [1_000, 65_536, 65_537, 131_070, 131_071, 140_000, 500_000]) {
+      const said = 'a'.repeat(length)
+      for (const content of [said, [{ type: 'text', text: said }]]) {
+        const { url } = await startBoth(() => ({ text: 'Hi.' }), ON)
+        const body = JSON.stringify({
+          model: 'm',
+          tools: [{ type: 'function', name: 'f' }],
+          ...bodyOf(content),
+        })
+        await (await fetch(url + path, { method: 'POST', ...named('one'), body })).arrayBuffer()
+        const entry = await vi.waitFor(async () => {
+          const [first] = (await transcriptOf(url)).entries
+          expect(first).toBeDefined()
+          return first
+        })
+        expect(entry?.truncated).toBe(entry?.text !== said)
+      }
+    }
+  })
+
   it('shows the first 64 KiB of the final answer, and says that there was more', async () => {
     const time = { now: 1_800_000_000_000 }
     const { url } = await startBoth(() => ({ text: 'é'.repeat(70_000) }), ON, { now: () => time.now })

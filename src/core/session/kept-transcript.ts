@@ -6,7 +6,7 @@ import { type Conversation, lastMessage } from '../conversation.ts'
 import { isRealAnswer } from '../final-answer.ts'
 import { withoutFooter } from '../footer.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
-import { type Hash, hashOfText } from '../hash.ts'
+import { type Hash, hashOfText, lacksMiddle } from '../hash.ts'
 import type { Terminal } from '../terminal.ts'
 import { endsInPrefill } from './request-facts.ts'
 import { userText } from './transcript.ts'
@@ -128,7 +128,7 @@ function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry 
     number,
     text: kept,
     hash: hashOfSaid(text),
-    ...(kept.length < text.length ? { truncated: true } : {}),
+    ...(kept.length < text.length || lacksMiddle(text) ? { truncated: true } : {}),
   }
 }
 
