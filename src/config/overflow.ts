@@ -23,6 +23,9 @@ const pattern = z
       context.addIssue({ code: 'custom', message: `not a pattern in RE2's syntax: ${fault}` })
   })
 
+/** Each error is held against all rows, and a reload compiles all patterns while everything else waits. */
+const MAX_QUIRKS = 1_000
+
 const status = z.int().min(200).max(599)
 
 const MEANINGS = [...RECOVERIES, 'not_overflow', 'input_too_large'] as const
@@ -128,10 +131,11 @@ export const overflow = z.strictObject({
     .describe('How long a session uses a smaller context after such an error.'),
   quirks: z
     .array(quirk)
+    .max(MAX_QUIRKS)
     .prefault([])
     .meta({
       description:
-        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of Governor, and the first row that matches says what an error means. All that a row gives must match.',
+        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of Governor, and the first row that matches says what an error means. All that a row gives must match. At most 1,000.',
       examples: [
         [
           {

@@ -52,6 +52,10 @@ describe('a wrong configuration', () => {
     ],
     ['server: {access_keys: [""]}', 'server.access_keys.0: found "": expected a text that is not empty'],
     [
+      `overflow: {quirks: [${'{id: q, status: 400, means: compress_only},'.repeat(1_001)}]}`,
+      'overflow.quirks: found a list: expected',
+    ],
+    [
       'overflow: {quirks: [{id: q, status: [], means: compress_only}]}',
       'overflow.quirks.0.status: found a list: expected a list that is not empty',
     ],
