@@ -23,3 +23,8 @@ export function isStep(headers: RawHeaders): boolean | undefined {
   if (COMPACTIONS.has(headerOf(headers, 'x-claude-code-compaction')?.trim() ?? '')) return false
   return CLASSES.get(headerOf(headers, 'x-claude-code-request-class')?.trim() ?? '')
 }
+
+/** Returns whether the client says that it replaced its history by a summary. */
+export function isCompacted(headers: RawHeaders): boolean {
+  return /^(?:true|1)$/i.test(headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? '')
+}

@@ -30,7 +30,7 @@ import type { Upstream } from '../http/upstream.ts'
 import { applyEdits } from '../json/edit.ts'
 import { keptName } from '../overflow/windows.ts'
 import type { Link } from '../store/store.ts'
-import { isStep } from './client-hints.ts'
+import { isCompacted, isStep } from './client-hints.ts'
 import { type DerivedSession, derivedSession } from './derived-session.ts'
 import { isolated } from './fault.ts'
 import { agentNameOf, explicitSessionId, presentable, threadNameOf } from './identity.ts'
@@ -96,7 +96,7 @@ export async function evaluate(
   if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
   const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
   const { tenant } = input
-  const facts = factsFor(request, transcript, input.body, services)
+  const facts = factsFor(request, transcript, input.body, headers, services)
   const continued = facts.previous ?? firstItemOf(request)
   const linked = continued === undefined ? undefined : await linkedSession(services, tenant, continued)
   const sent = withPendingResults(dialect, request, input, linked)
@@ -132,9 +132,11 @@ function factsFor(
   { isConversation, conversation, previous }: DialectRequest,
   transcript: TranscriptState,
   body: Buffer,
+  headers: RawHeaders,
   { harnessRegistry }: Services,
 ): RequestFacts {
   const facts = factsOf(transcript, conversation, hashOfBytes(body), harnessRegistry, body.length)
+  if (isCompacted(headers)) return { ...facts, isCompacted: true }
   return previous === undefined
     ? facts
     : withPrevious(facts, conversation, presentable(previous), !isConversation)

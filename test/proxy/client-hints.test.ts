@@ -88,3 +88,34 @@ describe('the budget of an agent whose system text begins with a line for billin
     },
   )
 })
+
+describe('a run whose history Claude Code compacted', () => {
+  const summary = 'This session is being continued from a previous conversation. Summary: much was found.'
+  const compacted = [{ role: 'user', content: summary }]
+
+  it.each([
+    ['was stopped', { max_iterations: 3 }, {}, '3/3'],
+    ['was stopped', { max_iterations: 3 }, { 'x-claude-code-context-compacted': 'true' }, '3/3'],
+  ])('and that %s stays stopped (%j, %j)', async (_, budget, hint, iteration) => {
+    const { url } = await startBoth(runawayMessages(), { budget })
+    await runMessagesAgent(url, [{ role: 'user', content: 'Find out everything.' }], { headers: SESSION })
+    const step = await callMessages(url, compacted, { headers: { ...SESSION, ...hint } })
+    expect(step.headers.get('x-governor-iteration')).toBe(iteration)
+    expect(step.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+  })
+
+  it('goes on after an answer only if the client says so in a header', async () => {
+    const { url } = await startBoth(() => ({ text: 'Done.' }))
+    const asked = [{ role: 'user', content: 'Find out everything.' }] as const
+    const call = { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'search', input: {} }] }
+    const result = { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: 'found' }] }
+    const seen: (string | null)[] = []
+    for (const hint of [{}, { 'x-claude-code-context-compacted': 'true' }]) {
+      const headers = { 'x-claude-code-session-id': `s${seen.length}` }
+      await callMessages(url, [...asked, call, result], { headers })
+      const step = await callMessages(url, compacted, { headers: { ...headers, ...hint } })
+      seen.push(step.headers.get('x-governor-iteration'))
+    }
+    expect(seen).toEqual(['1/300', '3/300'])
+  })
+})

@@ -35,6 +35,8 @@ export interface RequestFacts {
   readonly endsInUserMessage: boolean
   /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
+  /** The client says that it replaced its history by a summary. */
+  readonly isCompacted?: boolean | undefined
   /** The last message is the agent's request for a final answer. */
   readonly asksForSummary: boolean
   /** The id of the response, or of the conversation, that the request continues without sending it. */

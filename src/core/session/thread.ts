@@ -223,18 +223,19 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
  * belong to several conversations: nothing tells them apart.
  */
 function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
-  const { system, userMessageHashes: shown, callCounts, isPrompt, messages } = facts
-  if (callCounts.some((calls) => calls > 0)) return undefined
+  const { system, userMessageHashes: shown, callCounts, isPrompt, isCompacted, messages } = facts
+  if (!isCompacted && callCounts.some((calls) => calls > 0)) return undefined
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
   return newestOfOne(
     threads.filter((thread) => {
       const { run } = thread
       if (thread.system !== system || thread.first === undefined) return false
+      if (isCompacted) return shown.every((hash) => thread.userMessageHashes.includes(hash))
       // A prompt may hold messages of the harness too.
       const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
       if (shown.length > 0 && messages <= promptLength) return false
-      if (run.isAnswered || now - run.askedAt >= IDLE_MS) return false
+      if ((run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS) return false
       return shown.every((hash) => thread.userMessageHashes.includes(hash))
     }),
   )
