@@ -49,7 +49,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   usage: ['core/', 'json/', 'dialect/', 'http/', 'usage/', '@pydantic/genai-prices', 'lru-cache'],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],
   http: ['core/overflow.ts', 'http/', 'undici', 'node:'],
-  store: ['core/', 'store/', 'lru-cache', '@redis/client', 'node:crypto', 'node:fs'],
+  store: ['core/', 'store/', 'lru-cache', '@redis/client', 'node:crypto', 'node:fs', 'node:timers/promises'],
   telemetry: [
     'core/',
     'telemetry/',

@@ -6,7 +6,7 @@ import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
 function isBase64(text: string): boolean {
   const key = Buffer.from(text, 'base64')
   const unpadded = text.replace(/={1,2}$/, '')
-  return key.length >= 16 && key.toString('base64').replace(/=+$/, '') === unpadded
+  return key.length >= 16 && key.toString('base64').replace(/={1,2}$/, '') === unpadded
 }
 
 const webhook = z.strictObject({

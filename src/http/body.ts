@@ -116,11 +116,15 @@ function zstdDecoder(): Transform | undefined {
   return typeof create === 'function' ? (create as typeof zlib.createGunzip)({ chunkSize: CHUNK }) : undefined
 }
 
-/** Returns a stream that undoes a content coding (RFC 9110, section 8.4); `undefined` for an unknown one. `flush`: zlib's mode. */
-export function decoderFor(
-  encoding: string,
-  flush: number = zlib.constants.Z_NO_FLUSH,
-): Transform | undefined {
+/** A stream that undoes a content coding. */
+export type Decoder = Transform
+
+/**
+ * Returns a stream that undoes a content coding (RFC 9110, section 8.4); `undefined` for an unknown one. `flushes`: each
+ * chunk gives all that it holds, as a stream of events needs it.
+ */
+export function decoderFor(encoding: string, flushes = false): Decoder | undefined {
+  const flush = flushes ? zlib.constants.Z_SYNC_FLUSH : zlib.constants.Z_NO_FLUSH
   switch (encoding) {
     case 'gzip':
     case 'x-gzip':

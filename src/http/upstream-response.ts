@@ -6,7 +6,6 @@
 import { PassThrough, type Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setImmediate } from 'node:timers/promises'
-import zlib from 'node:zlib'
 import { type Dispatcher, errors } from 'undici'
 import { decoderFor } from './body.ts'
 import type { Lease } from './buffer-budget.ts'
@@ -458,7 +457,7 @@ export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | u
   const encoding = contentEncoding(response.head.headers)
   const body = chunksOf(response)
   if (encoding === 'identity') return body
-  const decoder = decoderFor(encoding, zlib.constants.Z_SYNC_FLUSH)
+  const decoder = decoderFor(encoding, true)
   return decoder && decode(body, decoder)
 }
 

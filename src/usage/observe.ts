@@ -2,13 +2,11 @@
  * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept. When the
  * last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
  */
-import type { Transform } from 'node:stream'
-import zlib from 'node:zlib'
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-text.ts'
-import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
+import { type Decoder, decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -47,7 +45,7 @@ interface Body extends ResponseTail {
 
 /** The beginning of a body with a content coding. */
 interface Decoding {
-  readonly decoder: Transform
+  readonly decoder: Decoder
   readonly head: Buffer[]
   length: number
   /** Settles when the response is linked. */
@@ -260,7 +258,7 @@ function lookForId(observed: Observed): Promise<unknown> | undefined {
 /** Searches the beginning of a body with a content coding for the id. */
 function decodeHead(observed: Observed): void {
   const { target, coding } = observed
-  const decoder = decoderFor(coding, zlib.constants.Z_SYNC_FLUSH)
+  const decoder = decoderFor(coding, true)
   if (!decoder) return
   const decoding: Decoding = { decoder, head: [], length: 0, begun: undefined }
   observed.decoding = decoding
