@@ -84,6 +84,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'telemetry/',
     'store/store.ts',
     'store/session-id.ts',
+    'store/changes.ts',
     'http/loopback.ts',
     'ops/',
     'fastify',

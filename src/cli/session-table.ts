@@ -1,5 +1,5 @@
 /** Sessions as text: a table of 80 columns, and one session in full. */
-import type { TranscriptView } from '../core/session/transcript-view.ts'
+import type { TranscriptView } from '../ops/sessions/transcript-view.ts'
 import type { Detail, Row } from './sessions-client.ts'
 
 /** Control characters, characters that change the direction of text, and invisible characters. */

@@ -1,8 +1,8 @@
 /** A client of a running Governor's API of sessions. */
 
 import type { Environment } from '../config/load.ts'
-import type { TranscriptView } from '../core/session/transcript-view.ts'
-import type { SessionDetail, SessionRow } from '../core/session/view.ts'
+import type { TranscriptView } from '../ops/sessions/transcript-view.ts'
+import type { SessionDetail, SessionRow } from '../ops/sessions/view.ts'
 
 export type Row = SessionRow & { readonly id: string }
 export type Detail = SessionDetail & { readonly id: string }

@@ -1,6 +1,6 @@
 /** The routes for operators: `/health`, `/ready` and `/metrics`. */
 import type { FastifyPluginCallback } from 'fastify'
-import { type AdminSettings, adminAccess, unauthorized } from './access.ts'
+import { type AdminSettings, adminAccess, unauthorized } from './admin-access.ts'
 
 /** The facts that the ops routes return. */
 export interface OpsSources {

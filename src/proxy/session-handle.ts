@@ -5,6 +5,9 @@ import type { ToolCall } from '../core/conversation.ts'
 import { type Hash, nameOf } from '../core/hash.ts'
 import { type BlockDecision, decideBlocks, type LoopState } from '../core/loop/observe.ts'
 import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
+import { type AskedOperator, askOperator, isAnswered } from '../core/operator/question.ts'
+import type { Asked } from '../core/operator/record-request.ts'
+import type { IterationFacts } from '../core/operator/session-record.ts'
 import type { Recovery } from '../core/overflow.ts'
 import { countRequest, type TranscriptReading } from '../core/session/count-request.ts'
 import {
@@ -16,10 +19,6 @@ import {
   withoutErrors,
   withoutProbe,
 } from '../core/session/error-streak.ts'
-import type { Said } from '../core/session/kept-transcript.ts'
-import { type AskedOperator, askOperator, isAnswered } from '../core/session/question.ts'
-import type { IterationFacts } from '../core/session/record.ts'
-import type { Asked } from '../core/session/record-request.ts'
 import type { RequestFacts } from '../core/session/request-facts.ts'
 import { reportEnds } from '../core/session/run-end.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
@@ -45,6 +44,7 @@ import {
   resumeRun,
 } from '../core/session/transitions.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
+import type { Said } from '../core/transcript/kept-transcript.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { idOf } from '../store/session-id.ts'
 import { type Link, type SessionKey, sessionKey } from '../store/store.ts'

@@ -3,8 +3,9 @@
  * may take a round trip, and rejects if the store fails. The store in memory makes each change before the call returns, so
  * that the next call sees it.
  */
-import type { TranscriptEntry } from '../core/session/kept-transcript.ts'
+
 import type { Changed, Session } from '../core/session/session.ts'
+import type { TranscriptEntry } from '../core/transcript/kept-transcript.ts'
 
 /** The key of a tenant's session or value. Make it once: looking up the same string object again is faster. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }

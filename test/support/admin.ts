@@ -1,8 +1,8 @@
 /** Sends requests to Governor's own routes as an operator does, with any headers. */
 import { once } from 'node:events'
 import http, { type IncomingMessage } from 'node:http'
-import type { SessionDetail } from '../../src/core/session/view.ts'
 import type { ListedRow } from '../../src/ops/sessions/schema.ts'
+import type { SessionDetail } from '../../src/ops/sessions/view.ts'
 
 export interface Asked {
   readonly method?: string

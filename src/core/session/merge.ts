@@ -3,8 +3,9 @@
  * one run if the same operation began them, and so are two threads. Their usage, which only one replica sees of each answer,
  * is added; iterations, which both read from the transcript, are the larger count; a stop of either holds.
  */
+
+import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
-import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from './record.ts'
 import {
   MAX_RECENT_REQUESTS,
   MAX_RESPONSES,

@@ -1,7 +1,7 @@
 /** How runs end, and what is kept of a run that has ended. */
 import type { Amounts } from '../budget/meters.ts'
+import type { EndedRun, RunRecord } from '../operator/session-record.ts'
 import type { EndState, Terminal } from '../terminal.ts'
-import type { EndedRun, RunRecord } from './record.ts'
 import type { RequestFacts } from './request-facts.ts'
 import { type Changed, type Run, type Session, usedBy } from './session.ts'
 

@@ -12,18 +12,18 @@ import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/observe.ts'
 import type { LoopMode } from '../loop/policy.ts'
-import type { FinalAnswer, Terminal } from '../terminal.ts'
-import type { CallUsage, Usage } from '../usage.ts'
-import type { Demand } from './demands.ts'
-import type { ErrorStreak, StormReply } from './error-streak.ts'
 import type {
   LimitPair,
   Question,
   RunSettings,
   SessionSettings,
   ThreadSettings,
-} from './operator-settings.ts'
-import type { EndedRun, SessionRecord } from './record.ts'
+} from '../operator/operator-settings.ts'
+import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
+import type { FinalAnswer, Terminal } from '../terminal.ts'
+import type { CallUsage, Usage } from '../usage.ts'
+import type { Demand } from './demands.ts'
+import type { ErrorStreak, StormReply } from './error-streak.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 import type { ThinkingState } from './thinking-state.ts'
 

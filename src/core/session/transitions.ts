@@ -1,12 +1,12 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import { type BlockDecision, type LoopState, noticeTold } from '../loop/observe.ts'
+import { recordAnswer, recordFirst } from '../operator/record-request.ts'
+import type { IterationFacts } from '../operator/session-record.ts'
 import { type FinalAnswer, REASONS, type Terminal } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
 import type { ErrorStreak } from './error-streak.ts'
-import type { IterationFacts } from './record.ts'
-import { recordAnswer, recordFirst } from './record-request.ts'
 import {
   type Changed,
   type FirstAnswer,

@@ -11,15 +11,19 @@ import {
   setBudget,
   setLoopMode,
   stopRuns,
-} from '../../core/session/operator.ts'
+} from '../../core/operator/operator.ts'
 import type { Session } from '../../core/session/session.ts'
-import { completedAnswer, transcriptOf } from '../../core/session/transcript-view.ts'
-import { type ContextOf, detailOf, rowOf } from '../../core/session/view.ts'
 import { idOf, keyOf } from '../../store/session-id.ts'
 import { type SessionKey, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit, OperatorAction } from '../../telemetry/event.ts'
-import { type AdminAccess, type AdminSettings, adminAccess, problemBody, unauthorized } from '../access.ts'
-import { createSessionEvents } from './events.ts'
+import {
+  type AdminAccess,
+  type AdminSettings,
+  adminAccess,
+  problemBody,
+  unauthorized,
+} from '../admin-access.ts'
+import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
 import {
   budgetBody,
@@ -32,6 +36,8 @@ import {
   threadBody,
 } from './schema.ts'
 import { createSessionList } from './session-list.ts'
+import { completedAnswer, transcriptOf } from './transcript-view.ts'
+import { type ContextOf, detailOf, rowOf } from './view.ts'
 
 export interface SessionSources {
   readonly version: string

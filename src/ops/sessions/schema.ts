@@ -3,9 +3,9 @@
  * replies with them.
  */
 import * as z from 'zod'
-import { HIGHEST_LIMIT } from '../../core/session/operator.ts'
-import type { TranscriptView } from '../../core/session/transcript-view.ts'
-import type { SessionDetail, SessionRow } from '../../core/session/view.ts'
+import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
+import type { TranscriptView } from './transcript-view.ts'
+import type { SessionDetail, SessionRow } from './view.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)

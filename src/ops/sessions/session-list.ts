@@ -1,9 +1,9 @@
 /** Lists sessions by risk, in pages. */
 import { globMatches } from '../../core/glob.ts'
-import { rowOf } from '../../core/session/view.ts'
 import { idOf, idsNamed } from '../../store/session-id.ts'
 import type { Store } from '../../store/store.ts'
 import type { ListedRow, ListQuery } from './schema.ts'
+import { rowOf } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250

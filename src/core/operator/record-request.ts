@@ -1,4 +1,6 @@
 /** How one more request, and its answer, change the record of a session that operators can read. */
+
+import type { Session, Thread } from '../session/session.ts'
 import type { CallUsage } from '../usage.ts'
 import type { LimitPair } from './operator-settings.ts'
 import {
@@ -9,8 +11,7 @@ import {
   withIteration,
   withRun,
   withTools,
-} from './record.ts'
-import type { Session, Thread } from './session.ts'
+} from './session-record.ts'
 
 /** The limits and the facts of a request for the record. */
 export interface Asked {

@@ -2,16 +2,14 @@
  * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the public
  * contract. No field contains an argument, a prompt or a result; clients and models choose the names of tools, models and threads.
  */
-import { LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
-import type { BaseContext, EffectiveContext } from '../context-window.ts'
-import { currentLoop, type LoopMemory } from '../loop/escalation.ts'
-import { PATTERNS, type Pattern } from '../loop/patterns.ts'
-import type { EndState, FinalAnswer, Terminal } from '../terminal.ts'
-import { type CostGap, gapOfSum } from '../usage.ts'
-import { limitsInForce } from './operator.ts'
-import type { Question } from './operator-settings.ts'
-import { openQuestion } from './question.ts'
-import type { IterationRecord, RunRecord } from './record.ts'
+import { LIMITS, type LimitName, type Meter } from '../../core/budget/meters.ts'
+import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
+import { currentLoop, type LoopMemory } from '../../core/loop/escalation.ts'
+import { PATTERNS, type Pattern } from '../../core/loop/patterns.ts'
+import { limitsInForce } from '../../core/operator/operator.ts'
+import type { Question } from '../../core/operator/operator-settings.ts'
+import { openQuestion } from '../../core/operator/question.ts'
+import type { IterationRecord, RunRecord } from '../../core/operator/session-record.ts'
 import {
   clockOf,
   endOf,
@@ -21,8 +19,10 @@ import {
   recordOf,
   spentBy,
   terminalIn,
-} from './run-end.ts'
-import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
+} from '../../core/session/run-end.ts'
+import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
+import type { EndState, FinalAnswer, Terminal } from '../../core/terminal.ts'
+import { type CostGap, gapOfSum } from '../../core/usage.ts'
 
 /**
  * What an agent is doing. `asking`: it has reached a limit, and an operator may extend its run; `answered`: its last answer

@@ -1,6 +1,6 @@
 /** A kept transcript as operators see it. Pure; the keys are part of the public contract. */
-import type { EndState, Terminal } from '../terminal.ts'
-import type { Speaker, TranscriptEntry } from './kept-transcript.ts'
+import type { EndState, Terminal } from '../../core/terminal.ts'
+import type { Speaker, TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
 import type { SessionDetail, ThreadView } from './view.ts'
 
 /** One text of a transcript. `at` is an ISO text. */

@@ -7,9 +7,9 @@ import { isRealAnswer } from '../final-answer.ts'
 import { withoutFooter } from '../footer.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText, lacksMiddle } from '../hash.ts'
+import { endsInPrefill } from '../session/request-facts.ts'
+import { userText } from '../session/transcript.ts'
 import type { Terminal } from '../terminal.ts'
-import { endsInPrefill } from './request-facts.ts'
-import { userText } from './transcript.ts'
 
 /** Characters that are kept of one text. */
 export const MAX_ENTRY_TEXT = 65_536

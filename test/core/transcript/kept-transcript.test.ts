@@ -9,7 +9,7 @@ import {
   type TranscriptEntry,
   withAnswerText,
   withSaid,
-} from '../../../src/core/session/kept-transcript.ts'
+} from '../../../src/core/transcript/kept-transcript.ts'
 import { called, conversationOf, type Message, registry, result, said, system, user } from '../transcript.ts'
 
 const NOTHING: readonly TranscriptEntry[] = []

@@ -10,7 +10,7 @@ import {
   withIteration,
   withRun,
   withTools,
-} from '../../../src/core/session/record.ts'
+} from '../../../src/core/operator/session-record.ts'
 
 const facts = (changes: Partial<IterationFacts> = {}): IterationFacts => ({
   askedAt: 1_000,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { extendRuns, resetRuns, setBudget, stopRuns } from '../../../src/core/session/operator.ts'
-import { askOperator, isAnswered, openQuestion } from '../../../src/core/session/question.ts'
+import { extendRuns, resetRuns, setBudget, stopRuns } from '../../../src/core/operator/operator.ts'
+import { askOperator, isAnswered, openQuestion } from '../../../src/core/operator/question.ts'
 import type { Run, Session, Thread } from '../../../src/core/session/session.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 

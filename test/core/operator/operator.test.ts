@@ -11,7 +11,7 @@ import {
   setBudget,
   setLoopMode,
   stopRuns,
-} from '../../../src/core/session/operator.ts'
+} from '../../../src/core/operator/operator.ts'
 import {
   NEW_SESSION,
   type Run,

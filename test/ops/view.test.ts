@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { LIMITS, NO_LIMITS } from '../../../src/core/budget/meters.ts'
-import type { IterationRecord } from '../../../src/core/session/record.ts'
-import { NEW_SESSION, type Run, type Session, type Thread } from '../../../src/core/session/session.ts'
-import { detailOf, rowOf } from '../../../src/core/session/view.ts'
-import { terminalOf } from '../../../src/core/terminal.ts'
-import { sightingOf, user } from '../transcript.ts'
+import { LIMITS, NO_LIMITS } from '../../src/core/budget/meters.ts'
+import type { IterationRecord } from '../../src/core/operator/session-record.ts'
+import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
+import { terminalOf } from '../../src/core/terminal.ts'
+import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
+import { sightingOf, user } from '../core/transcript.ts'
 
 const NOW = 1_800_000_000_000
 const MINUTE = 60_000

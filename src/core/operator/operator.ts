@@ -2,8 +2,8 @@
 import { type Amounts, LIMITS, type LimitName } from '../budget/meters.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import type { LoopMode } from '../loop/policy.ts'
+import { type Run, type Session, type Thread, usedBy, usedIn } from '../session/session.ts'
 import type { LimitPair, SessionSettings, ThreadSettings } from './operator-settings.ts'
-import { type Run, type Session, type Thread, usedBy, usedIn } from './session.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16

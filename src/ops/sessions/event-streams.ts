@@ -1,7 +1,7 @@
 /** Sends changes of sessions to open pages as server-sent events. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { subscribeToChanges } from '../../store/changes.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
-import { subscribeToChanges } from './changes.ts'
 
 /** Pages that may be open at once. */
 const MAX_STREAMS = 64

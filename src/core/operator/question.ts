@@ -1,10 +1,10 @@
 /** Asks an operator, before a limit stops a run, whether the run may go on. Pure: a store may run each change again. */
 import type { LimitName, Meter } from '../budget/meters.ts'
 import { addMeters, exhausted } from '../budget/tiers.ts'
+import { type Changed, type Session, type Thread, usedBy, usedIn } from '../session/session.ts'
+import { type CountedRequest, changeRun, threadOf } from '../session/transitions.ts'
 import { limitsInForce } from './operator.ts'
 import type { Question } from './operator-settings.ts'
-import { type Changed, type Session, type Thread, usedBy, usedIn } from './session.ts'
-import { type CountedRequest, changeRun, threadOf } from './transitions.ts'
 
 /** A question that a request waits for. */
 export interface AskedOperator {

@@ -1,5 +1,5 @@
 /** Announces changed sessions to all processes that share a store: a few times a second, however many requests there are. */
-import type { SessionKey, Store } from '../../store/store.ts'
+import type { SessionKey, Store } from './store.ts'
 
 const CHANNEL = 'session-changes'
 /** Milliseconds for which changes are collected. */
