@@ -20,11 +20,10 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..')
 const dist = join(root, 'dist')
 const stamp = join(dist, '.built')
 
-/** What is run, and what a script or a test imports, by its path in dist. */
+/** What is run, and what a test imports, by its path in dist. */
 const ENTRIES = {
   main: 'src/main.ts',
   'cli/engine': 'src/cli/engine.ts',
-  'config/documents': 'src/config/documents.ts',
 }
 
 /** Not in the bundle, as they are loaded late, seldom or never: from node_modules, when somebody asks for them. */

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
-import { commentedFile, configurationTable, jsonSchema } from '../../src/config/documents.ts'
+import { commentedFile, configurationTable, jsonSchema } from '../../scripts/documents.ts'
 import { checkConfig, loadConfig } from '../../src/config/load.ts'
 import { budgetOf } from '../../src/config/policies.ts'
 import { restartKeys } from '../../src/config/restart.ts'

@@ -1,7 +1,7 @@
 /** Generates the documents about the configuration from its schema; `npm run schema` writes them to files. */
 import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
 import * as z from 'zod'
-import { configSchema } from './schema.ts'
+import { configSchema } from '../src/config/schema.ts'
 
 type Properties = Readonly<Record<string, Node>>
 
