@@ -11,7 +11,6 @@ interface Node {
   readonly default?: unknown
   readonly examples?: readonly unknown[]
   readonly enum?: readonly unknown[]
-  readonly deprecated?: boolean
   readonly properties?: Properties
   /** The schema of a record's values. */
   readonly additionalProperties?: Node | boolean
@@ -83,10 +82,9 @@ function rootKeys(): Properties {
   return (jsonSchema() as Node).properties ?? {}
 }
 
-/** Returns the keys that an entry of a list of objects may have; empty for other nodes, and for deprecated lists. */
-function entryKeys({ items, deprecated }: Node): [key: string, node: Node][] {
-  if (deprecated) return []
-  return Object.entries(items?.properties ?? {}).filter(([, node]) => !node.deprecated)
+/** Returns the keys that an entry of a list of objects may have; empty for other nodes. */
+function entryKeys({ items }: Node): [key: string, node: Node][] {
+  return Object.entries(items?.properties ?? {})
 }
 
 const FLOW = { lineWidth: 0, singleQuote: true, collectionStyle: 'flow' } as const

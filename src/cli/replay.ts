@@ -196,8 +196,7 @@ const NOTHING_READ =
  * Returns 1 if a file can't be read or no line holds a conversation.
  */
 export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
-  const { config, warnings } = loadConfig(flags, terminal.env)
-  for (const warning of warnings) terminal.err(`governor: ${warning}\n`)
+  const { config } = loadConfig(flags, terminal.env)
   const policy = loopPolicyOf(config)
   const registry = registryOf(config)
   const count: Count = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }

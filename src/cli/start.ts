@@ -47,13 +47,12 @@ export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode>
 }
 
 async function serve(
-  { config, file, warnings }: Loaded,
+  { config, file }: Loaded,
   flags: Flags,
   terminal: Terminal,
   log: Logger,
 ): Promise<ExitCode> {
   const proxies = proxiesIn(terminal.env)
-  for (const warning of warnings) log.warn({}, warning)
   const governor = buildGovernor(config, {
     log,
     proxies,
@@ -107,8 +106,7 @@ async function serve(
 /** Applies the policies of the current file; a wrong file changes nothing. `running`: the configuration at the start. */
 function reload(governor: Governor, running: Config, flags: Flags, terminal: Terminal, log: Logger): void {
   try {
-    const { config, file, warnings } = loadConfig(flags, terminal.env)
-    for (const warning of warnings) log.warn({}, warning)
+    const { config, file } = loadConfig(flags, terminal.env)
     governor.reload(config)
     log.info({ config: file ?? null, max_iterations: config.budget.max_iterations }, 'policies reloaded')
     const keys = restartKeys(running, config)

@@ -180,27 +180,10 @@ export function outOfOrder(
 }
 
 /** The schema of `budget`. */
-export const budget = z
-  .strictObject({
-    ...keys,
-    overrides: z
-      .array(z.strictObject({ ...overrideMatch, ...budgetOverride.shape }))
-      .prefault([])
-      .meta({
-        description:
-          'Other budgets for some requests, as older files have them: `overrides` at top level says the same and more, and comes first. The first entry that matches counts; what it leaves out is as above.',
-        deprecated: true,
-      }),
-  })
-  .superRefine((value, context) => {
-    const message = outOfOrder(value, value)
-    if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
-    for (const [at, override] of value.overrides.entries()) {
-      const problem = outOfOrder(override, value)
-      const path = ['overrides', at, 'caution_threshold']
-      if (problem) context.addIssue({ code: 'custom', path, message: problem })
-    }
-  })
+export const budget = z.strictObject(keys).superRefine((value, context) => {
+  const message = outOfOrder(value, value)
+  if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
+})
 
 /** A checked budget section. */
 export type BudgetConfig = z.output<typeof budget>

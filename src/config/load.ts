@@ -358,32 +358,9 @@ function resolveAmbiguousValues(tree: Tree, ambiguousAt: AmbiguousValueFinder): 
   }
 }
 
-/** Removed keys by their paths, with the keys to use instead. They are accepted without effect until the next minor version. */
-const REMOVED_KEYS: Readonly<Record<string, string>> = {
-  'loop_guard.window_size':
-    'loop_guard.standstill says after how many responses without anything new a run is in a loop',
-}
-
-/** Deletes removed keys from the tree, and returns a line for each that says what to use instead. */
-function dropRemovedKeys(tree: Tree, name: string, lineOf: LineFinder | undefined): string[] {
-  return Object.entries(REMOVED_KEYS).flatMap(([removed, successor]) => {
-    const path = removed.split('.')
-    const holder = valueAt(tree, path.slice(0, -1))
-    const key = path.at(-1) ?? ''
-    if (!isTree(holder) || !Object.hasOwn(holder, key)) return []
-    const line = lineOf?.(path)
-    delete holder[key]
-    return [
-      `${name}: ${removed} is no longer used: ${successor}${line === undefined ? '' : ` (line ${line})`}`,
-    ]
-  })
-}
-
 /** A loaded configuration. */
 export interface Loaded {
   readonly config: Config
-  /** One line for each key that is no longer used. */
-  readonly warnings: readonly string[]
   /** The name of the file; `undefined` if there was none. */
   readonly file: string | undefined
 }
@@ -400,11 +377,6 @@ export function loadConfig(
   const origins = new Map<string, string>()
   override(tree, fromEnvironment(env), VARIABLES, origins)
   override(tree, flags, FLAGS, origins)
-  const warnings = dropRemovedKeys(tree, name, lineOf)
   if (ambiguousAt) resolveAmbiguousValues(tree, ambiguousAt)
-  return {
-    config: checkConfig(tree, name, origins, lineOf),
-    warnings,
-    file,
-  }
+  return { config: checkConfig(tree, name, origins, lineOf), file }
 }

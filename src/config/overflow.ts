@@ -28,16 +28,6 @@ const MAX_QUIRKS = 1_000
 
 const status = z.int().min(200).max(599)
 
-const MEANINGS = [...RECOVERIES, 'not_overflow', 'input_too_large'] as const
-
-/** Returns a pattern that matches exactly this code. */
-const wholeCode = (code: string) => `^${code.replace(/[\\^$.|?*+()[\]{}]/g, '\\$&')}$`
-
-const hasCondition = ({ status, code, text }: { status?: unknown; code?: unknown; text?: unknown }) =>
-  status !== undefined || code !== undefined || text !== undefined
-
-const MATCHES_EVERYTHING = 'matches everything: expected a status, a code or a text'
-
 const quirk = z
   .strictObject({
     id: z
@@ -63,47 +53,17 @@ const quirk = z
       ),
     unless: pattern.optional().describe('Pattern that the message does not match.'),
     means: z
-      .enum(MEANINGS)
-      .optional()
+      .enum([...RECOVERIES, 'not_overflow', 'input_too_large'])
       .describe(
         'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks like one) or input_too_large (Governor reads the rest from the words of the message).',
       ),
-    match: z
-      .strictObject({
-        status: status.optional(),
-        code: z.string().min(1).optional(),
-        text: pattern.optional(),
-      })
-      .refine(hasCondition, { error: MATCHES_EVERYTHING })
-      .optional()
-      .meta({ description: 'Older form of status, code (the whole of it) and text.', deprecated: true }),
-    recovery: z
-      .enum([...RECOVERIES, 'not_overflow'])
-      .optional()
-      .meta({ description: 'Older form of means.', deprecated: true }),
-    limit_from: z.string().min(1).optional().meta({
-      description: 'Older form of (?<limit>): the group, or the field of the error, that holds the limit.',
-      deprecated: true,
-    }),
   })
-  .refine((row) => row.match !== undefined || hasCondition(row), { error: MATCHES_EVERYTHING })
-  .transform(({ match = {}, recovery, limit_from, ...row }, context): RowSettings => {
-    const means = row.means ?? recovery
-    if (means === undefined) {
-      const message = `expected one of ${MEANINGS.join(', ')}`
-      context.addIssue({ code: 'custom', path: ['means'], message })
-      return z.NEVER
-    }
-    const statuses = row.status ?? match.status
-    return {
-      ...row,
-      status: typeof statuses === 'number' ? [statuses] : statuses,
-      code: row.code ?? (match.code === undefined ? undefined : wholeCode(match.code)),
-      text: row.text ?? match.text,
-      means,
-      limitFrom: limit_from,
-    }
+  .refine(({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined, {
+    error: 'matches everything: expected a status, a code or a text',
   })
+  .transform(
+    (row): RowSettings => ({ ...row, status: typeof row.status === 'number' ? [row.status] : row.status }),
+  )
 
 /** The schema of `overflow`. */
 export const overflow = z.strictObject({

@@ -76,9 +76,7 @@ function amountsOf(limits: Readonly<Record<LimitSetting, number>>): Amounts {
   return amountsBy((name) => limits[METERS[name].limit.setting])
 }
 
-type Budget = Omit<BudgetConfig, 'overrides'>
-
-function settingsOf(budget: Budget, stop: Config['stop']): BudgetSettings {
+function settingsOf(budget: BudgetConfig, stop: Config['stop']): BudgetSettings {
   const { texts } = budget
   return {
     announce: budget.announce,
@@ -130,20 +128,13 @@ function ruleOf<Settings>({ model, upstream, header }: Match, settings: Settings
   return { model, upstream, headers, settings }
 }
 
-/** Returns the budget and its overrides, in order: those at top level, then those of older files. */
+/** Returns the budget and its overrides, in order. */
 export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSettings> {
-  const { overrides: deprecated, ...base } = budget
-  const current = overrides.flatMap((override) =>
-    override.budget ? [{ match: override, keys: override.budget as object }] : [],
-  )
-  const older = deprecated.map((override) => {
-    const { model: _model, upstream: _upstream, header: _header, ...keys } = override
-    return { match: override as Match, keys: keys as object }
+  const rules = overrides.flatMap((override) => {
+    if (!override.budget) return []
+    return [ruleOf(override, settingsOf(withOverride(budget, override.budget), stop))]
   })
-  const rules = [...current, ...older].map(({ match, keys }) =>
-    ruleOf(match, settingsOf(withOverride(base, keys), stop)),
-  )
-  return { settings: settingsOf(base, stop), rules }
+  return { settings: settingsOf(budget, stop), rules }
 }
 
 /** Returns what happens at the end of a run. */

@@ -441,13 +441,7 @@ function isOwnAddress(url: string, listening: string, port: number): boolean {
 /** The schema of a configuration file, with the checks that need several sections. */
 export const configSchema = file.superRefine(
   (
-    {
-      server: { host, port },
-      upstreams: configured,
-      budget: { overrides: deprecated, ...thresholds },
-      overrides,
-      models: modelEntries,
-    },
+    { server: { host, port }, upstreams: configured, budget: thresholds, overrides, models: modelEntries },
     context,
   ) => {
     for (const [name, { url }] of Object.entries(configured)) {
@@ -465,7 +459,6 @@ export const configSchema = file.superRefine(
         context.addIssue({ code: 'custom', path: [...path, at, 'upstream'], message })
       }
     }
-    checkUpstreams(deprecated, ['budget', 'overrides'])
     checkUpstreams(overrides, ['overrides'])
     for (const [at, override] of overrides.entries()) {
       const message = override.budget && outOfOrder(override.budget, thresholds)

@@ -47,16 +47,11 @@ function numberIn(text: string | undefined): number | undefined {
   return Number.isSafeInteger(value) && value > 0 ? value : undefined
 }
 
-function limitIn(groups: Groups, reply: Reply, from: string | undefined): number | undefined {
-  if (from === undefined || groups.has(from)) return numberIn(groups.get(from ?? 'limit'))
-  return reply.numbers.get(from.slice(from.lastIndexOf('.') + 1).toLowerCase())
-}
-
 /** Returns the overflow that a row states; the general reader finds the numbers that the row's pattern does not name. */
-function overflowOf(recovery: Recovery, row: Row, groups: Groups, reply: Reply): Overflow {
+function overflowOf(recovery: Recovery, groups: Groups, reply: Reply): Overflow {
   const stated = readOverflow(reply.text, true)
   const numbers = stated && statedNumbers(stated)
-  const limit = limitIn(groups, reply, row.limitFrom)
+  const limit = numberIn(groups.get('limit'))
   switch (recovery) {
     case 'shrink_context':
       // Without a limit it is `compress_only`.
@@ -95,7 +90,7 @@ function classifyReply(rows: readonly Row[], reply: Reply): Classified | undefin
     if (!groups) continue
     if (row.means === 'not_overflow') return undefined
     const overflow =
-      row.means === 'input_too_large' ? inputTooLarge(reply) : overflowOf(row.means, row, groups, reply)
+      row.means === 'input_too_large' ? inputTooLarge(reply) : overflowOf(row.means, groups, reply)
     return { overflow, quirk: row.id }
   }
   const overflow = readOverflow(reply.text)

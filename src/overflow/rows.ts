@@ -27,8 +27,6 @@ export interface Row {
   /** The text does not match. */
   readonly unless?: RegExp | LinearPattern | undefined
   readonly means: Meaning
-  /** Older rows of the configuration: the group, or the field of the error, that holds the limit. */
-  readonly limitFrom?: string | undefined
 }
 
 /** Returns one pattern from a list with alternatives on each line. */

@@ -70,7 +70,7 @@ describe('Claude Code', () => {
       },
       {
         loop_guard: { enabled: false },
-        budget: { overrides: [{ header: { 'x-claude-code-agent-id': '*' }, max_iterations: 3 }] },
+        overrides: [{ header: { 'x-claude-code-agent-id': '*' }, budget: { max_iterations: 3 } }],
       },
     )
     const { code, stdout, stderr } = await runIn(await workspace(), running.url, PROMPT)

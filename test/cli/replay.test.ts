@@ -300,19 +300,6 @@ describe('governor replay --json', () => {
     ])
   })
 
-  it('warns in one line about a removed configuration key and names its replacement', async () => {
-    const config = join(folder, 'old.yaml')
-    writeFileSync(config, 'loop_guard: { window_size: 20 }\n')
-    const replayed = await governor(['replay', '--json', '--config', config, fileWith(talk('x', [LIST]))])
-    const checked = await governor(['check-config', '--config', config])
-    for (const { code, err } of [replayed, checked]) {
-      expect(code).toBe(0)
-      expect(err).toMatch(
-        /^governor: .*old\.yaml: loop_guard\.window_size is no longer used: loop_guard\.standstill .*\n$/,
-      )
-    }
-  })
-
   it('reports a line that is not a conversation with its number, and continues', async () => {
     const file = fileWith(`{"id": 1\n\n{"id":"x"}\n7\n${talk('stuck', times(3, LIST))}`)
     const { code, out, err } = await governor(['replay', '--json', file])

@@ -26,24 +26,6 @@ function refusal(run: () => unknown): string {
   throw new Error('was not refused')
 }
 
-describe('a removed configuration key', () => {
-  it('is accepted with one warning that names its replacement', () => {
-    writeFileSync(FILE, 'loop_guard:\n  mode: warn\n  window_size: 20\n')
-    const { config, warnings } = loadConfig({ config: FILE }, {})
-    expect(config.loop_guard).toMatchObject({ mode: 'warn', standstill: 5 })
-    expect(config.loop_guard).not.toHaveProperty('window_size')
-    expect(warnings.map((line) => line.replaceAll(FILE, 'FILE'))).toEqual([
-      'FILE: loop_guard.window_size is no longer used: loop_guard.standstill says after how many responses without anything new a run is in a loop (line 3)',
-    ])
-    expect(loadConfig({ config: FILE }, {}).warnings).toHaveLength(1)
-  })
-
-  it('causes no warning when the configuration does not use it', () => {
-    writeFileSync(FILE, 'loop_guard: { mode: warn }\n')
-    expect(loadConfig({ config: FILE }, {}).warnings).toEqual([])
-  })
-})
-
 describe('a wrong configuration', () => {
   it.each([
     [
@@ -83,16 +65,12 @@ describe('a wrong configuration', () => {
       'upstreams.x.uri: unknown key: expected one of url, api_key, headers',
     ],
     [
-      "overflow: {quirks: [{id: q, match: {text: '(a)\\1'}, recovery: compress_only}]}",
-      'overflow.quirks.0.match.text: found "(a)\\\\1": not a pattern in RE2\'s syntax:',
+      "overflow: {quirks: [{id: q, text: '(a)\\1', means: compress_only}]}",
+      'overflow.quirks.0.text: found "(a)\\\\1": not a pattern in RE2\'s syntax:',
     ],
     [
-      'overflow: {quirks: [{id: q, match: {}, recovery: compress_only}]}',
-      'overflow.quirks.0.match: found keys and values: matches everything',
-    ],
-    [
-      'overflow: {quirks: [{id: q, match: {status: 400}, recovery: shrink}]}',
-      'overflow.quirks.0.recovery: found "shrink": expected one of shrink_context',
+      'overflow: {quirks: [{id: q, status: 400, means: shrink}]}',
+      'overflow.quirks.0.means: found "shrink": expected one of shrink_context',
     ],
     [
       "overflow: {quirks: [{id: q, text: '(?=a)', means: compress_only}]}",
@@ -235,10 +213,10 @@ describe('a wrong configuration', () => {
       'budget:',
       '  # how many',
       '  max_iterations: ten',
-      '  overrides:',
-      '    - {model: a, adaptive: 1}',
-      '    - model: b',
-      '      run: {max_token: 1}',
+      'overrides:',
+      '  - {model: a, budget: {adaptive: 1}}',
+      '  - model: b',
+      '    budget: {run: {max_token: 1}}',
       'server: {port: 1}',
     ]
     const refused = refusal(() => load(file.join('\n'), { PORT: 'x' }))
@@ -291,10 +269,10 @@ describe('a limit on tokens', () => {
     ['" 250 K "', 250_000],
   ])('can be written as %s', (written, tokens) => {
     expect(load(`budget: {run: {max_tokens: ${written}}}`).budget.run.max_tokens).toBe(tokens)
-    const { session, overrides } = load(
-      `budget: {session: {max_tokens: ${written}}, overrides: [{model: a, run: {max_tokens: ${written}}}]}`,
-    ).budget
-    expect([session.max_tokens, overrides[0]?.run?.max_tokens]).toEqual([tokens, tokens])
+    const { budget, overrides } = load(
+      `budget: {session: {max_tokens: ${written}}}\noverrides: [{budget: {run: {max_tokens: ${written}}}}]`,
+    )
+    expect([budget.session.max_tokens, overrides[0]?.budget?.run?.max_tokens]).toEqual([tokens, tokens])
   })
 
   it('can be written with a unit in a variable', () => {
@@ -559,22 +537,18 @@ describe('the configuration of budgets and overrides', () => {
       'budget.texts.countdown: found "{remaining} left": unknown placeholder {remaining}: expected {meter}',
     ],
     [
-      'budget: {overrides: [{model: "*", texts: {warning: "{n}"}}]}',
-      'budget.overrides.0.texts.warning: found "{n}": unknown placeholder {n}',
+      'overrides: [{budget: {texts: {warning: "{n}"}}}]',
+      'overrides.0.budget.texts.warning: found "{n}": unknown placeholder {n}',
     ],
     [
-      'budget: {overrides: [{max_iteration: 3}]}',
-      'budget.overrides.0.max_iteration: unknown key: expected one of model',
+      'overrides: [{budget: {max_iteration: 3}}]',
+      'overrides.0.budget.max_iteration: unknown key: expected one of enabled',
     ],
     [
-      'budget: {overrides: [{upstream: opnai, max_iterations: 3}]}',
-      'budget.overrides.0.upstream: found "opnai": no such upstream: expected one of openai, anthropic',
+      'overrides: [{budget: {caution_threshold: 0.95}}]',
+      'overrides.0.budget.caution_threshold: found 0.95: 0.95 is above warning_threshold',
     ],
-    [
-      'budget: {overrides: [{model: a, caution_threshold: 0.95}]}',
-      'budget.overrides.0.caution_threshold: found 0.95: 0.95 is above warning_threshold',
-    ],
-    ['budget: {overrides: [{header: {"a b": x}}]}', 'budget.overrides.0.header.a b: '],
+    ['overrides: [{header: {"a b": x}, budget: {}}]', 'overrides.0.header.a b: '],
     [
       'overrides: [{loop_guard: {modes: warn}}]',
       'overrides.0.loop_guard.modes: unknown key: expected one of enabled, mode',
@@ -619,20 +593,15 @@ describe('the configuration of budgets and overrides', () => {
     ])
   })
 
-  it('allows an override of the budget to change any of its keys', () => {
-    const { budget } = load(
-      'budget: {overrides: [{model: "*-mini", header: {X-Team: a}, enabled: false, style: countdown, run: {max_tokens: 5}, session: {max_iterations: 2}, wrap_up: {drop_tools: [x]}}]}',
-    )
-    expect(budget.overrides).toEqual([
-      {
-        model: '*-mini',
-        header: { 'X-Team': 'a' },
-        enabled: false,
-        style: 'countdown',
-        run: { max_tokens: 5 },
-        session: { max_iterations: 2 },
-        wrap_up: { drop_tools: ['x'] },
-      },
-    ])
+  it('allows an override to change any key of the budget', () => {
+    const budget = {
+      enabled: false,
+      style: 'countdown',
+      run: { max_tokens: 5 },
+      session: { max_iterations: 2 },
+      wrap_up: { drop_tools: ['x'] },
+    }
+    const written = [{ model: '*-mini', header: { 'X-Team': 'a' }, budget }]
+    expect(load(`overrides: ${JSON.stringify(written)}`).overrides).toEqual(written)
   })
 })

@@ -100,38 +100,6 @@ describe('a quirk in the configuration', () => {
   })
 })
 
-describe('a quirk in the older form', () => {
-  it('is still accepted and takes its limit from a named group', () => {
-    const match = { status: 400, text: 'budget of (?P<units>[\\d,]+) units' }
-    const own = { id: 'house-gateway', match, recovery: 'shrink_context', limit_from: 'units' }
-    expect(meaningOf(refused('over the Budget of 131,072 units'), own)).toEqual({
-      quirk: 'house-gateway',
-      overflow: { recovery: 'shrink_context', limit: 131_072 },
-    })
-    expect(meaningOf(refused('over the budget of 131,072 units', 422), own)).toBeUndefined()
-  })
-
-  it('takes its limit from a field of the reply, and matches only a whole code', () => {
-    const own = {
-      id: 'own',
-      match: { code: 'TOO.BIG' },
-      recovery: 'shrink_context',
-      limit_from: 'error.window',
-    }
-    expect(meaningOf(refused('no', 400, { code: 'too.big', window: 4096 }), own)?.overflow).toEqual({
-      recovery: 'shrink_context',
-      limit: 4096,
-    })
-    for (const code of ['too_big', 'too.bigger'])
-      expect(meaningOf(refused('no', 400, { code, window: 4096 }), own)).toBeUndefined()
-  })
-
-  it('can mark an error as no overflow', () => {
-    const own = { id: 'own', match: { text: 'prompt is too long' }, recovery: 'not_overflow' }
-    expect(meaningOf(refused('prompt is too long: 9 tokens > 8 maximum'), own)).toBeUndefined()
-  })
-})
-
 describe('a list of models', () => {
   it.each([
     ['vLLM', { data: [{ id: 'm', max_model_len: 8192 }] }, 8192],

@@ -57,7 +57,7 @@ describe('sub-agents under one session id', () => {
   it('are each stopped at their own limit, while their parent continues', async () => {
     const { url } = await startBoth(runawayMessages(), {
       loop_guard,
-      budget: { overrides: [{ header: { 'x-claude-code-agent-id': '*' }, run: { max_tool_calls: 8 } }] },
+      overrides: [{ header: { 'x-claude-code-agent-id': '*' }, budget: { run: { max_tool_calls: 8 } } }],
     })
     const parent = agent(url, '')
     await parent.step()

@@ -261,30 +261,35 @@ describe('overrides', () => {
     headers: Record<string, string>,
     model = 'gpt-4o-mini',
   ) => {
-    const { url } = await startBoth(calling(), { budget: { max_iterations: 5, overrides }, loop_guard })
+    const { url } = await startBoth(calling(), { budget: { max_iterations: 5 }, overrides, loop_guard })
     const { steps } = await runAgent(url, START, { headers, body: { model, tools: TOOLS } })
     return steps.length - 1
   }
   const AGENT = { 'x-claude-code-agent-id': 'a1', 'x-governor-session': 's' }
 
   it.each([
-    ['a model', [{ model: '*-mini', max_iterations: 3 }], {}, 3],
-    ['another model', [{ model: '*-large', max_iterations: 3 }], {}, 5],
-    ['an upstream', [{ upstream: 'openai', max_iterations: 2 }], {}, 2],
-    ['another upstream', [{ upstream: 'anthropic', max_iterations: 2 }], {}, 5],
-    ['a header', [{ header: { 'X-Team': 'r*' }, max_iterations: 4 }], { 'x-team': 'research' }, 4],
+    ['a model', [{ model: '*-mini', budget: { max_iterations: 3 } }], {}, 3],
+    ['another model', [{ model: '*-large', budget: { max_iterations: 3 } }], {}, 5],
+    ['an upstream', [{ upstream: 'openai', budget: { max_iterations: 2 } }], {}, 2],
+    ['another upstream', [{ upstream: 'anthropic', budget: { max_iterations: 2 } }], {}, 5],
+    [
+      'a header',
+      [{ header: { 'X-Team': 'r*' }, budget: { max_iterations: 4 } }],
+      { 'x-team': 'research' },
+      4,
+    ],
     [
       'a header of another value',
-      [{ header: { 'x-team': 'r*' }, max_iterations: 4 }],
+      [{ header: { 'x-team': 'r*' }, budget: { max_iterations: 4 } }],
       { 'x-team': 'ops' },
       5,
     ],
-    ['a header that is not there', [{ header: { 'x-team': '*' }, max_iterations: 4 }], {}, 5],
+    ['a header that is not there', [{ header: { 'x-team': '*' }, budget: { max_iterations: 4 } }], {}, 5],
     [
       'the first of two that match',
       [
-        { model: 'gpt-*', max_iterations: 2 },
-        { model: '*-mini', max_iterations: 3 },
+        { model: 'gpt-*', budget: { max_iterations: 2 } },
+        { model: '*-mini', budget: { max_iterations: 3 } },
       ],
       {},
       2,
@@ -292,21 +297,21 @@ describe('overrides', () => {
     [
       'all that is given',
       [
-        { model: 'gpt-*', header: { 'x-team': '*' }, max_iterations: 2 },
-        { model: '*-mini', max_iterations: 3 },
+        { model: 'gpt-*', header: { 'x-team': '*' }, budget: { max_iterations: 2 } },
+        { model: '*-mini', budget: { max_iterations: 3 } },
       ],
       {},
       3,
     ],
     [
       'a sub-agent, by other limits',
-      [{ header: { 'x-claude-code-agent-id': '*' }, run: { max_tool_calls: 2 } }],
+      [{ header: { 'x-claude-code-agent-id': '*' }, budget: { run: { max_tool_calls: 2 } } }],
       AGENT,
       2,
     ],
     [
       'nobody, where they turn the budget off',
-      [{ model: '*', max_iterations: 0 }],
+      [{ model: '*', budget: { max_iterations: 0 } }],
       { 'x-governor-max-iterations': '4' },
       4,
     ],
@@ -314,15 +319,14 @@ describe('overrides', () => {
     expect(await runs(overrides, headers)).toBe(iterations)
   })
 
-  it('at top level come before those of the budget, and the first with a budget counts', async () => {
+  it('for the loop guard alone leave the budget to the next one that matches', async () => {
     const overrides = [
       { model: '*', loop_guard: { mode: 'warn' } },
       { header: { 'user-agent': 'cron/*' }, budget: { max_iterations: 2 } },
       { model: '*', budget: { max_iterations: 3 } },
     ]
-    const flat = [{ model: '*', max_iterations: 4 }]
     const { url } = await startBoth(calling(), {
-      budget: { max_iterations: 5, overrides: flat },
+      budget: { max_iterations: 5 },
       overrides,
       loop_guard,
     })
@@ -333,8 +337,10 @@ describe('overrides', () => {
   })
 
   it('leave settings that they do not name unchanged', async () => {
-    const overrides = [{ model: '*', style: 'countdown', texts: { countdown: 'Only {left} left!' } }]
-    const { url, provider } = await startBoth(calling(), { budget: { ...budget, overrides }, loop_guard })
+    const overrides = [
+      { model: '*', budget: { style: 'countdown', texts: { countdown: 'Only {left} left!' } } },
+    ]
+    const { url, provider } = await startBoth(calling(), { budget, overrides, loop_guard })
     await runAgent(url, START)
     expect(provider.requests[6]?.json.messages.at(-1)?.content).toBe('the result of search\n\nOnly 3 left!')
     expect(provider.requests).toHaveLength(11)
