@@ -1,6 +1,7 @@
 /** Tells whether a model's last text is an answer, rather than reasoning or a tool call written as text. */
 import { FOOTER_START } from './footer.ts'
 import { parseForeign } from './foreign-json.ts'
+import { isObject } from './json-object.ts'
 
 /**
  * Opening and closing marks around a model's reasoning, around a tool call that a model writes as plain text because it is
@@ -62,12 +63,6 @@ const JSON_CALL = /^(?:```(?:json)?\s*)?(?:\[\s*)?\{\s*"(?:name|type|function)"\
 const JSON_CALL_SO_FAR = /^(?:```(?:j|js|jso|json)?\s*)?(?:\[\s*)?(?:\{\s*(?:"[a-z]{0,8}(?:"\s*)?)?)?$/
 /** Characters; longer texts count as answers. */
 const MAX_JSON_CALL = 65_536
-
-type Json = Readonly<Record<string, unknown>>
-
-function isObject(value: unknown): value is Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
 
 /** True for an object with a tool's name and arguments and nothing else. */
 function isCall(value: unknown): boolean {

@@ -2,8 +2,8 @@
 import { chat } from './chat/index.ts'
 import type { Api, Dialect } from './dialect.ts'
 import { messages } from './messages/index.ts'
+import { openai } from './openai/api.ts'
 import { responses } from './responses/index.ts'
-import { openai } from './shared/openai.ts'
 
 export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
 

@@ -1,7 +1,7 @@
 /** A dialect of an API that Governor does not know: its model is in the path, as in Gemini's. It has no streams. */
 import type { Conversation, Role } from '../../src/core/conversation.ts'
+import { isObject, type Json, objectsOf, parseObject, textOf } from '../../src/core/json-object.ts'
 import type { Api, Dialect, DialectRequest, RequestInput } from '../../src/dialect/dialect.ts'
-import { isObject, type Json, objectsOf, parseObject, textOf } from '../../src/dialect/shared/json-object.ts'
 import { appendElement, applyEdits, type Edit, removeMembers, setMember } from '../../src/json/edit.ts'
 import { decode, elements, member, members, root, type Span } from '../../src/json/scan.ts'
 

@@ -1,5 +1,5 @@
 /** Puts a Chat Completions message together from the deltas of a stream, in all the ways in which providers split one. */
-import { isObject, type Json, objectsOf, propertyOf, textOf } from '../shared/json-object.ts'
+import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 
 /** Fields whose value comes whole. Some providers repeat them in every piece; others leave them empty after the first. */
 const WHOLE = new Set(['id', 'type', 'role', 'index'])

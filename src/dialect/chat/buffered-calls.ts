@@ -1,13 +1,7 @@
 /** Chat Completions responses in the form that the input takes, and without some of their calls. */
+import { isObject, type Json, parseObject, propertyOf } from '../../core/json-object.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
-import {
-  isObject,
-  type Json,
-  objectsIn,
-  parseObject,
-  propertyOf,
-  summedUsage,
-} from '../shared/json-object.ts'
+import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
 import { argumentsOf, callsOf } from './calls.ts'
 import { choicesOf, contentText, withoutCalls } from './wire.ts'
 

@@ -1,6 +1,6 @@
 /** The tool calls of a Chat Completions message, in all of their forms. */
 import type { ToolCall } from '../../core/conversation.ts'
-import { isObject, textOf } from '../shared/json-object.ts'
+import { isObject, textOf } from '../../core/json-object.ts'
 
 /** The fields that Governor reads of a message. Each may be missing or of any type, as nothing has validated it. */
 export interface ChatMessage {

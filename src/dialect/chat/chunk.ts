@@ -1,5 +1,5 @@
 /** Reads one chunk of a streamed Chat Completions response. */
-import { isObject, type Json } from '../shared/json-object.ts'
+import { isObject, type Json } from '../../core/json-object.ts'
 import { choicesOf, textOfMessage } from './wire.ts'
 
 /** Returns the delta of a choice; an empty object if it has none. */

@@ -1,6 +1,7 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
+import { isObject } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import {
   decodeAtToCompare,
@@ -26,10 +27,9 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
+import { openai } from '../openai/api.ts'
 import { attachmentHashes, resultText, textsOfParts } from '../shared/content-parts.ts'
-import { isObject } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
-import { openai } from '../shared/openai.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {

@@ -1,13 +1,14 @@
 /** Whole Chat Completions responses that end a run: without tool calls, with the terminal state. */
+import { isObject, type Json, parseObject } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { isObject, type Json, objectsIn, parseObject, summedUsage } from '../shared/json-object.ts'
+import { DONE } from '../openai/api.ts'
+import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
 import { callsOf } from './calls.ts'
 import {
   choicesOf,
-  DONE,
   finishWithoutCalls,
   hasCalls,
   isCutOff,

@@ -1,6 +1,7 @@
 /** Streamed Chat Completions responses for the stream engine. One chunk can contain text, calls and the end. */
+import { isObject, type Json, parseObject } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import { isObject, type Json, parseObject } from '../shared/json-object.ts'
+import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import {
   type Assembly,
@@ -21,15 +22,7 @@ import {
   withDeltas,
   withoutRole,
 } from './chunk.ts'
-import {
-  choicesOf,
-  DONE,
-  finishWithoutCalls,
-  isCutOff,
-  isFailure,
-  withAddedText,
-  withoutCalls,
-} from './wire.ts'
+import { choicesOf, finishWithoutCalls, isCutOff, isFailure, withAddedText, withoutCalls } from './wire.ts'
 
 interface ChatPart extends Part {
   readonly chunk: Json

@@ -1,5 +1,5 @@
 /** Reads the parts of Chat Completions responses and chunks. */
-import { isObject, type Json, objectsOf, propertyOf, textOf } from '../shared/json-object.ts'
+import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 
 /** Returns the choices of a response or a chunk. */
 export function choicesOf(body: Json): Json[] {
@@ -60,6 +60,3 @@ const CUT_OFF = /length|max_tokens|content_filter/
 export function isCutOff(body: Json): boolean {
   return choicesOf(body).some(({ finish_reason: reason }) => CUT_OFF.test(textOf(reason)))
 }
-
-/** The data of the event that ends a stream. */
-export const DONE = '[DONE]'

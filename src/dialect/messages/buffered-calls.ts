@@ -1,18 +1,11 @@
 /** Messages responses in the form that the input takes, and without some of their calls. */
 import { parseForeign } from '../../core/foreign-json.ts'
+import { isObject, type Json, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
-import {
-  isObject,
-  type Json,
-  objectsIn,
-  parseObject,
-  propertyOf,
-  summedUsage,
-  textOf,
-} from '../shared/json-object.ts'
+import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
 import { callsOf, contentAt } from './content.ts'
 import { eventIn } from './events.ts'
 import { answerText, contentOf, isCall, stopWithoutCalls } from './wire.ts'

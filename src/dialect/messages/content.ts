@@ -1,5 +1,6 @@
 /** The content of a message: a text, or a list of blocks, which are decoded on demand. */
 import type { ToolCall, ToolResult } from '../../core/conversation.ts'
+import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import {
@@ -20,7 +21,6 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import { attachmentHashes, resultText } from '../shared/content-parts.ts'
-import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 import { stringAt } from '../shared/request-list.ts'
 
 const QUOTE = 0x22

@@ -1,6 +1,6 @@
 /** Events of streamed Messages responses. */
+import { type Json, parseObject } from '../../core/json-object.ts'
 import { dataEvent, dataOf, type Frame } from '../../sse/frames.ts'
-import { type Json, parseObject } from '../shared/json-object.ts'
 
 /** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */
 export function eventIn(frame: Frame): Json | undefined {

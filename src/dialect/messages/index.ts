@@ -1,6 +1,7 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
+import { isObject } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, PIECE } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
@@ -17,7 +18,6 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
-import { isObject } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
 import { collapseRepeats } from '../shared/repeats.ts'

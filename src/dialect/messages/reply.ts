@@ -1,8 +1,9 @@
 /** Whole Messages responses that end a run: without tool calls, with the terminal state. */
+import { type Json, parseObject, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { type Json, objectsIn, parseObject, summedUsage, textOf } from '../shared/json-object.ts'
+import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
 import { readMessageCalls } from './buffered-calls.ts'
 import { event, textEvents } from './events.ts'
 import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls } from './wire.ts'

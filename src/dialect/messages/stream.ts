@@ -1,9 +1,9 @@
 /** Streamed Messages responses for the stream engine. The client gets their content blocks numbered without gaps. */
+import { isObject, type Json, textOf } from '../../core/json-object.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
-import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { type Assembly, addEvent, assembled, newAssembly } from './buffered-calls.ts'
 import { event, eventIn, textEvents } from './events.ts'

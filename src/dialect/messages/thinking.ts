@@ -2,11 +2,11 @@
  * Reasoning that is bound to the prompt that it was made for. Source:
  * platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
  */
+import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, member, members, root } from '../../json/scan.ts'
 import type { BoundThinking, ThinkingRemoval } from '../dialect.ts'
 import { BETA_HEADER } from '../shared/beta.ts'
-import { isObject, parseObject, propertyOf, textOf } from '../shared/json-object.ts'
 
 /** The setting below needs this beta. */
 const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }

@@ -1,9 +1,9 @@
 /** Reads usage, ids and calls from a relayed Messages response. */
+import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import { decode, member, members, rootStart } from '../../json/scan.ts'
 import { createFrameReader, dataOf } from '../../sse/frames.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
-import { isObject, parseObject, propertyOf, textOf } from '../shared/json-object.ts'
 import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts'
 import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
 import { laterUsage } from './wire.ts'

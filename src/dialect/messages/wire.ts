@@ -1,5 +1,5 @@
 /** Reads the parts of Messages responses and events. */
-import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
+import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 
 /** True if a block is a call that the client has to make. */
 export function isCall(block: unknown): boolean {

@@ -1,9 +1,9 @@
 /** Continues a conversation after Governor has blocked calls and answered them itself. */
+import { type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import { appendElement, type Edit, prependElement, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
-import { type Json, objectsOf, propertyOf, textOf } from '../shared/json-object.ts'
 import type { ListedItem } from '../shared/request-list.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 

@@ -1,6 +1,6 @@
 /** Writes events of a streamed response. */
+import type { Json } from '../../core/json-object.ts'
 import { dataEvent } from '../../sse/frames.ts'
-import type { Json } from '../shared/json-object.ts'
 
 /** Writes an event; its type stands in the frame and in the data. */
 export function eventFrame(event: Json): Buffer {

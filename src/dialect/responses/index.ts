@@ -1,6 +1,7 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
+import { isObject, type Json, textOf } from '../../core/json-object.ts'
 import { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
 import {
@@ -29,10 +30,9 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
+import { openai } from '../openai/api.ts'
 import { attachmentHashes } from '../shared/content-parts.ts'
-import { isObject, type Json, textOf } from '../shared/json-object.ts'
 import { SHARED_MEMBERS } from '../shared/members.ts'
-import { openai } from '../shared/openai.ts'
 import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {

@@ -1,16 +1,9 @@
 /** Whole responses that end a run: without tool calls, with the terminal state. */
+import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import type { AnswerChange, AnswerEnd, GovernorReply, ReadAnswer } from '../dialect.ts'
-import {
-  isObject,
-  type Json,
-  objectsIn,
-  objectsOf,
-  parseObject,
-  summedUsage,
-  textOf,
-} from '../shared/json-object.ts'
+import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
 import { eventFrame, messageEvents } from './events.ts'
 import {
   bufferedCallsOf,

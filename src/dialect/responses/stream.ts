@@ -1,9 +1,10 @@
 /** Streamed Responses for the stream engine. The client gets indexes and sequence numbers without gaps. */
+import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
-import { isObject, type Json, objectsOf, parseObject, textOf } from '../shared/json-object.ts'
+import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { closingEvents, eventFrame, messageEvents } from './events.ts'
 import { governorId } from './reply.ts'
@@ -17,8 +18,6 @@ import {
   textsOfContent,
   withAddedText,
 } from './wire.ts'
-
-const DONE = '[DONE]'
 
 /** An output item. */
 interface OutputItem {

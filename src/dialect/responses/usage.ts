@@ -1,9 +1,9 @@
 /** Reads usage, ids and calls from a relayed response. */
 import type { ToolCall } from '../../core/conversation.ts'
+import { isObject, type Json, parseObject, textOf } from '../../core/json-object.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
-import { tokenUsage } from '../chat/usage.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
-import { isObject, type Json, parseObject, textOf } from '../shared/json-object.ts'
+import { tokenUsage } from '../openai/usage.ts'
 import { firstText, lastObject } from '../shared/usage-text.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 

@@ -1,8 +1,8 @@
 /** Reads the parts of Responses requests, responses and events. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
+import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/content-parts.ts'
-import { isObject, type Json, objectsOf, textOf } from '../shared/json-object.ts'
 
 /** Types of calls that the provider makes itself and answers in the same response. */
 const HOSTED = new Set([

@@ -1,6 +1,6 @@
 /** Message contents that are lists of parts: texts, and attachments such as pictures, which are only compared. */
 import { nameOf } from '../../core/hash.ts'
-import { isObject, type Json, objectsOf, textOf } from './json-object.ts'
+import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 
 /** Returns the texts of those parts of a list that have one; an empty list if `parts` is not a list. */
 export function textsOfParts(parts: unknown): string[] {

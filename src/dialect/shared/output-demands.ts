@@ -1,9 +1,9 @@
 /** What a request demands other than plain text, in any dialect: an output format, or a call of a forced tool. */
 import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { type Hash, hashOfBytes } from '../../core/hash.ts'
+import { isObject, textOf } from '../../core/json-object.ts'
 import { kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { ForcedTools, IndexedList } from '../dialect.ts'
-import { isObject, textOf } from './json-object.ts'
 import { fieldOf, stringAt } from './request-list.ts'
 import { namesIn, offeredNames, toolLists } from './tools.ts'
 

@@ -1,8 +1,8 @@
 /** The tools that a request offers, in any dialect: in a list of the request's own object, or of items in its input. */
+import { isObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'
 import { decode, elements, kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { IndexedList } from '../dialect.ts'
-import { isObject, propertyOf, textOf } from './json-object.ts'
 import { fieldOf } from './request-list.ts'
 
 /** Returns the name of a function or custom tool, and the type of a provider's built-in tool. */

@@ -1,6 +1,6 @@
 /** Finds usage, ids and texts in a piece of a response, which may begin and end anywhere. */
+import { isObject, type Json } from '../../core/json-object.ts'
 import { decode, skipSpace, skipValue } from '../../json/scan.ts'
-import { isObject, type Json } from './json-object.ts'
 
 const BACKSLASH = 0x5c
 const COLON = 0x3a

@@ -21,6 +21,9 @@ function overflowError(limit: number | undefined, promptTokens: number | undefin
   return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
 }
 
+/** The data of the event that ends a stream; some providers end Responses with it too. */
+export const DONE = '[DONE]'
+
 /** OpenAI's API, which Chat Completions and Responses share. */
 export const openai: Api = {
   upstream: 'openai',
