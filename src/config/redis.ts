@@ -21,9 +21,10 @@ const tls = z.strictObject({
   key: pemFile.describe('PEM file of the key of that certificate.'),
 })
 
+const redisUrl = z.url({ protocol: /^rediss?$/, error: 'expected a redis:// or rediss:// URL' })
+
 export const redis = z.strictObject({
-  url: z
-    .url({ protocol: /^rediss?$/, error: 'expected a redis:// or rediss:// URL' })
+  url: redisUrl
     .default('redis://127.0.0.1:6379')
     .describe(
       'Address of the server, as redis://USER:PASSWORD@HOST:PORT/DATABASE; rediss:// encrypts. The environment variable REDIS_URL comes before it.',
@@ -33,11 +34,33 @@ export const redis = z.strictObject({
     .default('')
     .describe("User of the server's access control list. If it is empty, the URL decides."),
   password: z.string().default('').describe('Password of that user. If it is empty, the URL decides.'),
+  cluster: z
+    .array(redisUrl)
+    .default([])
+    .describe(
+      'Addresses of some servers of a Redis Cluster, in place of url. User and password of the first count for all. If a part of the cluster fails, only the sessions of that part are counted in memory; that takes cluster-require-full-coverage no.',
+    ),
+  sentinel: z
+    .strictObject({
+      name: z.string().default('').describe('The name under which the Sentinels watch the server.'),
+      nodes: z
+        .array(redisUrl)
+        .default([])
+        .describe('Addresses of the Sentinels, with their user and password if they ask for one.'),
+    })
+    .refine(({ name, nodes }) => nodes.length === 0 || name !== '', {
+      path: ['name'],
+      error: 'expected the name under which the Sentinels watch the server',
+    })
+    .prefault({})
+    .describe(
+      'Redis Sentinel, in place of the address in url; user and password of url count for the server itself.',
+    ),
   timeout: duration
     .refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` })
     .prefault('50ms')
     .describe(
-      'Time that a request waits for the server. If an answer takes longer, Governor continues without the server until it answers again.',
+      'Time that a request waits for the server. If an answer takes longer, the request is counted in memory; after three in a row Governor continues without the server until it answers again.',
     ),
   prefix: z
     .string()

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createMemoryStore, type MemoryLimits } from './memory.ts'
 import { createRedis, type RedisSettings } from './redis.ts'
+import type { SentinelSettings } from './redis-client.ts'
 import { createReplicatedStore } from './replicated.ts'
 import type { Store } from './store.ts'
 
@@ -16,6 +17,8 @@ export interface StoreConfig {
     readonly password: string
     readonly timeout: number
     readonly prefix: string
+    readonly cluster: readonly string[]
+    readonly sentinel: SentinelSettings
     readonly tls: { readonly ca: string; readonly cert: string; readonly key: string }
   }
 }
@@ -62,7 +65,13 @@ function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks, now: ()
     if (isUp) void store.heal()
   }
   const newId = () => randomBytes(8).toString('hex')
-  const remote = createRedis(settingsOf(redis), { ...hooks, changed }, { ttl: limits.ttl, now }, newId)
+  const settled = () => void store.heal()
+  const remote = createRedis(
+    settingsOf(redis),
+    { ...hooks, changed, settled },
+    { ttl: limits.ttl, now },
+    newId,
+  )
   const store = createReplicatedStore(remote, {
     limits,
     timeout: redis.timeout,
@@ -72,7 +81,7 @@ function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks, now: ()
   })
   return {
     store,
-    status: () => ({ kind: 'redis', status: remote.isUp() ? 'ok' : 'degraded' }),
+    status: () => ({ kind: 'redis', status: remote.isWhole() ? 'ok' : 'degraded' }),
     open: remote.open,
     close: remote.close,
   }

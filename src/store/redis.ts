@@ -5,9 +5,9 @@ import { hashOf } from '../core/hash.ts'
 import type { Session } from '../core/session/session.ts'
 import type { Cell, RemoteCells } from './cells.ts'
 import { NO_CELL } from './cells.ts'
+import type { ConnectionSettings } from './redis-client.ts'
 import {
   type ConnectionHooks,
-  type ConnectionSettings,
   createConnection,
   type RedisConnection,
   type Send,
@@ -138,7 +138,7 @@ function createRemoteCells<Value>(
 
 /** The store that replicas share, without copies; `deadline` is on `performance.now()`. */
 export interface RemoteStore
-  extends Pick<RedisConnection, 'isUp' | 'open' | 'close' | 'subscribe' | 'unsubscribe'> {
+  extends Pick<RedisConnection, 'isUp' | 'isWhole' | 'open' | 'close' | 'subscribe' | 'unsubscribe'> {
   readonly sessions: RemoteCells<Session>
   readonly values: RemoteCells<unknown>
   link(tenant: string, response: string, link: Link, deadline: number): Promise<void>
@@ -205,23 +205,48 @@ function createIndex(
   }
 }
 
+/** Keys per server of a cluster that a probe writes, so that it most likely meets each of them. */
+const PROBES_PER_PART = 16
+
+/**
+ * Returns a function that checks whether each part of Redis takes writes, and allows every command that is used. Writes
+ * something, as a server without memory refuses only what takes some, and lets the servers know each script.
+ */
+function createProbe(prefix: string, timeout: number, id: string, channel: string): ConnectionHooks['probe'] {
+  const probePart = async (send: Send, key: string) => {
+    const soon = () => performance.now() + timeout
+    await run(send, 'note', key, ['probe', '1000'], soon())
+    await run(send, 'count', key, [], soon())
+    await send(['ZSCAN', key, '0'], soon())
+    await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '', '1'], soon())
+    await send(['HMGET', `${key}:value`, 's', 'd'], soon())
+    await send(['SET', `${key}:link`, '', 'PX', '1000'], soon())
+    await send(['GET', `${key}:link`], soon())
+  }
+  return async (send, parts) => {
+    const length = parts === 1 ? 1 : parts * PROBES_PER_PART
+    const keys = Array.from({ length }, (_, at) => `${prefix}{probe${at}}:${id}`)
+    const results = await Promise.allSettled(keys.map((key) => probePart(send, key)))
+    const failures = results.flatMap((result) =>
+      result.status === 'rejected' ? [result.reason as unknown] : [],
+    )
+    if (failures.length === results.length) throw failures[0]
+    await send(['PUBLISH', channel, ''], performance.now() + timeout)
+    return failures[0]
+  }
+}
+
 /** Creates the store in Redis. `newId` returns 16 random hex digits. */
 export function createRedis(
   settings: RedisSettings,
-  hooks: Omit<ConnectionHooks, 'probe'>,
+  hooks: Omit<ConnectionHooks, 'probe' | 'probeChannel'>,
   options: RemoteOptions,
   newId: () => string,
 ): RemoteStore {
   const { prefix, timeout } = settings
-  const probeKey = `${prefix}{probe}:${newId()}`
-  // Writes something, as a server without memory refuses only what takes some, and lets the server know each script.
-  const probe = async (send: Send) => {
-    const soon = () => performance.now() + timeout
-    await run(send, 'note', probeKey, ['probe', '1000'], soon())
-    await run(send, 'count', probeKey, [], soon())
-    await run(send, 'replace', `${probeKey}:value`, ['', '1', String(SCHEMA), '', '1'], soon())
-  }
-  const connection = createConnection(settings, { ...hooks, probe })
+  const probeChannel = `${prefix}probe`
+  const probe = createProbe(prefix, timeout, newId(), probeChannel)
+  const connection = createConnection(settings, { ...hooks, probe, probeChannel })
   const { send } = connection
   const index = createIndex(connection, prefix, timeout, options)
   const sessions = createRemoteCells<Session>(connection, (key) => `${prefix}s:{${key}}`, index.written)
@@ -234,6 +259,7 @@ export function createRedis(
   const linkName = (tenant: string, response: string) => `${prefix}l:{${hashOf(tenant, response)}}`
   return {
     isUp: connection.isUp,
+    isWhole: connection.isWhole,
     open: connection.open,
     close: connection.close,
     subscribe: (channel, listener) => connection.subscribe(prefix + channel, listener),

@@ -77,6 +77,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     })
     expect(await count(replica)).toBe(2)
     expect(replica.lost()).toBe(1)
+    await replica.until(false)
     await replica.until(true)
     const session = await stored(redis, replica)
     expect(iterationOf(session)).toBe(2)
@@ -98,6 +99,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     await count(replica)
     await count(replica)
     expect(await count(other)).toBe(3)
+    await replica.until(false)
     await replica.until(true)
     const session = await stored(redis, replica)
     expect(tokensOf(session)).toBe(4 * TOKENS)
@@ -115,7 +117,6 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 1))
     await fail(redis)
     expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 2))
-    expect(replica.isUp()).toBe(false)
     expect(await Promise.all(keys.map((key) => count(replica, key)))).toEqual(keys.map(() => 3))
     expect(replica.lost()).toBe(100)
     await mend(redis)
@@ -183,6 +184,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     await second.command('REPLICAOF', 'NO', 'ONE')
     wire.leadTo(second.port)
     expect(await count(replica)).toBe(3)
+    await replica.until(false)
     await replica.until(true)
     expect(await count(replica)).toBe(4)
     expect(tokensOf(await stored(second, replica))).toBe(4 * TOKENS)
@@ -222,8 +224,12 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
       expect(await count(replica)).toBe(2)
       expect(replica.isUp()).toBe(false)
       expect(replica.problem()).toContain(code)
+      // Several attempts to connect: none of them may take the server for usable.
+      for (let attempts = 0; attempts < 20; attempts++) await redis.command('CLIENT', 'ID')
+      expect(replica.rises()).toBe(1)
       await mend(redis)
       await replica.until(true)
+      expect(replica.rises()).toBe(2)
       expect(tokensOf(await stored(redis, replica))).toBe(2 * TOKENS)
     },
   )
@@ -232,7 +238,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     const redis = await startRedis('redis-server', ['--cluster-enabled', 'yes'])
     const replica = await openReplica(redis.url)
     expect(replica.isUp()).toBe(false)
-    expect(replica.problem()).toContain('CLUSTERDOWN')
+    expect(replica.problem()).toBe('this is a cluster: name its servers in redis.cluster')
     expect(await count(replica)).toBe(1)
     expect(await count(replica)).toBe(2)
   })
@@ -265,6 +271,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     const meter = { name: 'iterations', used: 3, max: 3 } as const
     const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }
     await count(replicas[1], KEY, { finalAnswer })
+    await Promise.all(replicas.map((replica) => replica.until(false)))
     for (const wire of [one, two]) wire.onRequest(() => 'passed')
     await Promise.all(replicas.map((replica) => replica.until(true)))
     const session = await stored(redis, ...replicas)
@@ -283,11 +290,92 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     wire.onRequest(() => 'lost')
     // The transcript says that it is the fifth.
     expect(await count(cut, KEY, { iteration: 5 })).toBe(5)
+    await cut.until(false)
     wire.onRequest(() => 'passed')
     await cut.until(true)
     const session = await stored(redis, cut)
     expect(iterationOf(session)).toBe(7)
     expect(tokensOf(session)).toBe(8 * TOKENS)
+  })
+
+  it.each([1, 2])(
+    'keeps its connection if %i answers in a row come too late, and settles them when they come',
+    async (late) => {
+      const redis = await startRedis()
+      const wire = await startWire(redis.port)
+      const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+      await count(replica)
+      let isHeld = true
+      wire.onRequest(() => (isHeld ? 'held' : 'passed'))
+      for (let at = 0; at < late; at++) expect(await count(replica)).toBe(2 + at)
+      expect(replica.isUp()).toBe(true)
+      isHeld = false
+      wire.release()
+      // Without a further request.
+      while (tokensOf(await (await openReplica(redis.url)).store.get(KEY)) < (1 + late) * TOKENS);
+      expect(replica.rises()).toBe(1)
+      expect(await count(replica)).toBe(2 + late)
+      expect(tokensOf(await stored(redis, replica))).toBe((2 + late) * TOKENS)
+    },
+  )
+
+  it('gives its connection up if three answers in a row come too late', async () => {
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+    await count(replica)
+    wire.onRequest(() => 'held')
+    for (let at = 0; at < 3; at++) await count(replica)
+    expect(replica.isUp()).toBe(false)
+    expect(replica.problem()).toBe(`no answer within ${TIMEOUT} ms`)
+  })
+
+  it('keeps its connection if many requests at once get no answer in time', async () => {
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+    wire.onRequest(() => 'held')
+    await Promise.all(Array.from({ length: 50 }, (_, at) => count(replica, sessionKey('me', String(at)))))
+    expect(replica.isUp()).toBe(true)
+  })
+
+  it.each(['subscribe', 'zscan', 'hmget', 'set', 'time'])(
+    'says from the start that its user may not run %s, and does not change its mind',
+    async (command) => {
+      const redis = await startRedis()
+      await redis.command('ACL', 'SETUSER', 'governor', 'on', '>secret', '~*', '&*', '+@all', `-${command}`)
+      const replica = await openReplica(redis.url.replace('//', '//governor:secret@'))
+      expect(replica.isUp()).toBe(false)
+      expect(replica.problem().toLowerCase()).toMatch(
+        new RegExp(`no permissions.*${command}|can't run this command`, 's'),
+      )
+      await replica.store.subscribe('news', () => {})
+      expect(await count(replica)).toBe(1)
+      expect(replica.rises()).toBe(0)
+    },
+  )
+
+  it.each([
+    ['6.0.16', false],
+    ['6.1.9', false],
+    ['5.0.7', false],
+    ['6.2.0', true],
+    ['7.4.1', true],
+    ['10.0.0', true],
+  ])('says whether version %s is new enough (%s)', async (version, isNew) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => {})
+      socket.on('data', (bytes) => {
+        const hello = `%2\r\n$7\r\nversion\r\n$${version.length}\r\n${version}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n`
+        socket.write(/hello/i.test(bytes.toString()) ? hello : '-ERR not now\r\n')
+      })
+    })
+    const port = await freePort()
+    server.listen(port, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    const { problem } = await openReplica(`redis://127.0.0.1:${port}`)
+    if (isNew) expect(problem()).toContain('not now')
+    else expect(problem()).toBe(`version ${version} is too old: 6.2 or newer is needed`)
   })
 
   it('says that a list is not complete if Redis goes away while it is read', async () => {

@@ -1,7 +1,7 @@
 /** Real servers for the tests of the shared store, and the faults that may happen to them. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline'
 import { createClient } from '@redis/client'
 import { onTestFinished } from 'vitest'
 import { createRedis } from '../../src/store/redis.ts'
-import type { TlsSettings } from '../../src/store/redis-connection.ts'
+import type { SentinelSettings, TlsSettings } from '../../src/store/redis-client.ts'
 import { createReplicatedStore, type ReplicatedStore } from '../../src/store/replicated.ts'
 
 export type Program = 'redis-server' | 'valkey-server'
@@ -72,6 +72,18 @@ async function end(child: ChildProcess): Promise<void> {
   await exited
 }
 
+/** Returns a function that sends a command to a server, as an operator would. */
+function commandAt(url: string): Redis['command'] {
+  return async (...command) => {
+    const client = createClient({ url, RESP: 3, maintNotifications: 'disabled' })
+    client.on('error', () => {})
+    await client.connect()
+    const reply = await client.sendCommand(command)
+    client.destroy()
+    return reply
+  }
+}
+
 /** Starts a server for the current test: on a free port, without persistence. */
 export async function startRedis(
   program: Program = 'redis-server',
@@ -94,14 +106,7 @@ export async function startRedis(
     port,
     folder,
     url,
-    async command(...command) {
-      const client = createClient({ url, RESP: 3, maintNotifications: 'disabled' })
-      client.on('error', () => {})
-      await client.connect()
-      const reply = await client.sendCommand(command)
-      client.destroy()
-      return reply
-    },
+    command: commandAt(url),
     freeze: () => child.kill('SIGSTOP'),
     thaw: () => child.kill('SIGCONT'),
     kill: () => end(child),
@@ -109,6 +114,70 @@ export async function startRedis(
       child = await start()
     },
   }
+}
+
+/** Starts a cluster of so many servers, whose parts work on if one of them fails, for the current test. */
+export async function startCluster(length: number): Promise<readonly Redis[]> {
+  const options = ['--cluster-enabled', 'yes', '--cluster-require-full-coverage', 'no']
+  const servers = await Promise.all(
+    Array.from({ length }, async () =>
+      startRedis('redis-server', [
+        ...options,
+        '--cluster-node-timeout',
+        '1000',
+        '--cluster-port',
+        String(await freePort()),
+      ]),
+    ),
+  )
+  const size = Math.ceil(16_384 / length)
+  for (const [at, { command }] of servers.entries()) {
+    const last = Math.min(16_383, (at + 1) * size - 1)
+    await command('CLUSTER', 'ADDSLOTSRANGE', String(at * size), String(last))
+    await command('CLUSTER', 'SET-CONFIG-EPOCH', String(at + 1))
+  }
+  const [first, ...others] = servers
+  for (const { port, folder: _, command } of others) {
+    const bus = String(Object(await command('CONFIG', 'GET', 'cluster-port'))['cluster-port'])
+    await first?.command('CLUSTER', 'MEET', '127.0.0.1', String(port), bus)
+  }
+  for (const { command } of servers) {
+    const isReady = async () => {
+      const info = String(await command('CLUSTER', 'INFO'))
+      return info.includes('cluster_state:ok') && info.includes(`cluster_size:${length}`)
+    }
+    while (!(await isReady()));
+  }
+  return servers
+}
+
+/** Starts a Sentinel that watches the server on a port, for the current test. */
+export async function startSentinel(
+  name: string,
+  port: number,
+  quorum: number,
+): Promise<Pick<Redis, 'url' | 'command'>> {
+  const folder = mkdtempSync(join(tmpdir(), 'governor-sentinel-'))
+  const own = await freePort()
+  const file = join(folder, 'sentinel.conf')
+  const lines = [
+    `port ${own}`,
+    'bind 127.0.0.1',
+    `dir ${folder}`,
+    `sentinel monitor ${name} 127.0.0.1 ${port} ${quorum}`,
+    `sentinel down-after-milliseconds ${name} 500`,
+    `sentinel failover-timeout ${name} 2000`,
+  ]
+  writeFileSync(file, lines.join('\n'))
+  const child = spawn('redis-sentinel', [file], { stdio: ['ignore', 'pipe', 'inherit'] })
+  for await (const line of createInterface(child.stdout)) if (line.includes('+monitor')) break
+  child.stdout.resume()
+  onTestFinished(async () => {
+    await end(child)
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const url = `redis://127.0.0.1:${own}`
+  return { url, command: commandAt(url) }
 }
 
 /** What happens to bytes on their way to the server; all but `passed` apply to the rest of the connection. */
@@ -193,7 +262,9 @@ export interface Replica {
   isUp(): boolean
   /** Why it does not use the server; empty while it does. */
   problem(): string
-  /** Waits until it uses the server, or does not. */
+  /** How often it began to use the server. */
+  rises(): number
+  /** Waits until it uses the server as a whole, or does not. */
   until(isUp: boolean): Promise<void>
 }
 
@@ -203,6 +274,8 @@ export interface ReplicaOptions {
   readonly now?: () => number
   readonly prefix?: string
   readonly tls?: TlsSettings
+  readonly cluster?: readonly string[]
+  readonly sentinel?: SentinelSettings
 }
 
 let replicas = 0
@@ -210,21 +283,24 @@ let replicas = 0
 /** Opens a replica's store for the current test. */
 export async function openReplica(
   url: string,
-  { timeout = 5_000, ttl = 3_600_000, now = Date.now, prefix = 'test:', tls }: ReplicaOptions = {},
+  { timeout = 5_000, ttl = 3_600_000, now = Date.now, prefix = 'test:', ...servers }: ReplicaOptions = {},
 ): Promise<Replica> {
   let lost = 0
   let problem = ''
+  let rises = 0
   const waiting = new Set<() => void>()
   const hooks = {
     answered() {},
+    settled: () => void store.heal(),
     changed(isUp: boolean, why = '') {
       problem = why
+      if (isUp) rises++
       if (isUp) void store.heal()
       for (const look of waiting) look()
     },
   }
   const newId = () => Math.random().toString(16).slice(2, 18).padEnd(16, '0')
-  const remote = createRedis({ url, timeout, prefix, tls }, hooks, { ttl, now }, newId)
+  const remote = createRedis({ url, timeout, prefix, ...servers }, hooks, { ttl, now }, newId)
   const store = createReplicatedStore(remote, {
     limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
     timeout,
@@ -239,12 +315,13 @@ export async function openReplica(
   return {
     store,
     lost: () => lost,
-    isUp: remote.isUp,
+    isUp: remote.isWhole,
+    rises: () => rises,
     problem: () => problem,
     until: (isUp) =>
       new Promise((resolve) => {
         const look = () => {
-          if (remote.isUp() !== isUp) return
+          if (remote.isWhole() !== isUp) return
           waiting.delete(look)
           resolve()
         }

@@ -1,0 +1,155 @@
+/** The store on several servers: those that Sentinels watch, and a cluster. */
+import { expect, it } from 'vitest'
+import { NEW_SESSION } from '../../src/core/session/session.ts'
+import { sessionKey } from '../../src/store/store.ts'
+import { describeWith } from '../support/programs.ts'
+import {
+  openReplica,
+  type Redis,
+  type Replica,
+  startCluster,
+  startRedis,
+  startSentinel,
+} from '../support/redis.ts'
+import { listAll } from '../support/stores.ts'
+
+const KEYS = Array.from({ length: 60 }, (_, at) => sessionKey('me', `session-${at}`))
+const TIMEOUT = 1_000
+
+/** Counts one more request of a session; returns their number. */
+const count = ({ store }: Replica, key = KEYS[0] ?? sessionKey('me', 'a')) =>
+  store.update(key, (session = NEW_SESSION) => {
+    const totals = session.totals ?? {
+      startedAt: 1,
+      iterations: 0,
+      toolCalls: 0,
+      acknowledged: 0,
+      ignored: 0,
+    }
+    const iterations = totals.iterations + 1
+    return { session: { ...session, totals: { ...totals, iterations } }, result: iterations }
+  })
+
+const countAll = (replica: Replica) => Promise.all(KEYS.map((key) => count(replica, key)))
+const all = (number: number) => KEYS.map(() => number)
+
+/** Sends a message again and again until it arrives. */
+async function arrives(from: Replica, to: Replica): Promise<void> {
+  const came = new AbortController()
+  const end = await to.store.subscribe('news', () => came.abort())
+  while (!came.signal.aborted) await from.store.publish('news', 'hello')
+  await end()
+}
+
+/** Returns how much of all writes a server has. */
+async function offsetOf({ command }: Redis): Promise<number> {
+  const [, offset] =
+    /(?:slave|master)_repl_offset:(\d+)/.exec(String(await command('INFO', 'replication'))) ?? []
+  return Number(offset)
+}
+
+describeWith('redis-server', 'replicas on a Redis Cluster', () => {
+  it('count as one, whichever server of it they know, in all sessions, lists, links and messages', async () => {
+    const servers = await startCluster(3)
+    const [one, two] = await Promise.all(
+      servers.slice(0, 2).map(({ url }) => openReplica(url, { cluster: [url] })),
+    )
+    if (!one || !two) throw new Error('no replicas')
+    expect([one.problem(), two.problem()]).toEqual(['', ''])
+    expect(await countAll(one)).toEqual(all(1))
+    expect(await countAll(two)).toEqual(all(2))
+    for (const { command } of servers) expect(await command('DBSIZE')).toBeGreaterThan(10)
+    expect((await listAll(two.store)).map(({ key }) => key).toSorted()).toEqual(KEYS.toSorted())
+    expect(await listAll(two.store, ['session-7'])).toHaveLength(1)
+    await one.store.link('me', 'resp_1', { id: 's1', session: 'mine' })
+    expect(await two.store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine' })
+    await arrives(one, two)
+    expect([one.lost(), two.lost()]).toEqual([0, 0])
+  })
+
+  it.each<[string, (redis: Redis) => unknown, (redis: Redis) => unknown]>([
+    ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
+    ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
+  ])(
+    'lose the server of one part, which %s: only its sessions are counted in memory, and merged later',
+    async (_, fail, mend) => {
+      const servers = await startCluster(3)
+      const cluster = servers.map(({ url }) => url)
+      const [url = ''] = cluster
+      const one = await openReplica(url, { cluster, timeout: TIMEOUT })
+      const two = await openReplica(url, { cluster, timeout: TIMEOUT })
+      await countAll(one)
+      const [, , failed] = servers
+      if (!failed) throw new Error('no server')
+      await fail(failed)
+      expect(await countAll(one)).toEqual(all(2))
+      await Promise.all([one.until(false), two.until(false)])
+      expect(await countAll(one)).toEqual(all(3))
+      // The sessions of the other parts are shared as before.
+      const shared = (await countAll(two)).filter((number) => number === 4).length
+      expect(shared).toBeGreaterThan(20)
+      expect(shared).toBeLessThan(KEYS.length)
+      await mend(failed)
+      await Promise.all([one.until(true), two.until(true)])
+      await one.store.heal()
+      await two.store.heal()
+      for (const number of await countAll(two)) expect(number).toBeGreaterThanOrEqual(4)
+      const fresh = await openReplica(url, { cluster })
+      expect(await countAll(fresh)).toEqual((await countAll(two)).map((number) => number - 1))
+    },
+  )
+
+  it('say so if they were given the address of one server alone', async () => {
+    const [server] = await startCluster(3)
+    const replica = await openReplica(server?.url ?? '')
+    expect(replica.isUp()).toBe(false)
+    expect(replica.problem()).toBe('this is a cluster: name its servers in redis.cluster')
+  })
+})
+
+describeWith('redis-server', 'replicas on servers that Sentinels watch', () => {
+  describeWith('redis-sentinel', 'redis-sentinel', () => {
+    it('follow a failover, and count on with the counts of the server that failed', async () => {
+      const atOnce = ['--repl-diskless-sync-delay', '0']
+      const first = await startRedis('redis-server', atOnce)
+      const second = await startRedis('redis-server', atOnce)
+      await second.command('REPLICAOF', '127.0.0.1', String(first.port))
+      while (!String(await second.command('INFO', 'replication')).includes('master_link_status:up'));
+      const sentinels = await Promise.all([1, 2, 3].map(() => startSentinel('mine', first.port, 2)))
+      // They find each other and the second server by and by.
+      for (const { command } of sentinels) {
+        const known = async () => JSON.stringify(await command('SENTINEL', 'MASTER', 'mine'))
+        while (!/"num-slaves":"1","num-other-sentinels":"2"/.test(await known()));
+      }
+      const options = { sentinel: { name: 'mine', nodes: sentinels.map(({ url }) => url) }, timeout: TIMEOUT }
+      const one = await openReplica('redis://unused', options)
+      const two = await openReplica('redis://unused', options)
+      expect([one.problem(), two.problem()]).toEqual(['', ''])
+      expect(await countAll(one)).toEqual(all(1))
+      expect(await countAll(two)).toEqual(all(2))
+      await arrives(one, two)
+      expect(await countAll(one)).toEqual(all(3))
+      const written = await offsetOf(first)
+      while ((await offsetOf(second)) < written);
+      await first.kill()
+      expect(await countAll(one)).toEqual(all(4))
+      // A server that becomes the primary one closes its connections.
+      const role = () => second.command('INFO', 'replication').catch(() => '')
+      while (!String(await role()).includes('role:master'));
+      // A replica without requests notices later.
+      while (one.rises() < 2 || two.rises() < 2) await role()
+      await Promise.all([one.until(true), two.until(true)])
+      await one.store.heal()
+      expect(await countAll(two)).toEqual(all(5))
+      await arrives(two, one)
+    })
+
+    it('say so if they were given the address of a Sentinel as that of the server', async () => {
+      const server = await startRedis()
+      const sentinel = await startSentinel('mine', server.port, 1)
+      const replica = await openReplica(sentinel.url)
+      expect(replica.isUp()).toBe(false)
+      expect(replica.problem()).toBe('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
+    })
+  })
+})
