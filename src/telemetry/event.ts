@@ -1,9 +1,8 @@
 /**
- * All events of requests, as one union; metrics, logs and webhooks are made from them. No field holds a key, a prompt or a
- * tool argument, and values of metric labels come from a closed set.
+ * All events of requests, as one union, and one row for each kind: its log line, its metrics, its webhook message. No field holds
+ * a key, a prompt or a tool argument, and values of metric labels come from a closed set.
  */
-
-import type { LimitName, Meter, MeterName } from '../core/budget/meters.ts'
+import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
 import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
@@ -237,3 +236,502 @@ export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
 
 /** Records an event. Never throws. */
 export type Emit = (event: ProxyEvent) => void
+
+/** A log line. It never holds a key or a prompt. */
+type LogLine = readonly [level: 'info' | 'warn' | 'error', facts: object, message: string]
+
+/** Adds to a metric; `amount`: 1 if it is unset. */
+type Add = (labels: Readonly<Record<string, string | number>>, amount?: number) => void
+
+/** One metric: a histogram if it has buckets, else a counter. */
+export interface Metric<Event> {
+  readonly name: string
+  readonly help: string
+  readonly labels: readonly string[]
+  readonly buckets?: readonly number[]
+  readonly record: (event: Event, add: Add) => void
+}
+
+/** A message to the webhook's receiver. */
+export interface Message {
+  readonly type: WebhookTopic
+  /** Identifies the occasion: a second message with the same subject is not sent. */
+  readonly subject: string
+  /** The message is worth nothing from then on, in milliseconds since the epoch; unset: always worth sending. */
+  readonly until?: number
+  readonly body: {
+    /** One sentence for people; Slack and others show this field. */
+    readonly text: string
+    readonly [detail: string]: string | number | undefined
+  }
+}
+
+/** What is made of the events of one kind. A part that is unset is not made. */
+export interface EventRow<Event> {
+  readonly log?: (event: Event) => LogLine | undefined
+  readonly metrics?: readonly Metric<Event>[]
+  readonly message?: (event: Event) => Message | undefined
+}
+
+/** Returns a counter whose labels are fields of the event; a field that is unset counts as `none`. */
+function counter<Event>(
+  name: string,
+  help: string,
+  labels: readonly Exclude<keyof Event & string, 'kind'>[] = [],
+): Metric<Event> {
+  const valuesOf = (event: Event) => labels.map((label) => [label, event[label] ?? 'none'])
+  return { name, help, labels, record: (event, add) => add(Object.fromEntries(valuesOf(event))) }
+}
+
+/** Returns the session of an event by the names of the log and of webhook messages. */
+const namesIn = ({ session, apiId }: OfSession) => ({ session, session_id: apiId })
+
+function rounded(milliseconds: number | undefined): number | undefined {
+  return milliseconds === undefined ? undefined : Math.round(milliseconds * 100) / 100
+}
+
+/** How many characters of a path and of a model are logged: a client may send 64 KB. */
+const MAX_PATH = 500
+const MAX_MODEL = 200
+/** How many characters of a name stand in a sentence. */
+const MAX_NAME = 64
+
+/**
+ * Returns a name that a client or a model chose, for a sentence: short, and without what turns text around or means something
+ * to a chat: Slack tells everybody in a channel of `<!channel>`.
+ */
+function plain(name: string): string {
+  return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
+}
+
+/** Returns the session of an event for a sentence, and a key that is the same for no two tenants. */
+const sessionIn = ({ session = '', apiId }: OfSession) => ({ who: plain(session), key: apiId ?? session })
+
+/** Returns `6 of 8`, `$4.60 of $5.00`. */
+function place({ name, used, max }: Meter): string {
+  const amounts = METERS[name].format(used, max)
+  return `${amounts.used} of ${amounts.max}`
+}
+
+const words = (meter: MeterName) => meter.replace('_', ' ')
+
+/** What becomes of calls of a model without a known price: in the log, and in a message. */
+const UNPRICED = {
+  warn: { log: 'no limit on cost for this model', message: 'its calls count nothing' },
+  estimate: {
+    log: "the limit on cost counts the price of the provider's dearest model",
+    message: "its calls count as calls of the provider's dearest model",
+  },
+  refuse: {
+    log: 'the limit on cost stops all requests to this model',
+    message: 'its requests are stopped',
+  },
+} as const
+
+const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'])
+
+/** Seconds, from a tenth of a millisecond because Governor's own time is short. */
+const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
+/** Seconds, up to half an hour because reasoning models are slow. */
+const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800]
+
+/** Loops that were found and calls that were blocked count in one metric. */
+const LOOPS = {
+  name: 'governor_loops_total',
+  help: 'Loops by pattern, tool and action: warned (the model got a notice), observed (it got none), blocked (a call was blocked).',
+  labels: ['pattern', 'tool', 'action'],
+} as const
+
+/** One row for each kind of event. */
+export const EVENTS: {
+  readonly [Kind in ProxyEvent['kind']]: EventRow<Extract<ProxyEvent, { kind: Kind }>>
+} = {
+  request_began: {},
+  request_ended: {
+    log: (event) => [
+      event.outcome === 'upstream_failed' ? 'warn' : 'info',
+      {
+        upstream: event.upstream,
+        dialect: event.dialect,
+        method: event.method,
+        path: event.path.slice(0, MAX_PATH),
+        status: event.status,
+        outcome: event.outcome,
+        ...namesIn(event),
+        verdict: event.verdict,
+        observed: event.observed,
+        tier: event.tier,
+        meter: event.meter?.name,
+        used: event.meter && rounded(event.meter.used),
+        max: event.meter?.max,
+        loop: event.loop,
+        failure: event.failure,
+        detail: event.failureDetail,
+        iteration: event.iteration,
+        max_iterations: event.maxIterations,
+        retry: event.isRetry || undefined,
+        upstream_ms: rounded(event.upstreamMs),
+        overhead_ms: rounded(event.overheadMs),
+        total_ms: rounded(event.totalMs),
+      },
+      event.outcome === 'upstream_failed' ? 'request failed' : 'request',
+    ],
+    metrics: [
+      {
+        name: 'governor_requests_total',
+        help: 'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
+        labels: ['upstream', 'dialect', 'method', 'status', 'outcome'],
+        record({ upstream, dialect, method, status, outcome }, add) {
+          add({ upstream, dialect, method: METHODS.has(method) ? method : 'other', status, outcome })
+        },
+      },
+      {
+        name: 'governor_verdicts_total',
+        help: 'Judged requests by verdict.',
+        labels: ['verdict'],
+        record: ({ verdict }, add) => verdict && add({ verdict }),
+      },
+      {
+        name: 'governor_observed_verdicts_total',
+        help: 'Requests in mode observe that would have got another verdict than allow, by that verdict.',
+        labels: ['verdict'],
+        record: ({ observed: verdict }, add) => verdict && add({ verdict }),
+      },
+      {
+        name: 'governor_retries_total',
+        help: 'Requests that repeated one already counted.',
+        labels: [],
+        record: ({ isRetry }, add) => isRetry && add({}),
+      },
+      {
+        name: 'governor_overhead_seconds',
+        help: 'Time from the last byte of a guarded request to the call upstream.',
+        labels: [],
+        buckets: OVERHEAD_BUCKETS,
+        record: ({ overheadMs }, add) => overheadMs !== undefined && add({}, overheadMs / 1000),
+      },
+      {
+        name: 'governor_upstream_seconds',
+        help: 'Time from the call upstream to its response headers.',
+        labels: ['upstream'],
+        buckets: UPSTREAM_BUCKETS,
+        record: ({ upstream, upstreamMs }, add) =>
+          upstreamMs !== undefined && add({ upstream }, upstreamMs / 1000),
+      },
+    ],
+    message(event) {
+      const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
+      if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
+      const { who, key } = sessionIn(event)
+      const { name, used, max } = meter
+      const text = `Session ${who} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
+      const body = { text, ...namesIn(event), tier, meter: name, used, max, iteration, max_iterations }
+      return { type: 'near_limit', subject: `${key} ${tier}`, body }
+    },
+  },
+  tunnel_failed: { log: ({ kind: _, ...facts }) => ['warn', facts, 'upgrade failed'] },
+  notice: {
+    metrics: [
+      counter(
+        'governor_notices_total',
+        'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, and the limit that they are about.',
+        ['tier', 'channel', 'meter'],
+      ),
+    ],
+  },
+  warning_answered: {
+    metrics: [
+      counter(
+        'governor_warnings_answered_total',
+        "Budget warnings by the model's reaction: acknowledged (its next message had text or called no tool) or ignored.",
+        ['reaction'],
+      ),
+    ],
+  },
+  unpriced_model: {
+    log({ upstream, model, handling }) {
+      const facts = { upstream, model: model.slice(0, MAX_MODEL) }
+      if (!handling) return ['info', facts, 'price not known: the cost of this model is not counted']
+      return ['warn', facts, `price not known: ${UNPRICED[handling].log}; see models in the configuration`]
+    },
+    message({ upstream, handling, model: name }) {
+      if (!handling) return undefined
+      const model = plain(name)
+      const text =
+        `There is a limit on cost, and the price of model ${model} at ${upstream} is not known: ` +
+        `${UNPRICED[handling].message}.`
+      const body = { text, upstream, model, unknown_price: handling }
+      return { type: 'unknown_price', subject: `${upstream} ${name.slice(0, MAX_MODEL)}`, body }
+    },
+  },
+  loop: {
+    metrics: [
+      {
+        ...LOOPS,
+        record({ pattern, tool, noticeSent }, add) {
+          add({ pattern, tool, action: noticeSent ? 'warned' : 'observed' })
+        },
+      },
+    ],
+  },
+  call_blocked: {
+    metrics: [{ ...LOOPS, record: ({ pattern, tool }, add) => add({ pattern, tool, action: 'blocked' }) }],
+    message(event) {
+      const { pattern, tool } = event
+      const { who, key } = sessionIn(event)
+      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${who}.`
+      const body = { text, ...namesIn(event), loop: pattern, tool }
+      return { type: 'loop_blocked', subject: `${key} ${pattern}`, body }
+    },
+  },
+  asked_again: {
+    metrics: [
+      counter(
+        'governor_reasks_total',
+        'Models asked again because all calls of a response were blocked, by outcome (failed: the calls passed).',
+        ['outcome'],
+      ),
+    ],
+  },
+  stopped: {
+    log: ({ reason, by, ...event }) => ['info', { ...namesIn(event), reason, by }, 'run ended'],
+    metrics: [
+      counter('governor_stops_total', 'Ended runs by reason, and by the source of their last answer.', [
+        'reason',
+        'by',
+      ]),
+    ],
+    message(event) {
+      if (event.by === 'agent') return undefined
+      const { reason } = event
+      const { who, key } = sessionIn(event)
+      const text = `Governor stopped a run of session ${who}: ${reason}.`
+      return { type: 'stopped', subject: `${key} ${reason}`, body: { text, ...namesIn(event), reason } }
+    },
+  },
+  run_ended: {
+    metrics: [
+      {
+        name: 'governor_run_iterations',
+        help: 'Iterations of runs that have ended, by terminal state.',
+        labels: ['state'],
+        buckets: [1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1_000],
+        record: ({ state, iterations }, add) => add({ state }, iterations),
+      },
+      {
+        name: 'governor_run_tokens',
+        help: 'Tokens of runs that have ended, by terminal state.',
+        labels: ['state'],
+        buckets: [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8],
+        record: ({ state, tokens }, add) => add({ state }, tokens),
+      },
+      {
+        name: 'governor_run_cost_usd',
+        help: 'US dollars of runs that have ended, where the price is known, by terminal state.',
+        labels: ['state'],
+        buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100],
+        record: ({ state, cost }, add) => cost > 0 && add({ state }, cost),
+      },
+    ],
+  },
+  overflow: {
+    log({ upstream, recovery, quirk, ...event }) {
+      return ['info', { upstream, recovery, quirk, ...namesIn(event) }, 'overflow']
+    },
+    metrics: [
+      counter(
+        'governor_overflow_total',
+        'Overflow errors, by recovery and by the rule that recognised them.',
+        ['recovery', 'quirk'],
+      ),
+    ],
+    message(event) {
+      const { upstream, recovery, session } = event
+      const { who, key } = sessionIn(event)
+      const of = session === undefined ? '' : ` of session ${who}`
+      const what =
+        recovery === 'loop_refused' ? 'was refused for its repeated calls' : `was too large: ${recovery}`
+      const text = `A request${of} to ${upstream} ${what}.`
+      const body = { text, ...namesIn(event), upstream, recovery }
+      return { type: 'overflow', subject: `${key} ${upstream} ${recovery}`, body }
+    },
+  },
+  recovered: {
+    log: ({ kind: _, ...facts }) => ['info', facts, 'sent again after an overflow'],
+    metrics: [
+      counter(
+        'governor_overflow_recoveries_total',
+        'Requests that were too large and were sent again in a form that fits, by outcome.',
+        ['recovery', 'outcome'],
+      ),
+    ],
+  },
+  answer_repeated: {
+    metrics: [
+      counter(
+        'governor_answers_repeated_total',
+        'Requests of a stopped run that got its recorded answer again.',
+      ),
+    ],
+  },
+  storm_answered: {
+    metrics: [
+      counter(
+        'governor_storm_replies_total',
+        'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
+        ['upstream', 'status'],
+      ),
+    ],
+    message({ upstream, status }) {
+      const text = `${upstream} answers with errors only; agents get ${status} at once and wait.`
+      return { type: 'error_storm', subject: upstream, body: { text, upstream, status } }
+    },
+  },
+  repeat_counted: {
+    metrics: [
+      counter(
+        'governor_repeats_counted_total',
+        'Repeated requests that counted as an iteration, because the same bytes had been answered 32 times in their run.',
+      ),
+    ],
+  },
+  answered: {
+    metrics: [
+      {
+        name: 'governor_tokens_total',
+        help: 'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
+        labels: ['upstream', 'kind', 'source'],
+        record({ upstream, usage }, add) {
+          const source = usage.estimated ? 'estimated' : 'provider'
+          add({ upstream, kind: 'input', source }, usage.input)
+          add({ upstream, kind: 'output', source }, usage.output)
+          if (usage.cachedInput) add({ upstream, kind: 'cached_input', source }, usage.cachedInput)
+        },
+      },
+      {
+        name: 'governor_cost_usd_total',
+        help: 'US dollars that guarded answers cost, where the price is known, by upstream.',
+        labels: ['upstream'],
+        record: ({ upstream, usage: { cost } }, add) => cost && add({ upstream }, cost),
+      },
+    ],
+  },
+  failed_open: {
+    log({ reason, guard, fault }) {
+      // A failing store is logged once, when it begins to fail.
+      if (reason === 'store') return undefined
+      const facts = { reason, guard, fault }
+      if (reason === 'prices')
+        return ['warn', facts, 'no prices and context windows but the configured ones are known']
+      if (guard) return ['error', facts, 'request judged without this guard']
+      return [reason === 'fault' ? 'error' : 'warn', facts, 'request relayed unguarded']
+    },
+    metrics: [
+      counter(
+        'governor_failed_open_total',
+        'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
+        ['reason', 'guard'],
+      ),
+    ],
+    message({ reason }) {
+      if (reason !== 'store') return undefined
+      const text = 'The session store fails: Governor counts from transcripts and memory alone.'
+      return { type: 'degraded', subject: 'store', body: { text } }
+    },
+  },
+  alteration_refused: {
+    log: ({ kind: _, model, ...facts }) => [
+      'warn',
+      { ...facts, model: model.slice(0, MAX_MODEL) },
+      'upstream refuses this alteration',
+    ],
+    metrics: [
+      counter(
+        'governor_alterations_refused_total',
+        'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
+        ['upstream', 'alteration'],
+      ),
+    ],
+  },
+  store_changed: {
+    log: ({ isUp, problem }) =>
+      isUp
+        ? ['info', {}, 'store in use']
+        : ['warn', { problem }, 'store not reached: sessions are kept in memory until it is'],
+  },
+  store_answered: {
+    metrics: [
+      {
+        name: 'governor_store_seconds',
+        help: 'Time in which the store that replicas share answered a command.',
+        labels: [],
+        buckets: OVERHEAD_BUCKETS,
+        record: ({ ms }, add) => add({}, ms / 1000),
+      },
+    ],
+  },
+  operator_acted: {
+    log: ({ action, session: session_id, thread, by, details }) => [
+      'info',
+      { action, session_id, thread, by, ...details },
+      'operator acted',
+    ],
+    metrics: [counter('governor_operator_actions_total', 'What operators did to sessions.', ['action'])],
+  },
+  operator_asked: {
+    log: ({ meter, used, max, seconds, ...event }) => [
+      'warn',
+      { ...namesIn(event), meter, used, max, seconds },
+      'limit reached: waiting for an operator to extend or stop the run',
+    ],
+    message(event) {
+      const { meter, used, max, seconds, until } = event
+      const { who, key } = sessionIn(event)
+      const limit = `${words(meter)}: ${place({ name: meter, used, max })}`
+      const text =
+        `A run of session ${who} has reached a limit (${limit}). ` +
+        `It waits ${seconds} s for an operator to extend or stop it.`
+      const body = { text, ...namesIn(event), meter, used, max, seconds }
+      return { type: 'asking', subject: `${key} ${until}`, until, body }
+    },
+  },
+  hold_ended: {
+    log: ({ outcome, ...event }) => ['info', { ...namesIn(event), outcome }, 'wait for an operator ended'],
+    metrics: [
+      counter(
+        'governor_held_stops_total',
+        'Requests that a limit would have stopped and that waited for an operator, by how the wait ended.',
+        ['outcome'],
+      ),
+    ],
+  },
+  ops_failed: { log: ({ fault }) => ['error', { fault }, 'request to the API of sessions failed'] },
+  connection_refused: {
+    log({ isNews, open }) {
+      if (!isNews) return undefined
+      return ['warn', { open }, 'connections refused: the limit on open files allows no more']
+    },
+    metrics: [
+      counter(
+        'governor_connections_refused_total',
+        'Connections of clients that were closed because the limit on open files allows no more.',
+      ),
+    ],
+  },
+  webhook_sent: {
+    log({ topic, outcome }) {
+      return outcome === 'delivered' ? undefined : ['warn', { topic, outcome }, 'webhook message lost']
+    },
+    metrics: [
+      counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', [
+        'topic',
+        'outcome',
+      ]),
+    ],
+  },
+}
+
+/** Returns the row of an event. */
+export function rowOf(event: ProxyEvent): EventRow<ProxyEvent> {
+  return EVENTS[event.kind] as EventRow<ProxyEvent>
+}

@@ -7,8 +7,15 @@ import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { request } from 'undici'
-import { METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
-import { type Emit, type ProxyEvent, SECRET_PREFIX, type WebhookOutcome, type WebhookTopic } from './event.ts'
+import {
+  type Emit,
+  type Message,
+  type ProxyEvent,
+  rowOf,
+  SECRET_PREFIX,
+  type WebhookOutcome,
+  type WebhookTopic,
+} from './event.ts'
 
 /** The settings of the receiver. */
 export interface WebhookSettings {
@@ -37,19 +44,6 @@ export interface Webhook {
   close(): void
 }
 
-interface Message {
-  readonly type: WebhookTopic
-  /** Identifies the occasion: a second message with the same subject is not sent. */
-  readonly subject: string
-  /** The message is worth nothing from then on, in milliseconds since the epoch; unset: always worth sending. */
-  readonly until?: number
-  readonly body: {
-    /** One sentence for people; Slack and others show this field. */
-    readonly text: string
-    readonly [detail: string]: string | number | undefined
-  }
-}
-
 const TIMEOUT = 2_000
 const BACK_OFF = [1_000, 5_000, 25_000]
 /** The most messages of a lane that are not settled. */
@@ -58,112 +52,6 @@ const MAX_QUEUE = 1_000
 const MAX_QUESTIONS = 8
 /** The most subjects that are remembered as sent. */
 const MAX_SUBJECTS = 10_000
-
-const MAX_NAME = 64
-
-/**
- * Returns a name that a client or a model chose, for a sentence: short, and without what turns text around or means something
- * to a chat: Slack tells everybody in a channel of `<!channel>`.
- */
-function plain(name: string): string {
-  return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
-}
-
-/** The session of an event as a sentence and as fields of the body; `key` is the same for no two tenants. */
-function sessionIn({
-  session,
-  apiId,
-}: {
-  readonly session?: string | undefined
-  readonly apiId?: string | undefined
-}) {
-  return { who: plain(session ?? ''), key: apiId ?? session ?? '', fields: { session, session_id: apiId } }
-}
-
-/** Returns `6 of 8`, `$4.60 of $5.00`. */
-function place({ name, used, max }: Meter): string {
-  const amounts = METERS[name].format(used, max)
-  return `${amounts.used} of ${amounts.max}`
-}
-
-const UNPRICED = {
-  warn: 'its calls count nothing',
-  estimate: "its calls count as calls of the provider's dearest model",
-  refuse: 'its requests are stopped',
-} as const
-
-const words = (meter: MeterName) => meter.replace('_', ' ')
-
-/** Returns the message about an event; `undefined` for events that need no human. */
-function messageOf(event: ProxyEvent): Message | undefined {
-  switch (event.kind) {
-    case 'request_ended':
-      return messageOfRequest(event)
-    case 'stopped': {
-      if (event.by === 'agent') return undefined
-      const { reason } = event
-      const { who, key, fields } = sessionIn(event)
-      const text = `Governor stopped a run of session ${who}: ${reason}.`
-      return { type: 'stopped', subject: `${key} ${reason}`, body: { text, ...fields, reason } }
-    }
-    case 'call_blocked': {
-      const { pattern, tool } = event
-      const { who, key, fields } = sessionIn(event)
-      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${who}.`
-      const body = { text, ...fields, loop: pattern, tool }
-      return { type: 'loop_blocked', subject: `${key} ${pattern}`, body }
-    }
-    case 'overflow': {
-      const { upstream, recovery, session } = event
-      const { who, key, fields } = sessionIn(event)
-      const of = session === undefined ? '' : ` of session ${who}`
-      const text = `A request${of} to ${upstream} ${recovery === 'loop_refused' ? 'was refused for its repeated calls' : `was too large: ${recovery}`}.`
-      const body = { text, ...fields, upstream, recovery }
-      return { type: 'overflow', subject: `${key} ${upstream} ${recovery}`, body }
-    }
-    case 'storm_answered': {
-      const { upstream, status } = event
-      const text = `${upstream} answers with errors only; agents get ${status} at once and wait.`
-      return { type: 'error_storm', subject: upstream, body: { text, upstream, status } }
-    }
-    case 'unpriced_model': {
-      const { upstream, handling } = event
-      if (!handling) return undefined
-      const model = plain(event.model)
-      const text = `There is a limit on cost, and the price of model ${model} at ${upstream} is not known: ${UNPRICED[handling]}.`
-      const body = { text, upstream, model, unknown_price: handling }
-      return { type: 'unknown_price', subject: `${upstream} ${event.model.slice(0, 200)}`, body }
-    }
-    case 'operator_asked':
-      return messageOfQuestion(event)
-    case 'failed_open': {
-      if (event.reason !== 'store') return undefined
-      const text = 'The session store fails: Governor counts from transcripts and memory alone.'
-      return { type: 'degraded', subject: 'store', body: { text } }
-    }
-    default:
-      return undefined
-  }
-}
-
-function messageOfRequest(event: Extract<ProxyEvent, { kind: 'request_ended' }>): Message | undefined {
-  const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
-  if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
-  const { who, key, fields } = sessionIn(event)
-  const { name, used, max } = meter
-  const text = `Session ${who} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
-  const body = { text, ...fields, tier, meter: name, used, max, iteration, max_iterations }
-  return { type: 'near_limit', subject: `${key} ${tier}`, body }
-}
-
-function messageOfQuestion(event: Extract<ProxyEvent, { kind: 'operator_asked' }>): Message {
-  const { meter, used, max, seconds, until } = event
-  const { who, key, fields } = sessionIn(event)
-  const limit = `${words(meter)}: ${place({ name: meter, used, max })}`
-  const text = `A run of session ${who} has reached a limit (${limit}). It waits ${seconds} s for an operator to extend or stop it.`
-  const body = { text, ...fields, meter, used, max, seconds }
-  return { type: 'asking', subject: `${key} ${until}`, until, body }
-}
 
 /** Returns the key of a secret: decoded from base64 after the standard's prefix, else the text itself. */
 function keyOf(secret: string): Buffer {
@@ -318,7 +206,7 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
   }
   return {
     record(event) {
-      const message = messageOf(event)
+      const message = rowOf(event).message?.(event)
       if (!message || !settings.on.includes(message.type)) return
       const subject = `${message.type} ${message.subject}`
       if (sender.sent.has(subject)) return
