@@ -1,5 +1,6 @@
 // Bundles src and the packages it uses into dist when anything of them is newer than the last build; `--force` always does.
 // Types are not checked here, `npm run types` does.
+import { execFileSync } from 'node:child_process'
 import {
   chmodSync,
   copyFileSync,
@@ -57,9 +58,11 @@ function isStale() {
   return process.argv.includes('--force') || timeOf(stamp) < sources
 }
 
+const require = createRequire(import.meta.url)
+
 function bundlerOf() {
   try {
-    return pathToFileURL(createRequire(import.meta.url).resolve('esbuild')).href
+    return pathToFileURL(require.resolve('esbuild')).href
   } catch {
     return undefined
   }
@@ -112,6 +115,24 @@ async function bundle(esbuild) {
   return { files: outputFiles, metafile }
 }
 
+/** The library `agent-governor/overflow`: one file that imports nothing, and declarations of its types. */
+async function buildLibrary(esbuild) {
+  const out = join(dist, 'overflow')
+  const entry = join(root, 'src', 'overflow', 'index.ts')
+  const options = { bundle: true, format: 'esm', platform: 'neutral', target: 'es2023', logLevel: 'warning' }
+  await esbuild.build({ ...options, entryPoints: [entry], outdir: out })
+  const flags =
+    '--ignoreConfig --declaration --emitDeclarationOnly --noCheck --module nodenext --target es2023'
+  const tsc = join(dirname(require.resolve('typescript/package.json')), 'bin', 'tsc')
+  execFileSync(process.execPath, [tsc, entry, ...flags.split(' '), '--outDir', out], { stdio: 'inherit' })
+  for (const name of readdirSync(out).filter((file) => file.endsWith('.d.ts'))) {
+    const file = join(out, name)
+    // As the compiler leaves them, the paths name sources that are not in the package.
+    writeFileSync(file, readFileSync(file, 'utf8').replace(/(from '\.[^']*)\.ts'/g, "$1.js'"))
+  }
+  rmSync(join(out, 'reader'), { recursive: true })
+}
+
 async function build() {
   const bundler = bundlerOf()
   if (!bundler && existsSync(join(dist, 'main.js'))) return 0
@@ -121,12 +142,14 @@ async function build() {
     return process.env['npm_lifecycle_event'] === 'prepare' ? 0 : 1
   }
   const began = new Date()
-  const { files, metafile } = await bundle(await import(bundler))
+  const esbuild = await import(bundler)
+  const { files, metafile } = await bundle(esbuild)
   rmSync(dist, { recursive: true, force: true })
   for (const { path, contents } of files) {
     mkdirSync(dirname(path), { recursive: true })
     writeFileSync(path, contents)
   }
+  await buildLibrary(esbuild)
   // The live page is served as it is.
   mkdirSync(join(dist, 'dashboard'), { recursive: true })
   for (const name of ['page.html', 'page.css', 'page.js'])

@@ -40,18 +40,19 @@ const SOURCES: readonly Source[] = readdirSync(ROOT, { recursive: true, encoding
 
 /** What the files of a room may import: rooms of src end in a slash, `node:` is all of Node. A file belongs to the deepest room. */
 const ALLOWED: Readonly<Record<string, readonly string[]>> = {
-  core: ['core/', 'node:crypto', 'xxhash-wasm'],
+  core: ['core/', 'overflow/overflow.ts', 'node:crypto', 'xxhash-wasm'],
   json: ['json/', 'core/foreign-json.ts', 'core/hash.ts', 'core/work.ts'],
   sse: [],
-  overflow: ['core/', 'overflow/', 'store/store.ts', 'store/shared-values.ts', 'http/upstream.ts', 're2js'],
-  'overflow/reader': ['core/overflow.ts', 'overflow/reader/'],
-  'overflow/http': ['core/', 'json/', 'dialect/', 'http/', 'overflow/'],
+  // A library: nothing but itself.
+  overflow: ['overflow/'],
+  'overflow/reader': ['overflow/overflow.ts', 'overflow/reader/'],
   usage: ['core/', 'json/', 'dialect/', 'http/', 'usage/', '@pydantic/genai-prices', 'lru-cache'],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],
-  http: ['core/overflow.ts', 'http/', 'undici', 'node:'],
+  http: ['overflow/overflow.ts', 'http/', 'undici', 'node:'],
   store: ['core/', 'store/', 'lru-cache', '@redis/client', 'node:crypto', 'node:fs', 'node:timers/promises'],
   telemetry: [
     'core/',
+    'overflow/overflow.ts',
     'telemetry/',
     'prom-client',
     '@opentelemetry/api',
@@ -78,6 +79,17 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'lru-cache',
     'node:',
   ],
+  // The adapter of the library to the proxy.
+  'proxy/overflow': [
+    'core/',
+    'json/',
+    'dialect/',
+    'http/',
+    'overflow/',
+    'store/store.ts',
+    'store/shared-values.ts',
+    'proxy/overflow/',
+  ],
   dashboard: ['node:fs', 'fastify'],
   ops: [
     'core/',
@@ -101,6 +113,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'telemetry/event.ts',
     'zod',
     'yaml',
+    're2js',
     'node:fs',
     'node:buffer',
     'node:util',
@@ -159,7 +172,7 @@ describe('the source code', () => {
 
   it('is checked for every import of a file', () => {
     const counted = SOURCES.filter(({ code, imports }) => {
-      const written = code.match(/^import\b|^export\b[^=;]*\bfrom ''|\bimport\(''/gm) ?? []
+      const written = code.match(/^import\b|^export\b[^=;']*\bfrom ''|\bimport\(''/gm) ?? []
       return written.length !== imports.length
     })
     expect(counted.map(({ path }) => path)).toEqual([])

@@ -15,9 +15,9 @@ const BOUNDS = [
   // Fields of sessions, which are cut; rows of Redis.
   { files: /^(?:cli|store|telemetry)\//, most: 65_536 },
   // MAX_HEAD of http/client-error.ts: targets and header fields.
-  { files: /^(?:proxy|http|ops)\/|^dialect\/(?:shared\/beta|messages\/api)/, most: 65_536 },
+  { files: /^(?:proxy(?!\/overflow)|http|ops)\/|^dialect\/(?:shared\/beta|messages\/api)/, most: 65_536 },
   // HEAD and TAIL of overflow/text.ts.
-  { files: /^overflow\/(?:rows|text|unwrap|classify|quotes|model-list|reader\/)/, most: 12_289 },
+  { files: /^overflow\/|^proxy\/overflow\/model-list/, most: 12_289 },
   // HEAD of core/loop/call-words.ts, twice.
   { files: /^core\/loop\/call-words/, most: 601 },
   // MAX_MASKED of core/loop/result-mask.ts.

@@ -1,8 +1,7 @@
 /** The settings for requests that are too large. */
 import * as z from 'zod'
-import { RECOVERIES } from '../core/overflow.ts'
-import type { RowSettings } from '../overflow/custom.ts'
-import { linearPattern } from '../overflow/pattern.ts'
+import { RECOVERIES } from '../overflow/overflow.ts'
+import { linearPattern, type RowSettings } from './quirk-row.ts'
 import { duration } from './units.ts'
 
 function patternFault(source: string): string | undefined {

@@ -5,11 +5,11 @@ import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
 import { buildRegistry, type HarnessRegistry } from '../core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
 import type { LoopPolicy } from '../core/loop/policy.ts'
-import { customRow } from '../overflow/custom.ts'
 import { ROWS } from '../overflow/rows.ts'
 import type { ModelSettings } from '../usage/catalogue.ts'
 import type { BudgetConfig } from './budget.ts'
 import { withOverride } from './override.ts'
+import { customRow } from './quirk-row.ts'
 import type { Config } from './schema.ts'
 
 /** Returns the registry of the built-in harness texts and those of the configuration. */

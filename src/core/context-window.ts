@@ -3,7 +3,7 @@
  * effective context is what one session may use for now. A reduction never changes the base or another session. All
  * sizes are tokens.
  */
-import type { Overflow } from './overflow.ts'
+import type { Overflow } from '../overflow/overflow.ts'
 
 /** The source of a base context, the best first. */
 export type ContextSource = 'config' | 'provider' | 'catalogue' | 'unknown'

@@ -2,13 +2,19 @@
 import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
-import type { AskedOutput } from '../core/overflow.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import type { Edit } from '../json/edit.ts'
 import type { ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
 import type { Frame } from '../sse/frames.ts'
+
+/** The output that a request asks for, in tokens. */
+export interface AskedOutput {
+  readonly cap: number
+  /** Tokens for thinking that count as output and must be less than the cap. */
+  readonly thinking?: number
+}
 
 /** How a stopped request keeps the model from calling tools: by its tool choice (the tools stay in the prompt), or without any tools. */
 export type ToolBan = 'choice_none' | 'no_tools'

@@ -1,7 +1,7 @@
 /** A call to an upstream, the head of its response, and what can go wrong with it. */
 import type { Readable } from 'node:stream'
 import { errors } from 'undici'
-import type { Recovery } from '../core/overflow.ts'
+import type { Recovery } from '../overflow/overflow.ts'
 import type { RawHeaders } from './headers.ts'
 
 /** A server to which requests are sent. */

@@ -1,17 +1,8 @@
 /** Classifies the error of a provider: by the first row that matches, else by the general reader. */
-import {
-  type Overflow,
-  overInput,
-  overOutput,
-  overTotal,
-  type Recovery,
-  statedNumbers,
-} from '../core/overflow.ts'
-import { inputTooLarge, withFields } from './fields.ts'
-import { type Groups, groupsIn, type LinearPattern } from './pattern.ts'
-import { withoutQuotes } from './quotes.ts'
+import { type Overflow, overInput, overOutput, overTotal, statedNumbers } from './overflow.ts'
+import { type QuotedRequest, withoutQuotes } from './quotes.ts'
 import { readOverflow } from './reader/reader.ts'
-import type { Row } from './rows.ts'
+import { type Groups, type LinearPattern, ROWS, type Row } from './rows.ts'
 import { plainNumbers } from './text.ts'
 import { type RawReply, type Reply, unwrap } from './unwrap.ts'
 
@@ -21,61 +12,21 @@ export interface Classified {
   readonly quirk: string
 }
 
-/** A user's pattern may contain characters that the normal form drops, such as quotes. */
-function groupsInText(pattern: RegExp | LinearPattern, { text, original }: Reply): Groups | undefined {
-  return groupsIn(pattern, text) ?? (pattern instanceof RegExp ? undefined : groupsIn(pattern, original))
-}
-
-/** True if a code matches as it is written, or by its letters alone. */
-function hasCode(pattern: RegExp | LinearPattern, { codes }: Reply): boolean {
-  return [...codes].some((code) => groupsIn(pattern, code) ?? groupsIn(pattern, code.replace(/[^a-z]/g, '')))
-}
-
-const NO_GROUPS: Groups = new Map()
-
-/** Returns the named groups of a row's text pattern; `undefined` if the row does not match the reply. */
-function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
-  if (status && !status.includes(reply.status)) return undefined
-  if (code && !hasCode(code, reply)) return undefined
-  if (unless && groupsInText(unless, reply)) return undefined
-  return text ? groupsInText(text, reply) : NO_GROUPS
-}
-
-function numberIn(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined
-  const value = Number(plainNumbers(text.toLowerCase()).replace(/\D/g, ''))
-  return Number.isSafeInteger(value) && value > 0 ? value : undefined
-}
-
-/** Returns the overflow that a row states; the general reader finds the numbers that the row's pattern does not name. */
-function overflowOf(recovery: Recovery, groups: Groups, reply: Reply): Overflow {
-  const stated = readOverflow(reply.text, true)
-  const numbers = stated && statedNumbers(stated)
-  const limit = numberIn(groups.get('limit'))
-  switch (recovery) {
-    case 'shrink_context':
-      // Without a limit it is `compress_only`.
-      return overInput(limit ?? numbers?.limit, numberIn(groups.get('prompt')) ?? numbers?.promptTokens)
-    case 'clamp_output_only':
-      return overOutput(limit ?? numbers?.maxOutput)
-    case 'unknown_overflow':
-      return overTotal(limit)
-    case 'compress_only':
-    case 'tier_downgrade':
-    case 'loop_refused':
-      return { recovery }
-  }
+/** What `classify` may use besides the reply. */
+export interface ClassifyOptions {
+  /** Rows that are tried in this order instead of the built-in ones (`ROWS`); the first that matches counts. */
+  readonly rows?: readonly Row[]
+  /** Returns the request's body as it was sent, as a string or a buffer: what the error quotes of it is not read. */
+  readonly request?: () => QuotedRequest | undefined
 }
 
 /**
- * Returns the overflow that an error states and the row that recognised it; `undefined` if it is no overflow. The first
- * row of `rows` that matches counts. `request` returns the request's body without a content coding: what the error quotes
- * of it is not read.
+ * Returns the overflow that an error states and the row that recognised it; `undefined` if it is no overflow. Takes any
+ * reply, never throws, and takes time in proportion to the reply's length.
  */
 export function classify(
   raw: RawReply,
-  rows: readonly Row[],
-  request?: () => Buffer | undefined,
+  { rows = ROWS, request }: ClassifyOptions = {},
 ): Classified | undefined {
   const reply = unwrap(raw)
   const classified = classifyReply(rows, reply)
@@ -88,11 +39,96 @@ function classifyReply(rows: readonly Row[], reply: Reply): Classified | undefin
   for (const row of rows) {
     const groups = matched(row, reply)
     if (!groups) continue
-    if (row.means === 'not_overflow') return undefined
-    const overflow =
-      row.means === 'input_too_large' ? inputTooLarge(reply) : overflowOf(row.means, groups, reply)
-    return { overflow, quirk: row.id }
+    const overflow = overflowOf(row, groups, reply)
+    return overflow && { overflow, quirk: row.id }
   }
   const overflow = readOverflow(reply.text)
   return overflow && { overflow: withFields(reply, overflow), quirk: 'general-reader' }
+}
+
+function groupsIn(pattern: RegExp | LinearPattern, text: string): Groups | undefined {
+  if (!(pattern instanceof RegExp)) return pattern.match(text)
+  const match = pattern.exec(text)
+  return match ? (match.groups ?? {}) : undefined
+}
+
+/** Returns the named groups of a row's text pattern; `undefined` if the row does not match the reply. */
+function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
+  // A user's pattern may contain characters that the normal form drops, such as quotes.
+  const inText = (pattern: RegExp | LinearPattern) =>
+    groupsIn(pattern, reply.text) ??
+    (pattern instanceof RegExp ? undefined : groupsIn(pattern, reply.original))
+  if (status && !status.includes(reply.status)) return undefined
+  // As the code is written, or by its letters alone.
+  const hasCode = (pattern: RegExp | LinearPattern) =>
+    [...reply.codes].some((one) => groupsIn(pattern, one) ?? groupsIn(pattern, one.replace(/[^a-z]/g, '')))
+  if (code && !hasCode(code)) return undefined
+  if (unless && inText(unless)) return undefined
+  return text ? inText(text) : {}
+}
+
+function numberIn(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined
+  const value = Number(plainNumbers(text.toLowerCase()).replace(/\D/g, ''))
+  return Number.isSafeInteger(value) && value > 0 ? value : undefined
+}
+
+/**
+ * Returns the overflow that a row states, `undefined` for `not_overflow`. The general reader finds the numbers that the
+ * row's pattern does not name.
+ */
+function overflowOf({ means }: Row, groups: Groups, reply: Reply): Overflow | undefined {
+  if (means === 'not_overflow') return undefined
+  const stated = readOverflow(reply.text, true)
+  const numbers = stated && statedNumbers(stated)
+  const limit = numberIn(groups['limit'])
+  switch (means) {
+    case 'input_too_large': {
+      const saysMore = stated && (stated.recovery !== 'unknown_overflow' || stated.limit !== undefined)
+      return withFields(reply, saysMore ? stated : { recovery: 'compress_only' })
+    }
+    case 'shrink_context':
+      // Without a limit it is `compress_only`.
+      return overInput(limit ?? numbers?.limit, numberIn(groups['prompt']) ?? numbers?.promptTokens)
+    case 'clamp_output_only':
+      return overOutput(limit ?? numbers?.maxOutput)
+    case 'unknown_overflow':
+      return overTotal(limit)
+    case 'compress_only':
+    case 'tier_downgrade':
+    case 'loop_refused':
+      return { recovery: means }
+  }
+}
+
+/** Fields of errors that hold the limit, in the order in which they are looked for. */
+const LIMITS = [
+  'n_ctx',
+  'max_context_length',
+  'context_length',
+  'context_window',
+  'max_model_len',
+  'max_input_tokens',
+  'max_prompt_tokens',
+  'context_limit',
+]
+/** Fields of errors that hold the size of the prompt. */
+const PROMPTS = [
+  'n_prompt_tokens',
+  'prompt_tokens',
+  'input_tokens',
+  'num_prompt_tokens',
+  'prompt_token_count',
+]
+
+/** Returns the overflow with the limit and the prompt from the error's fields, if its words state no limit. */
+function withFields({ numbers }: Reply, overflow: Overflow): Overflow {
+  const { recovery } = overflow
+  if (recovery !== 'compress_only' && recovery !== 'unknown_overflow') return overflow
+  if (statedNumbers(overflow).limit !== undefined) return overflow
+  const firstOf = (names: readonly string[]) => names.flatMap((name) => numbers.get(name) ?? [])[0]
+  const limit = firstOf(LIMITS)
+  const prompt = firstOf(PROMPTS)
+  if (limit === undefined || (prompt !== undefined && prompt <= limit)) return overflow
+  return overInput(limit, prompt)
 }

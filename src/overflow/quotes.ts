@@ -1,6 +1,11 @@
 /** Removes what an error quotes of its request: only the rest are the provider's own words. */
-import { type Overflow, statedNumbers } from '../core/overflow.ts'
+import { type Overflow, statedNumbers } from './overflow.ts'
 import { type Reply, replyOf } from './unwrap.ts'
+
+/** A request's body: a string or a buffer. It is only searched for words of plain ASCII. */
+export interface QuotedRequest {
+  includes(words: string): boolean
+}
 
 /** Where a quotation may begin or end: quotes, brackets, what JSON or Python would escape, and the ends of sentences. */
 const BOUNDARY = /(["`\\{}[\]<>\r\n\t]|[^\x20-\x7e]|(?<!\w)'|'(?!\w)|[.:;!?](?= |$))/
@@ -19,12 +24,12 @@ function searchWords(passage: string): string | undefined {
 }
 
 /** Returns the text of an error without the passages that also stand in the request's body. */
-function withoutPassages(text: string, request: Buffer): string {
+function withoutPassages(text: string, request: QuotedRequest): string {
   let searches = 0
   const isQuoted = (passage: string): boolean => {
     const words = searches < MAX_SEARCHES ? searchWords(passage) : undefined
     if (words !== undefined) searches++
-    return words !== undefined && request.includes(words, 0, 'latin1')
+    return words !== undefined && request.includes(words)
   }
   const passages = text.split(BOUNDARY)
   return passages.map((passage) => (isQuoted(passage) ? '' : passage)).join('')
@@ -35,7 +40,7 @@ function withoutPassages(text: string, request: Buffer): string {
  * it says nothing else, as when an agent wrote down the same error before; or a number of `overflow`, which was read from
  * the whole, is not in a quote.
  */
-export function withoutQuotes(reply: Reply, overflow: Overflow, request: Buffer): Reply | undefined {
+export function withoutQuotes(reply: Reply, overflow: Overflow, request: QuotedRequest): Reply | undefined {
   const original = withoutPassages(reply.original, request)
   if (original === reply.original) return undefined
   if ((original.match(/[a-z]{3,}/gi) ?? []).length < FEWEST_WORDS) return undefined

@@ -6,8 +6,16 @@
  * match a code's letters alone (`contextlengthexceeded` for `context_length_exceeded`). No repetition is unbounded. The
  * named groups `limit` and `prompt` are numbers of tokens.
  */
-import type { Recovery } from '../core/overflow.ts'
-import type { LinearPattern } from './pattern.ts'
+import type { Recovery } from './overflow.ts'
+
+/** The named groups of a match; a group that matched nothing has no value. */
+export type Groups = Readonly<Record<string, string | undefined>>
+
+/** A pattern of another engine than JavaScript's: one that matches any text in linear time. */
+export interface LinearPattern {
+  /** Returns the named groups of the first match; `undefined` if there is none. */
+  match(text: string): Groups | undefined
+}
 
 /** `not_overflow`: it only looks like an overflow; `input_too_large`: the error's words and fields say the rest. */
 export type Meaning = Recovery | 'not_overflow' | 'input_too_large'
@@ -22,7 +30,7 @@ export interface Row {
   readonly status?: readonly number[] | undefined
   /** One of the error's codes or types matches. */
   readonly code?: RegExp | LinearPattern | undefined
-  /** The text matches. */
+  /** The text matches. A regular expression has no flags `g` and `y`. */
   readonly text?: RegExp | LinearPattern | undefined
   /** The text does not match. */
   readonly unless?: RegExp | LinearPattern | undefined

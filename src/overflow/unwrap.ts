@@ -1,5 +1,4 @@
 /** Unwraps the error of a provider: its message in words, and the fields that say to machines what it is. */
-import { parseForeign } from '../core/foreign-json.ts'
 import { bounded, normalised } from './text.ts'
 
 /** An error as the provider sent it. */
@@ -63,7 +62,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
 
 function parsed(text: string): unknown {
   try {
-    return parseForeign(text)
+    return JSON.parse(text)
   } catch {
     return undefined
   }

@@ -4,7 +4,7 @@ import { decoded } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
-import { declaredWindows } from '../overflow/model-list.ts'
+import { declaredWindows } from './overflow/model-list.ts'
 import type { Route } from './route.ts'
 import type { Services } from './services.ts'
 

@@ -8,7 +8,6 @@ import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
 import { type AskedOperator, askOperator, isAnswered } from '../core/operator/question.ts'
 import type { Asked } from '../core/operator/record-request.ts'
 import type { IterationFacts } from '../core/operator/session-record.ts'
-import type { Recovery } from '../core/overflow.ts'
 import { countRequest, type TranscriptReading } from '../core/session/count-request.ts'
 import {
   type ErrorReply,
@@ -46,6 +45,7 @@ import {
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { Said } from '../core/transcript/kept-transcript.ts'
 import type { CallUsage } from '../core/usage.ts'
+import type { Recovery } from '../overflow/overflow.ts'
 import { idOf } from '../store/session-id.ts'
 import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { type Emit, type ProxyEvent, runEnded } from '../telemetry/event.ts'

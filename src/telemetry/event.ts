@@ -7,10 +7,10 @@ import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
-import type { Recovery } from '../core/overflow.ts'
 import type { WarningReaction } from '../core/session/session.ts'
 import type { EndState, TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
+import type { Recovery } from '../overflow/overflow.ts'
 
 /** The verdict on a request, as in metrics and headers. */
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'

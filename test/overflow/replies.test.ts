@@ -1,9 +1,14 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Overflow, type Recovery, statedNumbers } from '../../src/core/overflow.ts'
-import { classify } from '../../src/overflow/classify.ts'
-import { ROWS, type Row } from '../../src/overflow/rows.ts'
+import {
+  classify,
+  type Overflow,
+  type Recovery,
+  ROWS,
+  type Row,
+  statedNumbers,
+} from '../../src/overflow/index.ts'
 
 /** Returns a value as Python prints it. */
 function printed(value: unknown): string {
@@ -37,7 +42,7 @@ function numbersOf(overflow: Overflow): object {
 
 describe('the classification of provider replies', () => {
   it.each(EXAMPLES)('of $id is $means', ({ status, body, means, numbers }) => {
-    const overflow = classify({ status, body }, ROWS)?.overflow
+    const overflow = classify({ status, body })?.overflow
     expect(overflow?.recovery ?? 'not_overflow').toBe(means)
     if (overflow && numbers) expect(numbersOf(overflow)).toEqual(numbers)
   })
@@ -48,7 +53,7 @@ describe('the classification of provider replies', () => {
 
   it('has an example for every row that no earlier row matches', () => {
     const rows = ROWS.map((row, at): Row => ({ ...row, id: `${row.id} #${at}`, means: 'unknown_overflow' }))
-    const taken = new Set(EXAMPLES.map((example) => classify(example, rows)?.quirk))
+    const taken = new Set(EXAMPLES.map((example) => classify(example, { rows })?.quirk))
     expect(rows.filter(({ id }) => !taken.has(id)).map(({ id }) => id)).toEqual([])
   })
 
@@ -105,10 +110,10 @@ describe('the classification of provider replies', () => {
       (message) => `event: error\ndata: ${JSON.stringify({ type: 'error', error: { message } })}\n\n`,
     ]
     for (const { message, means } of texts) {
-      const bare = classify({ status: 400, body: { error: { message } } }, ROWS)?.overflow
+      const bare = classify({ status: 400, body: { error: { message } } })?.overflow
       if (!bare) continue
       for (const wrap of envelopes) {
-        const wrapped = classify({ status: 400, body: wrap(message) }, ROWS)?.overflow
+        const wrapped = classify({ status: 400, body: wrap(message) })?.overflow
         expect(wrapped, `${JSON.stringify(wrap(message))} of ${means}`).toEqual(bare)
       }
     }
@@ -123,7 +128,7 @@ describe('the classification of provider replies', () => {
       { type: 'response.output_item.done', item },
       { type: 'message', tool_response: { error: item.error } },
     ]
-    for (const body of told) expect(classify({ status: 200, body }, ROWS)).toBeUndefined()
+    for (const body of told) expect(classify({ status: 200, body })).toBeUndefined()
   })
 
   it('recognizes a code that names the context, in any spelling', () => {
@@ -135,7 +140,7 @@ describe('the classification of provider replies', () => {
       'context_size_limit_exceeded',
     ]
     for (const code of codes) {
-      const classified = classify({ status: 400, body: { error: { code, message: 'Bad request' } } }, ROWS)
+      const classified = classify({ status: 400, body: { error: { code, message: 'Bad request' } } })
       expect(classified?.overflow, code).toEqual({ recovery: 'compress_only' })
     }
   })
@@ -159,7 +164,7 @@ describe('the classification of provider replies', () => {
       [500, 'prompt_failed', 'Bad request'],
     ]
     for (const [status, code, message] of refusals) {
-      expect(classify({ status, body: { error: { code, message } } }, ROWS), code).toBeUndefined()
+      expect(classify({ status, body: { error: { code, message } } }), code).toBeUndefined()
     }
   })
 
@@ -167,7 +172,7 @@ describe('the classification of provider replies', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 99_999 }), (status) => {
         const message = `invalid params, context window exceeds limit (${status})`
-        expect(classify({ status: 400, body: { error: { message } } }, ROWS)?.overflow).toEqual({
+        expect(classify({ status: 400, body: { error: { message } } })?.overflow).toEqual({
           recovery: 'compress_only',
         })
       }),
@@ -177,12 +182,10 @@ describe('the classification of provider replies', () => {
   it('throws for no body', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 599 }), fc.jsonValue(), (status, body) => {
-        classify({ status, body }, ROWS)
+        classify({ status, body })
       }),
     )
-    fc.assert(
-      fc.property(fc.string({ unit: 'binary' }), (body) => void classify({ status: 400, body }, ROWS)),
-    )
+    fc.assert(fc.property(fc.string({ unit: 'binary' }), (body) => void classify({ status: 400, body })))
   })
 
   it('handles 64 KB of any text on which a pattern could backtrack', () => {
@@ -217,7 +220,7 @@ describe('the classification of provider replies', () => {
     for (const piece of pieces) {
       const body = piece.repeat(Math.ceil(65_536 / piece.length))
       const reply = { status: 400, body: { error: { message: body } } }
-      expect(() => classify(reply, ROWS), piece).not.toThrow()
+      expect(() => classify(reply), piece).not.toThrow()
     }
   })
 })

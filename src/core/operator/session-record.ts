@@ -2,10 +2,11 @@
  * The record of a session that operators can read: its newest iterations and its finished runs. It is plain and bounded data,
  * and never contains an argument, a prompt or a result.
  */
+
+import type { Recovery } from '../../overflow/overflow.ts'
 import type { Tier } from '../budget/tiers.ts'
 import type { Pattern } from '../loop/patterns.ts'
 import { withNewest } from '../newest.ts'
-import type { Recovery } from '../overflow.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'
 

@@ -1,7 +1,7 @@
 /** The fields that cap the output of a request; gateways accept each of them in any dialect. */
-import type { AskedOutput } from '../../core/overflow.ts'
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root } from '../../json/scan.ts'
+import type { AskedOutput } from '../dialect.ts'
 
 const CAPS = ['max_completion_tokens', 'max_output_tokens', 'max_tokens', 'max_new_tokens']
 

@@ -2,7 +2,7 @@
  * Reads overflow errors that no row knows: whether the text states an overflow, of what, and which number is the limit,
  * the request, or a part of it. It works by tables of words, in linear time.
  */
-import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../../core/overflow.ts'
+import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../overflow.ts'
 import { type Sentence, sentencesOf } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { isNumber, wordAt } from './place.ts'

@@ -1,5 +1,6 @@
 /** Computes a lower output cap for a request whose output cap was too large. */
-import type { AskedOutput, Overflow } from '../core/overflow.ts'
+import type { AskedOutput } from '../../dialect/dialect.ts'
+import type { Overflow } from '../../overflow/overflow.ts'
 
 /** The smallest cap that leaves room for an answer. */
 const LEAST_OUTPUT = 16

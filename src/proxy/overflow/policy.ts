@@ -1,4 +1,4 @@
-import type { Row } from './rows.ts'
+import type { Row } from '../../overflow/rows.ts'
 
 /** How Governor handles overflows. */
 export interface OverflowPolicy {

@@ -112,10 +112,3 @@ export function overOutput(maxOutput: number | undefined): Overflow {
 export function overTotal(limit: number | undefined): Overflow {
   return limit === undefined ? { recovery: 'unknown_overflow' } : { recovery: 'unknown_overflow', limit }
 }
-
-/** The output that a request asks for, in tokens. */
-export interface AskedOutput {
-  readonly cap: number
-  /** Tokens for thinking that count as output and must be less than the cap. */
-  readonly thinking?: number
-}

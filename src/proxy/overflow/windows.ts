@@ -11,11 +11,11 @@ import {
   NO_WINDOW,
   type Reduction,
   succeed,
-} from '../core/context-window.ts'
-import type { Overflow } from '../core/overflow.ts'
-import type { Upstream } from '../http/upstream.ts'
-import type { SharedValues } from '../store/shared-values.ts'
-import type { ValueKind } from '../store/store.ts'
+} from '../../core/context-window.ts'
+import type { Upstream } from '../../http/upstream.ts'
+import type { Overflow } from '../../overflow/overflow.ts'
+import type { SharedValues } from '../../store/shared-values.ts'
+import type { ValueKind } from '../../store/store.ts'
 
 /** A model at an upstream. */
 export interface ModelAt {

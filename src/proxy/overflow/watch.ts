@@ -6,11 +6,11 @@ import type { Dialect } from '../../dialect/dialect.ts'
 import { contentEncoding, isEventStream } from '../../http/headers.ts'
 import type { Head, UpstreamCall } from '../../http/upstream.ts'
 import { type ChunkFilter, peek, type UpstreamResponse, withBody } from '../../http/upstream-response.ts'
-import { type Classified, classify } from '../classify.ts'
-import type { OverflowPolicy } from '../policy.ts'
+import { type Classified, classify } from '../../overflow/classify.ts'
 import { type Annotation, annotated, canonicalEvent, isInputTooLarge, parsed } from './annotate.ts'
 import { explained, mayBeError, meaningOf, typeOf } from './error-body.ts'
 import { watchErrorFrames } from './error-frames.ts'
+import type { OverflowPolicy } from './policy.ts'
 import { bodyOf } from './recover.ts'
 
 /** An error is small and comes soon after its head; a larger or slower one passes unchanged. */
@@ -101,7 +101,7 @@ function explainedFrame({ call, dialect, policy, note }: WatchedRequest, frame: 
   if (frame[end - 1] === 0x0d) end--
   const json = frame.subarray(start, end)
   const reply = { status: 200, body: parsed(json.toString()) }
-  const classified = classify(reply, policy.quirks, () => bodyOf(call))
+  const classified = classify(reply, { rows: policy.quirks, request: () => bodyOf(call) })
   if (!classified) return undefined
   const annotation = note(classified)
   const changed =

@@ -1,11 +1,11 @@
 /** Adds the meaning of an overflow to a provider's error, by an edit of its bytes: everything else stays unchanged. */
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/foreign-json.ts'
-import { statedNumbers } from '../../core/overflow.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { applyEdits, setMember } from '../../json/edit.ts'
 import { elements, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
-import type { Classified } from '../classify.ts'
+import type { Classified } from '../../overflow/classify.ts'
+import { statedNumbers } from '../../overflow/overflow.ts'
 
 /** What Governor knows of an overflow: its class, and the context window of the model. */
 export interface Annotation {

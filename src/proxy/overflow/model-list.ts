@@ -1,5 +1,5 @@
 /** Reads the context windows in the model lists of providers. */
-import { isWindow } from '../core/context-window.ts'
+import { isWindow } from '../../core/context-window.ts'
 
 /** A model, by the name that clients use, and its window in tokens. */
 export interface DeclaredWindow {

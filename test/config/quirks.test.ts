@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { checkConfig } from '../../src/config/load.ts'
 import { overflowPolicyOf } from '../../src/config/policies.ts'
+import { customRow } from '../../src/config/quirk-row.ts'
 import { classify } from '../../src/overflow/classify.ts'
-import { customRow } from '../../src/overflow/custom.ts'
-import { declaredWindows } from '../../src/overflow/model-list.ts'
 import type { RawReply } from '../../src/overflow/unwrap.ts'
 
 const refused = (message: string, status = 400, more: object = {}) => ({
@@ -14,7 +13,7 @@ const refused = (message: string, status = 400, more: object = {}) => ({
 /** The rows of a configuration with these quirks. */
 const rowsOf = (...quirks: object[]) => overflowPolicyOf(checkConfig({ overflow: { quirks } }, 'test')).quirks
 
-const meaningOf = (reply: RawReply, ...quirks: object[]) => classify(reply, rowsOf(...quirks))
+const meaningOf = (reply: RawReply, ...quirks: object[]) => classify(reply, { rows: rowsOf(...quirks) })
 
 describe('a quirk in the configuration', () => {
   const house = {
@@ -98,30 +97,4 @@ describe('a quirk in the configuration', () => {
     const own = { id: 'own', text: '(a+)+$', means: 'compress_only' }
     expect(meaningOf(refused(`${'a'.repeat(60_000)}!`), own)).toBeUndefined()
   })
-})
-
-describe('a list of models', () => {
-  it.each([
-    ['vLLM', { data: [{ id: 'm', max_model_len: 8192 }] }, 8192],
-    [
-      'OpenRouter',
-      { data: [{ id: 'm', context_length: 131072, top_provider: { context_length: 65536 } }] },
-      65536,
-    ],
-    ['Groq', { data: [{ id: 'm', context_window: 131072 }] }, 131072],
-    ['LM Studio', { data: [{ id: 'm', max_context_length: 131072, loaded_context_length: 4096 }] }, 4096],
-    ['llama.cpp', { data: [{ id: 'm', meta: { n_ctx: 4096, n_ctx_train: 32768 } }] }, 4096],
-    ['Google', { models: [{ name: 'models/m', inputTokenLimit: 1048576 }] }, 1048576],
-    ['a single model', { id: 'm', context_length: 4096 }, 4096],
-    ['a bare array', [{ id: 'm', context_length: '4096' }], 4096],
-  ])('in the form of %s declares windows', (_, body, window) => {
-    expect(declaredWindows(body)).toEqual([{ model: 'm', window }])
-  })
-
-  it.each([[null], ['text'], [{ data: [{ id: 'm' }] }], [{ data: [{ context_length: 1 }] }], [{ data: 3 }]])(
-    'declares no window when it is %j',
-    (body) => {
-      expect(declaredWindows(body)).toEqual([])
-    },
-  )
 })

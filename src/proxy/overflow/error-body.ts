@@ -3,8 +3,8 @@ import type { Dialect } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, headerOf, withHeaders, withoutBodyFields } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
-import { type Classified, classify } from '../classify.ts'
-import type { Row } from '../rows.ts'
+import { type Classified, classify } from '../../overflow/classify.ts'
+import type { Row } from '../../overflow/rows.ts'
 import {
   type Annotation,
   annotated,
@@ -51,7 +51,10 @@ export function meaningOf(
   const coding = contentEncoding(head.headers)
   const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, MAX_DECODED)
   if (!plain) return undefined
-  const classified = classify({ status: head.status, body: parsed(plain.toString()) }, quirks, request)
+  const classified = classify(
+    { status: head.status, body: parsed(plain.toString()) },
+    { rows: quirks, request },
+  )
   return classified && { plain, classified }
 }
 

@@ -1,14 +1,14 @@
 /** Makes a smaller request after an overflow that Governor can repair without the client. */
 
 import { STANDARD_TIER } from '../../core/context-window.ts'
-import type { Overflow } from '../../core/overflow.ts'
 import { estimateTokens } from '../../core/usage.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { contentEncoding, withoutFields } from '../../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
 import { applyEdits } from '../../json/edit.ts'
-import { clampOutput } from '../clamp.ts'
-import type { OverflowPolicy } from '../policy.ts'
+import type { Overflow } from '../../overflow/overflow.ts'
+import { clampOutput } from './clamp.ts'
+import type { OverflowPolicy } from './policy.ts'
 
 /** Returns the body as one buffer; `undefined` for a stream or a body with a content coding, which are not changed. */
 export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
