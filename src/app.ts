@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { uptime } from 'node:os'
 import type { Duplex } from 'node:stream'
 import fastify, {
   type FastifyInstance,
@@ -194,11 +195,29 @@ function initialState(config: Config): State {
   }
 }
 
+/** Milliseconds between two checks whether the machine slept; a shorter sleep does not count. */
+const SLEEP_CHECK = 2_000
+
 /**
- * Milliseconds since the epoch, by the system's clock at the start and the time since then: durations stay right where that
- * clock is set while Governor runs.
+ * Returns a clock, in milliseconds since the epoch: the system's clock at the start and the time since then, so that durations
+ * stay right where that clock is set while Governor runs. The time in which the machine sleeps counts: the process measures
+ * none of it, but the machine's uptime goes on.
  */
-const steadyNow = () => Math.floor(performance.timeOrigin + performance.now())
+function createSteadyClock(): () => number {
+  const uptimeAhead = () => uptime() * 1_000 - performance.now()
+  const aheadAtStart = uptimeAhead()
+  let slept = 0
+  let checkedAt = performance.now()
+  return () => {
+    const now = performance.now()
+    if (now - checkedAt >= SLEEP_CHECK) {
+      checkedAt = now
+      const ahead = uptimeAhead() - aheadAtStart
+      if (ahead - slept >= SLEEP_CHECK) slept = ahead
+    }
+    return Math.floor(performance.timeOrigin + now + slept)
+  }
+}
 
 function afterDelay(delay: number, call: () => void): () => void {
   const timer = setTimeout(call, delay).unref()
@@ -272,9 +291,10 @@ function createServices(
   state: State,
   emit: Emit,
   store: Store,
+  now: () => number,
 ): Services {
   const { server, sessions, timeouts } = config
-  const { dialects = DIALECTS, now = steadyNow } = options
+  const { dialects = DIALECTS } = options
   const { memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models, (error) =>
@@ -522,10 +542,11 @@ function noteAddress(state: State, { address, family, port }: AddressInfo): stri
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const state = initialState(config)
   const { metrics, emit, webhook } = createTelemetry(config, options, state)
-  const opened = openStore(config, options, options.now ?? steadyNow, emit)
+  const now = options.now ?? createSteadyClock()
+  const opened = openStore(config, options, now, emit)
   const lost = () => emit({ kind: 'failed_open', reason: 'store' })
   const watched = watchStore(options.store ?? opened.store, lost)
-  const services = createServices(config, options, state, emit, watched.store)
+  const services = createServices(config, options, state, emit, watched.store, now)
   const open: OpenResponses = new WeakMap()
   const server = createServer(config, services, state)
   limitConnections(server, options.maxOpenFiles ?? Number.POSITIVE_INFINITY, emit)

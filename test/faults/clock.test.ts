@@ -1,5 +1,5 @@
 /** A system clock that is set while the built program runs. */
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { afterStep, callModel, START } from '../support/agent.ts'
 import { type ChatMessage, runaway, type Script, startProvider } from '../support/provider.ts'
 import { startTampered } from './tampered-process.ts'
@@ -65,5 +65,46 @@ describe.each([
     compact()
     expect((await step()).headers.get('x-governor-iteration')).toBe('6/50')
     expect(await session()).toMatchObject({ state: 'working', total_iterations: 6 })
+  })
+})
+
+describe('a machine that sleeps', () => {
+  /** Asks until the process has noticed that time has passed. */
+  async function until<T>(look: () => Promise<T>, isIt: (found: T) => boolean): Promise<T> {
+    return vi.waitFor(
+      async () => {
+        const found = await look()
+        expect(isIt(found)).toBe(true)
+        return found
+      },
+      { timeout: 20_000, interval: 100 },
+    )
+  }
+
+  it('uses up the time of a run', async () => {
+    const { step, sleep } = await start({ budget: { max_iterations: 0, run: { max_seconds: 3_600 } } })
+    expect((await step()).governor).toBeUndefined()
+    await sleep(2 * 3_600_000)
+    const { governor } = await until(step, (next) => next.governor !== undefined)
+    expect(governor).toMatchObject({ terminal_reason: 'max_seconds' })
+  })
+
+  it('leaves a run within its time when it sleeps for less', async () => {
+    const { step, sleep } = await start({ budget: { max_iterations: 6, run: { max_seconds: 3_600 } } })
+    await step()
+    await sleep(1_800_000)
+    let last = await step()
+    while (!last.governor) last = await step()
+    expect(last.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_used: 6 })
+  })
+
+  it('forgets sessions that were not used for their ttl', async () => {
+    const { step, sleep, session, url } = await start({ sessions: { ttl: '1h' } })
+    await step()
+    const { id } = await session()
+    const status = async () => (await fetch(`${url}/governor/sessions/${id}`)).status
+    expect(await status()).toBe(200)
+    await sleep(7_200_000)
+    await until(status, (found) => found === 404)
   })
 })

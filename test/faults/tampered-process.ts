@@ -7,6 +7,8 @@ import { type Process, startProcess, temporaryFolder } from '../support/process.
 export interface Tampered extends Process {
   /** Sets its clock forward, or back, by so many milliseconds. */
   setClock(shift: number): Promise<void>
+  /** Lets the machine sleep for so many milliseconds: its clock and its uptime go on, and the process stands still. */
+  sleep(milliseconds: number): Promise<void>
   /** Lets nothing else run in it for so many milliseconds; settles when that is over. */
   block(milliseconds: number): Promise<void>
 }
@@ -24,5 +26,10 @@ export async function startTampered(upstream: string, config: Record<string, unk
     governor.child.kill('SIGUSR2')
     await vi.waitFor(() => expect(existsSync(control)).toBe(false), 60_000)
   }
-  return { ...governor, setClock: (shift) => tell({ shift }), block: (block) => tell({ block }) }
+  return {
+    ...governor,
+    setClock: (shift) => tell({ shift }),
+    sleep: (sleep) => tell({ sleep }),
+    block: (block) => tell({ block }),
+  }
 }
