@@ -1,8 +1,8 @@
 /** The command line: parses arguments and runs a command. */
 import { parseArgs } from 'node:util'
-import { ConfigError, loadConfig } from '../config/load.ts'
+import { ConfigError, type Flags, loadConfig } from '../config/load.ts'
 import { VERSION } from '../version.ts'
-import type { ExitCode, Flags, Terminal } from './command.ts'
+import type { ExitCode, Terminal } from './command.ts'
 
 const HELP = `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 

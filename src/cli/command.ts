@@ -1,5 +1,5 @@
 /** The interface between commands and the process. */
-import type { Environment, Overrides } from '../config/load.ts'
+import type { Environment } from '../config/load.ts'
 
 /** The process that a command runs in. */
 export interface Terminal {
@@ -27,11 +27,6 @@ export interface Terminal {
   readonly maxOpenFiles: number
   /** True if a human watches: then commands use colours and plain sentences. */
   readonly isInteractive: boolean
-}
-
-/** The flags that every command takes. */
-export interface Flags extends Overrides {
-  readonly config?: string | undefined
 }
 
 /** Exit codes: 0 done, 1 could not start, could not read or was cut short, 2 wrong usage or configuration. */

@@ -1,13 +1,12 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
-import { ConfigError, type Loaded, loadConfig } from '../config/load.ts'
-import { restartKeys } from '../config/restart.ts'
+import { ConfigError, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../http/loopback.ts'
 import { holdsKey } from '../proxy/route.ts'
 import { VERSION } from '../version.ts'
-import type { ExitCode, Flags, Terminal } from './command.ts'
+import type { ExitCode, Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
 import { proxiesIn } from './proxies.ts'
 

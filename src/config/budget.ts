@@ -1,9 +1,8 @@
 /** The settings of the budget: limits, the notices about them, and overrides for some requests. */
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
-import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
+import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
-import { template } from './texts.ts'
 import { count, headerName } from './units.ts'
 
 const share = z.number().min(0).max(1)
@@ -30,7 +29,20 @@ function words(key: 'word' | 'unit'): string {
   return [...new Set(LIMITS.map((name) => METERS[name][key]))].filter((word) => word !== '').join(', ')
 }
 
-const text = (fallback: string, description: string) => template.default(fallback).describe(description)
+/** The schema of a text to a model; an unknown placeholder in it is an error. */
+export const text = (fallback: string, description: string) =>
+  z
+    .string()
+    .min(1)
+    .refine((template) => unknownPlaceholders(template).length === 0, {
+      error: ({ input }) => {
+        const braced = (names: readonly string[]) => names.map((name) => `{${name}}`).join(', ')
+        const unknown = braced(unknownPlaceholders(String(input)))
+        return `unknown placeholder ${unknown}: expected ${braced(PLACEHOLDERS)}`
+      },
+    })
+    .default(fallback)
+    .describe(description)
 
 const texts = {
   caution: text(DEFAULT_TEXTS.caution, 'From the caution threshold on.'),

@@ -1,28 +1,20 @@
 /** Loads the configuration: a flag wins over the environment, the environment over the file, the file over the default. */
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
-import { type Document, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
+import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
-import { ConfigError } from './config-error.ts'
-import { type LineFinder, lineFinder } from './lines.ts'
-import { type Config, configSchema } from './schema.ts'
+import { type Config, configSchema, isReloaded } from './schema.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
-import {
-  type AmbiguousValueFinder,
-  type Environment,
-  expandVariables,
-  protectVariables,
-} from './variables.ts'
+import { ConfigError, type Environment, isTree, type LineFinder, parseYaml, type Tree } from './yaml-file.ts'
 
 export { ConfigError, type Environment }
 
-/** Settings from flags or the environment; `undefined`: not set there. */
-export interface Overrides {
+/** The flags that every command takes; `undefined`: not given. */
+export interface Flags {
+  readonly config?: string | undefined
   readonly host?: string | undefined
   readonly port?: string | undefined
   readonly logLevel?: string | undefined
-  readonly redisUrl?: string | undefined
-  readonly adminToken?: string | undefined
   /** Upstream URLs by name. */
   readonly upstreams?: Readonly<Record<string, string>>
 }
@@ -34,23 +26,6 @@ function defaultFile(env: Environment): string | undefined {
   return ['governor.yaml', 'config/governor.yaml', ...inHome].find((file) => existsSync(file))
 }
 
-type Tree = { [key: string]: unknown }
-
-function isTree(value: unknown): value is Tree {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function treeOf(document: Document, file: string): unknown {
-  try {
-    return document.toJS() ?? {}
-  } catch (error) {
-    // An alias without an anchor, as in an unquoted glob that starts with a star.
-    throw new ConfigError(
-      `${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`,
-    )
-  }
-}
-
 /** Removes sections that contain only comments, so that they get their defaults. */
 function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configSchema)): void {
   for (const [key, schema] of Object.entries(shape)) {
@@ -59,45 +34,6 @@ function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configS
     if (value === null && (inside.shape || inside.valueType)) delete tree[key]
     else if (isTree(value)) dropEmptySections(value, inside)
   }
-}
-
-/** Throws `ConfigError` for a key `__proto__`, which zod would silently remove from an upstream's or a header's names. */
-function refusePrototypes(document: Document, whereIs: (node: Scalar) => string): void {
-  visit(document, {
-    Scalar(key, node) {
-      if (key !== 'key' || node.value !== '__proto__') return
-      throw new ConfigError(`${whereIs(node)}: no key may be named __proto__: choose another name`)
-    },
-  })
-}
-
-interface Parsed {
-  readonly tree: Tree
-  readonly lineOf?: LineFinder
-  readonly ambiguousAt?: AmbiguousValueFinder | undefined
-}
-
-/** Parses the text of a file and expands variables in its values. Throws `ConfigError`. */
-function parseFile(source: string, file: string, env: Environment): Parsed {
-  const lines = new LineCounter()
-  const document = parseDocument(protectVariables(source), { lineCounter: lines, prettyErrors: true })
-  const [error] = document.errors
-  if (error) {
-    const [message = ''] = error.message
-      .replace(/^Source contains multiple documents.* at/, 'a second document begins at')
-      .split('\n')
-    throw new ConfigError(`${file}: not valid YAML: ${message.replace(/:$/, '')}`)
-  }
-  const whereIs = (node: Scalar) => {
-    const position = node.range ? lines.linePos(node.range[0]).line : '?'
-    return `${file}, line ${position}`
-  }
-  refusePrototypes(document, whereIs)
-  const ambiguousAt = expandVariables(document, env, whereIs)
-  const tree = treeOf(document, file)
-  if (!isTree(tree)) throw new ConfigError(`${file}: found ${describe(tree)}: expected keys and values`)
-  dropEmptySections(tree)
-  return { tree, lineOf: lineFinder(document, lines), ambiguousAt }
 }
 
 /** Returns why a file can't be read, in words, or Node's code for a rare reason. */
@@ -122,89 +58,42 @@ function readText(file: string): string {
   return bytes.toString()
 }
 
-function branch(tree: Tree, key: string): Tree {
-  const value = tree[key]
-  if (isTree(value)) return value
-  const fresh: Tree = {}
-  tree[key] = fresh
-  return fresh
+function setAt(tree: Tree, [key = '', ...rest]: readonly string[], value: unknown): void {
+  if (rest.length === 0) {
+    tree[key] = value
+    return
+  }
+  const before = tree[key]
+  const inner = isTree(before) ? before : {}
+  tree[key] = inner
+  setAt(inner, rest, value)
 }
 
-/** The flag or variable that set a value, by the value's path; for messages. */
-type Origins = ReadonlyMap<string, string>
+/** A setting that does not come from the file; `origin` is the flag or variable that set it, for messages. */
+type Setting = readonly [path: readonly string[], value: string | undefined, origin: string]
 
-/** The names of flags or variables. */
-interface Names {
-  readonly host: string
-  readonly port: string
-  readonly logLevel: string
-  readonly redisUrl: string
-  upstream(name: string): string
-}
-
-const FLAGS: Names = {
-  host: '--host',
-  port: '--port',
-  logLevel: '--log-level',
-  redisUrl: 'REDIS_URL',
-  upstream: () => '--upstream',
-}
-
-const VARIABLES: Names = {
-  host: 'HOST',
-  port: 'PORT',
-  logLevel: 'LOG_LEVEL',
-  redisUrl: 'REDIS_URL',
-  upstream: (name) => `${name.toUpperCase()}_UPSTREAM_URL`,
-}
-
-/** Not a flag: other users of the machine read flags in the list of processes. */
-const ADMIN_TOKEN = 'GOVERNOR_ADMIN_TOKEN'
-
-/** Sets the values of flags or variables in the tree, and notes their origins. */
-function override(tree: Tree, overrides: Overrides, names: Names, origins: Map<string, string>): void {
-  const { host, port, logLevel, redisUrl, adminToken, upstreams = {} } = overrides
-  if (host !== undefined) {
-    branch(tree, 'server')['host'] = host
-    origins.set('server.host', names.host)
-  }
-  if (port !== undefined) {
-    branch(tree, 'server')['port'] = /^-?\d+$/.test(port) ? Number(port) : port
-    origins.set('server.port', names.port)
-  }
-  if (logLevel !== undefined) {
-    branch(tree, 'log')['level'] = logLevel
-    origins.set('log.level', names.logLevel)
-  }
-  if (redisUrl !== undefined) {
-    branch(tree, 'redis')['url'] = redisUrl
-    origins.set('redis.url', names.redisUrl)
-    tree['store'] = 'redis'
-  }
-  if (adminToken !== undefined) {
-    branch(tree, 'ops')['admin_token'] = adminToken
-    origins.set('ops.admin_token', ADMIN_TOKEN)
-  }
-  for (const [name, url] of Object.entries(upstreams)) {
-    branch(branch(tree, 'upstreams'), name)['url'] = url
-    origins.set(`upstreams.${name}.url`, names.upstream(name))
-  }
-}
-
-function fromEnvironment(env: Environment): Overrides {
-  const urls: [string, string | undefined][] = [
-    ['openai', env['OPENAI_UPSTREAM_URL']],
-    ['anthropic', env['ANTHROPIC_UPSTREAM_URL']],
-  ]
-  return {
+/** Returns the settings of the environment and after them those of the flags, which win. */
+function settingsOf(flags: Flags, env: Environment): readonly Setting[] {
+  const variable = (name: string, ...path: string[]): Setting =>
     // An empty variable counts as not set, because compose files pass unset variables as empty.
-    host: env['HOST'] || undefined,
-    port: env['PORT'] || undefined,
-    logLevel: env['LOG_LEVEL'] || undefined,
-    redisUrl: env['REDIS_URL'] || undefined,
-    adminToken: env[ADMIN_TOKEN] || undefined,
-    upstreams: Object.fromEntries(urls.filter((entry): entry is [string, string] => Boolean(entry[1]))),
-  }
+    [path, env[name] || undefined, name]
+  return [
+    variable('HOST', 'server', 'host'),
+    variable('PORT', 'server', 'port'),
+    variable('LOG_LEVEL', 'log', 'level'),
+    variable('REDIS_URL', 'redis', 'url'),
+    [['store'], env['REDIS_URL'] ? 'redis' : undefined, 'REDIS_URL'],
+    // Not a flag: other users of the machine read flags in the list of processes.
+    variable('GOVERNOR_ADMIN_TOKEN', 'ops', 'admin_token'),
+    variable('OPENAI_UPSTREAM_URL', 'upstreams', 'openai', 'url'),
+    variable('ANTHROPIC_UPSTREAM_URL', 'upstreams', 'anthropic', 'url'),
+    [['server', 'host'], flags.host, '--host'],
+    [['server', 'port'], flags.port, '--port'],
+    [['log', 'level'], flags.logLevel, '--log-level'],
+    ...Object.entries(flags.upstreams ?? {}).map(
+      ([name, url]): Setting => [['upstreams', name, 'url'], url, '--upstream'],
+    ),
+  ]
 }
 
 /** Returns a value as messages show it; lists, objects and parts of URLs are hidden, as they may hold secrets. */
@@ -284,11 +173,12 @@ function keysAt(path: readonly PropertyKey[]): string[] {
   return Object.keys(inside.shape ?? {})
 }
 
-/** The source of a tree, for messages. */
+/** Where a tree comes from, for messages. */
 interface Source {
   /** The name of the file, or a word for it. */
   readonly name: string
-  readonly origins: Origins
+  /** The flags and variables that set values, by the paths of these. */
+  readonly origins: ReadonlyMap<string, string>
   readonly lineOf?: LineFinder | undefined
 }
 
@@ -332,7 +222,7 @@ function fillInUrls(tree: Tree): void {
 export function checkConfig(
   tree: Tree,
   name: string,
-  origins: Origins = new Map(),
+  origins: Source['origins'] = new Map(),
   lineOf?: LineFinder,
 ): Config {
   fillInUrls(tree)
@@ -343,18 +233,18 @@ export function checkConfig(
   )
 }
 
-/** Replaces each ambiguous value of the wrong type by its alternative, if that is of the right type. */
-function resolveAmbiguousValues(tree: Tree, ambiguousAt: AmbiguousValueFinder): void {
-  const wrongPaths = () => configSchema.safeParse(tree).error?.issues.map(({ path }) => path) ?? []
-  for (const path of wrongPaths()) {
-    const ambiguous = ambiguousAt(path)
-    const holder = valueAt(tree, path.slice(0, -1))
-    const key = path.at(-1)
-    // A value that a flag or a variable of Governor replaced stays.
-    if (!ambiguous || key === undefined || valueAt(tree, path) !== ambiguous.value) continue
-    Object.assign(holder as object, { [key]: ambiguous.alternative })
-    const isWrong = wrongPaths().some((wrong) => wrong.join('.') === path.join('.'))
-    if (isWrong) Object.assign(holder as object, { [key]: ambiguous.value })
+/**
+ * The value of a variable is a text. Where the schema expects no text, the number or the truth value that it is written
+ * as takes its place.
+ */
+function typeVariables(tree: Tree, expanded: ReadonlySet<string>): void {
+  for (const { code, path } of configSchema.safeParse(tree).error?.issues ?? []) {
+    const text = valueAt(tree, path)
+    const isOtherType = code === 'invalid_type' || code === 'invalid_union'
+    if (!isOtherType || typeof text !== 'string' || !expanded.has(text)) continue
+    const isNumber = text.trim() !== '' && !Number.isNaN(Number(text))
+    const typed = isNumber ? Number(text) : text === 'true' || (text === 'false' ? false : text)
+    Object.assign(valueAt(tree, path.slice(0, -1)) as object, { [path.at(-1) ?? '']: typed })
   }
 }
 
@@ -366,17 +256,37 @@ export interface Loaded {
 }
 
 /** Loads and checks the configuration. Throws `ConfigError`. */
-export function loadConfig(
-  flags: Overrides & { readonly config?: string | undefined },
-  env: Environment,
-): Loaded {
+export function loadConfig(flags: Flags, env: Environment): Loaded {
   const file = flags.config ?? (env['GOVERNOR_CONFIG'] || defaultFile(env))
   const name = file ?? 'configuration'
-  const { tree, lineOf, ambiguousAt }: Parsed =
-    file === undefined ? { tree: {} } : parseFile(readText(file), file, env)
+  const parsed = file === undefined ? undefined : parseYaml(readText(file), file, env)
+  const tree = parsed?.contents ?? {}
+  if (!isTree(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
+  dropEmptySections(tree)
+  const texts = new Set(parsed?.expanded)
   const origins = new Map<string, string>()
-  override(tree, fromEnvironment(env), VARIABLES, origins)
-  override(tree, flags, FLAGS, origins)
-  if (ambiguousAt) resolveAmbiguousValues(tree, ambiguousAt)
-  return { config: checkConfig(tree, name, origins, lineOf), file }
+  for (const [path, value, origin] of settingsOf(flags, env)) {
+    if (value === undefined) continue
+    setAt(tree, path, value)
+    texts.add(value)
+    origins.set(path.join('.'), origin)
+  }
+  typeVariables(tree, texts)
+  return { config: checkConfig(tree, name, origins, parsed?.lineOf), file }
+}
+
+/** Returns the paths at which two trees differ. */
+function differing(before: unknown, after: unknown, path: string): string[] {
+  if (!isTree(before) || !isTree(after)) return isDeepStrictEqual(before, after) ? [] : [path]
+  const keys = new Set([...Object.keys(before), ...Object.keys(after)])
+  return [...keys].flatMap((key) => differing(before[key], after[key], `${path}.${key}`))
+}
+
+/** Returns the paths of at most 20 keys whose change only a restart applies, without their values. */
+export function restartKeys(running: Config, changed: Config): string[] {
+  const sections = Object.keys(running) as (keyof Config)[]
+  return sections
+    .filter((section) => !isReloaded(section))
+    .flatMap((section) => differing(running[section], changed[section], section))
+    .slice(0, 20)
 }

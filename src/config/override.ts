@@ -1,5 +1,6 @@
 /** Overrides of sections of the configuration: every key is optional, and no key has a default. */
 import * as z from 'zod'
+import { isTree } from './yaml-file.ts'
 
 type Shape = Readonly<Record<string, z.ZodType>>
 
@@ -33,17 +34,12 @@ export function overrideShape<S extends Shape>(shape: S): OverrideShape<S> {
   return Object.fromEntries(entries) as OverrideShape<S>
 }
 
-/** True for a value with keys, which is merged and not replaced. */
-function hasKeys(value: unknown): value is object {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
 /** Returns a section with the values of an override; objects are merged key by key, lists are replaced. */
 export function withOverride<T extends object>(section: T, override: object): T {
   const entries = Object.entries(override).filter(([, value]) => value !== undefined)
   const merged = entries.map(([key, value]) => {
     const before: unknown = Object.hasOwn(section, key) ? Reflect.get(section, key) : undefined
-    return [key, hasKeys(before) && hasKeys(value) ? withOverride(before, value) : value]
+    return [key, isTree(before) && isTree(value) ? withOverride(before, value) : value]
   })
   return { ...section, ...Object.fromEntries(merged) }
 }

@@ -7,17 +7,14 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
 import { isLoopback } from '../http/loopback.ts'
-import { budget, budgetOverride, outOfOrder, overrideMatch } from './budget.ts'
+import { budget, budgetOverride, outOfOrder, overrideMatch, text } from './budget.ts'
 import { events } from './events.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape } from './override.ts'
 import { redis } from './redis.ts'
-import { template } from './texts.ts'
 import { duration, headerName, size } from './units.ts'
 import { upstreams } from './upstreams.ts'
-
-const text = (fallback: string, description: string) => template.default(fallback).describe(description)
 
 const limit = z.int().min(0)
 

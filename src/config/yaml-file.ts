@@ -1,0 +1,117 @@
+/** Parses the text of a configuration file, and expands environment variables in its values. */
+import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, visit } from 'yaml'
+
+/** Thrown for a configuration that can't be used; the message has one line per problem and says what to do. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError'
+}
+
+/** The environment variables of a process. */
+export type Environment = Readonly<Record<string, string | undefined>>
+
+/** Keys and values. */
+export type Tree = { [key: string]: unknown }
+
+/** True for keys and values: an object that is no list. */
+export function isTree(value: unknown): value is Tree {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
+export type LineFinder = (path: readonly PropertyKey[]) => number | undefined
+
+/** A parsed file. */
+export interface YamlFile {
+  /** Its keys and values, or whatever else it holds. */
+  readonly contents: unknown
+  readonly lineOf: LineFinder
+  /** The values that hold a variable, as texts: nothing but the schema says which of them are numbers. */
+  readonly expanded: ReadonlySet<string>
+}
+
+/** Characters in place of a variable's braces while YAML parses a file, so that lines and columns stay. */
+const OPEN = '\ue000'
+const CLOSE = '\ue001'
+const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)${CLOSE}`, 'g')
+
+/** Hides the braces of variables from YAML, in whose flow style braces are maps. */
+function protectVariables(source: string): string {
+  return source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
+}
+
+/** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws `ConfigError` for a variable that is not set. */
+function expand(text: string, env: Environment, where: string): string {
+  return text.replace(
+    /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g,
+    (_, literal: string, name: string, fallback?: string) => {
+      if (literal) return literal
+      const value = env[name] || fallback
+      if (value === undefined) {
+        throw new ConfigError(
+          `${where}: the environment variable ${name} is not set: set it, or write \${${name}:-default}`,
+        )
+      }
+      return value
+    },
+  )
+}
+
+/** Replaces the variables in a document of protected text; returns the values that hold one. */
+function expandVariables(document: Document, env: Environment, lineAt: (offset: number) => string) {
+  const expanded = new Set<string>()
+  visit(document, {
+    Scalar(key, node) {
+      if (typeof node.value !== 'string') return
+      const where = lineAt(node.range?.[0] ?? 0)
+      // zod would silently remove it from the names of upstreams and headers.
+      if (key === 'key' && node.value === '__proto__')
+        throw new ConfigError(`${where}: no key may be named __proto__: choose another name`)
+      const source = node.value.replace(PROTECTED, (_, inside: string) => `\${${inside}}`)
+      const hasVariable = key !== 'key' && source.includes('${')
+      const text = hasVariable ? expand(source, env, where) : source
+      node.value = text
+      if (hasVariable) expanded.add(text)
+    },
+  })
+  return expanded
+}
+
+function lineFinder(document: Document, lines: LineCounter): LineFinder {
+  return (path) => {
+    let node: unknown = document.contents
+    let offset: number | undefined
+    for (const key of path) {
+      const pair = isMap(node)
+        ? node.items.find((one) => isScalar(one.key) && String(one.key.value) === String(key))
+        : undefined
+      const item = isSeq(node) ? node.items[Number(key)] : undefined
+      const mark = pair?.key ?? item
+      if (mark === undefined) break
+      if (isNode(mark)) offset = mark.range?.[0] ?? offset
+      node = pair ? pair.value : item
+    }
+    return offset === undefined ? undefined : lines.linePos(offset).line
+  }
+}
+
+/** Parses a file that is called `file` in messages. Throws `ConfigError`. */
+export function parseYaml(source: string, file: string, env: Environment): YamlFile {
+  const lines = new LineCounter()
+  const document = parseDocument(protectVariables(source), { lineCounter: lines, prettyErrors: true })
+  const [error] = document.errors
+  if (error) {
+    const [message = ''] = error.message
+      .replace(/^Source contains multiple documents.* at/, 'a second document begins at')
+      .split('\n')
+    throw new ConfigError(`${file}: not valid YAML: ${message.replace(/:$/, '')}`)
+  }
+  const expanded = expandVariables(document, env, (offset) => `${file}, line ${lines.linePos(offset).line}`)
+  try {
+    return { contents: document.toJS() ?? {}, lineOf: lineFinder(document, lines), expanded }
+  } catch (error) {
+    // An alias without an anchor, as in an unquoted glob that starts with a star.
+    throw new ConfigError(
+      `${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`,
+    )
+  }
+}
