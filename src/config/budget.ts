@@ -196,6 +196,3 @@ export const budget = z.strictObject(keys).superRefine((value, context) => {
   const message = outOfOrder(value, value)
   if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
 })
-
-/** A checked budget section. */
-export type BudgetConfig = z.output<typeof budget>

@@ -1,13 +1,12 @@
 /** Converts checked settings to the policies of the core. */
 
-import { type Amounts, amountsBy, type LimitSetting, METERS } from '../core/budget/meters.ts'
-import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
+import { amountsBy, type LimitSetting, METERS } from '../core/budget/meters.ts'
+import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import { buildRegistry, type HarnessRegistry } from '../core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
 import type { LoopPolicy } from '../core/loop/policy.ts'
 import { ROWS } from '../overflow/rows.ts'
 import type { ModelSettings } from '../usage/catalogue.ts'
-import type { BudgetConfig } from './budget.ts'
 import { withOverride } from './override.ts'
 import { customRow } from './quirk-row.ts'
 import type { Config } from './schema.ts'
@@ -28,113 +27,80 @@ export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegist
   )
 }
 
+type Camel<Key extends string> = Key extends `${infer First}_${infer Rest}`
+  ? `${First}${Capitalize<Camel<Rest>>}`
+  : Key
+
+type CamelKeys<Section> = { readonly [Key in keyof Section as Camel<Key & string>]: Section[Key] }
+
+/** Returns a section of the file with its keys as code writes them: `max_tokens` is `maxTokens`. */
+function camelKeys<Section extends object>(section: Section): CamelKeys<Section> {
+  const camel = (key: string) => key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+  const entries = Object.entries(section).map(([key, value]) => [camel(key), value])
+  return Object.fromEntries(entries) as CamelKeys<Section>
+}
+
+/** Returns the settings of a section, and those for the requests that its overrides match, in order. */
+function byRule<Key extends 'budget' | 'loop_guard', Settings>(
+  config: Config,
+  key: Key,
+  settingsOf: (section: Config[Key]) => Settings,
+): ByRule<Settings> {
+  const rules = config.overrides.flatMap(({ [key]: changed, model, upstream, header }) => {
+    if (!changed) return []
+    const headers = Object.entries(header).map(([name, value]) => [name.toLowerCase(), value] as const)
+    return [{ model, upstream, headers, settings: settingsOf(withOverride(config[key], changed)) }]
+  })
+  return { settings: settingsOf(config[key]), rules }
+}
+
 /** Returns the loop policy and its overrides, in order. */
 export function loopGuardOf(config: Config): ByRule<LoopPolicy> {
-  const rules = config.overrides.flatMap((override) => {
-    if (!override.loop_guard) return []
-    const changed = { loop_guard: withOverride(config.loop_guard, override.loop_guard) }
-    return [ruleOf(override, loopPolicyOf(changed))]
-  })
-  return { settings: loopPolicyOf(config), rules }
+  return byRule(config, 'loop_guard', camelKeys<Config['loop_guard']>)
 }
 
 /** Returns the loop policy without its overrides. */
-export function loopPolicyOf({ loop_guard: guard }: Pick<Config, 'loop_guard'>): LoopPolicy {
-  return {
-    enabled: guard.enabled,
-    mode: guard.mode,
-    repetitionThreshold: guard.repetition_threshold,
-    maxWarningsBeforeBlock: guard.max_warnings_before_block,
-    exemptTools: guard.exempt_tools,
-    standstill: guard.standstill,
-    pollMultiplier: guard.poll_multiplier,
-    sameCallThreshold: guard.same_call_any_result,
-    volatile: guard.volatile,
-  }
+export function loopPolicyOf(config: Config): LoopPolicy {
+  return camelKeys(config.loop_guard)
 }
 
 /** Returns the prices and windows of the configuration, in order. */
 export function modelSettingsOf({ models }: Config): ModelSettings[] {
-  return models.map(({ model, upstream, context_window: contextWindow, price }) => ({
-    model,
-    ...(upstream === undefined ? {} : { upstream }),
-    ...(contextWindow === undefined ? {} : { contextWindow }),
-    ...(price === undefined
-      ? {}
-      : {
-          price: {
-            input: price.input,
-            output: price.output,
-            ...(price.cached_input === undefined ? {} : { cachedInput: price.cached_input }),
-            ...(price.cache_write === undefined ? {} : { cacheWrite: price.cache_write }),
-          },
-        }),
-  }))
-}
-
-function amountsOf(limits: Readonly<Record<LimitSetting, number>>): Amounts {
-  return amountsBy((name) => limits[METERS[name].limit.setting])
-}
-
-function settingsOf(budget: BudgetConfig, stop: Config['stop']): BudgetSettings {
-  const { texts } = budget
-  return {
-    announce: budget.announce,
-    clientOverride: budget.client_override,
-    policy: {
-      enabled: budget.enabled,
-      run: amountsOf({ ...budget.run, max_iterations: budget.max_iterations }),
-      session: amountsOf(budget.session),
-      thresholds: {
-        style: budget.style,
-        caution: budget.caution_threshold,
-        warning: budget.warning_threshold,
-        adaptive: budget.adaptive,
-      },
-      trackerEvery: budget.tracker.every,
-      channel: budget.channel,
-      announce: [],
-      cautionWhen: budget.caution_when,
-      escalate: budget.escalate,
-      dropTools: budget.wrap_up.drop_tools,
-      unknownPrice: budget.unknown_price,
-      texts: {
-        caution: texts.caution,
-        warning: texts.warning,
-        countdown: texts.countdown,
-        countdownLast: texts.countdown_last,
-        trackerBegin: texts.tracker_begin,
-        tracker: texts.tracker,
-        trackerLast: texts.tracker_last,
-        contextCaution: texts.context_caution,
-        contextWarning: texts.context_warning,
-        announce: texts.announce,
-        stop: stop.text,
-        stopAtLimit: stop.limit_text,
-        stopInLoop: stop.loop_text,
-        fallback: stop.fallback_text,
-        unpriced: stop.unpriced_text,
-        operatorStop: stop.operator_text,
-        operatorFallback: stop.operator_fallback_text,
-      },
-    },
-  }
-}
-
-type Match = Pick<Config['overrides'][number], 'model' | 'upstream' | 'header'>
-
-function ruleOf<Settings>({ model, upstream, header }: Match, settings: Settings): Rule<Settings> {
-  const headers = Object.entries(header).map(([name, value]) => [name.toLowerCase(), value] as const)
-  return { model, upstream, headers, settings }
+  return models.map((entry) => ({ ...camelKeys(entry), price: entry.price && camelKeys(entry.price) }))
 }
 
 /** Returns the budget and its overrides, in order. */
-export function budgetOf({ budget, stop, overrides }: Config): ByRule<BudgetSettings> {
-  const rules = overrides.flatMap((override) => {
-    if (!override.budget) return []
-    return [ruleOf(override, settingsOf(withOverride(budget, override.budget), stop))]
+export function budgetOf(config: Config): ByRule<BudgetSettings> {
+  const { stop } = config
+  const amountsOf = (limits: Readonly<Record<LimitSetting, number>>) =>
+    amountsBy((name) => limits[METERS[name].limit.setting])
+  return byRule(config, 'budget', (budget) => {
+    const { announce, client_override, max_iterations, style, adaptive, tracker, wrap_up, ...others } = budget
+    const { caution_threshold: caution, warning_threshold: warning, ...policy } = others
+    return {
+      announce,
+      clientOverride: client_override,
+      policy: {
+        ...camelKeys(policy),
+        run: amountsOf({ ...policy.run, max_iterations }),
+        session: amountsOf(policy.session),
+        thresholds: { style, caution, warning, adaptive },
+        trackerEvery: tracker.every,
+        announce: [],
+        dropTools: wrap_up.drop_tools,
+        texts: {
+          ...camelKeys(policy.texts),
+          stop: stop.text,
+          stopAtLimit: stop.limit_text,
+          stopInLoop: stop.loop_text,
+          fallback: stop.fallback_text,
+          unpriced: stop.unpriced_text,
+          operatorStop: stop.operator_text,
+          operatorFallback: stop.operator_fallback_text,
+        },
+      },
+    }
   })
-  return { settings: settingsOf(budget, stop), rules }
 }
 
 /** Returns what happens at the end of a run. */

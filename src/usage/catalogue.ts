@@ -27,17 +27,19 @@ export interface ModelSettings {
   /** A glob. */
   readonly model: string
   /** Unset: at every upstream. */
-  readonly upstream?: string
+  readonly upstream?: string | undefined
   /** Tokens. */
-  readonly contextWindow?: number
+  readonly contextWindow?: number | undefined
   /** US dollars per million tokens. */
-  readonly price?: {
-    readonly input: number
-    readonly output: number
-    /** Unset: as `input`. */
-    readonly cachedInput?: number
-    readonly cacheWrite?: number
-  }
+  readonly price?:
+    | {
+        readonly input: number
+        readonly output: number
+        /** Unset: as `input`. */
+        readonly cachedInput?: number | undefined
+        readonly cacheWrite?: number | undefined
+      }
+    | undefined
 }
 
 /** Prices and context windows by model and upstream. */

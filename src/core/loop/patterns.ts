@@ -141,7 +141,7 @@ function sameCallInARow(context: SearchContext): FoundLoop | undefined {
   const { window, repeats, limits } = context
   const { any = 0 } = repeats ?? {}
   const loop = singleCallLoop(context, any)
-  if (any < patience(limits.sameCallThreshold, loop.isWaiting, { ...context, less: 0 })) return undefined
+  if (any < patience(limits.sameCallAnyResult, loop.isWaiting, { ...context, less: 0 })) return undefined
   return { ...loop, hasNews: window.slice(1 - any).some(({ mayBeNew }) => mayBeNew) }
 }
 

@@ -13,7 +13,7 @@ export interface LoopLimits {
   /** How many responses in a row without anything new make a cycle. */
   readonly standstill: number
   /** How many equal calls in a row get a warning, whatever their results. */
-  readonly sameCallThreshold: number
+  readonly sameCallAnyResult: number
   /** The factor by which calls that wait for something may repeat more often. */
   readonly pollMultiplier: number
 }

@@ -92,7 +92,7 @@ const call = fc.record({
 const policies = fc.record({
   mode: fc.constantFrom('warn' as const, 'enforce' as const),
   repetitionThreshold: fc.constantFrom(2, 3),
-  sameCallThreshold: fc.constantFrom(2, 4),
+  sameCallAnyResult: fc.constantFrom(2, 4),
   maxWarningsBeforeBlock: fc.constantFrom(0, 1, 2),
   volatile: fc.constantFrom('none' as const, 'default' as const),
 })
