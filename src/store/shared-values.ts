@@ -1,5 +1,6 @@
 /** Small values that processes share, with copies of those in use, which are at most half a minute old. */
 import { LRUCache } from 'lru-cache'
+import { hashOf } from '../core/hash.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
 
 /** Milliseconds after which a copy is read anew. */
@@ -7,6 +8,17 @@ const FRESH_MS = 30_000
 
 /** The most copies of one kind: names contain texts that clients choose. */
 const MAX_COPIES = 2_000
+
+/** Occasions that one process has taken for all. */
+const CLAIMS: ValueKind<{ readonly isTaken: boolean }> = { name: 'claim', empty: { isTaken: false } }
+
+/** Returns true to the first process that claims an occasion, until the claim is forgotten like an unused session. */
+export function claim(store: Store, occasion: string): Promise<boolean> {
+  return store.updateValue(CLAIMS, sessionKey(SHARED, hashOf(occasion)), ({ isTaken }) => ({
+    value: { isTaken: true },
+    result: !isTaken,
+  }))
+}
 
 /** The shared values of one kind. */
 export interface SharedValues<Value> {

@@ -257,6 +257,8 @@ export interface Message {
   readonly type: WebhookTopic
   /** Identifies the occasion: a second message with the same subject is not sent. */
   readonly subject: string
+  /** Each replica meets the occasion, and one of them sends the message. */
+  readonly isShared?: boolean
   /** The message is worth nothing from then on, in milliseconds since the epoch; unset: always worth sending. */
   readonly until?: number
   readonly body: {
@@ -426,7 +428,7 @@ export const EVENTS: {
       const { name, used, max } = meter
       const text = `Session ${who} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
       const body = { text, ...namesIn(event), tier, meter: name, used, max, iteration, max_iterations }
-      return { type: 'near_limit', subject: `${key} ${tier}`, body }
+      return { type: 'near_limit', subject: `${key} ${tier}`, isShared: true, body }
     },
   },
   tunnel_failed: { log: ({ kind: _, ...facts }) => ['warn', facts, 'upgrade failed'] },

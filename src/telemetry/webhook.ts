@@ -30,6 +30,8 @@ export interface WebhookOptions {
   readonly now: () => number
   /** Returns a new random id. */
   readonly newId: () => string
+  /** Resolves to false if another process sends the message with this subject. */
+  readonly claim: (subject: string) => Promise<boolean>
   /** Gets the outcome of each message. */
   readonly emit: Emit
   /** Milliseconds to wait before each further attempt; one attempt for each entry. */
@@ -211,7 +213,12 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
       const subject = `${message.type} ${message.subject}`
       if (sender.sent.has(subject)) return
       sender.sent.set(subject, true)
-      enqueue(sender, message)
+      if (!message.isShared) return enqueue(sender, message)
+      const send = (isFirst: boolean) => {
+        if (isFirst && !sender.stop.signal.aborted) enqueue(sender, message)
+      }
+      // If the store fails, twice is better than never.
+      options.claim(subject).then(send, () => send(true))
     },
     close() {
       for (const { queue } of [sender.questions, sender.others]) queue.length = 0

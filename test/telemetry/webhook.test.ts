@@ -6,9 +6,11 @@ import { Webhook } from 'standardwebhooks'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ProxyEvent, WebhookOutcome, WebhookTopic } from '../../src/telemetry/event.ts'
 import { createWebhook, type WebhookOptions } from '../../src/telemetry/webhook.ts'
-import { callModel, runAgent, START } from '../support/agent.ts'
-import { startBoth } from '../support/governor.ts'
-import { runaway } from '../support/provider.ts'
+import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { describeWith } from '../support/programs.ts'
+import { type ChatMessage, runaway, startProvider } from '../support/provider.ts'
+import { startRedis } from '../support/redis.ts'
 
 const SECRET = 'a secret of the receiver'
 
@@ -74,6 +76,7 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
     {
       now: Date.now,
       newId: () => String(Math.random()),
+      claim: async () => true,
       emit: (event) => outcomes.push(event),
       backOff: [1, 1],
       ...options,
@@ -86,6 +89,33 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
 const body = ({ body: text }: Received) => JSON.parse(text) as Body
 
 const sent = (topic: WebhookTopic, outcome: WebhookOutcome) => ({ kind: 'webhook_sent', topic, outcome })
+
+describeWith('redis-server', 'the webhooks of two replicas on one Redis', () => {
+  it('report once that a run nears its limit, whichever replica each of its requests goes to', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url: redis } = await startRedis()
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const start = () =>
+      startGovernor(provider.url, {
+        store: 'redis',
+        redis: { url: redis, timeout: '5s' },
+        budget: { max_iterations: 10 },
+        loop_guard: { enabled: false },
+        events: { webhook: { url: hook, secret: SECRET } },
+      })
+    const replicas = [await start(), await start()]
+    let messages: readonly ChatMessage[] = START
+    for (let at = 0; at < 11; at++) {
+      const step = await callModel(replicas[at % 2]?.url ?? '', messages, {
+        headers: { 'x-governor-session': 'one' },
+      })
+      messages = afterStep(messages, step)
+    }
+    const sentTypes = (await until(3)).map((message) => `${body(message)['type']} ${body(message)['tier']}`)
+    expect(sentTypes.toSorted()).toEqual(['near_limit caution', 'near_limit warning', 'stopped undefined'])
+  })
+})
 
 describe('a webhook', () => {
   it('reports once that a run nears its limit and once that it is stopped, with signatures that the standard’s library accepts', async () => {
