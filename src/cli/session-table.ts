@@ -1,5 +1,5 @@
 /** Sessions as text: a table of 80 columns, and one session in full. */
-import type { TranscriptView } from '../ops/sessions/transcript-view.ts'
+import type { Transcript } from '../ops/sessions/schema.ts'
 import type { Detail, Row } from './sessions-client.ts'
 
 /** Control characters, characters that change the direction of text, and invisible characters. */
@@ -152,7 +152,7 @@ function shownText(text: string): string {
 }
 
 /** Returns what was said in a session, for people; says so where nothing was. Texts stand indented under who said them. */
-export function transcriptText({ entries, truncated }: TranscriptView): string {
+export function transcriptText({ entries, truncated }: Transcript): string {
   if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
   const said = entries.flatMap(({ at, thread, role, text, truncated: isCut, terminal_state: state }) => [
     `${at.slice(0, 10)} ${at.slice(11, 19)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}`,

@@ -1,11 +1,14 @@
 /** A client of a running Governor's API of sessions. */
 
 import type { Environment } from '../config/load.ts'
-import type { TranscriptView } from '../ops/sessions/transcript-view.ts'
-import type { SessionDetail, SessionRow } from '../ops/sessions/view.ts'
+import type {
+  SessionDetail as Detail,
+  SessionRow as Row,
+  SessionPage,
+  Transcript,
+} from '../ops/sessions/schema.ts'
 
-export type Row = SessionRow & { readonly id: string }
-export type Detail = SessionDetail & { readonly id: string }
+export type { Detail, Row }
 
 /** A request that Governor refused or that did not reach it; the message is one line for people. */
 export class ClientError extends Error {
@@ -21,12 +24,10 @@ export class ClientError extends Error {
 
 export interface SessionsClient {
   /** Returns at most `limit` sessions, the one with the highest risk first, and whether there are more. */
-  list(
-    query?: Readonly<Record<string, string>>,
-  ): Promise<{ readonly sessions: readonly Row[]; readonly next: string | null; readonly complete: boolean }>
+  list(query?: Readonly<Record<string, string>>): Promise<SessionPage>
   session(id: string): Promise<Detail>
   /** Returns what was said; rejects where transcripts are not kept. */
-  transcript(id: string): Promise<TranscriptView>
+  transcript(id: string): Promise<Transcript>
   /** Returns a session; `undefined` where Governor does not know it any more. */
   find(id: string): Promise<Detail | undefined>
   stop(id: string): Promise<Detail>

@@ -1,7 +1,7 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 import { tokens } from '../core/budget/amount.ts'
 import { LIMITS, type LimitName, METERS } from '../core/budget/meters.ts'
-import type { RunView } from '../ops/sessions/view.ts'
+import type { RunView } from '../ops/sessions/schema.ts'
 import type { ExitCode, Terminal } from './command.ts'
 import { fitted, jsonLine } from './session-table.ts'
 import { allSessions, ClientError, createSessionsClient, type SessionsClient } from './sessions-client.ts'

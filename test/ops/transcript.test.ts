@@ -2,8 +2,7 @@ import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { chat } from '../../src/dialect/chat/index.ts'
-import { apiError, sessionDetail, transcript } from '../../src/ops/sessions/schema.ts'
-import type { EntryView, TranscriptView } from '../../src/ops/sessions/transcript-view.ts'
+import { apiError, sessionDetail, type Transcript, transcript } from '../../src/ops/sessions/schema.ts'
 import { act, ask, firstSession, listed, type Reply } from '../support/admin.ts'
 import { callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
@@ -33,11 +32,11 @@ async function transcriptReply(url: string, id?: string, headers = {}): Promise<
   return ask(url, `/governor/sessions/${known}/transcript`, { headers })
 }
 
-async function transcriptOf(url: string, headers = {}): Promise<TranscriptView> {
-  return (await transcriptReply(url, undefined, headers)).json as TranscriptView
+async function transcriptOf(url: string, headers = {}): Promise<Transcript> {
+  return (await transcriptReply(url, undefined, headers)).json as Transcript
 }
 
-const linesOf = ({ entries }: TranscriptView) => entries.map(({ role, text }) => `${role}: ${text}`)
+const linesOf = ({ entries }: Transcript) => entries.map(({ role, text }) => `${role}: ${text}`)
 
 /** Waits until the transcript shows so many texts: what is said is kept once the client has its answer. */
 async function linesWhen(url: string, count: number): Promise<string[]> {
@@ -48,7 +47,7 @@ async function linesWhen(url: string, count: number): Promise<string[]> {
   }, 10_000)
 }
 
-const endsOf = (entries: readonly EntryView[]) => entries.map(({ terminal_state: state }) => state)
+const endsOf = (entries: Transcript['entries']) => entries.map(({ terminal_state: state }) => state)
 
 const openai = (url: string) => new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
 const anthropic = (url: string) => new Anthropic({ apiKey: 'sk-test', baseURL: url, maxRetries: 0 })

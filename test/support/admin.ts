@@ -1,8 +1,7 @@
 /** Sends requests to Governor's own routes as an operator does, with any headers. */
 import { once } from 'node:events'
 import http, { type IncomingMessage } from 'node:http'
-import type { ListedRow } from '../../src/ops/sessions/schema.ts'
-import type { SessionDetail } from '../../src/ops/sessions/view.ts'
+import type { SessionDetail, SessionRow } from '../../src/ops/sessions/schema.ts'
 
 export interface Asked {
   readonly method?: string
@@ -50,12 +49,12 @@ export async function ask(
   }
 }
 
-export type Shown = SessionDetail & { readonly id: string }
+export type Shown = SessionDetail
 
 /** All sessions of a page. */
-export async function listed(url: string, query = '', headers = {}): Promise<readonly ListedRow[]> {
+export async function listed(url: string, query = '', headers = {}): Promise<readonly SessionRow[]> {
   const { json } = await ask(url, `/governor/sessions${query}`, { headers })
-  return (json as { sessions: readonly ListedRow[] }).sessions
+  return (json as { sessions: readonly SessionRow[] }).sessions
 }
 
 /** The session with the highest risk, in full. */

@@ -1,7 +1,7 @@
 /** The API of sessions: read them, steer them. */
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
-import { type LimitName, METERS } from '../../core/budget/meters.ts'
+import { LIMITS, METERS } from '../../core/budget/meters.ts'
 import { hashOf } from '../../core/hash.ts'
 import {
   type BudgetChange,
@@ -28,11 +28,11 @@ import { openApi } from './openapi.ts'
 import {
   budgetBody,
   extendBody,
-  type ListedRow,
   listQuery,
   loopGuardBody,
-  type ShownSession,
-  type ShownTranscript,
+  type SessionDetail,
+  type SessionRow,
+  type Transcript,
   threadBody,
 } from './schema.ts'
 import { createSessionList } from './session-list.ts'
@@ -105,7 +105,7 @@ function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: stri
   throw new RequestProblem(400, 'invalid_request', `${what}: ${where}${issue?.message ?? 'not valid'}`)
 }
 
-type Ended = { readonly terminal: ShownSession['terminal'] }
+type Ended = { readonly terminal: SessionDetail['terminal'] }
 
 /** Returns a function that puts the id of the API in the place of the client's name for the session. */
 const hideName =
@@ -114,7 +114,7 @@ const hideName =
     ended.terminal ? { ...ended, terminal: { ...ended.terminal, session: id } } : ended
 
 /** Removes the names that clients chose: only requests with the token see them. */
-function withoutNames(session: ShownSession): ShownSession {
+function withoutNames(session: SessionDetail): SessionDetail {
   const hide = hideName(session.id)
   return {
     ...hide(session),
@@ -136,7 +136,7 @@ async function showDetail(
   key: SessionKey,
   session: Session,
   by: AdminAccess,
-): Promise<ShownSession> {
+): Promise<SessionDetail> {
   const { store, keepsTranscripts, now, contextOf } = sources
   const detail = detailOf(session, now(), contextOf(session))
   const isCompleted = detail.threads.some(({ state }) => state === 'completed')
@@ -152,7 +152,7 @@ async function showTranscript(
   { store, keepsTranscripts, now, contextOf }: SessionSources,
   key: SessionKey,
   by: AdminAccess,
-): Promise<ShownTranscript> {
+): Promise<Transcript> {
   if (!keepsTranscripts) throw transcriptOff()
   const [session, entries] = await Promise.all([store.get(key), store.value(TRANSCRIPTS, key)])
   if (!session) throw unknown()
@@ -161,7 +161,7 @@ async function showTranscript(
   return { id, ...shown, entries: by === 'token' ? shown.entries : shown.entries.map(hideName(id)) }
 }
 
-const showRow = (row: ListedRow, by: AdminAccess): ListedRow =>
+const showRow = (row: SessionRow, by: AdminAccess): SessionRow =>
   by === 'token' ? row : { ...row, name: null }
 
 /** An action of an operator. */
@@ -173,7 +173,7 @@ interface Action {
   readonly change: (session: Session) => Session
 }
 
-async function act(sources: SessionSources, request: FastifyRequest, action: Action): Promise<ShownSession> {
+async function act(sources: SessionSources, request: FastifyRequest, action: Action): Promise<SessionDetail> {
   const key = keyIn(request)
   const by = adminAccess(request.raw, sources.access)
   const { thread, change } = action
@@ -197,17 +197,6 @@ async function act(sources: SessionSources, request: FastifyRequest, action: Act
 function extensionOf(body: z.output<typeof extendBody>): Extension {
   if ('to' in body) return { to: body.to }
   return typeof body.by === 'string' ? { share: Number.parseFloat(body.by) / 100 } : { iterations: body.by }
-}
-
-function budgetChange(body: z.output<typeof budgetBody>): BudgetChange {
-  const given: Readonly<Record<string, unknown>> = body
-  const change: Partial<Record<LimitName, number | null>> = {}
-  for (const name of Object.keys(METERS) as (keyof typeof METERS)[]) {
-    if (name === 'context') continue
-    const value = given[METERS[name].limit.setting]
-    if (typeof value === 'number' || value === null) change[name] = value
-  }
-  return change
 }
 
 function readRoutes(app: FastifyInstance, sources: SessionSources): void {
@@ -260,7 +249,10 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
   app.patch(`${session}/budget`, (request) => {
     const body = parse(budgetBody, request.body, 'body')
     const { thread, ...details } = body
-    const change = (before: Session) => setBudget(before, thread, budgetChange(body))
+    const limits: BudgetChange = Object.fromEntries(
+      LIMITS.map((name) => [name, body[METERS[name].limit.setting]]),
+    )
+    const change = (before: Session) => setBudget(before, thread, limits)
     return act(sources, request, { name: 'budget', thread, details, change })
   })
   app.patch(`${session}/loop-guard`, (request) => {

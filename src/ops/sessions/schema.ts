@@ -1,11 +1,10 @@
 /**
- * The requests and replies of the API of sessions. The OpenAPI description is made from these shapes, and the tests compare real
- * replies with them.
+ * The requests and replies of the API of sessions. The types of views and of the command line and the OpenAPI description are made
+ * from these shapes, and the tests compare real replies with them.
  */
 import * as z from 'zod'
+import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
-import type { TranscriptView } from './transcript-view.ts'
-import type { SessionDetail, SessionRow } from './view.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)
@@ -22,7 +21,7 @@ export const STATES = [
   'completed',
   'no_response',
   'context_overflow',
-] as const satisfies readonly SessionRow['state'][]
+] as const
 
 const state = z
   .enum(STATES)
@@ -43,7 +42,7 @@ const loop = z
 
 const asking = z
   .strictObject({
-    limit: z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds']),
+    limit: z.enum(LIMITS),
     max: count,
     until: time.describe('Without extend or stop the run is stopped then.'),
     seconds_left: count,
@@ -62,7 +61,7 @@ const cost = {
 
 const meter = z
   .strictObject({
-    name: z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds']),
+    name: z.enum(LIMITS),
     used: nullable(count).describe('null: a cost of which nothing is known.'),
     max: count.describe('0: no limit.'),
   })
@@ -93,7 +92,7 @@ const row = {
     .describe(
       'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median minute. 0 where the session has ended.',
     ),
-  risk_by: nullable(z.enum(['iterations', 'tool_calls', 'tokens', 'cost', 'seconds', 'loop', 'spend'])),
+  risk_by: nullable(z.enum([...LIMITS, 'loop', 'spend'])),
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
   terminal_state: nullable(z.string()),
   terminal_reason: nullable(z.string()),
@@ -277,23 +276,31 @@ export const extendBody = z.union([
 
 const limit = z.number().min(0).max(HIGHEST_LIMIT).nullable().optional()
 const wholeLimit = z.int().min(0).max(1_000_000_000).nullable().optional()
+const limits = Object.fromEntries(
+  LIMITS.map((name) => [METERS[name].limit.setting, METERS[name].isCounted ? wholeLimit : limit]),
+) as Readonly<Record<LimitSetting, typeof limit>>
 export const budgetBody = z
-  .strictObject({
-    max_iterations: wholeLimit,
-    max_tool_calls: wholeLimit,
-    max_tokens: limit,
-    max_cost_usd: limit,
-    max_seconds: limit,
-    thread: only,
-  })
+  .strictObject({ ...limits, thread: only })
   .describe('Limits of each run. 0: no limit; null: as the configuration and the client say.')
 export const loopGuardBody = z.strictObject({
   mode: z.enum(['observe', 'warn', 'enforce']).nullable().describe('null: as the configuration says.'),
   thread: only,
 })
 
-// The compiler checks that replies have the described shapes.
-type Described<Shape> = Shape & { readonly id: string }
-export type ListedRow = Described<SessionRow>
-export type ShownSession = Described<SessionDetail> & { readonly transcript: boolean }
-export type ShownTranscript = Described<TranscriptView>
+/** A reply as its readers get it. */
+type Frozen<Value> = Value extends readonly (infer Item)[]
+  ? readonly Frozen<Item>[]
+  : Value extends object
+    ? { readonly [Key in keyof Value]: Frozen<Value[Key]> }
+    : Value
+
+/** One session in a list. */
+export type SessionRow = Frozen<z.output<typeof sessionRow>>
+/** One session in full. */
+export type SessionDetail = Frozen<z.output<typeof sessionDetail>>
+/** One run of a session. */
+export type RunView = SessionDetail['runs'][number]
+/** A page of a list. */
+export type SessionPage = Frozen<z.output<typeof sessionPage>>
+/** What was said in a session. */
+export type Transcript = Frozen<z.output<typeof transcript>>

@@ -2,7 +2,7 @@
 import { globMatches } from '../../core/glob.ts'
 import { idOf, idsNamed } from '../../store/session-id.ts'
 import type { Store } from '../../store/store.ts'
-import type { ListedRow, ListQuery } from './schema.ts'
+import type { ListQuery, SessionPage, SessionRow } from './schema.ts'
 import { rowOf } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
@@ -14,36 +14,30 @@ const MAX_SNAPSHOTS = 4
 interface Snapshot {
   readonly id: string
   readonly takenAt: number
-  readonly rows: readonly ListedRow[]
+  readonly rows: readonly SessionRow[]
   /** False if some sessions could not be read. */
   readonly complete: boolean
 }
 
-/** A page of a list; `next` is the cursor of the next one. */
-export type ListPage = { readonly sessions: readonly ListedRow[]; readonly next: string | null } & Pick<
-  Snapshot,
-  'complete'
->
-
 export interface SessionList {
   /** A page of sessions, the one with the highest risk first; `undefined` if the cursor is invalid. */
-  page(query: ListQuery): Promise<ListPage | undefined>
+  page(query: ListQuery): Promise<SessionPage | undefined>
 }
 
 type Filter = Omit<ListQuery, 'limit' | 'cursor'>
 
-function passes(row: ListedRow, { state, model, upstream, id }: Filter): boolean {
+function passes(row: SessionRow, { state, model, upstream, id }: Filter): boolean {
   if (state !== undefined && row.state !== state) return false
   if (model !== undefined && !globMatches(model, row.model ?? '')) return false
   if (upstream !== undefined && row.upstream !== upstream) return false
   return id === undefined || row.id.startsWith(id)
 }
 
-function byRisk(a: ListedRow, b: ListedRow): number {
+function byRisk(a: SessionRow, b: SessionRow): number {
   return b.risk - a.risk || byTime(a, b)
 }
 
-function byTime(a: ListedRow, b: ListedRow): number {
+function byTime(a: SessionRow, b: SessionRow): number {
   if (a.last_at !== b.last_at) return a.last_at < b.last_at ? 1 : -1
   return a.id < b.id ? -1 : 1
 }
@@ -54,7 +48,7 @@ async function collect(
   filter: Filter,
   now: number,
 ): Promise<Pick<Snapshot, 'rows' | 'complete'>> {
-  const rows: ListedRow[] = []
+  const rows: SessionRow[] = []
   const { name } = filter
   let complete = true
   let read = 0
@@ -73,7 +67,7 @@ async function collect(
 interface Cursor {
   readonly snapshot: string
   readonly start: number
-  readonly after: Pick<ListedRow, 'risk' | 'last_at' | 'id'>
+  readonly after: Pick<SessionRow, 'risk' | 'last_at' | 'id'>
 }
 
 function textOf(cursor: Cursor): string {
@@ -127,7 +121,7 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
     // The snapshot is another replica's, or too old: continues after the last session of the page before.
     const fresh = await take(filter)
     const order = filter.name === undefined ? byRisk : byTime
-    const after = cursor.after as ListedRow
+    const after = cursor.after as SessionRow
     const start = fresh.rows.findIndex((row) => order(after, row) < 0 && row.id !== after.id)
     return [fresh, start === -1 ? fresh.rows.length : start]
   }

@@ -1,28 +1,10 @@
 /** A kept transcript as operators see it. Pure; the keys are part of the public contract. */
-import type { EndState, Terminal } from '../../core/terminal.ts'
-import type { Speaker, TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
-import type { SessionDetail, ThreadView } from './view.ts'
+import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
+import type { SessionDetail, Transcript } from './schema.ts'
+import { answerView } from './view.ts'
 
-/** One text of a transcript. `at` is an ISO text. */
-export interface EntryView {
-  readonly thread: number
-  readonly role: Speaker
-  readonly text: string
-  /** There was more of it. */
-  readonly truncated: boolean
-  /** When Governor saw it. */
-  readonly at: string
-  /** How the run ended with this answer; `null` if it went on, or is not over. */
-  readonly terminal_state: EndState | null
-  readonly terminal: Terminal | null
-}
-
-/** A transcript, oldest first. */
-export interface TranscriptView {
-  readonly entries: readonly EntryView[]
-  /** Older texts were dropped. */
-  readonly truncated: boolean
-}
+type ThreadView = SessionDetail['threads'][number]
+type EntryView = Transcript['entries'][number]
 
 /**
  * Returns the state in which the run of an answer ended; `null` if it went on, or is not over. A run is completed if its last
@@ -43,7 +25,7 @@ function endOf(
 export function transcriptOf(
   entries: readonly TranscriptEntry[],
   { threads }: Pick<SessionDetail, 'threads'>,
-): TranscriptView {
+): Omit<Transcript, 'id'> {
   const byNumber = new Map(threads.map((thread) => [thread.thread, thread]))
   const following = new Map<number, TranscriptEntry>()
   const shown = entries.toReversed().map((entry): EntryView => {
@@ -55,9 +37,6 @@ export function transcriptOf(
   return { entries: shown.reverse(), truncated: (entries[0]?.number ?? 1) > 1 }
 }
 
-/** How much of a final answer is shown, in bytes. */
-const MAX_ANSWER = 65_536
-
 /** Returns the last answer of a session whose newest ended run is completed; `null` if there is none, or it is not kept. */
 export function completedAnswer(
   entries: readonly TranscriptEntry[],
@@ -66,6 +45,5 @@ export function completedAnswer(
   const ended = threads.findLast(({ state }) => state === 'completed')
   const last = ended && entries.findLast(({ thread }) => thread === ended.thread)
   if (last?.role !== 'assistant' || !last.callsNothing) return null
-  const { read } = new TextEncoder().encodeInto(last.text, new Uint8Array(MAX_ANSWER))
-  return { text: last.text.slice(0, read), truncated: last.truncated === true || read < last.text.length }
+  return answerView(last.text, last.truncated)
 }

@@ -2,10 +2,10 @@
  * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the public
  * contract. No field contains an argument, a prompt or a result; clients and models choose the names of tools, models and threads.
  */
-import { LIMITS, type LimitName, type Meter } from '../../core/budget/meters.ts'
+import { type Amounts, LIMITS, type LimitName, type Meter } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
-import { currentLoop, type LoopMemory } from '../../core/loop/escalation.ts'
-import { PATTERNS, type Pattern } from '../../core/loop/patterns.ts'
+import { currentLoop } from '../../core/loop/escalation.ts'
+import { PATTERNS } from '../../core/loop/patterns.ts'
 import { limitsInForce } from '../../core/operator/operator.ts'
 import type { Question } from '../../core/operator/operator-settings.ts'
 import { openQuestion } from '../../core/operator/question.ts'
@@ -14,24 +14,14 @@ import {
   clockOf,
   endOf,
   lastTime,
-  type QuietEnd,
   quietEnd,
   recordOf,
   spentBy,
   terminalIn,
 } from '../../core/session/run-end.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
-import type { EndState, FinalAnswer, Terminal } from '../../core/terminal.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
-
-/**
- * What an agent is doing. `asking`: it has reached a limit, and an operator may extend its run; `answered`: its last answer
- * called no tool; `idle`: it left in the middle of its work.
- */
-const ACTIVITIES = ['asking', 'working', 'going_round', 'near_limit', 'answered', 'idle'] as const
-export type Activity = (typeof ACTIVITIES)[number]
-
-export type SessionState = Activity | 'stopped' | QuietEnd
+import type { RunView, SessionDetail, SessionRow } from './schema.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
 const IDLE_AFTER = 600_000
@@ -44,158 +34,20 @@ const MINUTE = 60_000
 const LEAST_MINUTES = 3
 const SPARK = 30
 
-interface MeterView {
-  readonly name: LimitName
-  /** `null`: a cost of which nothing is known. */
-  readonly used: number | null
-  /** 0: no limit. */
-  readonly max: number
-}
-
-/** A cost in US dollars. */
-interface CostView {
-  /** `null`: no price is known. */
-  readonly cost_usd: number | null
-  /** False: some of it is missing or estimated. */
-  readonly price_known: boolean
-  /** True: calls without a known price count as those of the provider's dearest model. */
-  readonly cost_estimated: boolean
-}
-
-export interface LoopView {
-  readonly pattern: string
-  readonly tools: readonly string[]
-  /** How often each of its calls was made. */
-  readonly count: number
-  /** How many notices the model got about it. */
-  readonly warnings: number
-  /** Its calls are being blocked. */
-  readonly blocked: boolean
-  /** The iteration since which nothing new came back. */
-  readonly since: number
-}
-
-/** A question that a person may answer. */
-interface QuestionView {
-  readonly limit: LimitName
-  readonly max: number
-  readonly until: string
-  readonly seconds_left: number
-}
-
-export type RiskReason = LimitName | 'loop' | 'spend'
-
-/** One session in a list. Times are ISO texts. */
-export interface SessionRow extends CostView {
-  readonly name: string | null
-  readonly state: SessionState
-  /** 0 to 1; 0 if the session has ended. */
-  readonly risk: number
-  readonly risk_by: RiskReason | null
-  /** The next request gets the last answer of its run. */
-  readonly stopping: boolean
-  readonly terminal_state: EndState | null
-  readonly terminal_reason: string | null
-  readonly model: string | null
-  readonly upstream: string | null
-  readonly started_at: string
-  readonly last_at: string
-  readonly iteration: number
-  /** 0: no limit. */
-  readonly max_iterations: number
-  /** The sum over all its runs, like the three fields below. */
-  readonly total_iterations: number
-  readonly tool_calls: number
-  readonly tokens: number
-  readonly cost_usd_per_minute: number | null
-  readonly seconds_to_limit: number | null
-  readonly tokens_per_iteration: readonly number[]
-  readonly agents: { readonly alive: number; readonly total: number }
-  readonly last_tool: string | null
-  readonly loop: LoopView | null
-  readonly asking: QuestionView | null
-  /** Computed from the iterations that are kept. */
-  readonly overflows: number
-}
-
-export interface ThreadView {
-  readonly thread: number
-  readonly parent: number | null
-  readonly name: string | null
-  readonly state: SessionState
-  readonly stopping: boolean
-  readonly model: string | null
-  readonly upstream: string | null
-  readonly started_at: string
-  readonly last_at: string
-  readonly iteration: number
-  readonly max_iterations: number
-  readonly meters: readonly MeterView[]
-  readonly loop: LoopView | null
-  readonly asking: QuestionView | null
-  readonly terminal: Terminal | null
-  readonly loop_guard_mode: string | null
-}
-
-export interface IterationView {
-  readonly thread: number
-  readonly iteration: number
-  readonly at: string
-  readonly duration_ms: number
-  readonly status: number
-  readonly verdict: string
-  readonly tier: string | null
-  readonly loop: string | null
-  readonly overflow: string | null
-  readonly tools: readonly string[]
-  readonly usage: CostView & { readonly input: number; readonly output: number }
-}
-
-export interface RunView extends CostView {
-  readonly thread: number
-  readonly started_at: string
-  /** `null`: it is the thread's current run. */
-  readonly ended_at: string | null
-  readonly iterations: number
-  readonly tool_calls: number
-  readonly tokens: number
-  readonly model: string | null
-  readonly agent: string | null
-  /** That of a current run may be what its agent is doing. */
-  readonly state: SessionState | EndState | null
-  readonly terminal: Terminal | null
-}
-
-export interface ContextView {
-  readonly upstream: string
-  readonly model: string
-  readonly base: number | null
-  readonly source: string
-  readonly effective: number | null
-  readonly reason: string | null
-  readonly until: string | null
-}
-
-/** One session in full. */
-export interface SessionDetail extends SessionRow {
-  readonly threads: readonly ThreadView[]
-  readonly runs: readonly RunView[]
-  /** The newest ones, oldest first. */
-  readonly iterations: readonly IterationView[]
-  /** The sum over all runs. */
-  readonly meters: readonly MeterView[]
-  readonly contexts: readonly ContextView[]
-  readonly terminal: Terminal | null
-  readonly final_answer: { readonly text: string; readonly truncated: boolean } | null
-  readonly warnings: { readonly acknowledged: number; readonly ignored: number }
-}
+type SessionState = SessionRow['state']
+type RiskReason = NonNullable<SessionRow['risk_by']>
+type LoopView = NonNullable<SessionRow['loop']>
+type QuestionView = NonNullable<SessionRow['asking']>
+type MeterView = SessionDetail['meters'][number]
+type ThreadView = SessionDetail['threads'][number]
+type IterationView = SessionDetail['iterations'][number]
+type ContextView = SessionDetail['contexts'][number]
+/** Without what the stored session does not know. */
+type Row = Omit<SessionRow, 'id'>
+type Detail = Omit<SessionDetail, 'id' | 'transcript'>
+type CostView = Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'>
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
-
-/** The tools of the newest calls, as many as the pattern has. */
-function newestTools({ history: { window } }: LoopMemory, pattern: Pattern): readonly string[] {
-  return [...new Set(window.slice(-PATTERNS[pattern].span).map(({ tool }) => tool))]
-}
 
 /** Returns the loop in which a thread is; `null` if it is in none. */
 function loopOf({ loopState, run }: Thread): LoopView | null {
@@ -205,23 +57,36 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
   const loop = finding ?? current ?? memory.blockedLoop
   if (!loop) return null
   const { pattern } = loop
+  const { span } = PATTERNS[pattern]
   const count = Math.max(loop.count, current?.pattern === pattern ? current.count : 0)
+  // The tools of the newest calls, as many as the pattern has.
+  const newest = () => [...new Set(memory.history.window.slice(-span).map(({ tool }) => tool))]
   return {
     pattern,
-    tools: finding?.tools ?? newestTools(memory, pattern),
+    tools: finding?.tools ?? newest(),
     count,
     warnings: finding ? finding.warnings - (isWarned ? 0 : 1) : (memory.levels[pattern] ?? 0),
     blocked: memory.blockedLoop !== undefined,
-    since: Math.max(1, usedBy(run, 0).iterations - PATTERNS[pattern].span * count),
+    since: Math.max(1, usedBy(run, 0).iterations - span * count),
   }
 }
 
-/** Returns the current limits: an operator may have changed them since the newest request. */
-function runMeters(session: Session, thread: Thread, now: number): readonly Meter<LimitName>[] {
-  const { run } = thread
-  const used = spentBy(run, now)
-  const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
-  return LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
+/**
+ * Returns a meter of a run that has reached its limit, where the last answer before may have used more: it shows no more than the
+ * limit, as the end that the client gets.
+ */
+function atMost(meter: Meter<LimitName>): Meter<LimitName> {
+  const { used, max } = meter
+  return max > 0 && used > max ? { ...meter, used: max } : meter
+}
+
+function metersOf(
+  used: Amounts,
+  limits: Amounts | undefined,
+  isReached: boolean,
+): readonly Meter<LimitName>[] {
+  const meters = LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
+  return isReached ? meters.map(atMost) : meters
 }
 
 /** Limits of the session as a whole are those that its newest request had. */
@@ -230,9 +95,8 @@ function sessionMeters(session: Session, now: number): readonly Meter<LimitName>
   const used = usedIn(session, Math.max(0, ...threads.map(({ run }) => clockOf(run, now))))
   const configured = threads.at(-1)?.run.limits?.session
   const limits = configured && { ...configured, ...operator?.extended }
-  const meters = LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
   const isReached = threads.some((thread) => terminalIn(thread.run) || openQuestion(session, thread, now))
-  return isReached ? meters.map(atMost) : meters
+  return metersOf(used, limits, isReached)
 }
 
 /** Returns meters as they are shown: a cost of which nothing is known is no number. */
@@ -262,8 +126,8 @@ function nearest(meters: readonly Meter<LimitName>[]): Meter<LimitName> | undefi
   return first
 }
 
-/** A thread with the values that are computed from it once. */
-interface Seen {
+/** An agent of a session: a thread with the values that are computed from it once. */
+interface Agent {
   readonly thread: Thread
   readonly state: SessionState
   readonly loop: LoopView | null
@@ -271,6 +135,10 @@ interface Seen {
   readonly meters: readonly Meter<LimitName>[]
   /** The meter that is nearest to its limit, including the limits of the session; unset if there is no limit. */
   readonly nearest: Meter<LimitName> | undefined
+  /** The used share of that limit. */
+  readonly share: number
+  /** An operator has asked for its end: its next request gets the last answer. */
+  readonly isStopping: boolean
 }
 
 function stateOf(run: Run, loop: LoopView | null, share: number, now: number): SessionState {
@@ -283,57 +151,47 @@ function stateOf(run: Run, loop: LoopView | null, share: number, now: number): S
   return share >= NEAR ? 'near_limit' : 'working'
 }
 
-/**
- * Returns a meter of a run that has reached its limit, where the last answer before may have used more: it shows no more than the
- * limit, as the end that the client gets.
- */
-function atMost(meter: Meter<LimitName>): Meter<LimitName> {
-  const { used, max } = meter
-  return max > 0 && used > max ? { ...meter, used: max } : meter
-}
-
-function lookAt(session: Session, thread: Thread, together: readonly Meter<LimitName>[], now: number): Seen {
-  const loop = loopOf(thread)
-  const question = openQuestion(session, thread, now)
-  const used = runMeters(session, thread, now)
-  const meters = question || terminalIn(thread.run) ? used.map(atMost) : used
-  const first = nearest([...meters, ...together])
-  const state = question ? 'asking' : stateOf(thread.run, loop, first ? shareOf(first) : 0, now)
-  return { thread, state, loop, question, meters, nearest: first }
+function agentsOf(session: Session, now: number): readonly Agent[] {
+  const ofSession = sessionMeters(session, now)
+  return session.threads.map((thread) => {
+    const { run } = thread
+    const loop = loopOf(thread)
+    const question = openQuestion(session, thread, now)
+    // An operator may have changed the limits since the newest request.
+    const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
+    const isReached = question !== undefined || terminalIn(run) !== undefined
+    const meters = metersOf(spentBy(run, now), limits, isReached)
+    const first = nearest([...meters, ...ofSession])
+    const share = first ? shareOf(first) : 0
+    const state = question ? 'asking' : stateOf(run, loop, share, now)
+    const isStopping = run.operator?.isStopAsked === true && !run.finalAnswer
+    return { thread, state, loop, question, meters, nearest: first, share, isStopping }
+  })
 }
 
 /** States of agents that are at work, the one that needs attention first. */
 const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
 
 /** The agent that stands for its session: the one at work that needs attention most, else the one that was used last. */
-function leaderOf(seen: readonly Seen[]): Seen | undefined {
+function leaderOf(agents: readonly Agent[]): Agent | undefined {
   for (const state of AT_WORK) {
-    const found = seen.filter((one) => one.state === state)
-    const worst = found.reduce<Seen | undefined>(
-      (a, b) => (a && shareOfSeen(a) > shareOfSeen(b) ? a : b),
-      undefined,
-    )
-    if (worst) return worst
+    const found = agents.filter((one) => one.state === state)
+    if (found.length > 0) return found.reduce((a, b) => (a.share > b.share ? a : b))
   }
-  return seen.at(-1)
+  return agents.at(-1)
 }
 
-const shareOfSeen = (seen: Seen) => (seen.nearest ? shareOf(seen.nearest) : 0)
-
-/** Returns the cost of iterations, or their tokens if no price is known. */
-function amountOf(iterations: readonly IterationRecord[]): (one: IterationRecord) => number {
-  const hasPrices = iterations.some(({ cost }) => cost > 0)
-  return hasPrices ? ({ cost }) => cost : ({ input, output }) => input + output
-}
-
-/** Compares the spend of the last minute with the median minute before it: 0 if it is not larger, towards 1 as it grows. */
+/**
+ * Compares the spend of the last minute with the median minute before it, in dollars, or in tokens if no price is known: 0 if it is
+ * not larger, towards 1 as it grows.
+ */
 function spendRisk(iterations: readonly IterationRecord[], now: number): number {
   if (!iterations.some(({ at }) => now - at < MINUTE)) return 0
-  const amount = amountOf(iterations)
+  const hasPrices = iterations.some(({ cost }) => cost > 0)
   const minutes = new Map<number, number>()
   for (const one of iterations) {
     const minute = Math.floor((now - one.at) / MINUTE)
-    minutes.set(minute, (minutes.get(minute) ?? 0) + amount(one))
+    minutes.set(minute, (minutes.get(minute) ?? 0) + (hasPrices ? one.cost : one.input + one.output))
   }
   const newest = minutes.get(0) ?? 0
   minutes.delete(0)
@@ -351,7 +209,7 @@ function loopRisk(loop: LoopView | null): number {
 
 /** Returns the largest of: the used share of any limit, how serious the loop is, and how fast the session spends compared with its median. */
 function riskOf(
-  seen: readonly Seen[],
+  agents: readonly Agent[],
   iterations: readonly IterationRecord[],
   now: number,
 ): Pick<SessionRow, 'risk' | 'risk_by'> {
@@ -362,7 +220,7 @@ function riskOf(
     risk = Math.min(1, much)
     risk_by = by
   }
-  const present = seen.filter(({ state }) => AT_WORK.includes(state) || state === 'idle')
+  const present = agents.filter(({ state }) => AT_WORK.includes(state) || state === 'idle')
   for (const { nearest: first, loop } of present) {
     if (first) consider(first.name, shareOf(first))
     consider('loop', loopRisk(loop))
@@ -373,7 +231,7 @@ function riskOf(
 
 /** Seconds until an agent reaches a limit at the pace of the last five minutes; `null` if the pace does not reach one. */
 function secondsToLimit(
-  leader: Seen | undefined,
+  leader: Agent | undefined,
   iterations: readonly IterationRecord[],
   now: number,
 ): number | null {
@@ -418,7 +276,6 @@ function spendPerMinute(
 const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
 
 const ALIVE: readonly SessionState[] = ['asking', 'working', 'going_round', 'near_limit']
-const isAlive = ({ state }: Seen) => ALIVE.includes(state)
 
 function questionView(question: Question | undefined, now: number): QuestionView | null {
   if (!question) return null
@@ -426,14 +283,9 @@ function questionView(question: Question | undefined, now: number): QuestionView
   return { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
 }
 
-function seenIn(session: Session, now: number): readonly Seen[] {
-  const together = sessionMeters(session, now)
-  return session.threads.map((thread) => lookAt(session, thread, together, now))
-}
-
-function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionRow {
+function rowFrom(session: Session, agents: readonly Agent[], now: number): Row {
   const { totals, record } = session
-  const leader = leaderOf(seen)
+  const leader = leaderOf(agents)
   const run = leader?.thread.run
   const terminal = run && terminalIn(run)
   const iterations = record?.iterations ?? []
@@ -444,8 +296,8 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
   return {
     name: record?.name ?? null,
     state: leader?.state ?? 'idle',
-    ...riskOf(seen, iterations, now),
-    stopping: seen.some(({ thread }) => thread.run.operator?.isStopAsked === true && !thread.run.finalAnswer),
+    ...riskOf(agents, iterations, now),
+    stopping: agents.some(({ isStopping }) => isStopping),
     terminal_state: (run && endOf(run, now)) ?? null,
     terminal_reason: terminal?.terminal_reason ?? null,
     model: run?.model ?? null,
@@ -461,7 +313,10 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
     cost_usd_per_minute: spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
-    agents: { alive: seen.filter(isAlive).length, total: Math.max(seen.length, record?.threads ?? 0) },
+    agents: {
+      alive: agents.filter(({ state }) => ALIVE.includes(state)).length,
+      total: Math.max(agents.length, record?.threads ?? 0),
+    },
     last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
     loop: leader?.loop ?? null,
     asking: questionView(leader?.question, now),
@@ -470,18 +325,12 @@ function rowFrom(session: Session, seen: readonly Seen[], now: number): SessionR
 }
 
 /** Returns a session as a list shows it. */
-export function rowOf(session: Session, now: number): SessionRow {
-  return rowFrom(session, seenIn(session, now), now)
-}
-
-/** Returns the parent of a named agent: the thread without a name, if the session has one. */
-function parentOf({ name }: Thread, threads: readonly Thread[]): number | null {
-  if (name === '') return null
-  return threads.find((other) => other.name === '')?.number ?? null
+export function rowOf(session: Session, now: number): Row {
+  return rowFrom(session, agentsOf(session, now), now)
 }
 
 function threadView(
-  { thread, state, loop, question, meters }: Seen,
+  { thread, state, loop, question, meters, isStopping }: Agent,
   { threads, operator }: Session,
   now: number,
 ): ThreadView {
@@ -489,10 +338,11 @@ function threadView(
   const steps = meters.find((meter) => meter.name === 'iterations')
   return {
     thread: number,
-    parent: parentOf(thread, threads),
+    // A named agent works for the one without a name, if the session has it.
+    parent: name === '' ? null : (threads.find((other) => other.name === '')?.number ?? null),
     name: name === '' ? null : name,
     state,
-    stopping: run.operator?.isStopAsked === true && !run.finalAnswer,
+    stopping: isStopping,
     model: run.model ?? null,
     upstream: run.upstream ?? null,
     started_at: iso(run.startedAt),
@@ -539,7 +389,7 @@ function runView(run: RunRecord): RunView {
   }
 }
 
-function currentRunView({ thread, state, meters }: Seen, now: number): RunView {
+function currentRunView({ thread, state, meters }: Agent, now: number): RunView {
   const { run, number = 0 } = thread
   const end = endOf(run, now)
   const iterations = meters.find(({ name }) => name === 'iterations')?.used ?? 0
@@ -549,11 +399,10 @@ function currentRunView({ thread, state, meters }: Seen, now: number): RunView {
 /** Bytes of a final answer that are shown. */
 const MAX_ANSWER = 65_536
 
-function answerView(answer: FinalAnswer | undefined): SessionDetail['final_answer'] {
-  if (!answer) return null
-  const { text } = answer
+/** Returns the part of a final answer that is shown. `isCut`: `text` is not all of it. */
+export function answerView(text: string, isCut = false): SessionDetail['final_answer'] {
   const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_ANSWER))
-  return { text: text.slice(0, read), truncated: read < text.length }
+  return { text: text.slice(0, read), truncated: isCut || read < text.length }
 }
 
 /** Returns the known context window of each model that a session uses. */
@@ -583,18 +432,18 @@ function contextViews({ threads }: Session, contextOf: ContextOf): readonly Cont
 }
 
 /** Returns all details of one session. */
-export function detailOf(session: Session, now: number, contextOf: ContextOf): SessionDetail {
-  const seen = seenIn(session, now)
+export function detailOf(session: Session, now: number, contextOf: ContextOf): Detail {
+  const agents = agentsOf(session, now)
   const over = session.threads.findLast(({ run }) => terminalIn(run))?.run
   return {
-    ...rowFrom(session, seen, now),
-    threads: seen.map((one) => threadView(one, session, now)),
-    runs: [...(session.record?.runs ?? []).map(runView), ...seen.map((one) => currentRunView(one, now))],
+    ...rowFrom(session, agents, now),
+    threads: agents.map((one) => threadView(one, session, now)),
+    runs: [...(session.record?.runs ?? []).map(runView), ...agents.map((one) => currentRunView(one, now))],
     iterations: (session.record?.iterations ?? []).map(iterationView),
     meters: meterViews(sessionMeters(session, now), session.usage?.costGap),
     contexts: contextViews(session, contextOf),
     terminal: (over && terminalIn(over)) ?? null,
-    final_answer: answerView(over?.finalAnswer),
+    final_answer: over?.finalAnswer ? answerView(over.finalAnswer.text) : null,
     warnings: { acknowledged: session.totals?.acknowledged ?? 0, ignored: session.totals?.ignored ?? 0 },
   }
 }
