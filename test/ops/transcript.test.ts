@@ -271,7 +271,7 @@ describe('the transcript of a run', () => {
     const compacted: ChatMessage[] = [
       { role: 'system', content: 'You are a research agent.' },
       { role: 'user', content: summary },
-      ...second.messages.slice(-2),
+      ...second.messages.slice(-3),
       { role: 'user', content: 'Go on.' },
     ]
     await runAgent(url, compacted, named('one'))
