@@ -125,6 +125,18 @@ describe('a compaction keeps the count of the run', () => {
   })
 })
 
+it('a compaction that the harness asks for in unknown words keeps the count of the run', async () => {
+  const asked = [SYSTEM, TASK, ...steps(5), user('Now sum all of it up.')]
+  const summary = user('This session is being continued from a previous conversation. So far: …')
+  const requests = [
+    ...Array.from({ length: 6 }, (_, at) => [SYSTEM, TASK, ...steps(at)]),
+    asked,
+    [SYSTEM, summary],
+    [SYSTEM, summary, ...steps(1, () => 'the next one')],
+  ]
+  expect(await iterations(requests)).toEqual([...upTo(6), '1/300', '8/300', '9/300'])
+})
+
 describe('conversations without a session id', () => {
   const sessionsOf = async (conversations: readonly (readonly ChatMessage[])[]) => {
     const { url } = await startBoth(runaway())

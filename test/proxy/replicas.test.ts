@@ -56,6 +56,37 @@ const PER_ANSWER = 110
 
 const headers = { 'x-governor-session': 'one', 'thread-id': 'one' }
 
+describeWith('redis-server', 'requests that reach a limit at several replicas at once', () => {
+  it('share one last answer, and the next one asks if that fails', async () => {
+    let fails = true
+    let isAsked = () => {}
+    const asked = new Promise<void>((resolve) => {
+      isAsked = resolve
+    })
+    let open = () => {}
+    const gate = new Promise<void>((resolve) => {
+      open = resolve
+    })
+    const script: Script = async () => {
+      isAsked()
+      await gate
+      if (!fails) return { text: 'This is what I found so far.' }
+      fails = false
+      return { status: 529, body: { error: { message: 'busy' } } }
+    }
+    const { replicas, provider } = await startCluster(script, { budget: { max_iterations: 1 } })
+    const all = Array.from({ length: 12 }, (_, at) =>
+      callModel(urlOf(replicas[at % 4]), stepOf(1), { headers }),
+    )
+    await asked
+    open()
+    const answers = await Promise.all(all)
+    expect(answers.filter(({ status }) => status === 529)).toHaveLength(1)
+    expect(answers.filter(({ governor }) => governor?.['has_final_answer'] === true)).toHaveLength(11)
+    expect(provider.requests).toHaveLength(2)
+  })
+})
+
 describeWith('redis-server', 'four replicas behind a balancer', () => {
   describeWith('nginx', 'nginx', () => {
     it('count each of 256 concurrent requests of one session exactly once', async () => {

@@ -88,7 +88,12 @@ export function findThread(
   }
   if (best) return continuationBy(best, facts)
   const thread = compactedThread(unnamed, facts, now)
-  return thread && goesOn(thread)
+  // A harness asks for the summary with a message that is not seen again.
+  return thread && { ...goesOn(thread), dropsMessage: isGone(thread.userMessageHashes.at(-1), facts) }
+}
+
+function isGone(message: Hash | undefined, { userMessageHashes }: RequestFacts): boolean {
+  return message !== undefined && !userMessageHashes.includes(message)
 }
 
 /** Returns the continuation of a thread and its run, without a proof. */
