@@ -94,7 +94,7 @@ function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks, now: ()
 export function createStore(config: StoreConfig, hooks: StoreHooks, now: () => number): OpenStore {
   if (config.kind === 'redis') return createShared(config, hooks, now)
   return {
-    store: createMemoryStore(config.limits),
+    store: createMemoryStore(config.limits, now),
     status: () => ({ kind: 'memory', status: 'ok' }),
     open: async () => {},
     close() {},

@@ -82,17 +82,17 @@ describe('a machine that sleeps', () => {
   }
 
   it('uses up the time of a run', async () => {
-    const { step, sleep } = await start({ budget: { max_iterations: 0, run: { max_seconds: 3_600 } } })
+    const { step, sleep } = await start({ budget: { max_iterations: 0, run: { max_seconds: 1_800 } } })
     expect((await step()).governor).toBeUndefined()
-    await sleep(2 * 3_600_000)
+    await sleep(2_400_000)
     const { governor } = await until(step, (next) => next.governor !== undefined)
     expect(governor).toMatchObject({ terminal_reason: 'max_seconds' })
   })
 
   it('leaves a run within its time when it sleeps for less', async () => {
-    const { step, sleep } = await start({ budget: { max_iterations: 6, run: { max_seconds: 3_600 } } })
+    const { step, sleep } = await start({ budget: { max_iterations: 6, run: { max_seconds: 1_800 } } })
     await step()
-    await sleep(1_800_000)
+    await sleep(500_000)
     let last = await step()
     while (!last.governor) last = await step()
     expect(last.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_used: 6 })
