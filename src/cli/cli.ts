@@ -194,7 +194,7 @@ async function runCommand(
   }
 }
 
-/** Runs the command line `args` (without node and script) and returns the exit code. Reports wrong usage and configuration. */
+/** Runs the command line `args`, without node and script. Reports wrong usage and configuration. */
 export async function run(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   try {
     const parsed = parse(args)

@@ -2,8 +2,8 @@
 import { setFlagsFromString } from 'node:v8'
 
 /**
- * Flags are set here, so that every way of starting gets them. V8 reads each of them when the collector needs it, not only
- * at its start; a version of V8 that does not know a flag ignores it.
+ * Flags are set here, so that every way of starting gets them. V8 reads each of them when the collector needs it, not
+ * only at its start; a version of V8 that does not know a flag ignores it.
  */
 const FLAGS = [
   // Without it, V8 drops code that did not run between a few collections, and compiles it again for the next agent.
@@ -11,8 +11,8 @@ const FLAGS = [
   // Request bodies count as growth of the heap, which is small: without room for them, V8 marks all live objects again
   // after every few bodies.
   '--heap-growing-percent=150',
-  // Some seconds after the last request, V8 begins to save memory, and then also drops the hidden classes of objects and
-  // the code that was optimised for them. In ms: longer than a human thinks between two messages.
+  // Some seconds after the last request, V8 begins to save memory, and then also drops the hidden classes of objects
+  // and the code that was optimised for them. In ms: longer than a human thinks between two messages.
   '--gc-memory-reducer-start-delay-ms=600000',
 ]
 

@@ -1,4 +1,4 @@
-/** The output of log lines: pino's destination writes in the background, so that no reader and no disk delays a request. */
+/** The output of log lines. pino writes in the background, so that no reader and no disk delays a request. */
 import { type DestinationStream, pino } from 'pino'
 
 /** The most bytes of waiting lines; further lines are dropped. */
@@ -13,9 +13,9 @@ export interface LogOutput extends DestinationStream {
 }
 
 /**
- * Opens `target`, a file descriptor or a file name, for log lines. If a line can't be written (a full disk, a pipe without
- * a reader), pino tries again with the next line or a moment later; lines that still wait at the end are lost. `onExit`
- * registers a function that runs when the process ends without `close`.
+ * Opens `target`, a file descriptor or a file name, for log lines. If a line can't be written (a full disk, a pipe
+ * without a reader), pino tries again with the next line or a moment later; lines that still wait at the end are lost.
+ * `onExit` registers a function that runs when the process ends without `close`.
  */
 export function createLogOutput(
   target: number | string,

@@ -185,11 +185,13 @@ function tableOf(findings: readonly Finding[], isColoured: boolean): string {
 function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): string {
   const counted = (count: number, noun: string) =>
     `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
-  return `${counted(conversations, 'conversation')}, ${counted(calls, 'tool call')}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
+  const read = `${counted(conversations, 'conversation')}, ${counted(calls, 'tool call')}`
+  return `${read}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
 }
 
 const NOTHING_READ =
-  'governor: no conversation was read: each line is expected to be one JSON object with messages or input, such as a request body; `jq -c . FILE` writes JSON of many lines in one\n'
+  'governor: no conversation was read: each line is expected to be one JSON object with messages or input, ' +
+  'such as a request body; `jq -c . FILE` writes JSON of many lines in one\n'
 
 /**
  * Runs all conversations of the files through the loop guard. Lines without a conversation are reported and skipped.

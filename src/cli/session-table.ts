@@ -62,7 +62,7 @@ const WORDS: Readonly<Record<Row['state'], string>> = {
 
 type Cost = Pick<Row, 'cost_usd' | 'price_known' | 'cost_estimated'>
 
-/** Returns `$1.20`; with a sign where some of it is missing (`≥`) or estimated (`~`), and `?` where nothing is known. */
+/** Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known. */
 function dollars({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
   if (cost === null) return '?'
   const sign = isKnown ? '' : isEstimated ? '~' : '≥'
@@ -151,7 +151,7 @@ function shownText(text: string): string {
   return text.replace(/[^\S\n]/g, ' ').replace(UNSEEN, (one) => (one === '\n' ? one : '·'))
 }
 
-/** Returns what was said in a session, for people; says so where nothing was. Texts stand indented under who said them. */
+/** Returns what was said in a session, for people. Texts stand indented under who said them. */
 export function transcriptText({ entries, truncated }: Transcript): string {
   if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
   const said = entries.flatMap(({ at, thread, role, text, truncated: isCut, terminal_state: state }) => [

@@ -141,7 +141,7 @@ const MOST = 10_000
 /** What a list says that lacks sessions. */
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
-/** Returns all sessions, the one with the highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */
+/** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */
 export async function allSessions(
   client: SessionsClient,
   warn: (text: string) => void,

@@ -1,14 +1,21 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
-import { ConfigError, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
+import {
+  ConfigError,
+  type Environment,
+  type Flags,
+  type Loaded,
+  loadConfig,
+  restartKeys,
+} from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../http/loopback.ts'
+import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/route.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
-import { proxiesIn } from './proxies.ts'
 
 const STDOUT = 1
 
@@ -30,6 +37,28 @@ function listenProblem(error: Error, { server: { host, port } }: Config): string
         ? `can't start: ${error.message}`
         : `can't listen on ${host}:${port} (${String(code ?? error.message)})`
   }
+}
+
+/** Of proxies. */
+const SCHEMES: readonly string[] = ['http:', 'https:', 'socks5:', 'socks:']
+
+/** Reads a variable, in lower case first. As in curl, a host without a scheme is an HTTP proxy. */
+function proxyIn(env: Environment, name: string): string | undefined {
+  const value = env[name.toLowerCase()] || env[name]
+  if (!value) return undefined
+  const url = value.includes('://') ? value : `http://${value}`
+  // The message does not show the value, which may hold a password.
+  if (!URL.canParse(url) || !SCHEMES.includes(new URL(url).protocol))
+    throw new ConfigError(`${name}: not the URL of a proxy: expected one such as http://proxy.example:3128`)
+  return url
+}
+
+/** Returns the proxies; `undefined` if the environment names none. Throws `ConfigError`. */
+export function proxiesIn(env: Environment): Proxies | undefined {
+  const http = proxyIn(env, 'HTTP_PROXY')
+  const https = proxyIn(env, 'HTTPS_PROXY')
+  if (http === undefined && https === undefined) return undefined
+  return { http, https, noProxy: env['no_proxy'] ?? env['NO_PROXY'] }
 }
 
 /** Runs Governor until a signal stops it, and returns the exit code. Throws `ConfigError`. */
@@ -102,7 +131,7 @@ async function serve(
   return stopped
 }
 
-/** Applies the policies of the current file; a wrong file changes nothing. `running`: the configuration at the start. */
+/** Applies the policies of the current file; a wrong file changes nothing. `running`: the one at the start. */
 function reload(governor: Governor, running: Config, flags: Flags, terminal: Terminal, log: Logger): void {
   try {
     const { config, file } = loadConfig(flags, terminal.env)
@@ -119,7 +148,7 @@ function reload(governor: Governor, running: Config, flags: Flags, terminal: Ter
   }
 }
 
-/** npm passes Ctrl-C on to a process that already got it from the terminal: two signals within this time count as one. */
+/** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
 const SAME_SIGNAL_MS = 1000
 
 /** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */

@@ -72,7 +72,7 @@ function footer({ question, message, problem, order, hasMore }: Screen): string 
 
 const LEAST_ITERATIONS = 5
 
-/** One session in so many lines: as many of its newest iterations as there is room for, and the beginning of its answer. */
+/** One session in `room` lines: as many of its newest iterations as fit, and the beginning of its answer. */
 function detailLines(detail: Detail, columns: number, room: number): readonly string[] {
   const { facts, iterations, answer } = sessionLines(detail, columns)
   const said = answer.flatMap((line) => wrapped(line, columns))
@@ -241,7 +241,7 @@ async function live(url: string | undefined, terminal: Terminal): Promise<void> 
   }
 }
 
-/** Shows sessions until q is pressed; only once if the output is no terminal. Returns 1 if Governor can't be reached at the start. */
+/** Shows sessions until q is pressed; once if the output is no terminal. Returns 1 if Governor can't be reached. */
 export async function top(url: string | undefined, terminal: Terminal): Promise<ExitCode> {
   try {
     const { sessions } = await createSessionsClient(url, terminal.env).list({ limit: MOST_ROWS })

@@ -62,7 +62,10 @@ const keys = {
   max_iterations: limit
     .default(300)
     .describe(
-      'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must never be worse off with Governor in front: of 1,074 recorded successful runs none needed more than 189, while a limit of 60 would have cut 84 % of the long coding runs among them. For a limit of your own take the 95th percentile of your successful runs.',
+      'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must ' +
+        'never be worse off with Governor in front: of 1,074 recorded successful runs none needed more than ' +
+        '189, while a limit of 60 would have cut 84 % of the long coding runs among them. For a limit of ' +
+        'your own take the 95th percentile of your successful runs.',
     ),
   caution_threshold: share
     .default(0.7)
@@ -74,19 +77,27 @@ const keys = {
     .boolean()
     .default(true)
     .describe(
-      'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for 300 iterations.',
+      'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the ' +
+        'shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for ' +
+        '300 iterations.',
     ),
   channel: z
     .enum(['auto', 'tool_result', 'system', 'user'])
     .default('auto')
     .describe(
-      'Where notices go. auto and tool_result: after the newest tool result or user message, whichever comes later; system and user: in a last message of that role. Governor does not use a channel again for an upstream and model that refused it.',
+      'Where notices go. auto and tool_result: after the newest tool result or user message, whichever ' +
+        'comes later; system and user: in a last message of that role. Governor does not use a channel again ' +
+        'for an upstream and model that refused it.',
     ),
   style: z
     .enum(['tiers', 'countdown', 'tracker'])
     .default('tiers')
     .describe(
-      "When and how Governor states the budget. tiers: caution and warning by the share used. countdown: only when three or fewer iterations or tool calls are left; tokens, money and time have no last three, so they use the shares. tracker: the budget once in the system text, then neutral statements of what is used, and a sentence in the last call. If the model's reasoning is bound to the prompt, or the provider keeps the input, a tracker sends only the first and the last of these.",
+      'When and how Governor states the budget. tiers: caution and warning by the share used. countdown: ' +
+        'only when three or fewer iterations or tool calls are left; tokens, money and time have no last ' +
+        'three, so they use the shares. tracker: the budget once in the system text, then neutral statements ' +
+        "of what is used, and a sentence in the last call. If the model's reasoning is bound to the prompt, " +
+        'or the provider keeps the input, a tracker sends only the first and the last of these.',
     ),
   tracker: z
     .strictObject({
@@ -96,7 +107,8 @@ const keys = {
         .max(10_000)
         .default(5)
         .describe(
-          'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls left, each request has one.',
+          'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls ' +
+            'left, each request has one.',
         ),
     })
     .prefault({})
@@ -105,19 +117,23 @@ const keys = {
     .enum(['auto', 'always', 'never'])
     .default('auto')
     .describe(
-      'State the budget once in the system text, the same in every request of a run. auto: with style tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in every run, in none.',
+      'State the budget once in the system text, the same in every request of a run. auto: with style ' +
+        'tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in ' +
+        'every run, in none.',
     ),
   caution_when: z
     .enum(['always', 'stagnating'])
     .default('always')
     .describe(
-      'Which runs get cautions. always: all runs; stagnating: only runs that make no progress, with no new call and result among the last 5 calls. Warnings go to all runs.',
+      'Which runs get cautions. always: all runs; stagnating: only runs that make no progress, with no new ' +
+        'call and result among the last 5 calls. Warnings go to all runs.',
     ),
   escalate: z
     .boolean()
     .default(true)
     .describe(
-      'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model acknowledges a warning if its next message has text or calls no tool.',
+      'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model ' +
+        'acknowledges a warning if its next message has text or calls no tool.',
     ),
   wrap_up: z
     .strictObject({
@@ -135,7 +151,8 @@ const keys = {
     .union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' })
     .default(true)
     .describe(
-      'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, lower_only or false. lower_only: only if they lower the limit.',
+      'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, ' +
+        'lower_only or false. lower_only: only if they lower the limit.',
     ),
   run: z
     .strictObject(limits)
@@ -152,13 +169,18 @@ const keys = {
     .enum(['warn', 'estimate', 'refuse'])
     .default('warn')
     .describe(
-      "What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, which the log, the webhook, the API and the page say; estimate: they count as calls of the provider's dearest known model; refuse: the request is not sent, and the run ends with stop.unpriced_text, as at its limit on cost.",
+      'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, ' +
+        'which the log, the webhook, the API and the page say; estimate: they count as calls of the ' +
+        "provider's dearest known model; refuse: the request is not sent, and the run ends with " +
+        'stop.unpriced_text, as at its limit on cost.',
     ),
   texts: z
     .strictObject(texts)
     .prefault({})
     .describe(
-      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of \`stop\` take the same ones, and {limit} (iteration, tool call, token, cost, time).`,
+      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; ` +
+        'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` ' +
+        'take the same ones, and {limit} (iteration, tool call, token, cost, time).',
     ),
 }
 
@@ -180,7 +202,7 @@ interface Thresholds {
   readonly warning_threshold: number
 }
 
-/** Returns the problem if the warning would come before the caution; `base` has the values that `changed` leaves out. */
+/** Returns the problem if the warning would come before the caution; `base` has what `changed` leaves out. */
 export function outOfOrder(
   changed: { readonly [key in keyof Thresholds]?: number | undefined },
   base: Thresholds,

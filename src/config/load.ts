@@ -1,4 +1,4 @@
-/** Loads the configuration: a flag wins over the environment, the environment over the file, the file over the default. */
+/** Loads the configuration: flags win over the environment, it over the file, and the file over the defaults. */
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
@@ -218,7 +218,7 @@ function fillInUrls(tree: Tree): void {
   }
 }
 
-/** Checks a configuration tree. Throws `ConfigError`, which names every wrong key with its value and what is expected. */
+/** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
 export function checkConfig(
   tree: Tree,
   name: string,

@@ -28,7 +28,8 @@ export const models = z
           })
           .optional()
           .describe(
-            'US dollars per million tokens: input, output, cached_input, cache_write. The last two default to input; 0 if a model costs nothing.',
+            'US dollars per million tokens: input, output, cached_input, cache_write. The last two default ' +
+              'to input; 0 if a model costs nothing.',
           ),
       })
       .refine((value) => value.context_window !== undefined || value.price !== undefined, {
@@ -38,7 +39,8 @@ export const models = z
   .default([])
   .meta({
     description:
-      "Prices and context windows that you know better than Governor's catalogue. For each of the two the first entry counts that matches and has one.",
+      "Prices and context windows that you know better than Governor's catalogue. For each of the two the " +
+      'first entry counts that matches and has one.',
     examples: [
       [
         {

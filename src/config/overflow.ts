@@ -48,13 +48,17 @@ const quirk = z
     text: pattern
       .optional()
       .describe(
-        "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context and clamp_output_only need from the message if the pattern does not name them.",
+        "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The " +
+          'groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that ' +
+          'shrink_context and clamp_output_only need from the message if the pattern does not name them.',
       ),
     unless: pattern.optional().describe('Pattern that the message does not match.'),
     means: z
       .enum([...RECOVERIES, 'not_overflow', 'input_too_large'])
       .describe(
-        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks like one) or input_too_large (Governor reads the rest from the words of the message).',
+        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, ' +
+          'unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks ' +
+          'like one) or input_too_large (Governor reads the rest from the words of the message).',
       ),
   })
   .refine(({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined, {
@@ -71,19 +75,23 @@ export const overflow = z.strictObject({
     .boolean()
     .default(false)
     .describe(
-      "Rewrite errors about an input that is too large into the one that the API's own clients understand. That is context_length_exceeded, or prompt is too long for Anthropic; the original is in error.governor.original. For clients that compress by themselves but know only one provider.",
+      "Rewrite errors about an input that is too large into the one that the API's own clients understand. " +
+        'That is context_length_exceeded, or prompt is too long for Anthropic; the original is in ' +
+        'error.governor.original. For clients that compress by themselves but know only one provider.',
     ),
   clamp_output_only: z
     .enum(['retry', 'annotate'])
     .default('retry')
     .describe(
-      'What happens if only the requested output is too large. retry: ask once more with a cap that fits; annotate: only say so.',
+      'What happens if only the requested output is too large. retry: ask once more with a cap that fits; ' +
+        'annotate: only say so.',
     ),
   tier_downgrade: z
     .enum(['retry_without_beta', 'annotate'])
     .default('retry_without_beta')
     .describe(
-      'What happens if long context is not part of the plan. retry_without_beta: ask once more without the anthropic-beta of long context, if the request fits without; annotate: only say so.',
+      'What happens if long context is not part of the plan. retry_without_beta: ask once more without the ' +
+        'anthropic-beta of long context, if the request fits without; annotate: only say so.',
     ),
   effective_ttl: duration
     .prefault('1h')
@@ -94,7 +102,9 @@ export const overflow = z.strictObject({
     .prefault([])
     .meta({
       description:
-        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of Governor, and the first row that matches says what an error means. All that a row gives must match. At most 1,000.',
+        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those ' +
+        'of Governor, and the first row that matches says what an error means. All that a row gives must ' +
+        'match. At most 1,000.',
       examples: [
         [
           {

@@ -28,7 +28,7 @@ function overridden(schema: z.ZodType): z.ZodType {
   return schema instanceof z.ZodObject ? z.strictObject(overrideShape(schema.shape as Shape)) : schema
 }
 
-/** Returns the shape with every key optional and without its default, in nested objects too. Unknown keys stay errors. */
+/** Returns the shape with every key optional and without default, inside too. Unknown keys stay errors. */
 export function overrideShape<S extends Shape>(shape: S): OverrideShape<S> {
   const entries = Object.entries(shape).map(([key, schema]) => [key, overridden(schema).optional()])
   return Object.fromEntries(entries) as OverrideShape<S>

@@ -15,7 +15,8 @@ const pemFile = z
 
 const tls = z.strictObject({
   ca: pemFile.describe(
-    'PEM file of the certificate authority of the server, if Node does not know it. Any file here encrypts the connection, as rediss:// does.',
+    'PEM file of the certificate authority of the server, if Node does not know it. Any file here encrypts ' +
+      'the connection, as rediss:// does.',
   ),
   cert: pemFile.describe("PEM file of Governor's own certificate, for a server that asks for one."),
   key: pemFile.describe('PEM file of the key of that certificate.'),
@@ -27,7 +28,8 @@ export const redis = z.strictObject({
   url: redisUrl
     .default('redis://127.0.0.1:6379')
     .describe(
-      'Address of the server, as redis://USER:PASSWORD@HOST:PORT/DATABASE; rediss:// encrypts. The environment variable REDIS_URL comes before it.',
+      'Address of the server, as redis://USER:PASSWORD@HOST:PORT/DATABASE; rediss:// encrypts. The ' +
+        'environment variable REDIS_URL comes before it.',
     ),
   username: z
     .string()
@@ -38,7 +40,9 @@ export const redis = z.strictObject({
     .array(redisUrl)
     .default([])
     .describe(
-      'Addresses of some servers of a Redis Cluster, in place of url. User and password of the first count for all. If a part of the cluster fails, only the sessions of that part are counted in memory; that takes cluster-require-full-coverage no.',
+      'Addresses of some servers of a Redis Cluster, in place of url. User and password of the first count ' +
+        'for all. If a part of the cluster fails, only the sessions of that part are counted in memory; that ' +
+        'takes cluster-require-full-coverage no.',
     ),
   sentinel: z
     .strictObject({
@@ -60,7 +64,8 @@ export const redis = z.strictObject({
     .refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` })
     .prefault('50ms')
     .describe(
-      'Time that a request waits for the server. If an answer takes longer, the request is counted in memory; after three in a row Governor continues without the server until it answers again.',
+      'Time that a request waits for the server. If an answer takes longer, the request is counted in ' +
+        'memory; after three in a row Governor continues without the server until it answers again.',
     ),
   prefix: z
     .string()

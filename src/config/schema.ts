@@ -1,8 +1,8 @@
 /**
- * The schema of the configuration: every key with its effect, its default and the reason for it. `npm run schema` writes
- * `config/schema.json`, `config/governor.yaml` and the README's table from it. The table shows the first sentence of each
- * description, so this sentence must say what the key does. A section with `reloaded` in its metadata is applied by a
- * reload; all others need a restart.
+ * The schema of the configuration: every key with its effect, its default and the reason for it. `npm run schema`
+ * writes `config/schema.json`, `config/governor.yaml` and the README's table from it. The table shows the first
+ * sentence of each description, so this sentence must say what the key does. A reload applies the sections with
+ * `reloaded` in their metadata; all others need a restart.
  */
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
@@ -31,7 +31,9 @@ const server = z.strictObject({
     .array(z.string().min(1))
     .default([])
     .describe(
-      'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is empty, everyone who can reach Governor may use the keys that it holds.',
+      'Keys that clients must send to upstreams whose key Governor holds. A client sends one as ' +
+        '`Authorization: Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the ' +
+        'upstream. If the list is empty, everyone who can reach Governor may use the keys that it holds.',
     ),
   allowed_origins: z
     .array(
@@ -42,7 +44,10 @@ const server = z.strictObject({
     .default([])
     .meta({
       description:
-        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to loopback addresses too. If Governor holds the key and a request has no access key, Governor refuses a page (403) unless a glob here matches its origin. Pages that send their own key to an upstream without a key need no entry.',
+        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send ' +
+        'requests to loopback addresses too. If Governor holds the key and a request has no access key, ' +
+        'Governor refuses a page (403) unless a glob here matches its origin. Pages that send their own ' +
+        'key to an upstream without a key need no entry.',
       examples: [['http://localhost:3000']],
     }),
   allowed_hosts: z
@@ -54,29 +59,38 @@ const server = z.strictObject({
     .default([])
     .meta({
       description:
-        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. While Governor listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the same case as above Governor refuses any other host name (403), because a web page can make its own host name resolve to this machine, unless a glob here matches it. Add the name of a reverse proxy on this machine.',
+        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. ' +
+        'While Governor listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the ' +
+        'same case as above Governor refuses any other host name (403), because a web page can make its ' +
+        'own host name resolve to this machine, unless a glob here matches it. Add the name of a reverse ' +
+        'proxy on this machine.',
       examples: [['host.docker.internal']],
     }),
   max_guarded_body: size
     .prefault('32mb')
     .describe(
-      'Largest request body that Governor reads and guards. It relays larger bodies, and those with too many values, unguarded, and counts them.',
+      'Largest request body that Governor reads and guards. It relays larger bodies, and those with too ' +
+        'many values, unguarded, and counts them.',
     ),
   max_buffered: size.optional().meta({
     description:
-      'Memory that all bodies together may take while Governor holds them: each until its response is over. By default a quarter of the memory that the process may use, and never more than half of it. Governor relays a request without room unread, and counts it.',
+      'Memory that all bodies together may take while Governor holds them: each until its response is ' +
+      'over. By default a quarter of the memory that the process may use, and never more than half of it. ' +
+      'Governor relays a request without room unread, and counts it.',
     examples: ['256mb'],
   }),
   drain_timeout: duration
     .prefault('30s')
     .describe(
-      'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that stops Governor (Docker, systemd, Kubernetes) more time than this.',
+      'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that ' +
+        'stops Governor (Docker, systemd, Kubernetes) more time than this.',
     ),
   websocket: z
     .enum(['refuse', 'tunnel'])
     .default('refuse')
     .describe(
-      'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; tunnel: Governor passes them through, unguarded. It always tunnels them on other paths.',
+      'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; ' +
+        'tunnel: Governor passes them through, unguarded. It always tunnels them on other paths.',
     ),
 })
 
@@ -91,14 +105,16 @@ const timeouts = z.strictObject({
   client_idle: duration
     .prefault('60s')
     .describe(
-      'Time for the headers of a request, and between two pieces of its body. Governor never ends a slow upload that still sends.',
+      'Time for the headers of a request, and between two pieces of its body. Governor never ends a slow ' +
+        'upload that still sends.',
     ),
 })
 
 const stop = z.strictObject({
   text: text(
     DEFAULT_TEXTS.stop,
-    'What Governor asks the model of a run that reached its limit on iterations or tool calls: its final answer, without tools.',
+    'What Governor asks the model of a run that reached its limit on iterations or tool calls: its final ' +
+      'answer, without tools.',
   ),
   limit_text: text(
     DEFAULT_TEXTS.stopAtLimit,
@@ -122,18 +138,24 @@ const stop = z.strictObject({
     .enum(['answer', 'ask'])
     .default('answer')
     .describe(
-      'What happens to the request that would end a run at a limit. answer: it gets the final answer at once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` or the live page. Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes are not asked about.',
+      'What happens to the request that would end a run at a limit. answer: it gets the final answer at ' +
+        'once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` ' +
+        'or the live page. Each limit is asked about once. The ends that the loop guard, an operator or the ' +
+        'agent itself makes are not asked about.',
     ),
   ask_timeout: duration
     .prefault('20s')
     .describe(
-      'How long Governor holds such a request; then it gets the final answer. Clients wait without a byte, so this must be shorter than their timeouts.',
+      'How long Governor holds such a request; then it gets the final answer. Clients wait without a byte, ' +
+        'so this must be shorter than their timeouts.',
     ),
   footer: z
     .boolean()
     .default(false)
     .describe(
-      'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: 300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the client asked for, such as JSON, gets none.',
+      'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: ' +
+        '300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the ' +
+        'client asked for, such as JSON, gets none.',
     ),
 })
 
@@ -143,7 +165,9 @@ const loopGuard = z.strictObject({
     .enum(['observe', 'warn', 'enforce'])
     .default('enforce')
     .describe(
-      'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it also blocks calls that the model repeats after the warnings, and ends a run that makes no other calls.',
+      'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it ' +
+        'also blocks calls that the model repeats after the warnings, and ends a run that makes no other ' +
+        'calls.',
     ),
   repetition_threshold: z
     .int()
@@ -151,7 +175,10 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(3)
     .describe(
-      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if there is at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If something new came in between, Governor tells the model once and blocks nothing.',
+      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if ' +
+        'there is at most one new call between two of them, and none that changes something. Two calls in ' +
+        'turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If ' +
+        'something new came in between, Governor tells the model once and blocks nothing.',
     ),
   standstill: z
     .int()
@@ -159,13 +186,15 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(5)
     .describe(
-      'Responses in a row without anything new that make a loop. Nothing is new in a response if the last calls had the same calls with the same results.',
+      'Responses in a row without anything new that make a loop. Nothing is new in a response if the last ' +
+        'calls had the same calls with the same results.',
     ),
   max_warnings_before_block: limit
     .max(1_000)
     .default(2)
     .describe(
-      'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice as many if all results have 16 characters or less, because such results can show no progress.',
+      'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. ' +
+        'Twice as many if all results have 16 characters or less, because such results can show no progress.',
     ),
   exempt_tools: z
     .array(z.string().min(1))
@@ -179,7 +208,10 @@ const loopGuard = z.strictObject({
     .max(100)
     .default(2)
     .describe(
-      'How many times more often calls that wait for something may repeat. A call waits if its name or the first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result says that work is still running. Governor advises the model to wait at growing intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
+      'How many times more often calls that wait for something may repeat. A call waits if its name or the ' +
+        'first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a ' +
+        'short result says that work is still running. Governor advises the model to wait at growing ' +
+        'intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
     ),
   same_call_any_result: z
     .int()
@@ -187,13 +219,17 @@ const loopGuard = z.strictObject({
     .max(1_000)
     .default(6)
     .describe(
-      'Equal calls in a row that get a warning even if their results differ. Governor advises the model to wait, and never blocks these calls.',
+      'Equal calls in a row that get a warning even if their results differ. Governor advises the model to ' +
+        'wait, and never blocks these calls.',
     ),
   volatile: z
     .enum(['default', 'none'])
     .default('default')
     .describe(
-      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and reminders of a harness; the order of lines does not matter either. Of results that are equal only then the model is told once, and no call is blocked. none: nothing.',
+      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, ' +
+        'addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names ' +
+        '(pid, chunk id) and reminders of a harness; the order of lines does not matter either. Of results ' +
+        'that are equal only then the model is told once, and no call is blocked. none: nothing.',
     ),
 })
 
@@ -221,14 +257,17 @@ const ops = z.strictObject({
     .optional()
     .meta({
       description:
-        'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. The environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from this machine may do that.',
+        'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. ' +
+        'The environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from ' +
+        'this machine may do that.',
       examples: ['$' + '{GOVERNOR_ADMIN_TOKEN}'],
     }),
   trust_loopback: z
     .boolean()
     .default(true)
     .describe(
-      'Let requests from loopback read and steer sessions without the token. Set false behind a reverse proxy on this machine: every request then comes from loopback.',
+      'Let requests from loopback read and steer sessions without the token. Set false behind a reverse ' +
+        'proxy on this machine: every request then comes from loopback.',
     ),
   metrics_public: z
     .boolean()
@@ -238,7 +277,7 @@ const ops = z.strictObject({
     ),
 })
 
-/** Headers that hold keys: session ids appear in logs and replies, and tenants are told apart by a hash of the key anyway. */
+/** Headers that hold keys, because session ids appear in logs and replies. */
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
 
 const nameHeader = headerName.refine((name) => !HOLDS_KEY.test(name), {
@@ -267,7 +306,9 @@ const sessions = z.strictObject({
     .array(z.string().min(1))
     .default(['metadata.session_id', 'metadata.user_id', 'conversation'])
     .describe(
-      'Body fields that carry a session id, in order, after the headers. user_id counts only if it contains one. Without any id, Governor identifies a session by its system text, its first human message and its first answer.',
+      'Body fields that carry a session id, in order, after the headers. user_id counts only if it ' +
+        'contains one. Without any id, Governor identifies a session by its system text, its first human ' +
+        'message and its first answer.',
     ),
   max: z
     .int()
@@ -275,7 +316,8 @@ const sessions = z.strictObject({
     .max(10_000_000)
     .default(10_000)
     .describe(
-      'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the credential that has most.',
+      'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the ' +
+        'credential that has most.',
     ),
   ttl: duration.prefault('1h').describe('How long Governor remembers an unused session.'),
   max_bytes: size
@@ -288,7 +330,11 @@ const sessions = z.strictObject({
     .boolean()
     .default(false)
     .describe(
-      'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 characters of each and 262,144 of all; they are kept where the session is and as long, and take at most as much memory again as `max_bytes`. If false, no prompt is kept, and no answer but those with which Governor ended a run.',
+      'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live ' +
+        'page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 ' +
+        'characters of each and 262,144 of all; they are kept where the session is and as long, and take at ' +
+        'most as much memory again as `max_bytes`. If false, no prompt is kept, and no answer but those with ' +
+        'which Governor ended a run.',
     ),
   scaffolding: z
     .strictObject({
@@ -312,7 +358,8 @@ const sessions = z.strictObject({
         .default([])
         .meta({
           description:
-            "Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words after it are a person's.",
+            'Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words ' +
+            "after it are a person's.",
           examples: [[{ text: '[note', end: ']' }]],
         }),
       exact: z.array(z.string().min(1)).default([]).describe('Whole texts.'),
@@ -325,7 +372,8 @@ const sessions = z.strictObject({
     })
     .prefault({})
     .describe(
-      'Texts of role user that your harness writes and no human said, besides those that Governor knows. Without them each looks like a new human message and starts a fresh budget.',
+      'Texts of role user that your harness writes and no human said, besides those that Governor knows. ' +
+        'Without them each looks like a new human message and starts a fresh budget.',
     ),
 })
 
@@ -337,15 +385,21 @@ const file = z.strictObject({
     description: 'How much a run may use, and what Governor tells the model about it.',
     reloaded: true,
   }),
-  mode: z.enum(['enforce', 'observe']).default('enforce').meta({
-    description:
-      'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, blocks and stops nothing; `x-governor-observed`, the log and metrics show the verdict that a request would have got.',
-    reloaded: true,
-  }),
+  mode: z
+    .enum(['enforce', 'observe'])
+    .default('enforce')
+    .meta({
+      description:
+        'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, ' +
+        'blocks and stops nothing; `x-governor-observed`, the log and metrics show the verdict that a ' +
+        'request would have got.',
+      reloaded: true,
+    }),
   stop: stop.prefault({}).meta({ description: 'What happens at the limit.', reloaded: true }),
   loop_guard: loopGuard.prefault({}).meta({
     description:
-      'What happens to runs in a loop. `npm start -- replay FILE` shows what these settings would have done to recorded conversations.',
+      'What happens to runs in a loop. `npm start -- replay FILE` shows what these settings would have ' +
+      'done to recorded conversations.',
     reloaded: true,
   }),
   overrides: z
@@ -366,7 +420,8 @@ const file = z.strictObject({
     .prefault([])
     .meta({
       description:
-        'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two the first entry counts that matches and has it; what it leaves out is as above.',
+        'Another budget or loop guard for some requests, by model, upstream or request headers. For each ' +
+        'of the two the first entry counts that matches and has it; what it leaves out is as above.',
       reloaded: true,
       examples: [
         [
@@ -378,13 +433,17 @@ const file = z.strictObject({
     }),
   storm: storm.prefault({}).meta({
     description:
-      'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one conversation. One request at a time goes through; the others get the newest error at once, with retry-after.',
+      'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one ' +
+      'conversation. One request at a time goes through; the others get the newest error at once, with ' +
+      'retry-after.',
     reloaded: true,
   }),
   models,
   overflow: overflow.prefault({}).meta({
     description:
-      'What happens to requests that are too large for the model. An error that says so keeps its status and its body, and gains error.governor and the header x-governor-overflow; every other error stays as it is.',
+      'What happens to requests that are too large for the model. An error that says so keeps its status ' +
+      'and its body, and gains error.governor and the header x-governor-overflow; every other error stays ' +
+      'as it is.',
     reloaded: true,
   }),
   ops: ops
@@ -397,12 +456,15 @@ const file = z.strictObject({
     .enum(['memory', 'redis'])
     .default('memory')
     .describe(
-      'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, it is redis.',
+      'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or ' +
+        'Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, ' +
+        'it is redis.',
     ),
   redis: redis
     .prefault({})
     .describe(
-      'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica continues with its own memory and the transcripts.',
+      'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica ' +
+        'continues with its own memory and the transcripts.',
     ),
   events: events.prefault({}).describe('Who gets messages about events that need a person.'),
   log: z
@@ -411,7 +473,8 @@ const file = z.strictObject({
         .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
         .default('info')
         .describe(
-          'Lowest level that Governor logs. It writes JSON lines on standard output, one per request at info. Keys and prompts are never in them.',
+          'Lowest level that Governor logs. It writes JSON lines on standard output, one per request at ' +
+            'info. Keys and prompts are never in them.',
         ),
     })
     .prefault({})

@@ -39,7 +39,7 @@ function protectVariables(source: string): string {
   return source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
 }
 
-/** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws `ConfigError` for a variable that is not set. */
+/** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws if a variable is not set. */
 function expand(text: string, env: Environment, where: string): string {
   return text.replace(
     /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g,

@@ -26,7 +26,8 @@ const SCRIPT: Script = {
     { name: 'fetch_page', arguments: { url: 'https://example.net/free-tiers' } },
   ],
   answer:
-    'Of those I looked at, two have a free tier that is enough for five people. I could not confirm their prices per region.',
+    'Of those I looked at, two have a free tier that is enough for five people. ' +
+    'I could not confirm their prices per region.',
 }
 
 /** Iterations that the agent of the second story allows itself: so many that it gets no notice about them. */
@@ -98,7 +99,8 @@ async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page
   page.note('The last piece of the streamed response says how the run ended:')
   page.metadata(last)
   page.note(
-    `Without a budget the model would have called ${callOf(SCRIPT.calls.length + 1)} next and gone on: nothing in this agent counts.`,
+    `Without a budget the model would have called ${callOf(SCRIPT.calls.length + 1)} next and gone on: ` +
+      'nothing in this agent counts.',
   )
 
   page.title('The agent lost that answer and asks again')
