@@ -11,6 +11,9 @@ export const MODALS = new Set(['must', 'should', 'cannot', 'can', 'may', 'needs'
 
 const LIMIT_AFTER = wordSet('maximum max limit limits window context allowed cap budget capacity or')
 
+/** Words that may stand between a number and a comparison. */
+const LEADS_TO_VERB = wordSet('is are was were has have would will which that and long')
+
 const MARKS = new Set([',', ':', '}', '{', '?', '!'])
 
 /** True for the words after `N` in `N tokens exceeds …`, `(N) is greater than …`, `N must be at most …`. */
@@ -18,23 +21,9 @@ export function isCompared(right: readonly string[]): boolean {
   const rest = head(right).filter((word) => !MARKS.has(word))
   const [first = '', second = '', third = ''] = rest
   if (COMPARES.has(first) || MODALS.has(first)) return true
-  const isVerb = [
-    'is',
-    'are',
-    'was',
-    'were',
-    'has',
-    'have',
-    'would',
-    'will',
-    'which',
-    'that',
-    'and',
-    'long',
-  ].includes(first)
-  if (isVerb && (second === 'not' || COMPARES.has(second) || MORE.has(second) || cueOf(second) === 'exceed'))
-    return true
-  return isVerb && ['is', 'been', 'already'].includes(second) && cueOf(third) === 'exceed'
+  if (!LEADS_TO_VERB.has(first)) return false
+  if (second === 'not' || COMPARES.has(second) || MORE.has(second) || cueOf(second) === 'exceed') return true
+  return ['is', 'been', 'already'].includes(second) && cueOf(third) === 'exceed'
 }
 
 /** Words and marks at which another phrase begins. */
@@ -77,6 +66,9 @@ export function isRoom(left: readonly string[], right: readonly string[]): boole
 /** Words after a number that was requested: `9001 tokens received`. */
 export const ASKED = wordSet('received requested given provided sent used submitted needed')
 
+/** Words that say that a size is the request's own. */
+const PRESENT = wordSet('current currently actual actually your estimated request requested requests')
+
 const EACH = new Set(['per', 'each', 'every', 'any', 'single'])
 
 /** Returns the nearest cue before a number. `too large:` and `at least` state a value. */
@@ -98,23 +90,15 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
     const cue = cueOf(word)
     // `current context length N`: words such as `current` before the noun make N a value.
     if (cue === 'bound' && nounOf(word) === 'window') {
-      const further = cueBefore(left.slice(at + 1))
-      return further === 'value' &&
-        /^(?:current|currently|actual|actually|your|estimated|request|requested|requests)$/.test(
-          nearestValue(left.slice(at + 1)),
-        )
-        ? 'value'
-        : 'bound'
+      const further = left.slice(at + 1)
+      const value = further.find((word) => cueOf(word) === 'value') ?? ''
+      return cueBefore(further) === 'value' && PRESENT.has(value) ? 'value' : 'bound'
     }
     // `the max token count of N` is a bound if `max` is in the same phrase.
     if (word === 'count' && cueBefore(left.slice(at + 1, at + 4)) === 'bound') return 'bound'
     if (cue) return cue
   }
   return undefined
-}
-
-function nearestValue(left: readonly string[]): string {
-  return left.find((word) => cueOf(word) === 'value') ?? ''
 }
 
 const MORE = new Set(['over', 'above', 'beyond', 'more', 'longer', 'larger', 'greater', 'bigger'])
@@ -139,36 +123,22 @@ const ABOUT = new Set(['about', 'approximately', '~', 'roughly', 'least', 'at', 
 /** Words before an HTTP status or the number of an error. */
 const STATUS_WORDS = new Set(['failed', 'status', 'http', 'code', 'errno'])
 
-/** True for `400` in `Error: 400 …`, in `BadRequestError: 400 …`, and at the start of a text. */
-function isStatus(left: readonly string[], right: readonly string[], value: number): boolean {
-  if (value < 400 || value >= 600) return false
-  if (left.length === 0) return !TOKENS.has(right[0] ?? '')
-  return left.slice(0, 2).some((word) => word.endsWith('error'))
-}
-
 /** True if a number counts something other than tokens: another unit, a status, an id or an amount of money. */
 export function hasOtherUnit(left: readonly string[], right: readonly string[], value: number): boolean {
   const [unit = '', next = ''] = right
-  if (isStatus(left, right, value)) return true
+  if (value >= 400 && value < 600) {
+    // `400` at the start of a text, in `Error: 400 …` and in `BadRequestError: 400 …`.
+    if (left.length === 0 && !TOKENS.has(unit)) return true
+    if (left.slice(0, 2).some((word) => word.endsWith('error'))) return true
+  }
   // `<400>`
   if (left[0] === '<' && unit === '>') return true
   // An id, unless the word before it counts: `tokens [9001]`.
   if (left[0] === '[' && unit === ']') return !TOKENS.has(left[1] ?? '')
   if (left.slice(0, 3).some((word) => STATUS_WORDS.has(word)) && !TOKENS.has(unit)) return true
   if (OTHER_UNITS.has(unit)) return !TOKENS.has(next)
-  if (
-    (unit === 'input' || unit === 'prompt' || unit === 'total' || unit === 'text' || unit === 'output') &&
-    OTHER_UNITS.has(next)
-  )
-    return true
-  return (
-    left[0] === '$' ||
-    left[0] === '€' ||
-    left[0] === 'code' ||
-    left[0] === 'status' ||
-    left[0] === 'error' ||
-    left[0] === 'http'
-  )
+  if (['input', 'prompt', 'total', 'text', 'output'].includes(unit) && OTHER_UNITS.has(next)) return true
+  return ['$', '€', 'code', 'status', 'error', 'http'].includes(left[0] ?? '')
 }
 
 /** True if the words beside a number, or its noun, say that it counts tokens. */

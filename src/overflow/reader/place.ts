@@ -11,6 +11,10 @@ const REACH_RIGHT = 7
 /** True if the atom is a number. */
 export const isNumber = (atom: Atom | undefined): boolean => atom?.kind === 'number'
 
+/** Returns the words of a sentence, without its numbers. */
+export const wordsOf = (sentence: Sentence): string[] =>
+  sentence.flatMap((atom) => (atom.kind === 'word' ? [atom.word] : []))
+
 /** Returns the word at an index; empty if there is a number or nothing. */
 export const wordAt = (sentence: Sentence, at: number): string => {
   const atom = sentence[at]

@@ -5,9 +5,9 @@
 import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../overflow.ts'
 import { type Sentence, sentencesOf } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { isNumber, wordAt } from './place.ts'
+import { isNumber, wordAt, wordsOf } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
-import { countsThings, saysTooMuch, statesOverflow, wordsOf } from './telling.ts'
+import { countsThings, saysTooMuch, statesOverflow } from './telling.ts'
 import { ADVICE, cueOf, glossed, type Noun, nounOf, TOKENS } from './words.ts'
 
 /** Returns the sentence without advice: `please` begins advice anywhere, other verbs at the start of a sentence. */

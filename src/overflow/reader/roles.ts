@@ -13,8 +13,7 @@ import {
   isRoom,
 } from './phrases.ts'
 import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
-import type { Role } from './role.ts'
-import { cueOf, type Noun, nounOf as nounOfWord } from './words.ts'
+import { cueOf, type Noun, nounOf as nounOfWord, type Role, wordSet } from './words.ts'
 
 /** A number of tokens in a text, and its role. */
 export interface Figure {
@@ -32,46 +31,20 @@ export interface Figure {
   readonly at: number
 }
 
-/** Says whether a number begins or ends a range such as `[1, 8192]` or `from 1 to 8192`, and whether the end is exclusive. */
+const RANGE_OPENS = ['[', 'from', 'between', '(', 'range']
+const IN_RANGE = wordSet(', to - and ( inclusive exclusive ) ~ ..')
+
+/** Whether a number begins or ends a range such as `[1, 8192]` or `from 1 to 8192`; `less`: 1 if the end is exclusive. */
 function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: boolean; less: number } {
   const right = rightOf(sentence, at)
   const left = leftOf(sentence, at)
-  const glue = (words: readonly string[]) =>
-    words.every((word) =>
-      [',', 'to', '-', 'and', '(', 'inclusive', 'exclusive', ')', '~', '..'].includes(word),
-    )
-  const isStart =
-    isNumber(sentence[at + right.length + 1]) &&
-    right.length > 0 &&
-    glue(right) &&
-    ['[', 'from', 'between', '(', 'range'].some((word) => left.slice(0, 2).includes(word))
+  const joins = (words: readonly string[]) => words.length > 0 && words.every((word) => IN_RANGE.has(word))
+  const opens = (words: readonly string[]) => RANGE_OPENS.some((word) => words.slice(0, 2).includes(word))
   const before = at - left.length - 1
-  const isEnd =
-    isNumber(sentence[before]) &&
-    left.length > 0 &&
-    glue(left) &&
-    ['[', 'from', 'between', '(', 'range'].some((word) => leftOf(sentence, before).slice(0, 2).includes(word))
+  const isStart = isNumber(sentence[at + right.length + 1]) && joins(right) && opens(left)
+  const isEnd = isNumber(sentence[before]) && joins(left) && opens(leftOf(sentence, before))
   return { isStart, isEnd, less: isEnd && right.slice(0, 3).includes('exclusive') ? 1 : 0 }
 }
-
-/** True for the sum in `1024 + 2048 = 3072`: it says nothing new. */
-function isSum(sentence: Sentence, at: number, left: readonly string[]): boolean {
-  return left.length === 1 && left[0] === '=' && isNumber(sentence[at - 2]) && isSummand(sentence, at - 2)
-}
-
-/** True for both numbers in `2048 - 1024`: the difference is stated elsewhere. */
-function isDifference(sentence: Sentence, at: number): boolean {
-  return wordAt(sentence, at - 1) === '-' || (wordAt(sentence, at + 1) === '-' && isNumber(sentence[at + 2]))
-}
-
-const valueAt = (sentence: Sentence, at: number): number | undefined => {
-  const atom = sentence[at]
-  return atom?.kind === 'number' ? atom.value : undefined
-}
-
-/** True for the words after `N` in `N maximum context length`. */
-const isMaximum = ([first = '', second = '']: readonly string[]): boolean =>
-  /^max(?:imum)?$/.test(first) && nounOfWord(second) === 'window'
 
 const OFFERED = new Set(['available', 'allowed', 'supported', 'permitted', 'maximum', 'max'])
 
@@ -80,10 +53,10 @@ function roleOf(
   at: number,
   left: readonly string[],
   right: readonly string[],
+  value: number,
 ): Role | undefined {
-  const number = valueAt(sentence, at) ?? 0
   const next = sentence.slice(at + 1).find(isNumber)
-  if (isExcess(left, right, number, next?.kind === 'number' ? next.value : undefined)) return 'excess'
+  if (isExcess(left, right, value, next?.kind === 'number' ? next.value : undefined)) return 'excess'
   if (isSummand(sentence, at)) return 'value'
   if (wordAt(sentence, at - 1) === '/' && isNumber(sentence[at - 2])) return 'limit'
   if (wordAt(sentence, at - 1) === 'of' && isNumber(sentence[at - 2])) return 'limit'
@@ -104,14 +77,17 @@ function roleOf(
   if (endsInVerb && before === 'bound') return 'limit'
   if (isCompared(right)) return 'value'
   if (left[0] === '(' && ASKED.has(head(right)[0] ?? '')) return 'value'
-  if (isLimitAfter(right, leadsToNumber) && (before !== 'value' || isMaximum(right))) return 'limit'
+  const [first = '', second = ''] = right
+  // `N maximum context length`
+  const isMaximum = /^max(?:imum)?$/.test(first) && nounOfWord(second) === 'window'
+  if (isLimitAfter(right, leadsToNumber) && (before !== 'value' || isMaximum)) return 'limit'
   if (before) return before === 'value' ? 'value' : 'limit'
   const noun = nounOf(left, right, 'value')
   if (noun === 'window') return 'limit'
   return noun ? 'value' : undefined
 }
 
-/** Returns the words after a number that belong to it; in `input=7000 output=2000`, `output` belongs to the next number. */
+/** Returns the words after a number that belong to it: in `input=7000 output=2000`, `output` belongs to 2000. */
 function wordsAfter(sentence: Sentence, at: number): string[] {
   const all = rightOf(sentence, at)
   const bracket = all.indexOf('(')
@@ -128,13 +104,19 @@ export function figuresOf(sentence: Sentence): Figure[] {
     if (atom.kind !== 'number' || atom.isNegative) return []
     const left = leftOf(sentence, at)
     const right = wordsAfter(sentence, at)
-    if (hasOtherUnit(left, right, atom.value) || isDifference(sentence, at) || isSum(sentence, at, left))
-      return []
+    if (hasOtherUnit(left, right, atom.value)) return []
+    // Both numbers in `2048 - 1024`: the difference is stated elsewhere.
+    if (wordAt(sentence, at - 1) === '-') return []
+    if (wordAt(sentence, at + 1) === '-' && isNumber(sentence[at + 2])) return []
+    // The sum in `1024 + 2048 = 3072` says nothing new.
+    const isResult = left.length === 1 && left[0] === '='
+    if (isResult && isNumber(sentence[at - 2]) && isSummand(sentence, at - 2)) return []
     const range = rangeEnd(sentence, at)
     if (range.isStart) return []
-    const role = range.isEnd ? 'limit' : roleOf(sentence, at, left, right)
+    const role = range.isEnd ? 'limit' : roleOf(sentence, at, left, right, atom.value)
     if (!role || atom.value === 0) return []
-    const noun = isSummand(sentence, at)
+    const isTerm = isSummand(sentence, at)
+    const noun = isTerm
       ? (partNoun(head(right)) ?? summandNoun(sentence, at))
       : range.isEnd
         ? rangeNoun(sentence, at)
@@ -144,7 +126,7 @@ export function figuresOf(sentence: Sentence): Figure[] {
         role,
         value: atom.value - range.less,
         noun,
-        isPart: role === 'value' && (isSummand(sentence, at) || partNoun(head(right)) !== undefined),
+        isPart: role === 'value' && (isTerm || partNoun(head(right)) !== undefined),
         isCounted: isCounted(left, right, noun),
         isAtLeast: left.slice(0, 2).includes('least'),
         at,

@@ -1,13 +1,9 @@
 /** Finds the sentences that say that a context is too large. */
-import type { Atom, Sentence } from './atoms.ts'
+import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { wordAt } from './place.ts'
+import { wordAt, wordsOf } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
 import { cueOf, FULL, nounOf, SIZES, TOKENS, wordSet } from './words.ts'
-
-/** Returns the words of a sentence. */
-export const wordsOf = (sentence: Sentence): string[] =>
-  sentence.flatMap((atom: Atom) => (atom.kind === 'word' ? [atom.word] : []))
 
 /** True if the compared numbers are too small to be tokens. */
 function isTiny(figures: readonly Figure[]): boolean {

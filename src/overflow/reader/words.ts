@@ -6,6 +6,9 @@
 /** What a word says about the number beside it. */
 export type Cue = 'exceed' | 'bound' | 'value'
 
+/** The role of a number in an overflow. `room`: the tokens that the input leaves for the output. */
+export type Role = 'limit' | 'value' | 'excess' | 'room'
+
 /** The quantity that a number counts. */
 export type Noun = 'input' | 'output' | 'window' | 'total'
 
@@ -19,7 +22,7 @@ const table = <Meaning extends string>(
   )
 
 /** Returns the set of the words in a text. */
-export const wordSet = (words: string): ReadonlySet<string> => new Set(words.split(/\s+/))
+export const wordSet = (words: string): ReadonlySet<string> => new Set(words.trim().split(/\s+/))
 
 const CUES: ReadonlyMap<string, Cue> = table<Cue>({
   exceed: `exceed exceeds exceeded exceeding exceeed surpass surpasses surpassed overflow overflows overflowed overflowing overrun overruns greater
