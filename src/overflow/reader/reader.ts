@@ -35,7 +35,7 @@ function withoutMarks(sentence: Sentence): Sentence {
 /** True if the numbers say that the request is larger than the limit, whatever the words. */
 function isOver(figures: readonly Figure[]): boolean {
   const values = figures.filter(({ role }) => role === 'value')
-  const parts = values.filter(({ isPart }) => isPart).reduce((sum, { value }) => sum + value, 0)
+  const parts = sumOf(values.filter(({ isPart }) => isPart))
   return figures.some((limit) => {
     if (limit.role === 'room')
       return values.some(({ noun, value }) => noun === 'output' && value > limit.value)
@@ -49,11 +49,6 @@ function isOver(figures: readonly Figure[]): boolean {
     const isKnown = limit.isCounted && limit.noun !== undefined
     return values.some(({ value, isCounted }) => (isCounted || isKnown) && value > limit.value)
   })
-}
-
-/** False for numbers without a unit that may be a status or an id. */
-function mayBeTokens({ isCounted, value }: Figure): boolean {
-  return isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600))
 }
 
 /** The facts that an overflow is made of. */
@@ -74,17 +69,15 @@ function subjectsOf(words: readonly string[]): Noun[] {
   )
   const before = verb <= 0 ? words : words.slice(0, verb)
   const phrase = before.join(' ')
-  if (
-    /\bmax(?:imum)? tokens? (?:you )?(?:requested|is|are|value|parameter)\b/.test(phrase) ||
-    /^max tokens?$/.test(phrase)
-  )
+  if (/\bmax(?:imum)? tokens? (?:you )?(?:requested|is|are|value|parameter)\b|^max tokens?$/.test(phrase))
     return ['output']
   const nouns = before.flatMap((word) => nounOf(word) ?? [])
   return nouns.length > 0 || verb <= 0 ? nouns : words.flatMap((word) => nounOf(word) ?? [])
 }
 
-const sum = (figures: readonly Figure[]): number | undefined =>
-  figures.length === 0 ? undefined : figures.reduce((total, { value }) => total + value, 0)
+function sumOf(figures: readonly Figure[]): number {
+  return figures.reduce((sum, { value }) => sum + value, 0)
+}
 
 function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow {
   const limits = figures.filter(({ role }) => role === 'limit')
@@ -96,7 +89,7 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow 
   const limit = limitOf('window', 'total') ?? limitOf('input') ?? limitOf(undefined)
   const inputs = values.filter(({ noun }) => noun === 'input')
   const parts = inputs.filter(({ isPart }) => isPart)
-  const input = sum(parts.length > 0 ? parts : inputs.slice(0, 1))
+  const input = parts.length > 0 ? sumOf(parts) : inputs[0]?.value
   const room = figures.find(({ role }) => role === 'room')?.value
   const output = values.find(({ noun }) => noun === 'output')?.value
   const isAbout = (noun: Noun) => subjects.includes(noun)
@@ -124,12 +117,12 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow 
     }
     const value = values.find(({ noun }) => noun !== 'output' && noun !== 'input')
     if (value?.noun === 'total' || (value && isBoth)) return overTotal(limit)
-    if (output !== undefined || isOutputOnly)
-      return boundOutput(
-        limits.find(({ value }) => value === limit),
-        limit,
-        isHeld,
-      )
+    if (output !== undefined || isOutputOnly) {
+      // The limit is one of the window, else of the output.
+      const noun = limits.find(({ value }) => value === limit)?.noun
+      if (noun !== 'window' && noun !== 'total') return overOutput(limit)
+      return { recovery: 'clamp_output_only', limit, ...(isHeld ? { maxOutput: limit } : {}) }
+    }
     if (value)
       return value.noun === undefined && saysRequest && !isAbout('input')
         ? overTotal(limit)
@@ -146,35 +139,27 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow 
     : overTotal(undefined)
 }
 
-/** Returns the overflow of an output by a limit: of the window, if the limit is one of the window, else of the output. */
-function boundOutput(figure: Figure | undefined, limit: number, isHeld: boolean): Overflow {
-  if (figure?.noun !== 'window' && figure?.noun !== 'total') return overOutput(limit)
-  return { recovery: 'clamp_output_only', limit, ...(isHeld ? { maxOutput: limit } : {}) }
-}
-
-/** Returns the text without paths, addresses, tags and arrows; of a JSON pointer the last field stays. */
-function withoutPaths(text: string): string {
-  return text
-    .replace(/#\/(?:[\w.-]{1,60}\/){0,6}([\w-]{1,60})/g, '$1')
-    .replace(/<\/?[a-z][^<>\n]{0,80}>|<\d{3}>|[-=]>/g, ' ')
-    .replace(/(?:https?:)?\/{1,2}[\w.-]{1,100}(?:\/[\w.-]{1,100}){1,20}/g, ' ')
-}
+/** `input` and `prompt` as names of a fault, not of what is too large. */
+const INVALID_INPUT = new RegExp(
+  [
+    '\\b(?:input|prompt|request) (should|validation|error|schema)\\b',
+    '\\b(?:malformed|invalid) input(?: request| argument)?\\b',
+  ].join('|'),
+  'g',
+)
 
 /**
  * Returns the overflow that a text in normal form states; `undefined` if it states none. `isSure`: something other than
  * the text says that it is an overflow.
  */
 export function readOverflow(text: string, isSure = false): Overflow | undefined {
-  const sentences = sentencesOf(
-    glossed(
-      withoutPaths(
-        text.replace(
-          /\b(?:input|prompt|request) (should|validation|error|schema)\b|\b(?:malformed|invalid) input(?: request| argument)?\b/g,
-          'value $1',
-        ),
-      ),
-    ),
-  )
+  // Without tags, arrows, paths and addresses; of a JSON pointer the last field stays.
+  const plain = text
+    .replace(INVALID_INPUT, 'value $1')
+    .replace(/#\/(?:[\w.-]{1,60}\/){0,6}([\w-]{1,60})/g, '$1')
+    .replace(/<\/?[a-z][^<>\n]{0,80}>|<\d{3}>|[-=]>/g, ' ')
+    .replace(/(?:https?:)?\/{1,2}[\w.-]{1,100}(?:\/[\w.-]{1,100}){1,20}/g, ' ')
+  const sentences = sentencesOf(glossed(plain))
     .map(withoutAdvice)
     .map(withoutMarks)
     .filter((sentence) => sentence.length > 0 && !countsThings(sentence))
@@ -185,7 +170,11 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   const about = telling.length > 0 ? telling : sentences
   const words = about.flatMap(wordsOf)
   return interpret({
-    figures: figures.filter(mayBeTokens),
+    // A number without a unit may be a status or an id.
+    figures: figures.filter(
+      ({ isCounted, value }) =>
+        isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600)),
+    ),
     subjects: about.flatMap((sentence) => subjectsOf(wordsOf(sentence))),
     saysRequest:
       words.some((word) => word === 'requested' || word === 'requesting' || word === 'answering') ||

@@ -3,20 +3,26 @@ import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
 import { wordAt, wordsOf } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
-import { cueOf, FULL, nounOf, SIZES, TOKENS, wordSet } from './words.ts'
-
-/** True if the compared numbers are too small to be tokens. */
-function isTiny(figures: readonly Figure[]): boolean {
-  const has = (role: Figure['role']) => figures.some((figure) => figure.role === role)
-  const most = Math.max(0, ...figures.map(({ value }) => value))
-  return has('limit') && (most < 16 || (has('value') && most < 100))
-}
+import { cueOf, FULL, nounOf, type Role, SIZES, TOKENS, wordSet } from './words.ts'
 
 /** Words that are certainly about a context. */
-const STRONG = wordSet(
-  `context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation messages sequence seq transcript
-  completion max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens
-  prompt_tokens max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat`,
+const STRONG = wordSet(`
+  context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation
+  messages sequence seq transcript completion max_tokens max_completion_tokens max_output_tokens maxoutputtokens
+  max_new_tokens num_predict max_model_len max_seq_len input_tokens prompt_tokens max_input_tokens max_prompt_tokens
+  max_total_tokens completions kv history chat`)
+
+/** Names of the request's field for the output cap. */
+const OUTPUT_FIELD = new RegExp(
+  [
+    '^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?',
+    'max-tokens',
+    'maxoutputtokens',
+    'maxtokencount',
+    'max_(?:gen|output|decode)_len(?:gth)?',
+    'num_predict',
+    'n_predict)$',
+  ].join('|'),
 )
 
 /** True if a word is certainly about a context; a single `token` may be a key. */
@@ -27,44 +33,47 @@ function isStrong(word: string, next: string): boolean {
   return STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)
 }
 
-/** True for `the message is too long`; a message that is otherwise too much is no matter of context. */
-function isLongMessage(words: readonly string[]): boolean {
-  return /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/.test(words.join(' '))
-}
+/** A message that is too long; one that is otherwise too much is no matter of context. */
+const LONG_MESSAGE = /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/
+
+const MODEL_LENGTH =
+  /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/
 
 /** Things that a request may have too many of, besides tokens. */
-const THINGS =
-  /^(?:images?|pages?|tools?|functions?|files?|pixels?|px|documents?|properties|parameters?|attachments?|choices|videos?|audios?)$/
+const THINGS = wordSet(`
+  image images page pages tool tools function functions file files pixel pixels px document documents properties
+  parameter parameters attachment attachments choices video videos audio audios`)
+
+const NUMBER_OF_THINGS =
+  /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
 export function countsThings(sentence: Sentence): boolean {
   const words = wordsOf(sentence)
   if (words.some((word) => /token|context/.test(word))) return false
-  if (
-    /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/.test(
-      words.join(' '),
-    )
-  )
-    return true
+  if (NUMBER_OF_THINGS.test(words.join(' '))) return true
   return sentence.some(
     (atom, at) =>
       atom.kind === 'number' &&
       // `a prompt with 5 documents`: not the documents are too many.
       wordAt(sentence, at - 1) !== 'with' &&
-      [1, 2].some((on) => THINGS.test(wordAt(sentence, at + on))),
+      [1, 2].some((on) => THINGS.has(wordAt(sentence, at + on))),
   )
 }
+
+/** Words about limits of a part of the request. */
+const PARTS = wordSet('system prediction description descriptions instructions truncation cache caching')
+
+const MOST = wordSet('max maximum limit limited most only')
 
 /** True if a sentence states a limit in tokens that only an overflow error would state. */
 function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
   const words = wordsOf(sentence)
-  // `8192 tokens`, `8192 input tokens`
-  const isBound = (at: number) =>
-    TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))
-  const isStated = figuresOf(sentence).some(
-    ({ role, value, noun, at }) =>
-      role === 'limit' && value >= 256 && isBound(at) && (isTooMuch || noun === 'input' || noun === 'window'),
-  )
+  const isStated = figuresOf(sentence).some(({ role, value, noun, at }) => {
+    if (role !== 'limit' || value < 256 || !(isTooMuch || noun === 'input' || noun === 'window')) return false
+    // `8192 tokens`, `8192 input tokens`
+    return TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))
+  })
   return (
     isStated &&
     words.some((word) => MOST.has(word)) &&
@@ -72,18 +81,9 @@ function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
   )
 }
 
-/** Words about limits of a part of the request. */
-const PARTS = wordSet(`system prediction description descriptions instructions truncation cache caching`)
+const OVER_WHAT = wordSet('the limit maximum budget model max its our this your')
 
-const MOST = new Set(['max', 'maximum', 'limit', 'limited', 'most', 'only'])
-
-function isModelLength(words: readonly string[]): boolean {
-  return /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/.test(
-    words.join(' '),
-  )
-}
-
-const OVER_WHAT = new Set(['the', 'limit', 'maximum', 'budget', 'model', 'max', 'its', 'our', 'this', 'your'])
+const NEGATIONS = wordSet("not n't doesn't don't cannot can't won't didn't")
 
 /** True if the words say that something is too much. */
 export function saysTooMuch(words: readonly string[]): boolean {
@@ -92,68 +92,53 @@ export function saysTooMuch(words: readonly string[]): boolean {
     const after = words[at + 2] ?? ''
     if (word === 'too') return SIZES.has(next) || SIZES.has(after)
     if (word === 'over' || word === 'above' || word === 'beyond') return OVER_WHAT.has(next)
-    if (word === 'more' || word === 'fewer') return next === 'than' && word === 'more'
+    if (word === 'more') return next === 'than'
+    if (word === 'fewer') return false
     if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
-    if (word === 'fit')
-      return words
-        .slice(Math.max(0, at - 3), at)
-        .some((before) => /^(?:not|n't|doesn't|don't|cannot|can't|won't|didn't)$/.test(before))
+    if (word === 'fit') return words.slice(Math.max(0, at - 3), at).some((before) => NEGATIONS.has(before))
     if (word === 'length_exceeded' || word === 'context_length_exceeded') return true
     return cueOf(word) === 'exceed'
   })
 }
 
-function isFull(words: readonly string[]): boolean {
-  return (
-    words.some((word) => word === 'context' || word === 'window') &&
-    words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
-  )
-}
-
 /** Words that state a limit of a field. */
-const HELD = wordSet(
-  `must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited capped cap`,
-)
-/** Names of the request's field for the output cap. */
-const OUTPUT_FIELD =
-  /^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)$/
+const HELD = wordSet(`
+  must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited capped cap`)
 
-/** True for a lower bound: `at least`, `must be greater than`. */
-function isFloor(words: readonly string[]): boolean {
-  return words.includes('least') || words.includes('greater')
-}
-
-function holdsOutput(words: readonly string[], figures: readonly Figure[]): boolean {
-  const phrase = words.join(' ')
-  const namesIt =
+/** True for a rule of a field: `max_tokens must be at most 4096`, `input length should be within [1, 8192]`. */
+function statesRule(words: readonly string[], phrase: string, figures: readonly Figure[]): boolean {
+  // A lower bound.
+  if (words.includes('least') || words.includes('greater')) return false
+  const limits = figures.filter(({ role }) => role === 'limit')
+  const isOutput =
     words.some((word) => OUTPUT_FIELD.test(word)) ||
     /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
-  const isBound = figures.some(({ role, value }) => role === 'limit' && value >= 16)
-  return namesIt && isBound && words.some((word) => HELD.has(word)) && !isFloor(words)
-}
-
-/** True for `input length should be within [1, 8192]` and `prompt tokens must not be more than 8192`. */
-function holdsInput(words: readonly string[], figures: readonly Figure[]): boolean {
+  if (isOutput && limits.some(({ value }) => value >= 16) && words.some((word) => HELD.has(word))) return true
   return (
-    /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(words.join(' ')) &&
-    figures.some(({ role, value, noun }) => role === 'limit' && value >= 256 && noun !== 'output') &&
-    words.some((word) => MODALS.has(word)) &&
-    !isFloor(words)
+    /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(phrase) &&
+    limits.some(({ value, noun }) => value >= 256 && noun !== 'output') &&
+    words.some((word) => MODALS.has(word))
   )
 }
 
 /** True if a sentence states an overflow. `isTooMuch`: some sentence of the text says that something is too much. */
 export function statesOverflow(sentence: Sentence, isTooMuch: boolean): boolean {
   const words = wordsOf(sentence)
+  const phrase = words.join(' ')
   const figures = figuresOf(sentence)
-  if (isTiny(figures)) return false
+  const has = (role: Role) => figures.some((figure) => figure.role === role)
+  const most = Math.max(0, ...figures.map(({ value }) => value))
+  // The compared numbers are too small to be tokens.
+  if (has('limit') && (most < 16 || (has('value') && most < 100))) return false
   const isAboutContext =
     words.some((word, at) => isStrong(word, words[at + 1] ?? '')) ||
-    isLongMessage(words) ||
-    isModelLength(words)
+    LONG_MESSAGE.test(phrase) ||
+    MODEL_LENGTH.test(phrase)
+  const isFull =
+    (words.includes('context') || words.includes('window')) &&
+    words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
   return (
-    (isAboutContext &&
-      (saysTooMuch(words) || isFull(words) || holdsOutput(words, figures) || holdsInput(words, figures))) ||
+    (isAboutContext && (saysTooMuch(words) || isFull || statesRule(words, phrase, figures))) ||
     statesBound(sentence, isTooMuch)
   )
 }
