@@ -3,57 +3,33 @@
  * that "too large by 2,013 tokens" is never taken for a window of 2,013. All numbers are tokens.
  */
 
-/** The input is too large, and the provider states its limit. */
-interface ShrinkContext {
-  readonly recovery: 'shrink_context'
-  readonly limit: number
-  readonly promptTokens?: number
-  /** By how many tokens the input is too large, if that is stated too. */
-  readonly overflowBy?: number
-}
-
-/** The input is too large and no usable limit is stated: the client should compress, and the known window stays. */
-interface CompressOnly {
-  readonly recovery: 'compress_only'
-  readonly promptTokens?: number
-  /** By how many tokens the input is too large, if only that is stated. */
-  readonly overflowBy?: number
-}
-
-/** The input fits, the requested output does not. */
-interface ClampOutputOnly {
-  readonly recovery: 'clamp_output_only'
-  /** The most output that may be requested: the model's own limit, or the room that the input leaves. */
-  readonly maxOutput?: number
-  /** The window, if input and output together exceed it. */
-  readonly limit?: number
-  readonly promptTokens?: number
-}
-
-/** Long context is not part of the plan, tier or beta. */
-interface TierDowngrade {
-  readonly recovery: 'tier_downgrade'
-}
-
-/** Certainly an overflow, of input or output. */
-interface UnknownOverflow {
-  readonly recovery: 'unknown_overflow'
-  readonly limit?: number
-}
-
-/** The provider refuses a conversation for its repeated calls: nothing is too large. */
-interface LoopRefused {
-  readonly recovery: 'loop_refused'
-}
-
 /** What was too large, as far as the provider says. */
 export type Overflow =
-  | ShrinkContext
-  | CompressOnly
-  | ClampOutputOnly
-  | TierDowngrade
-  | UnknownOverflow
-  | LoopRefused
+  /** The input is too large, and the provider states its limit. `overflowBy`: the excess, if that is stated too. */
+  | {
+      readonly recovery: 'shrink_context'
+      readonly limit: number
+      readonly promptTokens?: number
+      readonly overflowBy?: number
+    }
+  /** The input is too large and no usable limit is stated: the client should compress, and the known window stays. */
+  | { readonly recovery: 'compress_only'; readonly promptTokens?: number; readonly overflowBy?: number }
+  /**
+   * The input fits, the requested output does not. `maxOutput`: the most output that may be requested, which is the
+   * model's own limit or the room that the input leaves. `limit`: the window, if input and output together exceed it.
+   */
+  | {
+      readonly recovery: 'clamp_output_only'
+      readonly maxOutput?: number
+      readonly limit?: number
+      readonly promptTokens?: number
+    }
+  /** Long context is not part of the plan, tier or beta. */
+  | { readonly recovery: 'tier_downgrade' }
+  /** Certainly an overflow, of input or output. */
+  | { readonly recovery: 'unknown_overflow'; readonly limit?: number }
+  /** The provider refuses a conversation for its repeated calls: nothing is too large. */
+  | { readonly recovery: 'loop_refused' }
 
 /** The name of what to do about an overflow. */
 export type Recovery = Overflow['recovery']
@@ -78,12 +54,9 @@ export interface StatedNumbers {
 
 /** Returns the numbers that an overflow states. */
 export function statedNumbers(overflow: Overflow): StatedNumbers {
-  return {
-    limit: 'limit' in overflow ? overflow.limit : undefined,
-    promptTokens: 'promptTokens' in overflow ? overflow.promptTokens : undefined,
-    maxOutput: 'maxOutput' in overflow ? overflow.maxOutput : undefined,
-    overflowBy: 'overflowBy' in overflow ? overflow.overflowBy : undefined,
-  }
+  const stated: Partial<StatedNumbers> & { readonly recovery: Recovery } = overflow
+  const { limit, promptTokens, maxOutput, overflowBy } = stated
+  return { limit, promptTokens, maxOutput, overflowBy }
 }
 
 /** Returns the overflow of a window by input and output together: of the output, if the input alone fits. */

@@ -7,7 +7,7 @@ export interface QuotedRequest {
   includes(words: string): boolean
 }
 
-/** Where a quotation may begin or end: quotes, brackets, what JSON or Python would escape, and the ends of sentences. */
+/** Where a quotation may begin or end: quotes, brackets, what JSON or Python would escape, the ends of sentences. */
 const BOUNDARY = /(["`\\{}[\]<>\r\n\t]|[^\x20-\x7e]|(?<!\w)'|'(?!\w)|[.:;!?](?= |$))/
 
 /** The most passages that are searched in the request, which may be large. */
@@ -15,30 +15,29 @@ const MAX_SEARCHES = 6
 /** Fewer words occur in many texts by chance. */
 const FEWEST_WORDS = 3
 
-/** Returns the words around a passage's first number, to search for; `undefined` if they are too few. */
-function searchWords(passage: string): string | undefined {
-  const words = passage.split(' ').filter((word) => word !== '')
-  const at = words.findIndex((word) => /\d/.test(word))
-  const around = words.slice(Math.max(0, at - 3), Math.max(0, at) + 4)
-  return around.length < FEWEST_WORDS ? undefined : around.join(' ')
-}
-
 /** Returns the text of an error without the passages that also stand in the request's body. */
 function withoutPassages(text: string, request: QuotedRequest): string {
   let searches = 0
   const isQuoted = (passage: string): boolean => {
-    const words = searches < MAX_SEARCHES ? searchWords(passage) : undefined
-    if (words !== undefined) searches++
-    return words !== undefined && request.includes(words)
+    if (searches === MAX_SEARCHES) return false
+    // The words around the first number.
+    const words = passage.split(' ').filter((word) => word !== '')
+    const at = words.findIndex((word) => /\d/.test(word))
+    const around = words.slice(Math.max(0, at - 3), Math.max(0, at) + 4)
+    if (around.length < FEWEST_WORDS) return false
+    searches++
+    return request.includes(around.join(' '))
   }
   const passages = text.split(BOUNDARY)
   return passages.map((passage) => (isQuoted(passage) ? '' : passage)).join('')
 }
 
 /**
- * Returns an error without what it quotes of the request's body. `undefined` if the whole error counts: it quotes nothing;
- * it says nothing else, as when an agent wrote down the same error before; or a number of `overflow`, which was read from
- * the whole, is not in a quote.
+ * Returns an error without what it quotes of the request's body; `undefined` if the whole error counts:
+ *
+ * - it quotes nothing;
+ * - it says nothing else, as when an agent wrote down the same error before;
+ * - a number of `overflow`, which was read from the whole, is not in a quote.
  */
 export function withoutQuotes(reply: Reply, overflow: Overflow, request: QuotedRequest): Reply | undefined {
   const original = withoutPassages(reply.original, request)

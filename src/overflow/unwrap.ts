@@ -1,4 +1,5 @@
 /** Unwraps the error of a provider: its message in words, and the fields that say to machines what it is. */
+import { wordSet } from './reader/words.ts'
 import { bounded, normalised } from './text.ts'
 
 /** An error as the provider sent it. */
@@ -23,21 +24,18 @@ export interface Reply {
 }
 
 /** Fields whose text is for people; names in lower case, without `_` and `-`. */
-const MESSAGES = new Set(
-  `message error detail details errormessage errormsg errmsg statusmsg msg description errordescription reason raw cause text title
-  faultstring body param exception errors statusmessage errortext`.split(/\s+/),
-)
+const MESSAGES = wordSet(`
+  message error detail details errormessage errormsg errmsg statusmsg msg description errordescription reason
+  raw cause text title faultstring body param exception errors statusmessage errortext`)
 
 /** Fields that name the kind of an error. */
-const CODES = new Set(
-  'code type status errortype errorcode name reason statuscode param errcode'.split(/\s+/),
-)
+const CODES = wordSet(`
+  code type status errortype errorcode name reason statuscode param errcode`)
 
 /** Objects that hold an error, or a part of one. */
-const ENVELOPES = new Set(
-  `error errors metadata response baseresp detail details innererror cause fault body data choices raw ctx lasterror providererror
-  originalerror errordetails upstreamerror message exception`.split(/\s+/),
-)
+const ENVELOPES = wordSet(`
+  error errors metadata response baseresp detail details innererror cause fault body data choices raw ctx
+  lasterror providererror originalerror errordetails upstreamerror message exception`)
 
 /** Endings of further names of such fields: `OriginalMessage`, `upstream_error_message`, `extError`. */
 const MESSAGE_ENDS = /(?:message|msg|error|errors|errortext|description|exception|(?<!request)body|response)$/
@@ -109,20 +107,6 @@ function bracedJson(text: string, start: number): Embedded | undefined {
   return undefined
 }
 
-/** Returns the data lines of server-sent events. */
-function eventData(text: string): string[] {
-  if (!/^(?:event|data|id|:)/m.test(text)) return []
-  return text.split(/\r\n|\n|\r/).flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trim()] : []))
-}
-
-/** Collects the texts of a dictionary as Python prints it, one per line, without the names of its fields. */
-function collectRepr(text: string, collected: Collected): void {
-  for (const [, code = ''] of text.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g)) {
-    collected.codes.add(code.toLowerCase())
-  }
-  collected.texts.push(text.replace(/['"]?(?:[{,] ?'\w{1,64}': ?|\})['"]?/g, '\n'))
-}
-
 function collectText(text: string, collected: Collected, depth: number): void {
   // A message may be only a code.
   if (/^\w{3,64}$/.test(text)) collected.codes.add(text.toLowerCase())
@@ -131,15 +115,22 @@ function collectText(text: string, collected: Collected, depth: number): void {
     collected.texts.push(cut)
     return
   }
-  const events = eventData(cut)
+  // Server-sent events.
+  const events = cut.split(/\r\n|\n|\r/).filter((line) => line.startsWith('data:'))
   if (events.length > 0) {
-    for (const data of events.slice(0, MAX_ITEMS)) collectText(data, collected, depth + 1)
+    for (const line of events.slice(0, MAX_ITEMS)) collectText(line.slice(5).trim(), collected, depth + 1)
     return
   }
   const inside = embeddedJson(cut)
   if (inside === undefined) {
-    if (cut.includes("{'")) collectRepr(cut, collected)
-    else collected.texts.push(cut)
+    if (!cut.includes("{'")) {
+      collected.texts.push(cut)
+      return
+    }
+    // A dictionary as Python prints it: its texts, one per line, without the names of its fields.
+    for (const [, code = ''] of cut.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g))
+      collected.codes.add(code.toLowerCase())
+    collected.texts.push(cut.replace(/['"]?(?:[{,] ?'\w{1,64}': ?|\})['"]?/g, '\n'))
     return
   }
   // The text before it may name a layer that the error went through; the text after it may hold another error.
@@ -189,7 +180,7 @@ function collectField(key: string, field: unknown, collected: Collected, depth: 
     collect(field, collected, depth + 1)
 }
 
-/** Returns an error without its envelopes: gateways put one error into another, as JSON, as text, or as JSON in a text. */
+/** Returns an error without its envelopes: gateways put errors into others, as JSON, as text, or as JSON in a text. */
 export function unwrap({ status, body }: RawReply): Reply {
   const collected: Collected = {
     texts: [],

@@ -7,10 +7,10 @@ import { cueOf, FULL, nounOf, type Role, SIZES, TOKENS, wordSet } from './words.
 
 /** Words that are certainly about a context. */
 const STRONG = wordSet(`
-  context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx conversation
-  messages sequence seq transcript completion max_tokens max_completion_tokens max_output_tokens maxoutputtokens
-  max_new_tokens num_predict max_model_len max_seq_len input_tokens prompt_tokens max_input_tokens max_prompt_tokens
-  max_total_tokens completions kv history chat`)
+  context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx
+  conversation messages sequence seq transcript completion max_tokens max_completion_tokens max_output_tokens
+  maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens prompt_tokens
+  max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat`)
 
 /** Names of the request's field for the output cap. */
 const OUTPUT_FIELD = new RegExp(
@@ -41,8 +41,8 @@ const MODEL_LENGTH =
 
 /** Things that a request may have too many of, besides tokens. */
 const THINGS = wordSet(`
-  image images page pages tool tools function functions file files pixel pixels px document documents properties
-  parameter parameters attachment attachments choices video videos audio audios`)
+  image images page pages tool tools function functions file files pixel pixels px document documents
+  properties parameter parameters attachment attachments choices video videos audio audios`)
 
 const NUMBER_OF_THINGS =
   /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
@@ -93,7 +93,6 @@ export function saysTooMuch(words: readonly string[]): boolean {
     if (word === 'too') return SIZES.has(next) || SIZES.has(after)
     if (word === 'over' || word === 'above' || word === 'beyond') return OVER_WHAT.has(next)
     if (word === 'more') return next === 'than'
-    if (word === 'fewer') return false
     if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
     if (word === 'fit') return words.slice(Math.max(0, at - 3), at).some((before) => NEGATIONS.has(before))
     if (word === 'length_exceeded' || word === 'context_length_exceeded') return true
@@ -103,7 +102,8 @@ export function saysTooMuch(words: readonly string[]): boolean {
 
 /** Words that state a limit of a field. */
 const HELD = wordSet(`
-  must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited capped cap`)
+  must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited
+  capped cap`)
 
 /** True for a rule of a field: `max_tokens must be at most 4096`, `input length should be within [1, 8192]`. */
 function statesRule(words: readonly string[], phrase: string, figures: readonly Figure[]): boolean {
