@@ -1,6 +1,6 @@
 /**
- * Errors that the general reader would misread. The first row that matches says what an error means; if none matches, the
- * reader reads it. Several wordings of one error are several rows with one id.
+ * Errors that the general reader would misread. The first row that matches says what an error means; if none matches,
+ * the reader reads it. Several wordings of one error are several rows with one id.
  *
  * Text patterns match the error in normal form (`normalised`: lower case, plain digits, no quotes); code patterns also
  * match a code's letters alone (`contextlengthexceeded` for `context_length_exceeded`). No repetition is unbounded. The
@@ -50,12 +50,22 @@ function anyOf({ raw }: TemplateStringsArray, ...parts: readonly string[]): RegE
 
 const LONG_CONTEXT = '(?:long|1m|1000000|extended|larger)[ -](?:token )?context'
 const MORE_THAN = '(?:over|above|beyond|larger than|longer than|more than|exceed(?:s|ing)?)'
-const PLAN =
-  '(?:(?:your|this|current) (?:plan|tier|subscription)|usage tier|(?:pro|max|paid|enterprise) (?:plan|tier|subscribers))'
+const YOUR_PLAN = '(?:your|this|current) (?:plan|tier|subscription)'
+const PAID_PLAN = '(?:pro|max|paid|enterprise) (?:plan|tier|subscribers)'
+const PLAN = `(?:${YOUR_PLAN}|usage tier|${PAID_PLAN})`
+const NOT_INCLUDED = "(?:does not|doesn't|do not) (?:include|support|allow|cover|have access to)"
+const UNAVAILABLE = 'not (?:yet )?(?:available|enabled|supported|included)|only available|requires?'
+/** A number of tokens, not of tokens per minute. */
+const TOKENS = '\\d{4,9}(?! ?(?:tokens? )?(?:per|\\/|requests?))(?: tokens)?'
+const TOO_LARGE = '(?:toolong|toolarge|toobig|exceed|overflow|limitexceeded|limitreached)'
+/** Of vLLM. */
+const PASSED = 'passed \\d+'
+const ONLY = "however, the model's context length is only (?<limit>\\d+)"
+const REQUESTED = 'however, you requested \\d+ output tokens'
 const SAMPLING =
   '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
 
-/** The built-in rows, in the order in which they are matched. An error that the general reader misreads or misses is a row here. */
+/** The built-in rows, in the order in which they are matched: errors that the general reader misreads or misses. */
 export const ROWS: readonly Row[] = [
   {
     id: 'loop-refused',
@@ -70,7 +80,7 @@ export const ROWS: readonly Row[] = [
     source: 'anthropics/claude-code#6871, #53607',
     text: anyOf`
       context-\d{0,9}(?:1m|000)[^.\n]{0,60}not\b
-      ${LONG_CONTEXT}[^.\n]{0,60}(?:not (?:yet )?(?:available|enabled|supported|included)|only available|requires?|\bbeta\b)
+      ${LONG_CONTEXT}[^.\n]{0,60}(?:${UNAVAILABLE}|\bbeta\b)
       (?:extra usage|credits?)[^.\n]{0,30}required[^.\n]{0,30}${LONG_CONTEXT}`,
     means: 'tier_downgrade',
   },
@@ -78,8 +88,8 @@ export const ROWS: readonly Row[] = [
     id: 'plan-context',
     source: 'wordings of coding plans and gateways',
     text: anyOf`
-      (?:context|prompts?|requests?)[^.\n]{0,50}${MORE_THAN} \d{4,9}(?! ?(?:tokens? )?(?:per|\/|requests?))(?: tokens)?[^.\n]{0,40}${PLAN}
-      (?:plan|tier|subscription) (?:does not|doesn't|do not) (?:include|support|allow|cover|have access to)[^.\n]{0,30}${LONG_CONTEXT}
+      (?:context|prompts?|requests?)[^.\n]{0,50}${MORE_THAN} ${TOKENS}[^.\n]{0,40}${PLAN}
+      (?:plan|tier|subscription) ${NOT_INCLUDED}[^.\n]{0,30}${LONG_CONTEXT}
       (?:upgrade|higher tier)[^.\n]{0,40}${LONG_CONTEXT}`,
     means: 'tier_downgrade',
   },
@@ -90,7 +100,7 @@ export const ROWS: readonly Row[] = [
     id: 'context-length-code',
     source: 'context_length_exceeded, ContextWindowExceededError, context_too_large: OpenAI and others',
     code: anyOf`
-      context(?:length|window|size|limit|tokens?|tokenlimit|tokencount)?(?:toolong|toolarge|toobig|exceed|overflow|limitexceeded|limitreached)
+      context(?:length|window|size|limit|tokens?|tokenlimit|tokencount)?${TOO_LARGE}
       context(?:length|window|size)failed
       exceed(?:s|ed)?(?:max)?context
       outofcontext`,
@@ -101,19 +111,19 @@ export const ROWS: readonly Row[] = [
     id: 'vllm-passed-tokens',
     source:
       'vllm/renderers/params.py: tokenising is cut at limit - output + 1, so the count of input tokens says nothing',
-    text: /passed \d+ input tokens and requested \d+ output tokens\. however, the model's context length is only (?<limit>\d+)/,
+    text: anyOf`${PASSED} input tokens and requested \d+ output tokens\. ${ONLY}`,
     means: 'unknown_overflow',
   },
   {
     id: 'vllm-passed-tokens',
     source: 'vllm/renderers/params.py',
-    text: /length is (?<limit>\d+) tokens\. however, you requested \d+ output tokens and your prompt contains at least \d+ input/,
+    text: anyOf`length is (?<limit>\d+) tokens\. ${REQUESTED} and your prompt contains at least \d+ input`,
     means: 'unknown_overflow',
   },
   {
     id: 'vllm-passed-characters',
     source: 'vllm/renderers/params.py: text length check',
-    text: /passed \d+ input characters[^.]{0,60}\. however, the model's context length is only (?<limit>\d+) tokens/,
+    text: anyOf`${PASSED} input characters[^.]{0,60}\. ${ONLY} tokens`,
     means: 'shrink_context',
   },
   {
@@ -165,7 +175,8 @@ export const ROWS: readonly Row[] = [
     id: 'rate-limit',
     source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
     text: anyOf`
-      \b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)|\bper[ -](?:minute|day|hour|second)\b
+      \b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)
+      \bper[ -](?:minute|day|hour|second)\b
       \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
       (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance)|\benqueued\b|concurren(?:t|cy)|\bat once\b
       high demand|overloaded|peak load|please wait|slow down|right now
@@ -191,12 +202,14 @@ export const ROWS: readonly Row[] = [
     text: anyOf`
       (?:unsupported|unknown|unrecognized|unexpected) (?:request )?(?:parameter|argument|keyword|field)
       extra inputs are not permitted|is not supported with this model|missing required|field required
-      cannot be set at the same time|cannot both be|must be (?:strictly )?positive|below minimum value|greater than or equal to
+      cannot be set at the same time|cannot both be|must be (?:strictly )?positive
+      below minimum value|greater than or equal to
       must be (?:at least|greater than|>=?|≥|a positive)|should be (?:at least|greater than|a positive)
       \b${SAMPLING} (?:must|should|cannot|is too|exceeds)|'${SAMPLING}'
       \blogit_bias\b|\bvocab(?:ulary)?\b|\bstop sequences?\b
       (?:string|array|object) too (?:long|large)|maximum (?:nesting )?depth|prompt_cache_key|safety_identifier
-      budget_tokens (?:must|should)|\bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)|too many inputs|number of inputs
+      budget_tokens (?:must|should)|\bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)
+      too many inputs|number of inputs
       too many (?:images|tools|functions|stop sequences|files|documents|tool calls)
       could not finish the message|length limit was reached|context (?:window|length|size) (?:is )?too small
       does not support (?:tools|images|image|functions|function|streaming|audio|vision|the parameter)
@@ -207,7 +220,8 @@ export const ROWS: readonly Row[] = [
     id: 'memory',
     source: 'ollama/ollama: model requires more system memory; vLLM KV cache check',
     text: anyOf`
-      out of memory|(?:system|available) memory|memory (?:is )?(?:insufficient|available|required)|memory (?:guard|budget|limit)
+      out of memory|(?:system|available) memory
+      memory (?:is )?(?:insufficient|available|required)|memory (?:guard|budget|limit)
       (?:insufficient|not enough|requires more) (?:system |gpu )?(?:memory|resources)|\boom\b|\bvram\b
       stored in kv cache|cuda error|failed to allocate|显存|内存不足`,
     means: 'not_overflow',
@@ -236,7 +250,8 @@ export const ROWS: readonly Row[] = [
     id: 'bytes',
     source: 'HTTP 413 of gateways; Gemini payload size; gRPC message size',
     text: anyOf`
-      \b\d{1,15}(?:\.\d{1,15})? ?(?:bytes?|kb|mb|gb|kib|mib|gib|characters?|chars)\b|\bbytes\b|character limit|number of characters
+      \b\d{1,15}(?:\.\d{1,15})? ?(?:bytes?|kb|mb|gb|kib|mib|gib|characters?|chars)\b
+      \bbytes\b|character limit|number of characters
       payload|request entity too large|request_too_large|body (?:is |was )?too large|maximum (?:request |body )?size
       message larger than max|header|buffer limit|member must have length|content[- ]length (?:exceeded|too)`,
     unless: /\btokens?\b|context (?:length|window|size)/,

@@ -30,8 +30,8 @@ export function isCompared(right: readonly string[]): boolean {
 const BREAKS = new Set([',', ';', ')', 'but', 'and', 'while', 'however', ':'])
 
 /**
- * True for the words after `N` in `N maximum`, `N token limit`, `N-token context window`. A phrase that leads to the next
- * number belongs to that one.
+ * True for the words after `N` in `N maximum`, `N token limit`, `N-token context window`. A phrase that leads to the
+ * next number belongs to that one.
  */
 export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
   const end = right.findIndex((word) => BREAKS.has(word))

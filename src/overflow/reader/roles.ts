@@ -34,7 +34,7 @@ export interface Figure {
 const RANGE_OPENS = ['[', 'from', 'between', '(', 'range']
 const IN_RANGE = wordSet(', to - and ( inclusive exclusive ) ~ ..')
 
-/** Whether a number begins or ends a range such as `[1, 8192]` or `from 1 to 8192`; `less`: 1 if the end is exclusive. */
+/** Whether a number starts or ends a range such as `[1, 8192]` or `from 1 to 8192`. `less`: 1 if its end is exclusive. */
 function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: boolean; less: number } {
   const right = rightOf(sentence, at)
   const left = leftOf(sentence, at)
