@@ -118,7 +118,9 @@ function newRun(id: string | undefined, now: number): Run {
     failedAs: undefined,
     operator: undefined,
     question: undefined,
-  }
+    isDoubted: undefined,
+    inherited: undefined,
+  } satisfies Required<Run>
 }
 
 /** Puts a thread last, as the most recently used one, and removes `known`. */
@@ -259,8 +261,10 @@ function runAfter(
     failedAs: undefined,
     operator: run.operator,
     question: run.question,
+    // Either this request shows the run, or the run is new.
+    isDoubted: undefined,
     inherited: run.inherited,
-  }
+  } satisfies Required<Run>
 }
 
 /** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
@@ -330,7 +334,7 @@ function threadAfter(
     errors,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
-  }
+  } satisfies Required<Thread>
 }
 
 /** What a thread keeps of what its newest request has shown. */

@@ -212,5 +212,5 @@ export function mergeSessions(
     contexts: local.contexts === base?.contexts ? remote.contexts : (local.contexts ?? remote.contexts),
     record: joinRecords(local.record, remote.record),
     operator: joinSettings(partOf(copies, ({ operator }) => operator)),
-  }
+  } satisfies Required<Session>
 }
