@@ -1,7 +1,7 @@
 /** Chat Completions responses in the form that the input takes, and without some of their calls. */
 import { isObject, type Json, parseObject, propertyOf } from '../../core/json-object.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
-import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
+import { rewritten } from '../shared/whole-response.ts'
 import { argumentsOf, callsOf } from './calls.ts'
 import { choicesOf, contentText, withoutCalls } from './wire.ts'
 
@@ -23,32 +23,30 @@ function joined(texts: readonly string[]): string {
   return texts.filter((text) => text !== '').join('\n\n')
 }
 
-/** Returns a list of calls without those in `blocked`, as places among the calls that can be read. */
-function keptCalls(calls: unknown, blocked: ReadonlySet<number>): unknown[] {
-  let place = 0
-  const isKept = (call: unknown) => callsOf({ tool_calls: [call] }).length === 0 || !blocked.has(place++)
-  return Array.isArray(calls) ? calls.filter(isKept) : []
-}
-
 /** Writes a whole response without the calls in `blocked`, with the text and the usage of the `earlier` responses added. */
 export function withoutChatCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
-  const [answer = {}, ...before] = objectsIn([body, ...earlier])
-  const textBefore = joined(
-    before.map((body) => contentText(propertyOf(choicesOf(body)[0]?.['message'], 'content'))),
-  )
-  const choices = choicesOf(answer).map((choice) => {
-    const message = isObject(choice['message']) ? choice['message'] : {}
-    const calls = keptCalls(message['tool_calls'], blocked)
-    const content =
-      textBefore === '' ? {} : { content: joined([textBefore, contentText(message['content'])]) }
-    const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
-    return { ...choice, message: { ...(blocked.size > 0 ? kept : message), ...content } }
+  return rewritten(body, earlier, (answer, before) => {
+    const textBefore = joined(
+      before.map((response) => contentText(propertyOf(choicesOf(response)[0]?.['message'], 'content'))),
+    )
+    const choices = choicesOf(answer).map((choice) => {
+      const message = isObject(choice['message']) ? choice['message'] : {}
+      const { tool_calls: listed, content } = message
+      // `blocked` counts only the calls that can be read.
+      let place = 0
+      const calls = (Array.isArray(listed) ? listed : []).filter(
+        (call) => callsOf({ tool_calls: [call] }).length === 0 || !blocked.has(place++),
+      )
+      const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
+      const said = textBefore === '' ? {} : { content: joined([textBefore, contentText(content)]) }
+      return { ...choice, message: { ...(blocked.size > 0 ? kept : message), ...said } }
+    })
+    return { choices }
   })
-  return Buffer.from(JSON.stringify({ ...answer, choices, ...summedUsage(before, answer) }))
 }
 
 /** Returns a call for the input, where providers accept only JSON as arguments. */
@@ -71,18 +69,18 @@ const STANDARD_FIELDS = new Set([
   'function_call',
 ])
 
-/** Returns the assistant message for the input. `onlyStandardFields`: without fields that the API does not specify. */
-function messageOf({ buffered }: BlockedMessage, onlyStandardFields: boolean): Json {
-  const message = isObject(buffered.message) ? buffered.message : {}
-  if (!onlyStandardFields) return message
-  return Object.fromEntries(Object.entries(message).filter(([key]) => STANDARD_FIELDS.has(key)))
-}
-
-/** Returns the messages that a blocked message adds to the input: the assistant message, and one result for each call. */
-export function messagesAfterBlock(blockedMessage: BlockedMessage, onlyStandardFields: boolean): Json[] {
-  const { buffered, results } = blockedMessage
-  const message = messageOf(blockedMessage, onlyStandardFields)
-  const { tool_calls: listed, ...others } = message
+/**
+ * Returns the messages that a blocked message adds to the input: the assistant message, and one result for each call.
+ * `onlyStandardFields`: without fields that the API does not specify.
+ */
+export function messagesAfterBlock(
+  { buffered, results }: BlockedMessage,
+  onlyStandardFields: boolean,
+): Json[] {
+  const fields = isObject(buffered.message) ? Object.entries(buffered.message) : []
+  const { tool_calls: listed, ...others } = Object.fromEntries(
+    onlyStandardFields ? fields.filter(([key]) => STANDARD_FIELDS.has(key)) : fields,
+  )
   const calls = Array.isArray(listed) ? listed : []
   const isDeprecatedForm = calls.length === 0
   return [

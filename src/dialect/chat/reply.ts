@@ -1,11 +1,10 @@
 /** Whole Chat Completions responses that end a run: without tool calls, with the terminal state. */
 import { isObject, type Json, parseObject } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
-import { withMembers } from '../../json/edit.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { DONE } from '../openai/api.ts'
-import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
+import { jsonReply, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import { callsOf } from './calls.ts'
 import {
   choicesOf,
@@ -30,39 +29,29 @@ export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   }
 }
 
-function rewrittenChoice(choice: Json, change: AnswerChange): Json {
-  const message = isObject(choice['message']) ? choice['message'] : {}
-  const kept = change.dropCalls ? withoutCalls(message) : message
-  const said = change.text === undefined ? kept : { ...kept, content: change.text }
-  return {
-    ...choice,
-    message: change.footer === undefined ? said : withAddedText(said, change.footer),
-    finish_reason: change.dropCalls ? finishWithoutCalls(choice['finish_reason']) : choice['finish_reason'],
-  }
-}
+const messageOf = ({ message }: Json): Json => (isObject(message) ? message : {})
 
 /** Writes a whole response as the final answer of a run. */
 export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
-  const answer = parseObject(body.toString('utf8')) ?? {}
-  const choices = choicesOf(answer)
-  const mustDrop =
-    change.dropCalls &&
-    choices.some(
-      (choice) =>
-        (isObject(choice['message']) && hasCalls(choice['message'])) ||
-        finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason'],
-    )
-  const isSame = change.text === undefined && change.footer === undefined
-  if (!mustDrop && isSame && change.earlier.length === 0) {
-    // Only the terminal state is added: all other bytes stay as the provider sent them.
-    return withMembers(body, { governor: JSON.stringify(change.terminal) })
-  }
-  return Buffer.from(
-    JSON.stringify({
-      ...answer,
-      choices: choices.map((choice) => rewrittenChoice(choice, change)),
-      ...summedUsage(objectsIn(change.earlier), answer),
-      governor: change.terminal,
+  const { dropCalls, text, footer } = change
+  const isDropped = (choice: Json) =>
+    hasCalls(messageOf(choice)) || finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason']
+  return writeAnswer(
+    body,
+    change,
+    (answer) => choicesOf(answer).some(isDropped),
+    (answer) => ({
+      choices: choicesOf(answer).map((choice) => {
+        const message = messageOf(choice)
+        const { finish_reason: reason } = choice
+        const kept = dropCalls ? withoutCalls(message) : message
+        const said = text === undefined ? kept : { ...kept, content: text }
+        return {
+          ...choice,
+          message: footer === undefined ? said : withAddedText(said, footer),
+          finish_reason: dropCalls ? finishWithoutCalls(reason) : reason,
+        }
+      }),
     }),
   )
 }
@@ -81,22 +70,16 @@ export function replyInChat(
   if (!streams) {
     const message = { role: 'assistant', content: answer.text, refusal: null }
     const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }]
-    const body = { ...base, object: 'chat.completion', choices, usage, governor: answer.terminal }
-    return { contentType: 'application/json', body: Buffer.from(JSON.stringify(body)) }
+    return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor: answer.terminal })
   }
   const chunk = (fields: Json) =>
     dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
   const delta = { role: 'assistant', content: answer.text }
-  return {
-    contentType: 'text/event-stream; charset=utf-8',
-    body: Buffer.concat([
-      chunk({ choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] }),
-      chunk({
-        choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: finish }],
-        governor: answer.terminal,
-      }),
-      ...(statesUsage ? [chunk({ choices: [], usage })] : []),
-      dataFrame(DONE),
-    ]),
-  }
+  const end = { index: 0, delta: {}, logprobs: null, finish_reason: finish }
+  return streamReply([
+    chunk({ choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] }),
+    chunk({ choices: [end], governor: answer.terminal }),
+    ...(statesUsage ? [chunk({ choices: [], usage })] : []),
+    dataFrame(DONE),
+  ])
 }

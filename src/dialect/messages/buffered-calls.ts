@@ -5,7 +5,7 @@ import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect.ts'
-import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
+import { rewritten } from '../shared/whole-response.ts'
 import { callsOf, contentAt } from './content.ts'
 import { eventIn } from './events.ts'
 import { answerText, contentOf, isCall, stopWithoutCalls } from './wire.ts'
@@ -30,32 +30,25 @@ export function readMessageCalls(body: Buffer): BufferedCalls | undefined {
   return bufferedCallsOf({ id: textOf(message['id']), content: memberText(body, 'content') ?? '[]' })
 }
 
-/** Returns content without the calls in `blocked`, as places among its calls. */
-function keptContent(content: readonly Json[], blocked: ReadonlySet<number>): Json[] {
-  let call = 0
-  return content.filter((block) => !isCall(block) || !blocked.has(call++))
-}
-
-/** Writes a whole response without the calls in `blocked`, with the content and the usage of the `earlier` responses added. */
+/**
+ * Writes a whole response without the calls in `blocked` (places among its calls), with the content and the usage of the
+ * `earlier` responses added.
+ */
 export function withoutMessageCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
-  const [answer = {}, ...before] = objectsIn([body, ...earlier])
-  const kept = keptContent(contentOf(answer), blocked)
-  const content = [
-    ...before.flatMap((message) => contentOf(message).filter((block) => !isCall(block))),
-    ...kept,
-  ]
-  return Buffer.from(
-    JSON.stringify({
-      ...answer,
-      content,
-      stop_reason: kept.some(isCall) ? answer['stop_reason'] : stopWithoutCalls(answer['stop_reason']),
-      ...summedUsage(before, answer),
-    }),
-  )
+  return rewritten(body, earlier, (answer, before) => {
+    let call = 0
+    const kept = contentOf(answer).filter((block) => !isCall(block) || !blocked.has(call++))
+    const others = before.flatMap((message) => contentOf(message).filter((block) => !isCall(block)))
+    const { stop_reason: reason } = answer
+    return {
+      content: [...others, ...kept],
+      stop_reason: kept.some(isCall) ? reason : stopWithoutCalls(reason),
+    }
+  })
 }
 
 /** Returns the results of a blocked message as blocks of a user message. */
@@ -124,31 +117,21 @@ export function addEvent({ blocks, byIndex }: Assembly, event: Json): void {
   }
 }
 
-/** True for a text block without text, which the API refuses in the input. */
-function isEmptyText({ start, texts }: AssembledBlock): boolean {
-  return start['type'] === 'text' && (texts.get('text') ?? textOf(start['text'])) === ''
-}
-
-function blockJson({ start, texts, json }: AssembledBlock): string {
-  const whole = Buffer.from(JSON.stringify({ ...start, ...Object.fromEntries(texts) }))
+/** Returns the JSON of a block; `undefined` for a text block without text, which the API refuses in the input. */
+function blockJson({ start, texts, json }: AssembledBlock): string | undefined {
+  const block: Json = { ...start, ...Object.fromEntries(texts) }
+  if (block['type'] === 'text' && textOf(block['text']) === '') return undefined
+  const whole = Buffer.from(JSON.stringify(block))
   if (json === '') return whole.toString()
   parseForeign(json, json.length)
   return withMembers(whole, { input: json }).toString()
 }
 
-/** Returns the content as JSON text. @throws {SyntaxError} if the input of a call is incomplete. */
-function assembledContent({ blocks }: Assembly): string {
-  return `[${blocks
-    .filter((block) => !isEmptyText(block))
-    .map(blockJson)
-    .join(',')}]`
-}
-
 /** Returns the calls of an assembled response; `undefined` if it has no beginning, or ended in the middle of a call. */
-export function assembled(id: string | undefined, assembly: Assembly): BufferedCalls | undefined {
+export function assembled(id: string | undefined, { blocks }: Assembly): BufferedCalls | undefined {
   if (id === undefined) return undefined
   try {
-    return bufferedCallsOf({ id, content: assembledContent(assembly) })
+    return bufferedCallsOf({ id, content: `[${blocks.flatMap((block) => blockJson(block) ?? []).join()}]` })
   } catch (error) {
     if (error instanceof SyntaxError) return undefined
     throw error

@@ -1,9 +1,8 @@
 /** Whole Messages responses that end a run: without tool calls, with the terminal state. */
-import { type Json, parseObject, textOf } from '../../core/json-object.ts'
+import { parseObject, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
-import { withMembers } from '../../json/edit.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
+import { jsonReply, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import { readMessageCalls } from './buffered-calls.ts'
 import { event, textEvents } from './events.ts'
 import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls } from './wire.ts'
@@ -21,40 +20,31 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
   }
 }
 
-/** Returns content without calls. `text` replaces the text of the model; its reasoning and the provider's own calls stay. */
-function changedContent(content: readonly Json[], text: string | undefined): Json[] {
-  const kept = content.filter((block) => !isCall(block))
-  if (text === undefined) return kept
-  return [...kept.filter(({ type }) => type !== 'text'), ...(text === '' ? [] : [{ type: 'text', text }])]
-}
-
-/** Returns content with the footer at the end of its last text: some clients show the last block alone. */
-function withFooter(content: readonly Json[], footer: string): Json[] {
-  const last = content.findLast(({ type }) => type === 'text')
-  if (!last) return [...content, { type: 'text', text: footer }]
-  return content.map((block) => (block === last ? { ...block, text: textOf(block['text']) + footer } : block))
-}
-
 /** Writes a whole response as the final answer of a run. */
 export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
-  const answer = parseObject(body.toString('utf8')) ?? {}
-  const content = contentOf(answer)
-  const { stop_reason: reason } = answer
-  const mustDrop = change.dropCalls && (content.some(isCall) || stopWithoutCalls(reason) !== reason)
-  const isSame = change.text === undefined && change.footer === undefined
-  if (!mustDrop && isSame && change.earlier.length === 0) {
-    // Only the terminal state is added: all other bytes stay as the provider sent them.
-    return withMembers(body, { governor: JSON.stringify(change.terminal) })
-  }
-  const said = change.dropCalls ? changedContent(content, change.text) : content
-  return Buffer.from(
-    JSON.stringify({
-      ...answer,
-      content: change.footer === undefined ? said : withFooter(said, change.footer),
-      stop_reason: change.dropCalls ? stopWithoutCalls(reason) : reason,
-      ...summedUsage(objectsIn(change.earlier), answer),
-      governor: change.terminal,
-    }),
+  const { dropCalls, text, footer } = change
+  return writeAnswer(
+    body,
+    change,
+    (answer) =>
+      contentOf(answer).some(isCall) || stopWithoutCalls(answer['stop_reason']) !== answer['stop_reason'],
+    (answer) => {
+      const { stop_reason: reason } = answer
+      let content = contentOf(answer)
+      if (dropCalls) content = content.filter((block) => !isCall(block))
+      if (dropCalls && text !== undefined) {
+        // The reasoning and the provider's own calls stay.
+        content = content.filter(({ type }) => type !== 'text')
+        if (text !== '') content.push({ type: 'text', text })
+      }
+      if (footer !== undefined) {
+        // Some clients show the last block alone.
+        const last = content.findLast(({ type }) => type === 'text')
+        if (last) content[content.indexOf(last)] = { ...last, text: textOf(last['text']) + footer }
+        else content.push({ type: 'text', text: footer })
+      }
+      return { content, stop_reason: dropCalls ? stopWithoutCalls(reason) : reason }
+    },
   )
 }
 
@@ -72,21 +62,12 @@ export function replyInMessages(answer: FinalAnswer, streams: boolean, id: strin
     stop_sequence: null,
     usage: { input_tokens: 0, output_tokens: 0 },
   }
-  if (!streams) {
-    return { contentType: 'application/json', body: Buffer.from(JSON.stringify({ ...message, governor })) }
-  }
-  return {
-    contentType: 'text/event-stream; charset=utf-8',
-    body: Buffer.concat([
-      event({ type: 'message_start', message: { ...message, content: [], stop_reason: null } }),
-      ...(text === '' ? [] : textEvents(0, text)),
-      event({
-        type: 'message_delta',
-        delta: { stop_reason: reason, stop_sequence: null },
-        usage: { output_tokens: 0 },
-        governor,
-      }),
-      event({ type: 'message_stop' }),
-    ]),
-  }
+  if (!streams) return jsonReply({ ...message, governor })
+  const delta = { stop_reason: reason, stop_sequence: null }
+  return streamReply([
+    event({ type: 'message_start', message: { ...message, content: [], stop_reason: null } }),
+    ...(text === '' ? [] : textEvents(0, text)),
+    event({ type: 'message_delta', delta, usage: { output_tokens: 0 }, governor }),
+    event({ type: 'message_stop' }),
+  ])
 }

@@ -1,9 +1,8 @@
 /** Whole responses that end a run: without tool calls, with the terminal state. */
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
-import { withMembers } from '../../json/edit.ts'
-import type { AnswerChange, AnswerEnd, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { objectsIn, summedUsage } from '../shared/summed-usage.ts'
+import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
+import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import { eventFrame, messageEvents } from './events.ts'
 import {
   bufferedCallsOf,
@@ -16,77 +15,66 @@ import {
   withoutCallItems,
 } from './wire.ts'
 
-/** Returns how a response ended; one that is still in progress has failed, as it is no answer. */
-function endOf({ status, error }: Json): AnswerEnd {
-  if (isObject(error)) return 'failed'
-  if (status === 'incomplete') return 'truncated'
-  return status === undefined || status === 'completed' ? 'complete' : 'failed'
-}
-
 /** Reads a whole response; `undefined` if the body is no response. */
 export function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   const output = objectsOf(response['output'])
   const buffered = bufferedCallsOf(response['id'], output)
-  return { text: buffered.text, calls: buffered.calls, end: endOf(response), buffered }
+  const { text, calls } = buffered
+  const { status, error } = response
+  if (!isObject(error) && status === 'incomplete') return { text, calls, end: 'truncated', buffered }
+  // One that is still in progress is no answer.
+  const isComplete = !isObject(error) && (status === undefined || status === 'completed')
+  return { text, calls, end: isComplete ? 'complete' : 'failed', buffered }
 }
 
-/** Returns an output with the footer at the end of its last message. `id`: for a message of its own if there is none. */
-function withFooter(output: readonly Json[], footer: string, id: string): Json[] {
-  const last = output.findLast(({ type }) => type === 'message')
-  if (!last) return [...output, messageItem(id, footer)]
-  return output.map((item) => (item === last ? withAddedText(item, footer) : item))
+/** Returns the output, also as the text that some providers send and SDKs compute otherwise. */
+function outputOf(response: Json, output: readonly Json[]): Json {
+  return { output, ...('output_text' in response ? { output_text: textOfOutputItems(output) } : {}) }
 }
 
 /** Writes a whole response as the final answer of a run. */
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
-  const response = parseObject(body.toString('utf8')) ?? {}
-  const output = objectsOf(response['output'])
-  const mustDrop = change.dropCalls && output.some(isClientCall)
-  const isSame = change.text === undefined && change.footer === undefined
-  if (!mustDrop && isSame && change.earlier.length === 0) {
-    // Only the terminal state is added: all other bytes stay as the provider sent them.
-    return withMembers(body, { governor: JSON.stringify(change.terminal) })
-  }
-  const kept = change.dropCalls ? withoutCallItems(output) : output
-  const id = governorId('msg', response['id'])
-  const said = change.text === undefined ? kept : [messageItem(id, change.text)]
-  const shown = change.footer === undefined ? said : withFooter(said, change.footer, id)
-  return Buffer.from(
-    JSON.stringify({
-      ...response,
-      ...(change.dropCalls && !change.terminal.truncated ? COMPLETED : {}),
-      output: shown,
-      // Some providers send this member, which SDKs compute otherwise.
-      ...('output_text' in response ? { output_text: textOfOutputItems(shown) } : {}),
-      ...summedUsage(objectsIn(change.earlier), response),
-      governor: change.terminal,
-    }),
+  const { dropCalls, text, footer, terminal } = change
+  return writeAnswer(
+    body,
+    change,
+    ({ output }) => objectsOf(output).some(isClientCall),
+    (response) => {
+      const id = governorId('msg', response['id'])
+      let output = objectsOf(response['output'])
+      if (dropCalls) output = withoutCallItems(output)
+      if (text !== undefined) output = [messageItem(id, text)]
+      if (footer !== undefined) {
+        const last = output.findLast(({ type }) => type === 'message')
+        if (last) output[output.indexOf(last)] = withAddedText(last, footer)
+        else output.push(messageItem(id, footer))
+      }
+      return { ...(dropCalls && !terminal.truncated ? COMPLETED : {}), ...outputOf(response, output) }
+    },
   )
 }
 
-/** Writes a whole response without the calls in `blocked`, with the messages and the usage of the `earlier` responses added. */
+/**
+ * Writes a whole response without the calls in `blocked`, with the messages and the usage of the `earlier` responses
+ * added.
+ */
 export function withoutResponseCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
   earlier: readonly Buffer[],
 ): Buffer {
-  const [response = {}, ...before] = objectsIn([body, ...earlier])
-  const output = objectsOf(response['output'])
-  const earlierMessages = before.flatMap((earlierResponse) =>
-    objectsOf(earlierResponse['output']).filter(({ type }) => type === 'message'),
-  )
-  const left = placesWithoutBlocked(output, blocked).map((at) => output[at])
-  const kept = [...earlierMessages, ...left.filter(isObject)]
-  return Buffer.from(
-    JSON.stringify({
-      ...response,
-      output: kept,
-      ...('output_text' in response ? { output_text: textOfOutputItems(kept) } : {}),
-      ...summedUsage(before, response),
-    }),
-  )
+  return rewritten(body, earlier, (response, before) => {
+    const output = objectsOf(response['output'])
+    const messages = before
+      .flatMap((one) => objectsOf(one['output']))
+      .filter(({ type }) => type === 'message')
+    const left = placesWithoutBlocked(output, blocked)
+      .map((at) => output[at])
+      .filter(isObject)
+    return outputOf(response, [...messages, ...left])
+  })
 }
 
 /** Returns an id for an item of Governor's own, made of the id of its response. */
@@ -140,7 +128,7 @@ export function replyInResponses(
   }
   const item = messageItem(`msg_${id}`, answer.text)
   const whole = { ...base, output: [item], usage: NO_USAGE, governor: answer.terminal }
-  if (!streams) return { contentType: 'application/json', body: Buffer.from(JSON.stringify(whole)) }
+  if (!streams) return jsonReply(whole)
   const begun = { ...base, status: 'in_progress' }
   const events: Json[] = [
     { type: 'response.created', response: begun },
@@ -148,8 +136,5 @@ export function replyInResponses(
     ...messageEvents(item, answer.text, 0),
     { type: `response.${status}`, response: whole },
   ]
-  return {
-    contentType: 'text/event-stream; charset=utf-8',
-    body: Buffer.concat(events.map((event, number) => eventFrame({ ...event, sequence_number: number }))),
-  }
+  return streamReply(events.map((event, number) => eventFrame({ ...event, sequence_number: number })))
 }

@@ -4,7 +4,7 @@ import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
-import { addUsage } from './summed-usage.ts'
+import { addUsage } from './whole-response.ts'
 
 /**
  * `filter`: calls are held until Governor has decided on them. `answer`: the stream ends a run; calls are removed, and text
