@@ -1,4 +1,7 @@
-/** What Governor needs from an API format in order to guard it. Each folder beside this file implements it for one format. */
+/**
+ * What Governor needs from an API format in order to guard it. Each folder beside this file implements it for one
+ * format.
+ */
 import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
@@ -16,7 +19,10 @@ export interface AskedOutput {
   readonly thinking?: number
 }
 
-/** How a stopped request keeps the model from calling tools: by its tool choice (the tools stay in the prompt), or without any tools. */
+/**
+ * How a stopped request keeps the model from calling tools: by its tool choice (the tools stay in the prompt), or
+ * without any tools.
+ */
 export type ToolBan = 'choice_none' | 'no_tools'
 
 /** A message or an item of a request. `tools`: where the list of tools stands that it offers. */
@@ -45,7 +51,10 @@ export interface BlockedMessage {
   readonly results: readonly string[]
 }
 
-/** The names of the tools of which the model must call one; no names if it may choose. `isNamed`: the request names that one tool. */
+/**
+ * The names of the tools of which the model must call one; no names if it may choose. `isNamed`: the request names that
+ * one tool.
+ */
 export interface ForcedTools {
   readonly names: readonly string[]
   readonly isNamed: boolean
@@ -58,13 +67,21 @@ export interface DialectRequest {
   readonly previous?: string | undefined
   /** `previous` is a conversation: the provider appends each response to it. */
   readonly isConversation?: boolean | undefined
-  /** The id of the first item of the first answer in the input, if the input only refers to that answer or continues it. */
+  /**
+   * The id of the first item of the first answer in the input, if the input only refers to that answer or continues it.
+   */
   readonly firstItem?: string | undefined
   /** The provider stores what the model writes, so that a later request need not contain its calls. */
   readonly isKept?: boolean
-  /** Each answer becomes the end of a history that the provider keeps: the history cannot be continued twice from one place. */
+  /**
+   * Each answer becomes the end of a history that the provider keeps: the history cannot be continued twice from one
+   * place.
+   */
   readonly hasOneEnd?: boolean | undefined
-  /** True if the model's reasoning may be bound to the exact prompt that it was made for. Unset if this API has no such reasoning. */
+  /**
+   * True if the model's reasoning may be bound to the exact prompt that it was made for. Unset if this API has no such
+   * reasoning.
+   */
   bindsReasoning?(): boolean
   /** True if the client asks for usage in a stream. Unset if all streams of this API state it. */
   asksForUsage?(): boolean
@@ -83,18 +100,22 @@ export interface DialectRequest {
   dropTools(drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[]
   /** Edits that put `text` at the end of the input; `undefined` if this request has no place for it there. */
   notice(text: string, channel: Channel): Edit[] | undefined
-  /** Edits that leave the newest of equal calls with its result and their count; an empty list if no call is repeated. */
+  /**
+   * Edits that leave the newest of equal calls with its result and their count; an empty list if no call is repeated.
+   */
   collapseRepeats(): Edit[]
   /** Edits that append `text` to the system text. */
   announce(text: string): Edit[]
   /** Edits that keep the model from calling tools. */
   banTools(ban: ToolBan): Edit[]
-  /** Edits for a run that ends with a call of a forced tool. `name`: the tool to force, if the client names none itself. */
+  /**
+   * Edits for a run that ends with a call of a forced tool. `name`: the tool to force, if the client names none itself.
+   */
   keepForced(name: string | undefined): Edit[]
   /**
-   * Edits that append blocked messages (oldest first) and their results to the input, after any notice there; `undefined`
-   * if a result has no form in this API. `onlyStandardFields`: leave out fields that the API does not specify, such as
-   * reasoning, as some providers refuse their own; without effect in APIs that specify all of them.
+   * Edits that append blocked messages (oldest first) and their results to the input, after any notice there;
+   * `undefined` if a result has no form in this API. `onlyStandardFields`: leave out fields that the API does not
+   * specify, such as reasoning, as some providers refuse their own; without effect in APIs that specify all of them.
    */
   continueAfterBlock(
     blockedMessages: readonly BlockedMessage[],
@@ -108,16 +129,19 @@ export interface DialectRequest {
   pendingResults?(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[]
   /**
    * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
-   * the response that it continued from. `id` is an id for Governor's answer, made of `unique`; the client continues from
-   * it, and `redirectTo` has to take its place. `undefined` if the request continues nothing that the provider stores;
-   * unset if no provider of this API stores anything.
+   * the response that it continued from. `id` is an id for Governor's answer, made of `unique`; the client continues
+   * from it, and `redirectTo` has to take its place. `undefined` if the request continues nothing that the provider
+   * stores; unset if no provider of this API stores anything.
    */
   skippedResults?(
     unique: string,
   ):
     | { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string }
     | undefined
-  /** Edits that add such results to the input and continue from the response `redirectTo` instead of the one that is named. */
+  /**
+   * Edits that add such results to the input and continue from the response `redirectTo` instead of the one that is
+   * named.
+   */
   injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 
@@ -132,14 +156,19 @@ export interface ThinkingRemoval {
 export interface BoundThinking {
   /** True if the body of a 400 response says that reasoning in the history was made for another prompt. */
   isBoundThinkingError(error: Buffer): boolean
-  /** Changes to a request body; `undefined` if the request itself says what happens to such reasoning. @throws {JsonScanError} */
+  /**
+   * Changes to a request body; `undefined` if the request itself says what happens to such reasoning.
+   * @throws {JsonScanError}
+   */
   dropBoundThinking(body: Buffer): ThinkingRemoval | undefined
 }
 
 /** How a response ended: `truncated` if the provider cut it off, `failed` if the provider reports an error in it. */
 export type AnswerEnd = 'complete' | 'truncated' | 'failed'
 
-/** Returns the terminal state of a run, given whether its last response is a final answer and whether that was cut off. */
+/**
+ * Returns the terminal state of a run, given whether its last response is a final answer and whether that was cut off.
+ */
 export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Terminal
 
 /** What Governor reads of a whole (not streamed) response. */
@@ -177,8 +206,8 @@ export interface AnswerStream {
    */
   endResponse(): 'answered' | 'silent' | 'broken'
   /**
-   * Ends the client's stream. `fallback`: the text to give if there was no real answer. `footer`: the last line of what the
-   * client reads; the stream has to be opened for it.
+   * Ends the client's stream. `fallback`: the text to give if there was no real answer. `footer`: the last line of what
+   * the client reads; the stream has to be opened for it.
    */
   finish(terminal: TerminalFor, fallback: string | undefined, footer?: string): Buffer[]
   /** Returns the bytes that are still held of a broken response. */
@@ -196,14 +225,17 @@ export interface AnswerStream {
 }
 
 /**
- * Holds the calls of a streamed response until Governor has decided which of them the client gets. It takes the upstream
- * responses one after the other; the bytes it returns, all but calls and the end, go to the client at once. It also
- * holds the empty beginning of a response, as the response headers are held until there is content.
+ * Holds the calls of a streamed response until Governor has decided which of them the client gets. It takes the
+ * upstream responses one after the other; the bytes it returns, all but calls and the end, go to the client at once. It
+ * also holds the empty beginning of a response, as the response headers are held until there is content.
  */
 export interface ToolCallFilter {
   /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
-  /** Ends the current upstream response and returns its calls; `undefined` if the response is incomplete or its calls can't be separated. */
+  /**
+   * Ends the current upstream response and returns its calls; `undefined` if the response is incomplete or its calls
+   * can't be separated.
+   */
   endResponse(): BufferedCalls | undefined
   /**
    * Ends the client's stream with what is held of the last response, without the calls in `blocked` (places among the
@@ -275,13 +307,19 @@ export type ErrorKind =
 export interface Api {
   /** The name of the built-in upstream for paths that name no upstream. */
   readonly upstream: string
-  /** True if a request certainly belongs to this API. `path`: without the name of an upstream; `header` takes a name in lower case. */
+  /**
+   * True if a request certainly belongs to this API. `path`: without the name of an upstream; `header` takes a name in
+   * lower case.
+   */
   recognizes(path: string, header: (name: string) => string | undefined): boolean
   /** Names, in lower case, of the headers in which clients send a key; `authorization` holds a bearer token. */
   readonly credentialHeaders: readonly string[]
   /** Names of the parameters of a query in which clients send a key. */
   readonly credentialParameters: readonly string[]
-  /** The name, in lower case, of the header for an upstream's `key`. `sent`: the header in which the client sent its own key. */
+  /**
+   * The name, in lower case, of the header for an upstream's `key`. `sent`: the header in which the client sent its own
+   * key.
+   */
   credentialHeader(key: string, sent: string | undefined): string
   /** The JSON body of an error that Governor itself reports. */
   errorBody(kind: ErrorKind, message: string, code: string): string
@@ -297,7 +335,11 @@ export interface Dialect {
   readonly api: Api
   /** True if POST requests to this path, given as its segments, use this dialect. */
   claims(segments: readonly string[]): boolean
-  /** Reads a request; `undefined` if the body does not belong to this dialect. @throws {JsonScanError} @throws {TooMuchToRead} */
+  /**
+   * Reads a request; `undefined` if the body does not belong to this dialect.
+   * @throws {JsonScanError}
+   * @throws {TooMuchToRead}
+   */
   read(input: RequestInput): DialectRequest | undefined
   /** The model that a request names, without reading the rest; `undefined` if it names none. @throws {JsonScanError} */
   modelOf(input: RequestInput): string | undefined
@@ -312,7 +354,9 @@ export interface Dialect {
   withoutLongContext?(headers: readonly string[]): readonly string[] | undefined
   /** The number of characters that the model wrote in a piece of a response. */
   writtenCharacters(bytes: Buffer): number
-  /** The id by which a client may continue from a response, read from its first bytes; `undefined` if they hold none. */
+  /**
+   * The id by which a client may continue from a response, read from its first bytes; `undefined` if they hold none.
+   */
   responseId?(head: Buffer): string | undefined
   /** Reads usage, ids and calls of a response after the client has received it. */
   metadata(response: ResponseTail): ResponseMetadata
@@ -325,12 +369,15 @@ export interface Dialect {
   /** Writes a whole response as the final answer of a run. */
   writeAnswer(body: Buffer, change: AnswerChange): Buffer
   /**
-   * Opens a stream that ends a run. `dropCalls`: remove tool calls; otherwise only the terminal state is added. `isJson`:
-   * the client asked for a JSON object, so that one in the text is an answer and not a call written as text.
+   * Opens a stream that ends a run. `dropCalls`: remove tool calls; otherwise only the terminal state is added.
+   * `isJson`: the client asked for a JSON object, so that one in the text is an answer and not a call written as text.
    * `mayHaveFooter`: `finish` may get a footer.
    */
   openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
-  /** Reads the calls of a whole response; `undefined` if the body is not a response of this dialect, or has several choices. */
+  /**
+   * Reads the calls of a whole response; `undefined` if the body is not a response of this dialect, or has several
+   * choices.
+   */
   readCalls(body: Buffer): BufferedCalls | undefined
   /**
    * Writes a whole response without the calls in `blocked` (places among its calls), with the text and the usage of the

@@ -10,7 +10,10 @@ export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
 /** The API of requests that no dialect claims and no other API recognizes. */
 export const DEFAULT_API: Api = openai
 
-/** Segments of providers' API paths, with the prefixes that providers document before a version (`/api/v1`, `/inference/v1`). */
+/**
+ * Segments of providers' API paths, with the prefixes that providers document before a version (`/api/v1`,
+ * `/inference/v1`).
+ */
 const API_SEGMENTS: ReadonlySet<string> = new Set([
   ...['chat', 'completions', 'responses', 'messages'],
   ...['api', 'apps', 'openai', 'anthropic', 'inference', 'serverless', 'dedicated', 'engines', 'beta'],
@@ -21,8 +24,8 @@ const isVersion = (segment: string) => /^v\d/.test(segment)
 const isApiSegment = (segment: string) => isVersion(segment) || API_SEGMENTS.has(segment)
 
 /**
- * Returns the first segment of a path behind which stands a whole API path with its version, as a name of an upstream would;
- * `undefined` if that segment may be the provider's own.
+ * Returns the first segment of a path behind which stands a whole API path with its version, as a name of an upstream
+ * would; `undefined` if that segment may be the provider's own.
  */
 export function nameBefore(segments: readonly string[]): string | undefined {
   const [first, ...rest] = segments

@@ -1,6 +1,6 @@
 /**
- * Decodes values that are only compared and searched. A string that is so long that it must be an attachment or a file is
- * shortened to its beginning, a hash of all of it, and its end.
+ * Decodes values that are only compared and searched. A string that is so long that it must be an attachment or a file
+ * is shortened to its beginning, a hash of all of it, and its end.
  */
 import { countValues, MAX_VALUES } from '../core/foreign-json.ts'
 import { hashOfBytes, withoutMiddle } from '../core/hash.ts'
@@ -78,7 +78,8 @@ function withShortStrings(json: Buffer, { start, end }: Span, work: Work): strin
 }
 
 /**
- * Decodes one value of a body, with its long strings shortened; a hash of it if it contains more or deeper values than Governor builds.
+ * Decodes one value of a body, with its long strings shortened; a hash of it if it contains more or deeper values than
+ * Governor builds.
  * @throws {SyntaxError} if it is not valid JSON.
  * @throws {TooMuchToRead} if that takes more steps than `work` has left.
  */
@@ -143,7 +144,12 @@ export function decodeStringToCompare(json: Buffer, span: Span, work: Work): str
   return text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1)
 }
 
-/** Decodes the value that starts `at`, with its long strings shortened. @throws {JsonScanError} @throws {SyntaxError} @throws {TooMuchToRead} */
+/**
+ * Decodes the value that starts `at`, with its long strings shortened.
+ * @throws {JsonScanError}
+ * @throws {SyntaxError}
+ * @throws {TooMuchToRead}
+ */
 export function decodeAtToCompare(json: Buffer, at: number, work: Work): unknown {
   const end = throughWindows(json, () => skipValue(json, at))
   return decodeToCompare(json, { start: at, end }, work)

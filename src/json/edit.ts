@@ -5,8 +5,8 @@ import { isSpace, type Member, members, root, type Span, skipSpace } from './sca
 export interface Edit extends Span {
   readonly text: string
   /**
-   * The JSON before and after `text` if the edit creates the string that `text` belongs to. Several such edits at one place
-   * become paragraphs of one string.
+   * The JSON before and after `text` if the edit creates the string that `text` belongs to. Several such edits at one
+   * place become paragraphs of one string.
    */
   readonly within?: readonly [before: string, after: string]
 }
@@ -32,8 +32,9 @@ function joined(edits: readonly Edit[]): readonly Edit[] {
 }
 
 /**
- * Returns the pieces of the edited text; unchanged pieces are views of `json`. The edits may come in any order. Insertions
- * at one place apply in the order of the list, before a replacement there. An edit inside a larger replacement has no effect.
+ * Returns the pieces of the edited text; unchanged pieces are views of `json`. The edits may come in any order.
+ * Insertions at one place apply in the order of the list, before a replacement there. An edit inside a larger
+ * replacement has no effect.
  */
 export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
@@ -110,7 +111,9 @@ export function prependElement(body: Buffer, span: Span, json: string): Edit {
   return insertion(start, body[start] === CLOSE_BRACKET ? json : `${json},`)
 }
 
-/** Returns an edit that sets the member `key` of the object at `span`: it replaces the value, or adds the member last. */
+/**
+ * Returns an edit that sets the member `key` of the object at `span`: it replaces the value, or adds the member last.
+ */
 export function setMember(span: Span, fields: readonly Member[], key: string, json: string): Edit {
   const existing = fields.findLast((field) => field.key === key)
   if (existing) return { ...existing.value, text: json }
@@ -119,7 +122,10 @@ export function setMember(span: Span, fields: readonly Member[], key: string, js
   return last ? insertion(last.end, `,${added}`) : insertion(span.end - 1, added)
 }
 
-/** Returns a JSON object with other values (JSON texts) for some of its members; every other byte stays. @throws {JsonScanError} */
+/**
+ * Returns a JSON object with other values (JSON texts) for some of its members; every other byte stays.
+ * @throws {JsonScanError}
+ */
 export function withMembers(json: Buffer, values: Readonly<Record<string, string>>): Buffer {
   const object = root(json)
   const fields = members(json, object)

@@ -1,6 +1,6 @@
 /**
- * Indexes an object with a long list, such as a request and its messages, in one pass: the byte offsets of every top-level
- * member and of every item of the list, without decoding them.
+ * Indexes an object with a long list, such as a request and its messages, in one pass: the byte offsets of every
+ * top-level member and of every item of the list, without decoding them.
  */
 import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
@@ -75,8 +75,8 @@ function readList<Item extends Span>(
 }
 
 /**
- * Indexes a JSON text that is an object with a list under `key`; `undefined` if it is anything else. If the key is there
- * twice, the last one counts, as in `JSON.parse`.
+ * Indexes a JSON text that is an object with a list under `key`; `undefined` if it is anything else. If the key is
+ * there twice, the last one counts, as in `JSON.parse`.
  * @throws {JsonScanError} if the text is not JSON.
  * @throws {TooMuchToRead} if it has more items than a conversation can have, or takes too many steps.
  */

@@ -54,7 +54,9 @@ export function skipSpace(json: Buffer, from: number): number {
   return at
 }
 
-/** Strings up to this many bytes are read byte by byte, as starting a search takes longer. Most keys, names and ids are. */
+/**
+ * Strings up to this many bytes are read byte by byte, as starting a search takes longer. Most keys, names and ids are.
+ */
 const SHORT = 24
 
 /** `at` is the opening quote; returns the offset after the closing one. @throws {JsonScanError} */
@@ -142,9 +144,10 @@ export function rootStart(json: Buffer): number {
 }
 
 /**
- * `at` is the opening brace of an object; returns where its first key starts, or where its closing brace is. To walk over
- * an object, call `firstKey`, then, as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` with the end
- * of the value. @throws {JsonScanError}
+ * `at` is the opening brace of an object; returns where its first key starts, or where its closing brace is. To walk
+ * over an object, call `firstKey`, then, as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` with
+ * the end of the value.
+ * @throws {JsonScanError}
  */
 export function firstKey(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
@@ -153,7 +156,10 @@ export function firstKey(json: Buffer, at: number): number {
   return key
 }
 
-/** `end` is the end of a member's value; returns where the next key starts, or where the closing brace is. @throws {JsonScanError} */
+/**
+ * `end` is the end of a member's value; returns where the next key starts, or where the closing brace is.
+ * @throws {JsonScanError}
+ */
 export function nextKey(json: Buffer, end: number): number {
   const at = skipSpace(json, end)
   if (json[at] === CLOSE_BRACE) return at
@@ -170,13 +176,19 @@ export function valueAfter(json: Buffer, keyEnd: number): number {
   return skipSpace(json, colon + 1)
 }
 
-/** `at` is the opening bracket of an array; returns where its first element starts, or where its closing bracket is. @throws {JsonScanError} */
+/**
+ * `at` is the opening bracket of an array; returns where its first element starts, or where its closing bracket is.
+ * @throws {JsonScanError}
+ */
 export function firstElement(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACKET) throw new JsonScanError('an array', at)
   return skipSpace(json, at + 1)
 }
 
-/** `end` is the end of an element; returns where the next one starts, or where the closing bracket is. @throws {JsonScanError} */
+/**
+ * `end` is the end of an element; returns where the next one starts, or where the closing bracket is.
+ * @throws {JsonScanError}
+ */
 export function nextElement(json: Buffer, end: number): number {
   const at = skipSpace(json, end)
   if (json[at] === CLOSE_BRACKET) return at
@@ -253,7 +265,9 @@ export function elements(json: Buffer, container: Span): Span[] {
   return spans
 }
 
-/** Returns the last member named `key`, as `JSON.parse` takes the last of duplicate keys; `undefined` if there is none. */
+/**
+ * Returns the last member named `key`, as `JSON.parse` takes the last of duplicate keys; `undefined` if there is none.
+ */
 export function member(fields: readonly Member[], key: string): Member | undefined {
   for (let at = fields.length - 1; at >= 0; at--) if (fields[at]?.key === key) return fields[at]
   return undefined
@@ -279,7 +293,10 @@ export function kindAt(json: Buffer, span: Span): 'object' | 'array' | 'string' 
   }
 }
 
-/** Decodes the value at `span`. @throws {SyntaxError} if it is not valid JSON, or contains more or deeper values than Governor builds. */
+/**
+ * Decodes the value at `span`.
+ * @throws {SyntaxError} if it is not valid JSON, or contains more or deeper values than Governor builds.
+ */
 export function decode(json: Buffer, span: Span): unknown {
   return parseForeign(json.toString('utf8', span.start, span.end), span.end - span.start)
 }

@@ -1,9 +1,9 @@
 /**
  * Finds the ends of strings and containers in a body with WebAssembly, 32 bytes at a time.
  *
- * Bodies of agents are full of escaped quotes, and `indexOf` needs one call for each of them. The code reads only its own
- * memory, so the body is copied into it window by window; a copy takes a tenth of the time that it saves. If the processor
- * or a flag of Node does not allow WebAssembly, the scanner works without windows.
+ * Bodies of agents are full of escaped quotes, and `indexOf` needs one call for each of them. The code reads only its
+ * own memory, so the body is copied into it window by window; a copy takes a tenth of the time that it saves. If the
+ * processor or a flag of Node does not allow WebAssembly, the scanner works without windows.
  */
 
 /** The binary of window.wat. */
@@ -98,7 +98,10 @@ export function endOfString(json: Buffer, from: number): number {
   }
 }
 
-/** What `endOfContainer` returns if the container has no end. `quote`: the opening quote of a string in it that has no end. */
+/**
+ * What `endOfContainer` returns if the container has no end. `quote`: the opening quote of a string in it that has no
+ * end.
+ */
 export type NoEnd = { readonly quote: number | undefined }
 
 /** Returns where the object or array ends that begins `at`. */

@@ -3,7 +3,10 @@
  * Source: WHATWG HTML, section 9.2 (lines end in LF, CR LF or CR; an empty line ends an event).
  */
 
-/** One event with its exact bytes, including the blank line. The `raw` bytes of all frames, in order, are the whole input. */
+/**
+ * One event with its exact bytes, including the blank line. The `raw` bytes of all frames, in order, are the whole
+ * input.
+ */
 export interface Frame {
   readonly raw: Buffer
 }
@@ -24,8 +27,8 @@ const BYTE_ORDER_MARK = 0xfeff
 const MAX_FRAME = 16 * 1024 * 1024
 
 /**
- * Returns the offset after the first blank line that begins at or after `from`, or -1. A CR at the end of the buffer may
- * be half of a CR LF, so it does not count yet.
+ * Returns the offset after the first blank line that begins at or after `from`, or -1. A CR at the end of the buffer
+ * may be half of a CR LF, so it does not count yet.
  */
 function afterBlankLine(bytes: Buffer, from: number): number {
   let lineIsEmpty = false
@@ -127,19 +130,13 @@ export function terminated(frame: Frame): Buffer {
   return isWhole(frame) ? frame.raw : Buffer.concat([frame.raw, Buffer.from('\n\n')])
 }
 
-/** Returns the value of a line that is a data field; `undefined` for any other line. */
-function dataIn(line: string): string | undefined {
-  if (line === 'data') return ''
-  if (!line.startsWith('data:')) return undefined
-  return line.charAt(5) === ' ' ? line.slice(6) : line.slice(5)
-}
-
 /** Returns the event's data, with its lines joined by LF; `undefined` if it has none (a comment, a keep-alive). */
 export function dataOf(frame: Frame): string | undefined {
   let joined: string | undefined
   for (const line of linesOf(frame)) {
-    const data = dataIn(line)
-    if (data !== undefined) joined = joined === undefined ? data : `${joined}\n${data}`
+    if (line !== 'data' && !line.startsWith('data:')) continue
+    const data = line.slice(line.charAt(5) === ' ' ? 6 : 5)
+    joined = joined === undefined ? data : `${joined}\n${data}`
   }
   return joined
 }

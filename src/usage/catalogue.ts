@@ -49,7 +49,10 @@ export interface Catalogue {
   readonly isLoaded: boolean
   /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
   priceOf(model: string, upstream: CatalogueUpstream): Price | undefined
-  /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or the package is not loaded. */
+  /**
+   * Returns the dearest known price of the upstream's provider; `undefined` if none is known, or the package is not
+   * loaded.
+   */
   dearestAt(upstream: CatalogueUpstream): Price | undefined
   /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
   contextWindowOf(model: string, upstream: CatalogueUpstream): number | undefined
@@ -212,8 +215,8 @@ export function configuredWindow(
 }
 
 /**
- * Creates the catalogue; `settings` come before the package's data, the first match first. `failed` is called once if the
- * package can't be loaded.
+ * Creates the catalogue; `settings` come before the package's data, the first match first. `failed` is called once if
+ * the package can't be loaded.
  */
 export function createCatalogue(
   settings: readonly ModelSettings[],

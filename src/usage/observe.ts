@@ -1,6 +1,6 @@
 /**
- * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept. When the
- * last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
+ * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept.
+ * When the last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
  */
 import type { ToolCall } from '../core/conversation.ts'
 import { type CallUsage, estimateTokens, type TokenUsage } from '../core/usage.ts'

@@ -1,7 +1,7 @@
-/** Puts a Chat Completions message together from the deltas of a stream, in all the ways in which providers split one. */
+/** Puts a message together from the deltas of a stream, in all the ways in which providers split one. */
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 
-/** Fields whose value comes whole. Some providers repeat them in every piece; others leave them empty after the first. */
+/** Fields whose value comes whole. Some providers repeat them in every piece; others leave them empty later. */
 const WHOLE = new Set(['id', 'type', 'role', 'index'])
 
 /** Returns a streamed value with another piece of it added. */
@@ -38,10 +38,6 @@ export interface Assembly {
   readonly functionCall: Map<string, unknown>
 }
 
-function nameIn(piece: Json): string {
-  return textOf(propertyOf(isObject(piece['custom']) ? piece['custom'] : piece['function'], 'name'))
-}
-
 /** Returns the pieces of calls in a delta. */
 export function callPieces(delta: Json): Json[] {
   return objectsOf(delta['tool_calls'])
@@ -69,8 +65,8 @@ function addCall({ calls, places }: Assembly, index: unknown): number {
 }
 
 /**
- * Returns the place of the call that a piece belongs to: the newest call if the piece has no index. Some providers send one
- * index for several calls; a piece with another id and a name then begins a new call.
+ * Returns the place of the call that a piece belongs to: the newest call if the piece has no index. Some providers send
+ * one index for several calls; a piece with another id and a name then begins a new call.
  */
 function placeOf(assembly: Assembly, piece: Json): number {
   const { calls, places } = assembly
@@ -80,7 +76,8 @@ function placeOf(assembly: Assembly, piece: Json): number {
   if (known === undefined || !entry) return addCall(assembly, index)
   const id = textOf(piece['id'])
   const knownId = textOf(entry.call.get('id'))
-  const isOther = id !== '' && knownId !== '' && id !== knownId && nameIn(piece) !== ''
+  const name = textOf(propertyOf(isObject(piece['custom']) ? piece['custom'] : piece['function'], 'name'))
+  const isOther = id !== '' && knownId !== '' && id !== knownId && name !== ''
   return isOther ? addCall(assembly, index) : known
 }
 

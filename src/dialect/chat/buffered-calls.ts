@@ -23,7 +23,7 @@ function joined(texts: readonly string[]): string {
   return texts.filter((text) => text !== '').join('\n\n')
 }
 
-/** Writes a whole response without the calls in `blocked`, with the text and the usage of the `earlier` responses added. */
+/** Writes a whole response without the calls in `blocked`, with text and usage of the `earlier` responses added. */
 export function withoutChatCalls(
   body: Buffer,
   blocked: ReadonlySet<number>,
@@ -58,7 +58,9 @@ function asInput(call: unknown): unknown {
     : call
 }
 
-/** The fields that the API specifies for an assistant message. Providers add others, which not all of them accept back. */
+/**
+ * The fields that the API specifies for an assistant message. Providers add others, which not all of them accept back.
+ */
 const STANDARD_FIELDS = new Set([
   'role',
   'content',

@@ -1,7 +1,7 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
-import { isObject } from '../../core/json-object.ts'
+import { propertyOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import {
   decodeAtToCompare,
@@ -29,8 +29,7 @@ import {
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { openai } from '../openai/api.ts'
 import { attachmentHashes, resultText, textsOfParts } from '../shared/content-parts.ts'
-import { SHARED_MEMBERS } from '../shared/members.ts'
-import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
+import { dialectMembers, requestMembers } from '../shared/members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
@@ -45,9 +44,6 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
-import { sessionIdAt } from '../shared/session-id.ts'
-import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
-import { dropTools } from '../shared/tools.ts'
 import { messagesAfterBlock, readChatCalls, withoutChatCalls } from './buffered-calls.ts'
 import { type ChatMessage, callsOf, listedCalls } from './calls.ts'
 import { readChatAnswer, replyInChat, writeChatAnswer } from './reply.ts'
@@ -169,18 +165,15 @@ function textsAt(messages: Messages, at: number): readonly string[] {
   return value
 }
 
-function callsIn({ json, work }: Messages, item: ChatItem): readonly ToolCall[] {
-  const listed =
-    item.calls > 0 ? listedCalls(decodeAtToCompare(json, item.start + item.calls, work)) : NO_CALLS
-  return listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as ChatMessage)
-}
-
-function callsAt(messages: Messages, at: number): readonly ToolCall[] {
-  const { items, calls } = messages
+function callsAt({ json, work, items, calls }: Messages, at: number): readonly ToolCall[] {
   const item = items[at]
   if (!item || item.callCount === 0) return NO_CALLS
   const place = items.length - at
-  const value = calls[place] ?? callsIn(messages, item)
+  const known = calls[place]
+  if (known) return known
+  const listed =
+    item.calls > 0 ? listedCalls(decodeAtToCompare(json, item.start + item.calls, work)) : NO_CALLS
+  const value = listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as ChatMessage)
   calls[place] = value
   return value
 }
@@ -290,11 +283,6 @@ function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   return edits
 }
 
-function asksForUsage(index: RequestIndex): boolean {
-  const options = fieldOf(index, 'stream_options')
-  return isObject(options) && options['include_usage'] === true
-}
-
 function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] | undefined {
   const { json, list, items } = index
   if (items.length === 0) return undefined
@@ -306,51 +294,43 @@ function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] |
   return edit && [edit]
 }
 
-function announceIn({ json, list, items }: RequestIndex, text: string): Edit[] {
-  if (kindAt(json, list) !== 'array') return []
-  const first = items[0]
-  const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
-  return [edit ?? prependElement(json, list, messageJson('system', text))]
-}
-
-function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
-  const edits = askForOneChoice(index)
-  const choice = JSON.stringify({ type: 'function', function: { name } })
-  if (name !== undefined) edits.push(setMember(index.object, index.fields, 'tool_choice', choice))
-  return edits
-}
-
 function read({ body }: RequestInput): DialectRequest | undefined {
   const index = indexRequest(body, 'messages', readItem)
   if (!index) return undefined
+  const { json, object, fields, list, items } = index
   const conversation = conversationOf(index)
   return {
-    sessionIdAt: (path) => sessionIdAt((name) => fieldOf(index, name), path, index.work),
-    demands: () => demandsIn(index),
-    hasFormat: () => formatIn(index) !== undefined,
-    forcedTools: () => forcedTools(index),
-    dropTools: (drop, instead) => dropTools(index, drop, instead),
+    ...requestMembers(index),
     conversation,
-    asksForUsage: () => asksForUsage(index),
+    asksForUsage: () => propertyOf(fieldOf(index, 'stream_options'), 'include_usage') === true,
     notice: (text, channel) => noticeIn(index, text, channel),
     collapseRepeats: () =>
       collapseRepeats(index, conversation, (at, text) => {
-        const item = index.items[at]
-        return item && addParagraph(index.json, item, text)
+        const item = items[at]
+        return item && addParagraph(json, item, text)
       }),
-    announce: (text) => announceIn(index, text),
+    announce(text) {
+      if (kindAt(json, list) !== 'array') return []
+      const first = items[0]
+      const edit = first?.role === 'system' ? addParagraph(json, first, text) : undefined
+      return [edit ?? prependElement(json, list, messageJson('system', text))]
+    },
     banTools: (ban) => banTools(index, ban),
-    keepForced: (name) => keepForced(index, name),
+    keepForced(name) {
+      const choice = JSON.stringify({ type: 'function', function: { name } })
+      const forced = name === undefined ? [] : [setMember(object, fields, 'tool_choice', choice)]
+      return [...askForOneChoice(index), ...forced]
+    },
     continueAfterBlock: (blockedMessages, onlyStandardFields = false) =>
       blockedMessages
         .flatMap((blockedMessage) => messagesAfterBlock(blockedMessage, onlyStandardFields))
-        .map((message) => appendElement(index.json, index.list, JSON.stringify(message))),
+        .map((message) => appendElement(json, list, JSON.stringify(message))),
   }
 }
 
 /** The dialect of Chat Completions. */
 export const chat: Dialect = {
-  ...SHARED_MEMBERS,
+  ...dialectMembers(chatStream),
   name: 'chat',
   api: openai,
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
@@ -359,10 +339,7 @@ export const chat: Dialect = {
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
-  openStream: (dropCalls, isJson, mayHaveFooter) => openAnswer(chatStream, dropCalls, isJson, mayHaveFooter),
   readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
-  openFilter: () => openFilter(chatStream),
-  openText: () => openText(chatStream),
   reply: replyInChat,
 }

@@ -64,17 +64,10 @@ function nextResponse(stream: ChatStream, mode: StreamMode): void {
   stream.hasChoices = false
 }
 
-/** True for a chunk without content for the user, such as one with only the role; usage beside a choice is no content. */
+/** True for a chunk without content for the user, as one with only the role; usage beside a choice is no content. */
 function isEmptyChunk({ usage, ...chunk }: Json): boolean {
   const rest = choicesOf(chunk).length > 0 ? chunk : { ...chunk, usage }
   return isWithoutContent(withDeltas(rest, withoutRole))
-}
-
-function kindOf(chunk: Json, deltas: readonly Json[], text: string): Part['kind'] {
-  if (isFailure(chunk)) return 'failed'
-  if (finishes(chunk)) return 'end'
-  if (deltas.some(hasCallPieces)) return 'call'
-  return text === '' ? 'other' : 'text'
 }
 
 function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
@@ -92,10 +85,14 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   stream.hasSeveralChoices ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
   const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
+  let kind: Part['kind'] = text === '' ? 'other' : 'text'
+  if (deltas.some(hasCallPieces)) kind = 'call'
+  if (finishes(chunk)) kind = 'end'
+  if (isFailure(chunk)) kind = 'failed'
   return {
     ...base,
     chunk,
-    kind: kindOf(chunk, deltas, text),
+    kind,
     text,
     isEmpty: isEmptyChunk(chunk),
     isOver: finishes(chunk),
@@ -111,19 +108,17 @@ function changed(part: ChatPart, chunk: Json): ChatPart {
     : { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
 }
 
-/** Returns a chunk of a later response with the fields of the first, and with the role only once. */
-function renamed({ frame, chunk }: ChatPart, stream: ChatStream): Buffer {
-  const role = stream.hasRole ? {} : { role: 'assistant' }
-  stream.hasRole ||= choicesOf(chunk).length > 0
-  const merged = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
-  return withData(frame, JSON.stringify({ ...merged, ...stream.envelope }))
-}
-
 function render(part: ChatPart, stream: ChatStream): Buffer[] {
   const { frame, chunk, isLater, isChanged, isEmpty, kind } = part
   // The client has received such a beginning with the first response.
   if (isLater && isEmpty && stream.assembly) return []
-  if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) return [renamed(part, stream)]
+  if (isLater && kind !== 'failed' && Array.isArray(chunk['choices'])) {
+    // It gets the fields of the first response, and the role only once.
+    const role = stream.hasRole ? {} : { role: 'assistant' }
+    stream.hasRole ||= choicesOf(chunk).length > 0
+    const merged = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
+    return [withData(frame, JSON.stringify({ ...merged, ...stream.envelope }))]
+  }
   stream.hasRole ||= namesRole(chunk)
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
@@ -142,7 +137,7 @@ function withoutChunkCalls(chunk: Json): Json {
   return isChanged ? { ...chunk, choices } : chunk
 }
 
-function withoutPartCalls(part: ChatPart): ChatPart | undefined {
+function withoutAllCalls(part: ChatPart): ChatPart | undefined {
   const chunk = withoutChunkCalls(part.chunk)
   if (chunk === part.chunk) return part
   if (isWithoutContent(chunk)) return undefined
@@ -163,14 +158,6 @@ function besideCalls(part: ChatPart): ChatPart | undefined {
     : { ...changed(part, rest), isLater: true }
 }
 
-/** Returns the chunk with only its calls and its end. */
-function onlyCalls(chunk: Json): Json {
-  return withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
-    ...(calls === undefined ? {} : { tool_calls: calls }),
-    ...(call === undefined ? {} : { function_call: call }),
-  }))
-}
-
 /** Returns the chunk without the calls in `blocked`; those that are left are numbered from 0. */
 function withoutBlocked(chunk: Json, places: readonly number[], blocked: ReadonlySet<number>): Json {
   return withDeltas(chunk, (delta) => {
@@ -187,7 +174,13 @@ function withoutBlocked(chunk: Json, places: readonly number[], blocked: Readonl
 
 function keepCalls(part: ChatPart, { blocked, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
   if (part.isDone) return part
-  const rest = hasShownRest ? onlyCalls(part.chunk) : part.chunk
+  // The client has all but the calls and the end.
+  const rest = !hasShownRest
+    ? part.chunk
+    : withDeltas(part.chunk, ({ tool_calls: calls, function_call: call }) => ({
+        ...(calls === undefined ? {} : { tool_calls: calls }),
+        ...(call === undefined ? {} : { function_call: call }),
+      }))
   const kept = blocked.size > 0 ? withoutBlocked(rest, part.places, blocked) : rest
   if (kept !== part.chunk && isWithoutContent(kept)) return undefined
   const isSummed = usage !== undefined && isObject(kept['usage'])
@@ -206,15 +199,10 @@ function finishChunk(stream: ChatStream, governor: unknown): Buffer {
   return governorChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
 }
 
-/** Returns the chunk with the footer after the text of its first choice. */
-function withFooter(chunk: Json, footer: string): Json {
-  const choices = choicesOf(chunk).map((choice) =>
-    (choice['index'] ?? 0) === 0 ? { ...choice, delta: withAddedText(deltaOf(choice), footer) } : choice,
-  )
-  return { ...chunk, choices }
-}
-
-/** Returns the provider's own end, with the terminal state beside its last finish reason and the usage of all responses. */
+/**
+ * Returns the provider's own end, with the terminal state beside its last finish reason, the footer after the text of
+ * its first choice, and the usage of all responses.
+ */
 function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { mode, metadata, usage, responses, footer } = ending
   const parts = ending.parts.filter(({ isDone }) => !isDone)
@@ -224,7 +212,12 @@ function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffe
   const bytes = footer === undefined || lastText ? [] : [textChunk(stream, { content: footer })]
   for (const part of parts) {
     const kept = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
-    const said = part === lastText && footer !== undefined ? withFooter(kept, footer) : kept
+    const choices = choicesOf(kept).map((choice) =>
+      (choice['index'] ?? 0) === 0 && footer !== undefined
+        ? { ...choice, delta: withAddedText(deltaOf(choice), footer) }
+        : choice,
+    )
+    const said = part === lastText && footer !== undefined ? { ...kept, choices } : kept
     const summed = responses > 1 && isObject(said['usage']) ? { ...said, usage } : said
     const chunk = part === last ? { ...summed, governor: metadata } : summed
     bytes.push(...render(changed(part, chunk), stream))
@@ -254,7 +247,7 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   nextResponse,
   parse,
   render,
-  withoutAllCalls: withoutPartCalls,
+  withoutAllCalls,
   withoutBlocked: keepCalls,
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],

@@ -11,19 +11,6 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   no_response: 'api_error',
 }
 
-/** Returns the only header in which Anthropic accepts this key; `undefined` if it is not one of Anthropic's keys. */
-function headerOfAnthropicKey(key: string): string | undefined {
-  if (key.startsWith('sk-ant-oat')) return 'authorization'
-  return key.startsWith('sk-ant-') ? 'x-api-key' : undefined
-}
-
-/** Clients parse the numbers in the message. */
-function overflowError(limit: number | undefined, promptTokens: number | undefined): object {
-  const numbers =
-    limit === undefined || promptTokens === undefined ? '' : `: ${promptTokens} tokens > ${limit} maximum`
-  return { type: 'invalid_request_error', message: `prompt is too long${numbers}` }
-}
-
 /** Anthropic's API. */
 export const anthropic: Api = {
   upstream: 'anthropic',
@@ -32,9 +19,18 @@ export const anthropic: Api = {
     /^\/v1\/messages(?:\/|$)/.test(path) || header('anthropic-version') !== undefined,
   credentialHeaders: ['authorization', 'x-api-key'],
   credentialParameters: [],
-  credentialHeader: (key, sent) => headerOfAnthropicKey(key) ?? sent ?? 'x-api-key',
+  credentialHeader(key, sent) {
+    // Anthropic accepts each of its own kinds of keys in one header only.
+    if (key.startsWith('sk-ant-oat')) return 'authorization'
+    return key.startsWith('sk-ant-') ? 'x-api-key' : (sent ?? 'x-api-key')
+  },
   errorBody: (kind, message) =>
     JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),
   errorReply: (error) => ({ type: 'error', error }),
-  overflowError,
+  overflowError(limit, promptTokens) {
+    // Clients parse the numbers in the message.
+    const isKnown = limit !== undefined && promptTokens !== undefined
+    const numbers = isKnown ? `: ${promptTokens} tokens > ${limit} maximum` : ''
+    return { type: 'invalid_request_error', message: `prompt is too long${numbers}` }
+  },
 }

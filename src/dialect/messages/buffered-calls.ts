@@ -31,8 +31,8 @@ export function readMessageCalls(body: Buffer): BufferedCalls | undefined {
 }
 
 /**
- * Writes a whole response without the calls in `blocked` (places among its calls), with the content and the usage of the
- * `earlier` responses added.
+ * Writes a whole response without the calls in `blocked` (places among its calls), with the content and the usage of
+ * the `earlier` responses added.
  */
 export function withoutMessageCalls(
   body: Buffer,
@@ -65,7 +65,9 @@ export function resultMessage(blockedMessage: BlockedMessage): string {
   return JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) })
 }
 
-/** Returns the messages (JSON texts) that a blocked message adds to the input: the assistant message, and the results. */
+/**
+ * Returns the messages (JSON texts) that a blocked message adds to the input: the assistant message, and the results.
+ */
 export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
   const content = textOf(propertyOf(blockedMessage.buffered.message, 'content')) || '[]'
   return [`{"role":"assistant","content":${content}}`, resultMessage(blockedMessage)]

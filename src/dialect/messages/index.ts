@@ -18,8 +18,7 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
-import { SHARED_MEMBERS } from '../shared/members.ts'
-import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
+import { dialectMembers, requestMembers } from '../shared/members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
@@ -33,9 +32,6 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
-import { sessionIdAt } from '../shared/session-id.ts'
-import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
-import { dropTools } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
 import {
@@ -177,10 +173,6 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
   }
 }
 
-function textBlock(text: string): string {
-  return JSON.stringify({ type: 'text', text })
-}
-
 /** True if reasoning in the newest answer, or in the answer to this request, may be bound to this prompt. */
 function bindsReasoning(index: RequestIndex, conversation: MessagesConversation): boolean {
   const thinking = fieldOf(index, 'thinking')
@@ -200,7 +192,8 @@ function addToMessage(
   if (!message) return undefined
   const { value } = conversation.content(at)
   if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
-  if (conversation.resultCount(at) > 0) return appendElement(json, value, textBlock(text))
+  if (conversation.resultCount(at) > 0)
+    return appendElement(json, value, JSON.stringify({ type: 'text', text }))
   return addText(json, value, text)
 }
 
@@ -224,7 +217,9 @@ function noticeIn(
   return edit && [edit]
 }
 
-/** Returns edits that add a text to the system text, or to the first user message if the system text must stay as it is. */
+/**
+ * Returns edits that add a text to the system text, or to the first user message if the system text must stay as it is.
+ */
 function announceIn(index: RequestIndex, conversation: MessagesConversation, text: string): Edit[] {
   const { json, object, fields, items } = index
   if (beginsWithBilling(fieldOf(index, 'system'))) {
@@ -248,10 +243,6 @@ function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   if (ban === 'no_tools') return removeMembers(index.fields, TOOL_FIELDS)
   // Providers refuse a tool_choice without tools.
   return member(index.fields, 'tools') ? [chooseNone(index)] : []
-}
-
-function continueIn({ json, list }: RequestIndex, blockedMessages: readonly BlockedMessage[]): Edit[] {
-  return blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message))
 }
 
 /** Returns where the id of the response stands from which a request in a thread continues. */
@@ -295,12 +286,6 @@ function injectionEdits(
   return [...redirected, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
 }
 
-/** Returns the id of the first call that the provider made in the first answer, where that response may have paused. */
-function firstItemOf({ items }: RequestIndex, conversation: MessagesConversation): string | undefined {
-  const first = items.findIndex(({ role }) => role === 'assistant')
-  return first === -1 ? undefined : conversation.ranByProvider?.(first)[0]
-}
-
 /** Returns the results in a request that Governor answers without sending it, for the request after it. */
 function skippedResultsIn(
   { json, items }: RequestIndex,
@@ -324,17 +309,16 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   const previous = previousIdIn(field)
   const conversation = conversationOf(index, previous !== undefined)
   const isKept = isObject(field('thread'))
+  const { json, object, fields, list } = index
+  // The first call that the provider made in the first answer: that response may have paused.
+  const first = index.items.findIndex(({ role }) => role === 'assistant')
   return {
     previous,
-    firstItem: previous === undefined ? firstItemOf(index, conversation) : undefined,
+    firstItem: previous === undefined && first !== -1 ? conversation.ranByProvider?.(first)[0] : undefined,
     isKept,
     hasOneEnd: isKept,
     bindsReasoning: () => bindsReasoning(index, conversation),
-    sessionIdAt: (path) => sessionIdAt(field, path, index.work),
-    demands: () => demandsIn(index),
-    hasFormat: () => formatIn(index) !== undefined,
-    forcedTools: () => forcedTools(index),
-    dropTools: (drop, instead) => dropTools(index, drop, instead),
+    ...requestMembers(index),
     conversation,
     notice: (text, channel) => noticeIn(index, conversation, text, channel),
     collapseRepeats: () =>
@@ -345,9 +329,11 @@ function read({ body }: RequestInput): DialectRequest | undefined {
     keepForced: (name) =>
       name === undefined
         ? []
-        : [setMember(index.object, index.fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
+        : [setMember(object, fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
     continueAfterBlock: (blockedMessages) =>
-      previous === undefined ? continueIn(index, blockedMessages) : continueInThread(index, blockedMessages),
+      previous === undefined
+        ? blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message))
+        : continueInThread(index, blockedMessages),
     pendingResults: (blockedMessage, blocked) => (isKept ? blockedResults(blockedMessage, blocked) : []),
     skippedResults: (unique) =>
       previous === undefined ? undefined : skippedResultsIn(index, conversation, previous, unique),
@@ -358,7 +344,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 
 /** The dialect of Messages. */
 export const messages: Dialect = {
-  ...SHARED_MEMBERS,
+  ...dialectMembers(messagesStream),
   name: 'messages',
   api: anthropic,
   // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API.
@@ -370,11 +356,7 @@ export const messages: Dialect = {
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
-  openStream: (dropCalls, isJson, mayHaveFooter) =>
-    openAnswer(messagesStream, dropCalls, isJson, mayHaveFooter),
   readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
-  openFilter: () => openFilter(messagesStream),
-  openText: () => openText(messagesStream),
   reply: replyInMessages,
 }

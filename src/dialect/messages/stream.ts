@@ -1,9 +1,8 @@
 /** Streamed Messages responses for the stream engine. The client gets their content blocks numbered without gaps. */
-import { isObject, type Json, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import type { BufferedCalls } from '../dialect.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { type Assembly, addEvent, assembled, newAssembly } from './buffered-calls.ts'
 import { event, eventIn, textEvents } from './events.ts'
@@ -157,12 +156,6 @@ function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   return [withData(part.frame, withMembers(json, changes).toString('utf8'))]
 }
 
-/** True for the end of the text block that the client has open. */
-function endsText({ data: { type, index } }: MessagesPart, stream: MessagesStream): boolean {
-  const isOpen = stream.open !== undefined && stream.indexes.get(index) === stream.open
-  return type === 'content_block_stop' && isOpen && stream.isTextOpen
-}
-
 function closeOpen(stream: MessagesStream): Buffer[] {
   stream.indexes.clear()
   if (stream.open === undefined) return []
@@ -194,17 +187,6 @@ function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesP
 
 const lastDelta = (parts: readonly MessagesPart[]): MessagesPart | undefined =>
   parts.findLast(({ data }) => data['type'] === 'message_delta')
-
-function isTruncated(parts: readonly MessagesPart[]): boolean {
-  const delta = lastDelta(parts)?.data['delta']
-  return isObject(delta) && isCutOff(delta['stop_reason'])
-}
-
-function governorStart(): Buffer {
-  const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
-  const rest = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
-  return event({ type: 'message_start', message: { ...message, ...rest } })
-}
 
 function governorEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
   return [
@@ -248,8 +230,12 @@ function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: 
 function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { mode, fallback, footer, textEnd } = end
   const isAnswer = mode === 'answer'
+  const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
+  const noEnd = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
   const before = [
-    ...(isAnswer && !stream.hasBegun ? [governorStart()] : []),
+    ...(isAnswer && !stream.hasBegun
+      ? [event({ type: 'message_start', message: { ...message, ...noEnd } })]
+      : []),
     ...(footer === undefined ? [] : footerEvents(footer, textEnd, stream)),
     ...(isAnswer ? closeOpen(stream) : []),
   ]
@@ -257,9 +243,7 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   return [...before, ...textEvents(stream.next++, fallback), ...governorEnd(end)]
 }
 
-function assemble({ id, assembly }: MessagesStream): BufferedCalls | undefined {
-  return assembled(id, assembly)
-}
+const assemble = ({ id, assembly }: MessagesStream) => assembled(id, assembly)
 
 /** How the stream engine reads and writes Messages. */
 export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
@@ -270,12 +254,14 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   render,
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
   withoutBlocked: keepCalls,
-  endsText,
+  // The end of the text block that the client has open.
+  endsText: ({ data: { type, index } }, { open, isTextOpen, indexes }) =>
+    type === 'content_block_stop' && isTextOpen && open !== undefined && indexes.get(index) === open,
   closeOpen,
   assemble,
   newest: assemble,
   mayFollow: ({ hasEnd }) => hasEnd,
   hasBegun: ({ hasBegun }) => hasBegun,
-  isTruncated,
+  isTruncated: (parts) => isCutOff(propertyOf(lastDelta(parts)?.data['delta'], 'stop_reason')),
   ending,
 }

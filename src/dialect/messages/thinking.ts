@@ -12,11 +12,6 @@ import { BETA_HEADER } from '../shared/beta.ts'
 const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }
 const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
-function isBoundThinkingError(body: Buffer): boolean {
-  const error = parseObject(body.toString('utf8'))?.['error']
-  return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')
-}
-
 function removalOf(edit: Edit): ThinkingRemoval {
   return { edits: [edit], header: HEADER }
 }
@@ -35,4 +30,10 @@ function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
 }
 
 /** How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. */
-export const messagesBoundThinking: BoundThinking = { isBoundThinkingError, dropBoundThinking }
+export const messagesBoundThinking: BoundThinking = {
+  isBoundThinkingError(body) {
+    const error = parseObject(body.toString('utf8'))?.['error']
+    return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')
+  },
+  dropBoundThinking,
+}

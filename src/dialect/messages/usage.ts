@@ -8,7 +8,9 @@ import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts
 import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
 import { laterUsage } from './wire.ts'
 
-/** Reads a `usage` object; `undefined` if it states no tokens. Its `input_tokens` do not include cached tokens; `input` does. */
+/**
+ * Reads a `usage` object; `undefined` if it states no tokens. `input` includes cached tokens, `input_tokens` does not.
+ */
 function messagesUsage(usage: unknown): TokenUsage | undefined {
   if (!isObject(usage)) return undefined
   const fresh = tokens(usage['input_tokens'])
@@ -62,7 +64,7 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): Stated {
       id: textOf(propertyOf(start, 'id')),
     }
   }
-  // The input of a call may contain a `usage` too, so the last bytes are only searched if the response is too long to read.
+  // The input of a call may contain a `usage` too, so the last bytes are searched only if the response is too long.
   return (
     (whole && statedInWhole(whole)) ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
   )
@@ -72,17 +74,18 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): Stated {
 const RUN_BY_PROVIDER =
   /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
 
-/** Returns the id of the first call of the provider in a paused response, as a client that continues it sends that call. */
-function pausedCallId({ head, tail }: ResponseTail): string | undefined {
-  if (lastText(tail, 'stop_reason') !== 'pause_turn') return undefined
-  return RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1]
-}
-
-/** Reads a response. Clients continue from its own id in a message thread only, and from a call of the provider elsewhere. */
+/**
+ * Reads a response. Clients continue from its own id in a message thread only. Elsewhere they continue a paused
+ * response, and send the first call of the provider in it.
+ */
 export function messagesMetadata(response: ResponseTail): ResponseMetadata {
-  const { withCalls, whole, streams } = response
+  const { withCalls, head, tail, whole, streams } = response
   const { usage, id } = statedIn(response)
-  if (!withCalls || id === '') return { usage: messagesUsage(usage), id: pausedCallId(response) }
+  if (!withCalls || id === '') {
+    const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
+    const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
+    return { usage: messagesUsage(usage), id: called }
+  }
   const buffered = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
   return { usage: messagesUsage(usage), id, calls: buffered?.calls }
 }

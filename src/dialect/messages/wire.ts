@@ -19,7 +19,7 @@ export function answerText(content: readonly Json[]): string {
     .join('')
 }
 
-/** Returns the stop reason that is true once the calls are removed, so that the client has nothing to run or to continue. */
+/** Returns the stop reason that is true once the calls are removed: the client has nothing to run or to continue. */
 export function stopWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_use' || reason === 'pause_turn' ? 'end_turn' : reason
 }
@@ -38,7 +38,8 @@ export function laterUsage(start: unknown, later: unknown): unknown {
 
 /**
  * Returns the id of the response from which a request continues; `undefined` outside of a message thread, in which the
- * provider stores system text, tools and messages. Source: platform.claude.com/docs/en/build-with-claude/message-threads
+ * provider stores system text, tools and messages. Source:
+ * platform.claude.com/docs/en/build-with-claude/message-threads
  */
 export function previousIdIn(field: (name: string) => unknown): string | undefined {
   const thread = field('thread')

@@ -11,16 +11,6 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   no_response: 'api_error',
 }
 
-function overflowError(limit: number | undefined, promptTokens: number | undefined): object {
-  const message =
-    limit === undefined
-      ? 'Your input exceeds the context window of this model. Please adjust your input and try again.'
-      : promptTokens === undefined
-        ? `This model's maximum context length is ${limit} tokens. Please reduce the length of the messages.`
-        : `This model's maximum context length is ${limit} tokens. However, your messages resulted in ${promptTokens} tokens. Please reduce the length of the messages.`
-  return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
-}
-
 /** The data of the event that ends a stream; some providers end Responses with it too. */
 export const DONE = '[DONE]'
 
@@ -37,5 +27,13 @@ export const openai: Api = {
   errorBody: (kind, message, code) =>
     JSON.stringify({ error: { message, type: ERROR_TYPES[kind], param: null, code } }),
   errorReply: (error) => ({ error }),
-  overflowError,
+  overflowError(limit, promptTokens) {
+    const sent =
+      promptTokens === undefined ? '' : ` However, your messages resulted in ${promptTokens} tokens.`
+    const message =
+      limit === undefined
+        ? 'Your input exceeds the context window of this model. Please adjust your input and try again.'
+        : `This model's maximum context length is ${limit} tokens.${sent} Please reduce the length of the messages.`
+    return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
+  },
 }

@@ -43,8 +43,8 @@ function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
 }
 
 /**
- * Returns output items for the input of a request, as the provider has not stored them. The provider can read reasoning only
- * with its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
+ * Returns output items for the input of a request, as the provider has not stored them. It can read reasoning only with
+ * its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
  */
 function asInput(items: readonly Json[]): Json[] {
   const isReadable = (item: Json) =>
@@ -85,7 +85,10 @@ function continueFromStored(
   return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(last.buffered.id))]
 }
 
-/** Returns the edits of `DialectRequest.continueAfterBlock`. `isKept`: the provider stores this request and its response. */
+/**
+ * Returns the edits of `DialectRequest.continueAfterBlock`. `isKept`: the provider stores this request and its
+ * response.
+ */
 export function continueAfterBlock(
   index: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],
@@ -126,7 +129,7 @@ export function injectPendingResults(
 
 const LOST = '(This result is not available any more.)'
 
-/** If the results of a request are longer than this together, in bytes, a text that says that they are lost replaces them. */
+/** Characters; longer results of one request are replaced by a text that says that they are lost. */
 const MAX_PENDING_RESULTS = 65_536
 
 /** Returns the results in the input, as JSON texts. */

@@ -32,8 +32,7 @@ import {
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { openai } from '../openai/api.ts'
 import { attachmentHashes } from '../shared/content-parts.ts'
-import { SHARED_MEMBERS } from '../shared/members.ts'
-import { demandsIn, forcedTools, formatIn } from '../shared/output-demands.ts'
+import { dialectMembers, requestMembers } from '../shared/members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addTextPart,
@@ -46,9 +45,7 @@ import {
   memoize,
   stringAt,
 } from '../shared/request-list.ts'
-import { sessionIdAt } from '../shared/session-id.ts'
-import { openAnswer, openFilter, openText } from '../shared/stream-engine.ts'
-import { dropTools, toolLists } from '../shared/tools.ts'
+import { toolLists } from '../shared/tools.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
 import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
@@ -59,7 +56,10 @@ import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, text
 const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 
-/** The byte offsets of an input item, and what it is. An item that continues a response has the role `assistant`, never `part`. */
+/**
+ * The byte offsets of an input item, and what it is. One that continues a response has the role `assistant`, not
+ * `part`.
+ */
 export interface InputItem extends ListedItem {
   readonly isCall: boolean
   /** It only refers to an item that the provider stores. */
@@ -208,18 +208,6 @@ function callsFrom(input: Input, at: number): number[] {
   return partsFrom(input, at).filter((part) => input.items[part]?.isCall)
 }
 
-function callAt({ item }: Input, at: number): ToolCall {
-  const call = item(at)
-  if (call['type'] !== 'item_reference') return callOfItem(call)
-  return { id: textOf(call['id']), item: textOf(call['id']), name: '', arguments: '' }
-}
-
-function resultsAt({ items, item }: Input, at: number): ToolResult[] {
-  if (items[at]?.role !== 'tool') return []
-  const { call_id: call, approval_request_id: approval, id, output, approve } = item(at)
-  return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
-}
-
 function systemTextOf(input: Input, field: (name: string) => unknown): string {
   const { items } = input
   const first = items.findIndex(({ role }) => role !== 'system')
@@ -251,8 +239,19 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     length: items.length,
     role: (at) => roleAt(input, at),
     texts: (at) => textsAt(input, at),
-    calls: (at) => callsFrom(input, at).map((part) => callAt(input, part)),
-    results: (at) => resultsAt(input, at),
+    calls: (at) =>
+      callsFrom(input, at).map((part): ToolCall => {
+        const call = input.item(part)
+        const id = textOf(call['id'])
+        return call['type'] === 'item_reference'
+          ? { id, item: id, name: '', arguments: '' }
+          : callOfItem(call)
+      }),
+    results(at): ToolResult[] {
+      if (items[at]?.role !== 'tool') return []
+      const { call_id: call, approval_request_id: approval, id, output, approve } = input.item(at)
+      return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
+    },
     pictures: (at) => (roleAt(input, at) === 'user' ? attachmentHashes(input.item(at)['content']) : []),
     prepare: (at) => prepareItem(index, input, at),
     forget: input.item.forget,
@@ -262,8 +261,8 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
 }
 
 /**
- * True if the provider stores the input and shows it to the model whenever the conversation continues. False if nothing is
- * stored, or if the client sends answers of the model, as it keeps the history itself and sends all of it each time.
+ * True if the provider stores the input and shows it to the model whenever the conversation continues. False if nothing
+ * is stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
  */
 function isKept({ items }: RequestIndex, field: (name: string) => unknown): boolean {
   if (textOf(field('previous_response_id')) !== '' || (field('conversation') ?? null) !== null) return true
@@ -334,13 +333,6 @@ function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'pre
   return id === '' ? {} : { previous: id, isConversation: true }
 }
 
-/** Returns the id of the first item of the first answer, if the input only refers to it. */
-function firstItemOf({ json, items }: RequestIndex): string | undefined {
-  const first = items.find(({ role }) => role === 'assistant')
-  const id = first?.isReference ? member(members(json, first), 'id')?.value : undefined
-  return id && stringAt(json, id.start)
-}
-
 function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] | undefined {
   const { json, items } = index
   if (items.length === 0) return undefined
@@ -371,7 +363,11 @@ function announceIn(index: RequestIndex, text: string): Edit[] {
   return kindAt(json, list) === 'array' ? [prependElement(json, list, message)] : []
 }
 
-/** Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. @throws {JsonScanError} @throws {TooMuchToRead} */
+/**
+ * Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing.
+ * @throws {JsonScanError}
+ * @throws {TooMuchToRead}
+ */
 export function indexInput(body: Buffer): RequestIndex | undefined {
   return indexRequest(body, 'input', readItem) ?? indexText(body)
 }
@@ -384,19 +380,17 @@ function read({ body }: RequestInput): DialectRequest | undefined {
   const keepsInput = isKept(index, field)
   const isStored = keepsInput && field('store') !== false
   const hasReferences = index.items.some(({ isReference }) => isReference)
+  const first = hasReferences ? index.items.find(({ role }) => role === 'assistant') : undefined
+  const firstId = first?.isReference ? member(members(index.json, first), 'id')?.value : undefined
   const conversation = conversationOf(index, field)
   return {
     conversation,
     previous,
     isConversation,
-    firstItem: hasReferences ? firstItemOf(index) : undefined,
+    firstItem: firstId && stringAt(index.json, firstId.start),
     isKept: keepsInput || hasReferences,
     hasOneEnd: isConversation,
-    sessionIdAt: (path) => sessionIdAt(field, path, index.work),
-    demands: () => demandsIn(index),
-    hasFormat: () => formatIn(index) !== undefined,
-    forcedTools: () => forcedTools(index),
-    dropTools: (drop, instead) => dropTools(index, drop, instead),
+    ...requestMembers(index),
     notice(text, channel) {
       if (!keepsInput) return noticeIn(index, text, channel)
       const edit = channel === 'user' ? undefined : instruct(index, text)
@@ -429,7 +423,7 @@ function read({ body }: RequestInput): DialectRequest | undefined {
 
 /** The dialect of Responses. */
 export const responses: Dialect = {
-  ...SHARED_MEMBERS,
+  ...dialectMembers(responsesStream),
   name: 'responses',
   api: openai,
   claims: (segments) => segments.at(-1) === 'responses',
@@ -439,11 +433,7 @@ export const responses: Dialect = {
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
-  openStream: (dropCalls, isJson, mayHaveFooter) =>
-    openAnswer(responsesStream, dropCalls, isJson, mayHaveFooter),
   readCalls: (body) => readResponse(body)?.buffered,
   withoutCalls: withoutResponseCalls,
-  openFilter: () => openFilter(responsesStream),
-  openText: () => openText(responsesStream),
   reply: replyInResponses,
 }

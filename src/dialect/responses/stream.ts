@@ -3,7 +3,6 @@ import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
-import type { BufferedCalls } from '../dialect.ts'
 import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { closingEvents, eventFrame, messageEvents } from './events.ts'
@@ -104,6 +103,8 @@ function nextResponse(stream: ResponsesStream, mode: StreamMode, isTaken: boolea
   stream.hasText = false
   stream.isOver = false
 }
+
+const itemsOf = (entries: Iterable<OutputItem>): Json[] => [...entries].map(({ item }) => item)
 
 function responseOf(event: Json): Json {
   return isObject(event['response']) ? event['response'] : {}
@@ -208,13 +209,6 @@ function placed(event: Json, entry: OutputItem | undefined, stream: ResponsesStr
   return { ...event, output_index: entry.index }
 }
 
-/** Returns the event that ends a response, with the client's whole output and the usage of all responses. */
-function withTotals(event: Json, usage: unknown, stream: ResponsesStream): Json {
-  const output = stream.output.map(({ shown }) => shown)
-  const stated = isObject(usage) ? { usage } : {}
-  return { ...event, response: { ...responseOf(event), output, ...stated } }
-}
-
 const BEGINNINGS = new Set<unknown>(['response.created', 'response.queued', 'response.in_progress'])
 
 function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
@@ -224,7 +218,9 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
     stream.beganWith ??= part.response
     if (stream.beganWith !== part.response) return []
   }
-  const whole = total ? withTotals(event, total.usage, stream) : event
+  const output = stream.output.map(({ shown }) => shown)
+  const usage = isObject(total?.usage) ? { usage: total.usage } : {}
+  const whole = total ? { ...event, response: { ...responseOf(event), output, ...usage } } : event
   const next = placed(whole, part.items.get(event['output_index']), stream)
   const changed = typeof event['sequence_number'] === 'number' ? numbered(next, stream) : next
   const isAsCame = changed === event && !part.isChanged
@@ -236,8 +232,8 @@ function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): Response
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
   const places = [...items.keys()]
-  const output = [...items.values()].map(({ item }) => item)
-  const isLeft = placesWithoutBlocked(output, blocked).some((at) => places[at] === event['output_index'])
+  const left = placesWithoutBlocked(itemsOf(items.values()), blocked)
+  const isLeft = left.some((at) => places[at] === event['output_index'])
   return isLeft ? part : undefined
 }
 
@@ -379,11 +375,6 @@ function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buff
   return [...added, ...providersEnd(end, stream), ...(stream.done ? [terminated(stream.done)] : [])]
 }
 
-function assemble({ isOver, latest, items }: ResponsesStream): BufferedCalls | undefined {
-  const output = [...items.values()].map(({ item }) => item)
-  return isOver ? bufferedCallsOf(latest['id'], output) : undefined
-}
-
 /** How the stream engine reads and writes Responses. */
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepsOrder: true,
@@ -395,12 +386,9 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
   withoutBlocked: keepCalls,
   endsText,
-  assemble,
-  newest: ({ latest, dropped }) =>
-    bufferedCallsOf(
-      latest['id'],
-      dropped.map(({ item }) => item),
-    ),
+  assemble: ({ isOver, latest, items }) =>
+    isOver ? bufferedCallsOf(latest['id'], itemsOf(items.values())) : undefined,
+  newest: ({ latest, dropped }) => bufferedCallsOf(latest['id'], itemsOf(dropped)),
   mayFollow: ({ isOver }) => isOver,
   hasBegun: ({ beganWith }) => beganWith !== undefined,
   isTruncated,

@@ -25,7 +25,9 @@ const MAX_ITEMS = 256
 const ITEM_DONE = 'response.output_item.done'
 const LF = 0x0a
 
-/** Returns the finished items in a stream or in its tail: those in `response.output_item.done` events, one line each. */
+/**
+ * Returns the finished items in a stream or in its tail: those in `response.output_item.done` events, one line each.
+ */
 function streamedItems(bytes: Buffer): Json[] {
   const items: Json[] = []
   let at = bytes.indexOf(`"${ITEM_DONE}"`)

@@ -119,8 +119,8 @@ export function textOfOutputItems(output: readonly Json[]): string {
 }
 
 /**
- * Returns the places of the items that are left of an output once others are removed. Reasoning is removed together with
- * the item after it: providers refuse reasoning that is sent back without that item.
+ * Returns the places of the items that are left of an output once others are removed. Reasoning is removed together
+ * with the item after it: providers refuse reasoning that is sent back without that item.
  */
 function keptPlaces(items: readonly Json[], isRemoved: (item: Json, at: number) => boolean): number[] {
   const kept: number[] = []

@@ -10,7 +10,11 @@ function numberAt(json: Buffer, field: Member | undefined): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined
 }
 
-/** Returns the body with the output cap that `lower` allows, in tokens; `undefined` if it has no cap or `lower` returns `undefined`. @throws {JsonScanError} */
+/**
+ * Returns the body with the output cap that `lower` allows, in tokens; `undefined` if it has no cap or `lower` returns
+ * `undefined`.
+ * @throws {JsonScanError}
+ */
 export function withLowerOutput(
   json: Buffer,
   lower: (asked: AskedOutput) => AskedOutput | undefined,

@@ -18,8 +18,8 @@ const PLACES: readonly (readonly [outer: string, inner?: string])[] = [
 const isLong = ({ start, end }: Span): boolean => end - start > MAX_LENGTH
 
 /**
- * Returns where the output format stands that the request demands; `undefined` if it asks for plain text. An object that
- * is longer than any name of a format holds a schema, and is not read.
+ * Returns where the output format stands that the request demands; `undefined` if it asks for plain text. An object
+ * that is longer than any name of a format holds a schema, and is not read.
  */
 export function formatIn({ json, fields }: IndexedList): Span | undefined {
   for (const [outer, inner] of PLACES) {

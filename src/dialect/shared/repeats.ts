@@ -20,14 +20,6 @@ function resultsEnd(conversation: Conversation, start: number): number {
   return end
 }
 
-/** True if the step holds exactly the results of its calls, so that the history stays valid without it. */
-function isWhole(conversation: Conversation, { start, end }: Step): boolean {
-  const open = new Set(conversation.calls(start).map(({ id }) => id))
-  for (let at = start + 1; at < end; at++)
-    for (const { callId } of conversation.results(at)) if (!open.delete(callId)) return false
-  return open.size === 0
-}
-
 /** Returns the steps with equal calls, oldest first, for each kind of step since the same words of a user. */
 function equalSteps(conversation: Conversation): readonly Step[][] {
   const groups: Step[][] = []
@@ -36,8 +28,13 @@ function equalSteps(conversation: Conversation): readonly Step[][] {
     if (conversation.role(start) === 'user' && conversation.resultCount(start) === 0) byCalls = new Map()
     if (conversation.callCount(start) === 0) continue
     const step = { start, end: resultsEnd(conversation, start) }
-    if (!isWhole(conversation, step)) continue
     const calls = conversation.calls(start)
+    // Without exactly the results of its calls, the history would not stay valid.
+    const open = new Set(calls.map(({ id }) => id))
+    let isWhole = true
+    for (let at = start + 1; at < step.end; at++)
+      for (const { callId } of conversation.results(at)) isWhole &&= open.delete(callId)
+    if (!isWhole || open.size > 0) continue
     const key = calls.map(({ name, arguments: text }) => callHash(name, text, conversation.work)).join(' ')
     const group = byCalls.get(key)
     if (group) group.push(step)
@@ -51,8 +48,8 @@ function equalSteps(conversation: Conversation): readonly Step[][] {
 }
 
 /**
- * Returns edits that leave only the newest of equal steps, with their count at the end of its last result; an empty list
- * if nothing is repeated. `addText` appends a text to the item at an index.
+ * Returns edits that leave only the newest of equal steps, with their count at the end of its last result; an empty
+ * list if nothing is repeated. `addText` appends a text to the item at an index.
  */
 export function collapseRepeats(
   { items }: IndexedList,

@@ -40,19 +40,21 @@ export interface ListedItem extends Span {
 /** The name of a role in a dialect. Lists are searched in order, so frequent roles come first. */
 export type NamedRole = readonly [name: string, role: Role]
 
-function roleNamed(name: string, roles: readonly NamedRole[]): Role | undefined {
-  for (const [known, role] of roles) if (known === name) return role
-  return undefined
-}
-
 /** Returns the role that the value between two offsets names. An unknown role is `system`: `user` would start a run. */
 export function roleOf(json: Buffer, start: number, end: number, roles: readonly NamedRole[]): Role {
   if (json[start] !== QUOTE) return 'system'
   for (const [name, role] of roles) if (isPlainly(json, start, end, name)) return role
-  return roleNamed(stringAt(json, start), roles) ?? 'system'
+  // The name may be written with escapes.
+  const named = stringAt(json, start)
+  for (const [name, role] of roles) if (name === named) return role
+  return 'system'
 }
 
-/** Indexes a request by its list under `key`, which may be missing or null; `undefined` if it is anything else. @throws {JsonScanError} @throws {TooMuchToRead} */
+/**
+ * Indexes a request by its list under `key`, which may be missing or null; `undefined` if it is anything else.
+ * @throws {JsonScanError}
+ * @throws {TooMuchToRead}
+ */
 export function indexRequest<Item extends ListedItem>(
   body: Buffer,
   key: string,

@@ -1,4 +1,7 @@
-/** Rewrites streamed responses in any dialect: holds the calls, or the end, of a response until Governor has decided on them. */
+/**
+ * Rewrites streamed responses in any dialect: holds the calls, or the end, of a response until Governor has decided on
+ * them.
+ */
 import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import type { Terminal } from '../../core/terminal.ts'
@@ -7,8 +10,8 @@ import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '.
 import { addUsage } from './whole-response.ts'
 
 /**
- * `filter`: calls are held until Governor has decided on them. `answer`: the stream ends a run; calls are removed, and text
- * is held until it is certain to be an answer. `observe`: only the terminal state is added.
+ * `filter`: calls are held until Governor has decided on them. `answer`: the stream ends a run; calls are removed, and
+ * text is held until it is certain to be an answer. `observe`: only the terminal state is added.
  */
 export type StreamMode = 'filter' | 'answer' | 'observe'
 
@@ -16,8 +19,9 @@ export type StreamMode = 'filter' | 'answer' | 'observe'
 export interface Part {
   readonly frame: Frame
   /**
-   * `comment`: not content; it is never rewritten. `lead`: it may precede a call, and is held until other content follows.
-   * `text`: text or the beginning of a text. `end`: from the first of these on, all parts are the end of the response.
+   * `comment`: not content; it is never rewritten. `lead`: it may precede a call, and is held until other content
+   * follows. `text`: text or the beginning of a text. `end`: from the first of these on, all parts are the end of the
+   * response.
    */
   readonly kind: 'comment' | 'lead' | 'text' | 'call' | 'other' | 'end' | 'failed'
   /** The text that it adds to what the user reads. */
@@ -59,11 +63,16 @@ export interface KeptCalls {
   readonly usage: unknown
 }
 
-/** How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change in place. */
+/**
+ * How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change in place.
+ */
 export interface StreamDialect<P extends Part, S> {
   /** Parts that follow held text are held as well, as their order matters. */
   readonly keepsOrder?: boolean
-  /** The client's stream begins with the opening of the first response that has content; otherwise with that of the very first. */
+  /**
+   * The client's stream begins with the opening of the first response that has content; otherwise with that of the very
+   * first.
+   */
   readonly isNamedByLast?: boolean
   start(mode: StreamMode): S
   /** Ends the current response and prepares for the next. `isTaken`: the client gets the one that ended. */
@@ -75,11 +84,16 @@ export interface StreamDialect<P extends Part, S> {
   withoutAllCalls(part: P): P | undefined
   /** A held part without the blocked calls; `undefined` if nothing is left. */
   withoutBlocked(part: P, kept: KeptCalls): P | undefined
-  /** The content of a held part without calls and without the end, which the client gets if another response follows. */
+  /**
+   * The content of a held part without calls and without the end, which the client gets if another response follows.
+   */
   besideCalls?(part: P): P | undefined
   /** What separates the texts of two responses. */
   separator?(dialectState: S): Buffer[]
-  /** True if a part ends a text that the client has received, so that no more text can follow in the same place. Unset if texts have no end of their own. */
+  /**
+   * True if a part ends a text that the client has received, so that no more text can follow in the same place. Unset
+   * if texts have no end of their own.
+   */
   endsText?(part: P, dialectState: S): boolean
   /** Ends what an incomplete response has left open. */
   closeOpen?(dialectState: S): Buffer[]
@@ -244,7 +258,10 @@ function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
   return bytes
 }
 
-/** Shows parts while calls are held. A first response keeps its exact bytes, unterminated ones too, as no other may follow. */
+/**
+ * Shows parts while calls are held. A first response keeps its exact bytes, unterminated ones too, as no other may
+ * follow.
+ */
 function pass<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
   return parts.flatMap((part) => {
     if (part.kind === 'comment') return [part.frame.raw]
@@ -269,7 +286,10 @@ function mustWait<P extends Part, S>(
   return part.kind === 'call' || part.kind === 'end'
 }
 
-/** True for the beginning of an event, with which a stream may end: it has no content, and would corrupt the event after it. */
+/**
+ * True for the beginning of an event, with which a stream may end: it has no content, and would corrupt the event after
+ * it.
+ */
 function isHalf({ kind, frame }: Part): boolean {
   return kind === 'comment' && !isWhole(frame)
 }
@@ -304,7 +324,10 @@ function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
   state.text = ''
 }
 
-/** Shows the content of the last response other than its calls, once another response follows, and begins a new section of text. */
+/**
+ * Shows the content of the last response other than its calls, once another response follows, and begins a new section
+ * of text.
+ */
 function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
   const { last, dialect, dialectState } = state
   if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(dialectState)) return []
@@ -363,7 +386,9 @@ function dropPendingText<P extends Part, S>(state: StreamState<P, S>): void {
   state.replyStart = beginReply(state.isJson)
 }
 
-/** Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run. */
+/**
+ * Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run.
+ */
 function becomeAnswer<P extends Part, S>(
   state: StreamState<P, S>,
   isJson: boolean,
@@ -496,8 +521,8 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
 }
 
 /**
- * Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it itself.
- * `mayHaveFooter`: the end of a text is held, as a footer may be added to it.
+ * Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it
+ * itself. `mayHaveFooter`: the end of a text is held, as a footer may be added to it.
  */
 export function openAnswer<P extends Part, S>(
   dialect: StreamDialect<P, S>,

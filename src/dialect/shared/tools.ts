@@ -5,13 +5,6 @@ import { decode, elements, kindAt, member, members, type Span } from '../../json
 import type { IndexedList } from '../dialect.ts'
 import { fieldOf } from './request-list.ts'
 
-/** Returns the name of a function or custom tool, and the type of a provider's built-in tool. */
-function nameOf(tool: unknown): string {
-  if (!isObject(tool)) return ''
-  const names = [tool['function'], tool['custom'], tool].map((value) => textOf(propertyOf(value, 'name')))
-  return names.find((name) => name !== '') ?? textOf(tool['type'])
-}
-
 /** How deep a tool choice may nest the names of tools. */
 const MAX_DEPTH = 4
 
@@ -24,7 +17,7 @@ export function namesIn(choice: unknown, depth = 0): string[] {
   return [...names, ...Object.values(choice).flatMap((value) => namesIn(value, depth + 1))]
 }
 
-/** Returns where the lists of tools stand: in a field (`functions` in the older form of Chat Completions), and in items of the input. */
+/** Returns where the lists of tools stand: in a field (`functions` is Chat Completions' older form), and in items. */
 export function toolLists({ json, fields, items }: IndexedList): readonly Span[] {
   const list = (member(fields, 'tools') ?? member(fields, 'functions'))?.value
   const others = items.flatMap(({ tools }) => tools ?? [])
@@ -41,8 +34,11 @@ function toolsIn(json: Buffer, list: Span, depth = 0): readonly OfferedTool[] {
   if (depth > MAX_DEPTH || kindAt(json, list) !== 'array') return []
   return elements(json, list).map((tool) => {
     const value = decode(json, tool)
-    const name = nameOf(value)
-    const nested = propertyOf(value, 'type') === 'namespace' && member(members(json, tool), 'tools')?.value
+    const type = textOf(propertyOf(value, 'type'))
+    const named = [propertyOf(value, 'function'), propertyOf(value, 'custom'), value]
+    // A provider's built-in tool has only a type.
+    const name = named.map((it) => textOf(propertyOf(it, 'name'))).find((it) => it !== '') ?? type
+    const nested = type === 'namespace' && member(members(json, tool), 'tools')?.value
     return { ...tool, name, tools: nested ? toolsIn(json, nested, depth + 1) : [] }
   })
 }
@@ -70,8 +66,8 @@ function editsFor(tools: readonly OfferedTool[], drop: (name: string) => boolean
 }
 
 /**
- * Returns edits that remove the tools for which `drop` returns true, except those that the tool choice names. If no tool
- * would be left, it returns `instead`: providers refuse an empty list, and a history with calls of unknown tools.
+ * Returns edits that remove the tools for which `drop` returns true, except those that the tool choice names. If no
+ * tool would be left, it returns `instead`: providers refuse an empty list, and a history with calls of unknown tools.
  */
 export function dropTools(
   request: IndexedList,

@@ -19,7 +19,10 @@ function decodedAt(bytes: Buffer, start: number): unknown {
   }
 }
 
-/** Returns the value of a member whose key starts `at`, if that value starts with the byte `first`; `undefined` if it does not. */
+/**
+ * Returns the value of a member whose key starts `at`, if that value starts with the byte `first`; `undefined` if it
+ * does not.
+ */
 function valueAt(bytes: Buffer, at: number, keyLength: number, first: number): unknown {
   // A quote within a string has a backslash before it.
   if (bytes[at - 1] === BACKSLASH) return undefined

@@ -12,8 +12,8 @@ export function addUsage(a: unknown, b: unknown): unknown {
 }
 
 /**
- * Writes a response with other members, and with the usage of the `earlier` responses added. A body that is not an object
- * counts as an empty one.
+ * Writes a response with other members, and with the usage of the `earlier` responses added. A body that is not an
+ * object counts as an empty one.
  */
 export function rewritten(
   body: Buffer,
