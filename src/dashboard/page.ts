@@ -14,7 +14,8 @@ function read(name: string): string {
 
 const HEADERS = {
   'content-security-policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
@@ -27,7 +28,10 @@ const FILES = {
   'page.css': 'text/css; charset=utf-8',
 } as const
 
-/** Registers the routes. `mayRead`: whether a request may read sessions; otherwise the page has status 401 and asks for the token. */
+/**
+ * Registers the routes. `mayRead`: whether a request may read sessions; otherwise the page has status 401 and asks
+ * for the token.
+ */
 export const livePage: FastifyPluginCallback<{ readonly mayRead: (request: FastifyRequest) => boolean }> = (
   app,
   { mayRead },

@@ -28,12 +28,16 @@ function hostnameOf(host: string | undefined): string | undefined {
   return new URL(url).hostname.replace(/^\[|\]$/g, '')
 }
 
-/** Headers that a reverse proxy adds: with one of them, the request may come from another machine than its connection. */
+/**
+ * Headers that a reverse proxy adds: with one of them, the request may come from another machine than its
+ * connection.
+ */
 const FORWARDED = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'] as const
 
 /**
- * Returns true if a request comes from a program on this machine or from Governor's own page. A page from elsewhere can send
- * requests here, and can make its host name resolve to this machine: `Host`, `Origin` or `Sec-Fetch-Site` show that.
+ * Returns true if a request comes from a program on this machine or from Governor's own page. A page from elsewhere
+ * can send requests here, and can make its host name resolve to this machine: `Host`, `Origin` or `Sec-Fetch-Site`
+ * show that.
  */
 function isFromHere({ headers, socket }: IncomingMessage): boolean {
   if (!isLoopback((socket.remoteAddress ?? '').replace(/^::ffff:/i, ''))) return false
@@ -46,7 +50,10 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
   return site === undefined || site === 'same-origin' || site === 'none'
 }
 
-/** Returns how a request may read and steer sessions; `undefined` if it may not. A wrong token is refused from loopback as well. */
+/**
+ * Returns how a request may read and steer sessions; `undefined` if it may not. A wrong token is refused from
+ * loopback as well.
+ */
 export function adminAccess(request: IncomingMessage, { token, trustsLoopback }: AdminSettings): AdminAccess {
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined) return isSame(given, token) ? 'token' : undefined

@@ -1,4 +1,7 @@
-/** Announces changed sessions to all processes that share a store: a few times a second, however many requests there are. */
+/**
+ * Announces changed sessions to all processes that share a store: a few times a second, however many requests there
+ * are.
+ */
 import type { SessionKey, Store } from './store.ts'
 
 const CHANNEL = 'session-changes'

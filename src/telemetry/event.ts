@@ -1,6 +1,6 @@
 /**
- * All events of requests, as one union, and one row for each kind: its log line, its metrics, its webhook message. No field holds
- * a key, a prompt or a tool argument, and values of metric labels come from a closed set.
+ * All events of requests, as one union, and one row for each kind: its log line, its metrics, its webhook message.
+ * No field holds a key, a prompt or a tool argument, and values of metric labels come from a closed set.
  */
 import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
 import type { Tier } from '../core/budget/tiers.ts'
@@ -44,7 +44,7 @@ export interface RequestEnded {
   readonly status: number
   readonly outcome: Outcome
   readonly totalMs: number
-  /** From the call to the upstream's response headers, all attempts together; unset if there was no call or no response. */
+  /** From the call to the upstream's response headers, all attempts together; unset without a response. */
   readonly upstreamMs?: number | undefined
   /** Governor's own time, from the last byte of the request to the call. */
   readonly overheadMs?: number | undefined
@@ -117,7 +117,7 @@ export type ProxyEvent =
       readonly model: string
       readonly handling: UnpricedHandling | undefined
     }
-  /** A loop was found. `noticeSent`: the request carried the notice to the model; `warnings`: the number of warnings about this loop, this one included. */
+  /** A loop was found. `noticeSent`: the request carries a notice; `warnings`: all about this loop, with this one. */
   | {
       readonly kind: 'loop'
       readonly pattern: Pattern
@@ -131,12 +131,12 @@ export type ProxyEvent =
       readonly pattern: Pattern
       readonly tool: string
     })
-  /** Governor asked the model again because all its calls were blocked; `failed`: there was no response, so the calls passed. */
+  /** Governor asked the model again, as all its calls were blocked; `failed`: no response, so the calls passed. */
   | { readonly kind: 'asked_again'; readonly outcome: 'answered' | 'failed' }
   | (OfSession & {
       readonly kind: 'stopped'
       readonly reason: TerminalReason
-      /** What ended the run: an answer of the model, the fallback text, or the agent's own request for a last answer. */
+      /** An answer of the model, the fallback text, or the agent's own request for a last answer ended the run. */
       readonly by: 'model' | 'fallback' | 'agent'
     })
   | RunEnded
@@ -200,7 +200,7 @@ export type ProxyEvent =
   | (OfSession & { readonly kind: 'hold_ended'; readonly outcome: HoldOutcome })
   /** A request to the API of sessions failed for a reason of Governor's own. */
   | { readonly kind: 'ops_failed'; readonly fault: string }
-  /** A connection was closed because as many are open as the limit on open files allows. `isNews`: not said for a minute. */
+  /** A connection was closed for the limit on open files. `isNews`: not said for a minute. */
   | { readonly kind: 'connection_refused'; readonly open: number; readonly isNews: boolean }
   | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
 
@@ -231,7 +231,7 @@ export const SECRET_PREFIX = 'whsec_'
 /** One of the topics. */
 export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
 
-/** The fate of a webhook message; `dropped`: too many were waiting, Governor ended, or the time of a question was over. */
+/** `dropped`: too many messages were waiting, Governor ended, or the time of a question was over. */
 export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
 
 /** Records an event. Never throws. */
@@ -299,8 +299,8 @@ const MAX_MODEL = 200
 const MAX_NAME = 64
 
 /**
- * Returns a name that a client or a model chose, for a sentence: short, and without what turns text around or means something
- * to a chat: Slack tells everybody in a channel of `<!channel>`.
+ * Returns a name that a client or a model chose, for a sentence: short, and without what turns text around or means
+ * something to a chat: Slack tells everybody in a channel of `<!channel>`.
  */
 function plain(name: string): string {
   return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
@@ -340,7 +340,9 @@ const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 /** Loops that were found and calls that were blocked count in one metric. */
 const LOOPS = {
   name: 'governor_loops_total',
-  help: 'Loops by pattern, tool and action: warned (the model got a notice), observed (it got none), blocked (a call was blocked).',
+  help:
+    'Loops by pattern, tool and action: warned (the model got a notice), observed (it got none), ' +
+    'blocked (a call was blocked).',
   labels: ['pattern', 'tool', 'action'],
 } as const
 
@@ -436,7 +438,8 @@ export const EVENTS: {
     metrics: [
       counter(
         'governor_notices_total',
-        'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, and the limit that they are about.',
+        'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, ' +
+          'and the limit that they are about.',
         ['tier', 'channel', 'meter'],
       ),
     ],
@@ -445,7 +448,8 @@ export const EVENTS: {
     metrics: [
       counter(
         'governor_warnings_answered_total',
-        "Budget warnings by the model's reaction: acknowledged (its next message had text or called no tool) or ignored.",
+        "Budget warnings by the model's reaction: acknowledged (its next message had text or " +
+          'called no tool) or ignored.',
         ['reaction'],
       ),
     ],
@@ -593,7 +597,8 @@ export const EVENTS: {
     metrics: [
       counter(
         'governor_repeats_counted_total',
-        'Repeated requests that counted as an iteration, because the same bytes had been answered 32 times in their run.',
+        'Repeated requests that counted as an iteration, because the same bytes had been answered ' +
+          '32 times in their run.',
       ),
     ],
   },
@@ -601,7 +606,9 @@ export const EVENTS: {
     metrics: [
       {
         name: 'governor_tokens_total',
-        help: 'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether the provider stated them.',
+        help:
+          'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether ' +
+          'the provider stated them.',
         labels: ['upstream', 'kind', 'source'],
         record({ upstream, usage }, add) {
           const source = usage.estimated ? 'estimated' : 'provider'
@@ -631,7 +638,8 @@ export const EVENTS: {
     metrics: [
       counter(
         'governor_failed_open_total',
-        'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard that failed (none: no single one).',
+        'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard ' +
+          'that failed (none: no single one).',
         ['reason', 'guard'],
       ),
     ],

@@ -1,6 +1,7 @@
 /**
- * Names of OpenTelemetry's conventions for generative AI, as of 2026-11-22. They are in development and change: the default names
- * are those of version 1.36.0, which most tools read; `OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental` selects those of
+ * Names of OpenTelemetry's conventions for generative AI, as of 2026-11-22. They are in development and change: the
+ * default names are those of version 1.36.0, which most tools read;
+ * `OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental` selects those of
  * https://github.com/open-telemetry/semantic-conventions-genai.
  */
 

@@ -18,14 +18,17 @@ export interface Levels {
 }
 
 /**
- * The most values that a label may have which clients or the configuration choose; all others count as `other`. `tool`: clients
- * choose the names. `quirk`: the rows of the overflow table, those of the configuration included.
+ * The most values that a label may have which clients or the configuration choose; all others count as `other`.
+ * `tool`: clients choose the names. `quirk`: the rows of the overflow table, those of the configuration included.
  */
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, quirk: 200 }
 
 type Labels = Record<string, string | number>
 
-/** Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones that fit into a label are kept. */
+/**
+ * Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones that fit into a label
+ * are kept.
+ */
 function createBounds(): (labels: Readonly<Labels>) => Labels {
   const known: Record<string, Set<string | number>> = {}
   return (labels) => {

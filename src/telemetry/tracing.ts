@@ -1,6 +1,7 @@
 /**
- * A client span for each guarded request, with OpenTelemetry's API only: without an SDK in the process nothing is recorded and
- * no byte changes. Contexts are passed on explicitly, as asynchronous context would be entered for every chunk of a stream.
+ * A client span for each guarded request, with OpenTelemetry's API only: without an SDK in the process nothing is
+ * recorded and no byte changes. Contexts are passed on explicitly, as asynchronous context would be entered for
+ * every chunk of a stream.
  */
 import {
   type Attributes,
@@ -34,7 +35,10 @@ export interface RequestSpan {
 
 /** Creates the spans of requests. */
 export interface Tracing {
-  /** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
+  /**
+   * Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port
+   * upstream.
+   */
   begin(headers: RawHeaders, dialect: string, origin: string): RequestSpan | undefined
 }
 

@@ -1,6 +1,7 @@
 /**
- * Sends messages to the user's receiver about events that need a human. They are signed as https://www.standardwebhooks.com
- * describes, so that its libraries verify them. They never delay a request: they wait in a bounded queue.
+ * Sends messages to the user's receiver about events that need a human. They are signed as
+ * https://www.standardwebhooks.com describes, so that its libraries verify them. They never delay a request: they
+ * wait in a bounded queue.
  */
 import { createHmac } from 'node:crypto'
 import { unescape as decoded } from 'node:querystring'

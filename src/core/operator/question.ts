@@ -13,7 +13,10 @@ export interface AskedOperator {
   readonly isNew: boolean
 }
 
-/** Asks about the limit that a request has reached, or joins the question about it; `undefined` if the session has forgotten the request. */
+/**
+ * Asks about the limit that a request has reached, or joins the question about it; `undefined` if the session has
+ * forgotten the request.
+ */
 export function askOperator(
   session: Session,
   request: CountedRequest,
@@ -29,7 +32,10 @@ export function askOperator(
   return { session: after, result: { until, isNew: true } }
 }
 
-/** Returns the first limit that the current run of a thread has used up, the session's own limits included, as they are now. */
+/**
+ * Returns the first limit that the current run of a thread has used up, the session's own limits included, as they
+ * are now.
+ */
 function reachedLimit(session: Session, thread: Thread, now: number): Meter<LimitName> | undefined {
   const { run } = thread
   if (!run.limits) return undefined
@@ -49,7 +55,10 @@ function isUnanswered(session: Session, thread: Thread, now: number): boolean {
   return finalAnswer === undefined || finalAnswer.terminal.budget_max !== reached.max
 }
 
-/** Returns true if a request need not wait any more, as its run may go on or was stopped; false if its run is forgotten. */
+/**
+ * Returns true if a request need not wait any more, as its run may go on or was stopped; false if its run is
+ * forgotten.
+ */
 export function isAnswered(session: Session | undefined, request: CountedRequest, now: number): boolean {
   const thread = session && threadOf(session, request)
   return session !== undefined && thread !== undefined && !isUnanswered(session, thread, now)

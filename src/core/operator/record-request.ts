@@ -39,8 +39,9 @@ function withThread(record: SessionRecord, number: number, name: string | undefi
 }
 
 /**
- * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning another one; `asked`:
- * unset after the end of its run, as the calls that the transcript shows from then on belong to no iteration.
+ * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning
+ * another one; `asked`: unset after the end of its run, as the calls that the transcript shows from then on belong
+ * to no iteration.
  */
 export function recordRequest(
   session: Session,

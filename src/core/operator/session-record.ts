@@ -1,6 +1,6 @@
 /**
- * The record of a session that operators can read: its newest iterations and its finished runs. It is plain and bounded data,
- * and never contains an argument, a prompt or a result.
+ * The record of a session that operators can read: its newest iterations and its finished runs. It is plain and
+ * bounded data, and never contains an argument, a prompt or a result.
  */
 
 import type { Recovery } from '../../overflow/overflow.ts'
@@ -96,8 +96,8 @@ export interface IterationFacts {
 const NO_TOOLS: readonly string[] = []
 
 /**
- * Adds an iteration, or the usage of a further answer to the same iteration: of a model that was asked again, or with a price that
- * became known later.
+ * Adds an iteration, or the usage of a further answer to the same iteration: of a model that was asked again, or
+ * with a price that became known later.
  */
 export function withIteration(
   record: SessionRecord,
@@ -137,7 +137,10 @@ function isLateCost(usage: CallUsage | undefined): boolean {
   return usage !== undefined && usage.input + usage.output === 0
 }
 
-/** Returns where an iteration stands; -1 if it is new. A cost that became known later may come after further iterations. */
+/**
+ * Returns where an iteration stands; -1 if it is new. A cost that became known later may come after further
+ * iterations.
+ */
 function placeOf(
   iterations: readonly IterationRecord[],
   thread: number,

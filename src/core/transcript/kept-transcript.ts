@@ -1,6 +1,7 @@
 /**
  * The opt-in transcript of a session: what the user and the assistant said, thread by thread. Plain data and pure
- * functions, so that any store can hold it. Texts of a harness, Governor's own notices and results of tools are left out.
+ * functions, so that any store can hold it. Texts of a harness, Governor's own notices and results of tools are
+ * left out.
  */
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { isRealAnswer } from '../final-answer.ts'
@@ -74,7 +75,10 @@ export interface SaidIn {
   readonly endsInNew: boolean
 }
 
-/** Returns what a user and an assistant said in the newest messages of a request, oldest first. @throws {TooMuchToRead} */
+/**
+ * Returns what a user and an assistant said in the newest messages of a request, oldest first. @throws
+ * {TooMuchToRead}
+ */
 export function saidIn(conversation: Conversation, registry: HarnessRegistry): readonly Said[] {
   const said: Said[] = []
   const last = lastMessage(conversation)
@@ -163,8 +167,9 @@ const isSame = (one: Matching | undefined, other: Matching | undefined): boolean
   one !== undefined && other !== undefined && one.role === other.role && one.hash === other.hash
 
 /**
- * Returns where the longest row of texts ends that the request shows as they were kept, in both lists; the newest of several,
- * `undefined` if it shows none. One equal text alone proves little: users say "continue", and models "Done.", many times.
+ * Returns where the longest row of texts ends that the request shows as they were kept, in both lists; the newest
+ * of several, `undefined` if it shows none. One equal text alone proves little: users say "continue", and models
+ * "Done.", many times.
  */
 function lastShown(
   kept: readonly Matching[],
@@ -228,8 +233,8 @@ export function withSaid(
 }
 
 /**
- * Adds the answer to a request. Another answer to the same request takes the place of the one before: the client sent its
- * request again.
+ * Adds the answer to a request. Another answer to the same request takes the place of the one before: the client
+ * sent its request again.
  */
 export function withAnswerText(
   entries: readonly TranscriptEntry[],

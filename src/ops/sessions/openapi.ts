@@ -92,7 +92,9 @@ function queryParameters(): readonly Json[] {
 const EVENTS = {
   summary: 'Changes of sessions as they happen',
   description:
-    'Server-sent events. `session`: the row of a session that changed; `ready`: what came since Last-Event-ID follows; `reload`: read the list, then go on; `ping`: a sign of life every five seconds.',
+    'Server-sent events. `session`: the row of a session that changed; `ready`: what came since ' +
+    'Last-Event-ID follows; `reload`: read the list, then go on; `ping`: a sign of life every five ' +
+    'seconds.',
   parameters: [{ name: 'Last-Event-ID', in: 'header', required: false, schema: { type: 'string' } }],
   responses: {
     200: { description: 'Events, until the client leaves.', content: { 'text/event-stream': {} } },

@@ -1,6 +1,6 @@
 /**
- * The requests and replies of the API of sessions. The types of views and of the command line and the OpenAPI description are made
- * from these shapes, and the tests compare real replies with them.
+ * The requests and replies of the API of sessions. The types of views and of the command line and the OpenAPI
+ * description are made from these shapes, and the tests compare real replies with them.
  */
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
@@ -26,7 +26,12 @@ export const STATES = [
 const state = z
   .enum(STATES)
   .describe(
-    'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got no answer, or was too large, and nothing came for five minutes.',
+    'asking: at a limit, and its request waits for a person to extend or stop the run; working; ' +
+      'going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called ' +
+      'nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, or the ' +
+      'agent did at its own limit, terminal_reason says why; completed: answered, and nothing came ' +
+      'for five minutes; no_response and context_overflow: the last request got no answer, or was ' +
+      'too large, and nothing came for five minutes.',
   )
 
 const loop = z
@@ -90,7 +95,8 @@ const row = {
     .min(0)
     .max(1)
     .describe(
-      'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median minute. 0 where the session has ended.',
+      'The largest of: share of any limit, how grave its loop is, spend of the last minute against ' +
+        'the median minute. 0 where the session has ended.',
     ),
   risk_by: nullable(z.enum([...LIMITS, 'loop', 'spend'])),
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
@@ -153,7 +159,8 @@ const run = z
     model: nullable(z.string()).describe('Of its newest request, as agent.'),
     agent: nullable(z.string()).describe("The client's program: the first name in user-agent."),
     state: nullable(z.string()).describe(
-      'Its terminal state; of a current run without one, what its agent is doing. null: a human spoke while it was under way.',
+      'Its terminal state; of a current run without one, what its agent is doing. null: a human ' +
+        'spoke while it was under way.',
     ),
     terminal: nullable(terminal),
   })
@@ -197,7 +204,8 @@ export const sessionDetail = z
     contexts: z.array(context),
     terminal: nullable(terminal),
     final_answer: nullable(z.strictObject({ text: z.string(), truncated: z.boolean() })).describe(
-      'What the model said when Governor ended the run, and with `sessions.transcript` also when the run was completed: the first 64 KiB.',
+      'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
+        'the run was completed: the first 64 KiB.',
     ),
     warnings: z.strictObject({ acknowledged: count, ignored: count }),
     transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
@@ -222,7 +230,8 @@ const entry = z
     truncated: z.boolean().describe('There was more of it.'),
     at: time.describe('When Governor saw it.'),
     terminal_state: nullable(z.string()).describe(
-      'How the run ended with this answer. completed: it called nothing, and a human spoke after it or nothing came for five minutes. null: the run went on, or is not over.',
+      'How the run ended with this answer. completed: it called nothing, and a human spoke after ' +
+        'it or nothing came for five minutes. null: the run went on, or is not over.',
     ),
     terminal: nullable(terminal),
   })
@@ -234,7 +243,8 @@ export const transcript = z
     entries: z
       .array(entry)
       .describe(
-        'What users and assistants said, oldest first. Texts of a harness, requests that an agent makes to itself for a summary, notices of Governor and results of tools are left out.',
+        'What users and assistants said, oldest first. Texts of a harness, requests that an agent ' +
+          'makes to itself for a summary, notices of Governor and results of tools are left out.',
       ),
     truncated: z
       .boolean()

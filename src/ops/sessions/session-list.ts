@@ -96,7 +96,10 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
 
-  /** One list is collected at a time, so that several do not hold other requests up together; one that waits is shared. */
+  /**
+   * One list is collected at a time, so that several do not hold other requests up together; one that waits is
+   * shared.
+   */
   const take = (filter: Filter): Promise<Snapshot> => {
     const name = JSON.stringify(filter)
     const shared = waiting.get(name)

@@ -7,8 +7,9 @@ type ThreadView = SessionDetail['threads'][number]
 type EntryView = Transcript['entries'][number]
 
 /**
- * Returns the state in which the run of an answer ended; `null` if it went on, or is not over. A run is completed if its last
- * answer called no tool, and a user spoke after it or nothing came for five minutes: text alone completes nothing.
+ * Returns the state in which the run of an answer ended; `null` if it went on, or is not over. A run is completed
+ * if its last answer called no tool, and a user spoke after it or nothing came for five minutes: text alone
+ * completes nothing.
  */
 function endOf(
   entry: TranscriptEntry,
@@ -37,7 +38,10 @@ export function transcriptOf(
   return { entries: shown.reverse(), truncated: (entries[0]?.number ?? 1) > 1 }
 }
 
-/** Returns the last answer of a session whose newest ended run is completed; `null` if there is none, or it is not kept. */
+/**
+ * Returns the last answer of a session whose newest ended run is completed; `null` if there is none, or it is not
+ * kept.
+ */
 export function completedAnswer(
   entries: readonly TranscriptEntry[],
   { threads }: Pick<SessionDetail, 'threads'>,

@@ -1,6 +1,7 @@
 /**
- * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the public
- * contract. No field contains an argument, a prompt or a result; clients and models choose the names of tools, models and threads.
+ * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the
+ * public contract. No field contains an argument, a prompt or a result; clients and models choose the names of
+ * tools, models and threads.
  */
 import { type Amounts, LIMITS, type LimitName, type Meter } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
@@ -72,8 +73,8 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
 }
 
 /**
- * Returns a meter of a run that has reached its limit, where the last answer before may have used more: it shows no more than the
- * limit, as the end that the client gets.
+ * Returns a meter of a run that has reached its limit, where the last answer before may have used more: it shows no
+ * more than the limit, as the end that the client gets.
  */
 function atMost(meter: Meter<LimitName>): Meter<LimitName> {
   const { used, max } = meter
@@ -172,7 +173,10 @@ function agentsOf(session: Session, now: number): readonly Agent[] {
 /** States of agents that are at work, the one that needs attention first. */
 const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
 
-/** The agent that stands for its session: the one at work that needs attention most, else the one that was used last. */
+/**
+ * The agent that stands for its session: the one at work that needs attention most, else the one that was used
+ * last.
+ */
 function leaderOf(agents: readonly Agent[]): Agent | undefined {
   for (const state of AT_WORK) {
     const found = agents.filter((one) => one.state === state)
@@ -182,8 +186,8 @@ function leaderOf(agents: readonly Agent[]): Agent | undefined {
 }
 
 /**
- * Compares the spend of the last minute with the median minute before it, in dollars, or in tokens if no price is known: 0 if it is
- * not larger, towards 1 as it grows.
+ * Compares the spend of the last minute with the median minute before it, in dollars, or in tokens if no price is
+ * known: 0 if it is not larger, towards 1 as it grows.
  */
 function spendRisk(iterations: readonly IterationRecord[], now: number): number {
   if (!iterations.some(({ at }) => now - at < MINUTE)) return 0
@@ -207,7 +211,10 @@ function loopRisk(loop: LoopView | null): number {
   return loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)
 }
 
-/** Returns the largest of: the used share of any limit, how serious the loop is, and how fast the session spends compared with its median. */
+/**
+ * Returns the largest of: the used share of any limit, how serious the loop is, and how fast the session spends
+ * compared with its median.
+ */
 function riskOf(
   agents: readonly Agent[],
   iterations: readonly IterationRecord[],
@@ -229,7 +236,10 @@ function riskOf(
   return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
 }
 
-/** Seconds until an agent reaches a limit at the pace of the last five minutes; `null` if the pace does not reach one. */
+/**
+ * Seconds until an agent reaches a limit at the pace of the last five minutes; `null` if the pace does not reach
+ * one.
+ */
 function secondsToLimit(
   leader: Agent | undefined,
   iterations: readonly IterationRecord[],
