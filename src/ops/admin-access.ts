@@ -16,22 +16,7 @@ export type AdminAccess = 'token' | 'loopback' | undefined
 
 const digest = (text: string) => createHash('sha256').update(text).digest()
 
-/** Compares in constant time, so that the time reveals nothing about the token. */
-function isSame(given: string, token: string): boolean {
-  return timingSafeEqual(digest(given), digest(token))
-}
-
-/** Returns a host name without port and brackets, in lower case; `undefined` if there is none. */
-function hostnameOf(host: string | undefined): string | undefined {
-  const url = `http://${host}`
-  if (host === undefined || !URL.canParse(url)) return undefined
-  return new URL(url).hostname.replace(/^\[|\]$/g, '')
-}
-
-/**
- * Headers that a reverse proxy adds: with one of them, the request may come from another machine than its
- * connection.
- */
+/** With one of these headers of a reverse proxy, the request may come from another machine than its connection. */
 const FORWARDED = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'] as const
 
 /**
@@ -43,20 +28,20 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
   if (!isLoopback((socket.remoteAddress ?? '').replace(/^::ffff:/i, ''))) return false
   if (FORWARDED.some((name) => headers[name] !== undefined)) return false
   const { host, origin } = headers
-  const hostname = hostnameOf(host)
-  if (hostname === undefined || !isLoopback(hostname)) return false
+  const url = `http://${host}`
+  if (host === undefined || !URL.canParse(url)) return false
+  if (!isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))) return false
   if (origin !== undefined && origin.toLowerCase() !== `http://${host}`.toLowerCase()) return false
   const site = headers['sec-fetch-site']
   return site === undefined || site === 'same-origin' || site === 'none'
 }
 
-/**
- * Returns how a request may read and steer sessions; `undefined` if it may not. A wrong token is refused from
- * loopback as well.
- */
+/** Returns how a request may read and steer sessions, if it may. A wrong token is refused from loopback as well. */
 export function adminAccess(request: IncomingMessage, { token, trustsLoopback }: AdminSettings): AdminAccess {
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
-  if (token !== undefined && given !== undefined) return isSame(given, token) ? 'token' : undefined
+  if (token !== undefined && given !== undefined)
+    // In constant time, so that the time reveals nothing about the token.
+    return timingSafeEqual(digest(given), digest(token)) ? 'token' : undefined
   return trustsLoopback && isFromHere(request) ? 'loopback' : undefined
 }
 

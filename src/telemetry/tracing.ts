@@ -110,17 +110,13 @@ function record(state: SpanState, event: ProxyEvent): void {
   }
 }
 
-/** Returns the kind of failure, from a small set of values; `undefined` for a completed request. */
-function errorTypeOf({ failure, status, outcome }: RequestEnded): string | undefined {
-  if (failure !== undefined) return failure
-  if (status >= 400) return String(status)
-  return outcome === 'completed' ? undefined : outcome
-}
-
 function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {
   const { span, input, output, cached } = state
   const model = ended.model ?? ''
-  const errorType = errorTypeOf(ended)
+  const { failure, status, outcome } = ended
+  // The kind of failure, from a small set of values.
+  const ownError = outcome === 'completed' ? undefined : outcome
+  const errorType = failure ?? (status >= 400 ? String(status) : ownError)
   const attributes: Attributes = {
     ...state.attributes,
     ...(model === '' ? {} : { [names.model]: model }),

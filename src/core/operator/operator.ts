@@ -3,7 +3,7 @@ import { type Amounts, LIMITS, type LimitName } from '../budget/meters.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import type { LoopMode } from '../loop/policy.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../session/session.ts'
-import type { LimitPair, SessionSettings, ThreadSettings } from './operator-settings.ts'
+import type { LimitPair, RunSettings, ThreadSettings } from './operator-settings.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
@@ -76,19 +76,14 @@ function raisedLimits(limits: Amounts, by: Extension): Partial<Amounts> {
   return to > limits.iterations ? { iterations: to } : {}
 }
 
-function extendRun(run: Run, by: Extension): Run {
-  const { limits, operator } = run
-  if (!limits) return run
-  const extended = { ...operator?.extended, ...raisedLimits({ ...limits.run, ...operator?.extended }, by) }
-  return { ...run, operator: { ...operator, extended } }
-}
-
-/** Raises the limits of the session as a whole, as its newest request had them. */
-function extendSession(settings: SessionSettings | undefined, threads: readonly Thread[], by: Extension) {
-  const limits = threads.findLast(({ run }) => run.limits)?.run.limits?.session
-  if (!limits) return settings
-  const extended = { ...settings?.extended, ...raisedLimits({ ...limits, ...settings?.extended }, by) }
-  return { ...settings, extended }
+/** Returns settings of a run or a session whose limits are raised. */
+function extended<Settings extends Pick<RunSettings, 'extended'>>(
+  settings: Settings | undefined,
+  limits: Amounts,
+  by: Extension,
+) {
+  const raised = raisedLimits({ ...limits, ...settings?.extended }, by)
+  return { ...settings, extended: { ...settings?.extended, ...raised } }
 }
 
 /**
@@ -103,8 +98,12 @@ export function extendRuns(
 ): Session {
   const done = session.operator?.done ?? []
   if (key !== undefined && done.includes(key)) return session
-  const after = changeRuns(session, only, (run) => extendRun(run, by))
-  const operator = extendSession(session.operator, session.threads, by)
+  const after = changeRuns(session, only, (run) =>
+    run.limits ? { ...run, operator: extended(run.operator, run.limits.run, by) } : run,
+  )
+  // Those of the session as a whole are as its newest request had them.
+  const limits = session.threads.findLast(({ run }) => run.limits)?.run.limits?.session
+  const operator = limits ? extended(session.operator, limits, by) : session.operator
   if (key === undefined) return { ...after, operator }
   return { ...after, operator: { ...operator, done: [...done, key].slice(-MAX_DONE) } }
 }

@@ -13,10 +13,7 @@ export interface AskedOperator {
   readonly isNew: boolean
 }
 
-/**
- * Asks about the limit that a request has reached, or joins the question about it; `undefined` if the session has
- * forgotten the request.
- */
+/** Asks about the limit that a request has reached, or joins that question; `undefined` if the request is forgotten. */
 export function askOperator(
   session: Session,
   request: CountedRequest,
@@ -32,10 +29,7 @@ export function askOperator(
   return { session: after, result: { until, isNew: true } }
 }
 
-/**
- * Returns the first limit that the current run of a thread has used up, the session's own limits included, as they
- * are now.
- */
+/** Returns the first limit that a thread's run has used up, the session's own included, as they are now. */
 function reachedLimit(session: Session, thread: Thread, now: number): Meter<LimitName> | undefined {
   const { run } = thread
   if (!run.limits) return undefined
@@ -55,10 +49,7 @@ function isUnanswered(session: Session, thread: Thread, now: number): boolean {
   return finalAnswer === undefined || finalAnswer.terminal.budget_max !== reached.max
 }
 
-/**
- * Returns true if a request need not wait any more, as its run may go on or was stopped; false if its run is
- * forgotten.
- */
+/** Returns true if the run of a waiting request may go on or was stopped; false if it is forgotten. */
 export function isAnswered(session: Session | undefined, request: CountedRequest, now: number): boolean {
   const thread = session && threadOf(session, request)
   return session !== undefined && thread !== undefined && !isUnanswered(session, thread, now)

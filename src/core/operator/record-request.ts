@@ -32,12 +32,6 @@ export function threadNumber({ record, threads }: Session, known: Thread | undef
   return known?.number ?? (record?.threads ?? threads.length) + 1
 }
 
-function withThread(record: SessionRecord, number: number, name: string | undefined): SessionRecord {
-  if (record.threads >= number && (record.name !== undefined || name === undefined)) return record
-  const { iterations, runs } = record
-  return { name: record.name ?? name, threads: Math.max(record.threads, number), iterations, runs }
-}
-
 /**
  * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning
  * another one; `asked`: unset after the end of its run, as the calls that the transcript shows from then on belong
@@ -49,7 +43,9 @@ export function recordRequest(
   ended: RunRecord | undefined,
   asked: Asked | undefined,
 ): SessionRecord {
-  const begun = withThread(session.record ?? EMPTY_RECORD, number, asked?.name)
+  const { record: before = EMPTY_RECORD } = session
+  const threads = Math.max(before.threads, number)
+  const begun = { ...before, name: before.name ?? asked?.name, threads }
   const record = asked ? withTools(begun, number, asked.tools) : begun
   return ended ? withRun(record, ended) : record
 }

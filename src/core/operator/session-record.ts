@@ -93,8 +93,6 @@ export interface IterationFacts {
   readonly overflow: Recovery | undefined
 }
 
-const NO_TOOLS: readonly string[] = []
-
 /**
  * Adds an iteration, or the usage of a further answer to the same iteration: of a model that was asked again, or
  * with a price that became known later.
@@ -107,29 +105,25 @@ export function withIteration(
   usage: CallUsage | undefined,
 ): SessionRecord {
   const { iterations } = record
+  const { askedAt, endedAt, ...outcome } = facts
   const at = placeOf(iterations, thread, iteration, facts, usage)
   const before = iterations[at]
+  const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
   const entry: IterationRecord = {
+    ...outcome,
     thread,
-    iteration: before ? before.iteration : iteration,
-    at: facts.askedAt,
-    durationMs: before && isLateCost(usage) ? before.durationMs : Math.max(0, facts.endedAt - facts.askedAt),
-    status: facts.status,
-    verdict: facts.verdict,
-    tier: facts.tier,
-    loop: facts.loop,
-    overflow: facts.overflow,
-    tools: before ? before.tools : NO_TOOLS,
-    input: (before ? before.input : 0) + (usage ? usage.input : 0),
-    output: (before ? before.output : 0) + (usage ? usage.output : 0),
-    cost: (before ? before.cost : 0) + (usage?.cost ?? 0),
-    costGap: gapOfSum(before?.costGap, usage?.costGap),
+    iteration: before?.iteration ?? iteration,
+    at: askedAt,
+    durationMs: before && isLateCost(usage) ? before.durationMs : Math.max(0, endedAt - askedAt),
+    tools: before?.tools ?? [],
+    input: (before?.input ?? 0) + input,
+    output: (before?.output ?? 0) + output,
+    cost: (before?.cost ?? 0) + cost,
+    costGap: gapOfSum(before?.costGap, costGap),
   }
   return {
-    name: record.name,
-    threads: record.threads,
+    ...record,
     iterations: before ? iterations.with(at, entry) : withNewest(iterations, entry, MAX_ITERATIONS_KEPT),
-    runs: record.runs,
   }
 }
 
@@ -137,10 +131,7 @@ function isLateCost(usage: CallUsage | undefined): boolean {
   return usage !== undefined && usage.input + usage.output === 0
 }
 
-/**
- * Returns where an iteration stands; -1 if it is new. A cost that became known later may come after further
- * iterations.
- */
+/** Returns where an iteration stands; -1 if it is new. A late cost may come after further iterations. */
 function placeOf(
   iterations: readonly IterationRecord[],
   thread: number,
@@ -153,18 +144,14 @@ function placeOf(
   return at === -1 && isLateCost(usage) ? iterations.findLastIndex(isSame) : at
 }
 
-/** Shortens names of tools to the length that is kept. */
-function keptTools(tools: readonly string[]): readonly string[] {
-  return tools.slice(0, MAX_TOOLS).map((tool) => tool.slice(0, MAX_TOOL_NAME))
-}
-
 /** Adds the names of the tools that the newest iteration of a thread called, if they are not known yet. */
 export function withTools(record: SessionRecord, thread: number, tools: readonly string[]): SessionRecord {
   const { iterations } = record
   const at = iterations.findLastIndex((one) => one.thread === thread)
   const entry = iterations[at]
   if (!entry || tools.length === 0 || entry.tools.length > 0 || entry.status !== 200) return record
-  return { ...record, iterations: iterations.with(at, { ...entry, tools: keptTools(tools) }) }
+  const kept = tools.slice(0, MAX_TOOLS).map((tool) => tool.slice(0, MAX_TOOL_NAME))
+  return { ...record, iterations: iterations.with(at, { ...entry, tools: kept }) }
 }
 
 /** Adds a finished run. */

@@ -113,12 +113,6 @@ export function joinedText(texts: readonly string[]): string {
   return texts.filter((text) => text !== '').join('\n\n')
 }
 
-/** Returns the first `MAX_ENTRY_TEXT` characters, without half of a character at the end. */
-function shortened(text: string): string {
-  const isHalf = /[\ud800-\udbff]/.test(text.charAt(MAX_ENTRY_TEXT - 1))
-  return text.slice(0, isHalf ? MAX_ENTRY_TEXT - 1 : MAX_ENTRY_TEXT)
-}
-
 function hashOfSaid(text: string): Hash {
   return hashOfText(text.slice(0, MAX_ENTRY_TEXT).replace(/\s+/g, ''))
 }
@@ -126,7 +120,8 @@ function hashOfSaid(text: string): Hash {
 type NewEntry = Omit<TranscriptEntry, 'number' | 'text' | 'truncated' | 'hash'> & { readonly text: string }
 
 function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry {
-  const kept = shortened(text)
+  const isHalf = /[\ud800-\udbff]/.test(text.charAt(MAX_ENTRY_TEXT - 1))
+  const kept = text.slice(0, isHalf ? MAX_ENTRY_TEXT - 1 : MAX_ENTRY_TEXT)
   return {
     ...facts,
     number,

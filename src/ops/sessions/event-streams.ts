@@ -79,12 +79,6 @@ async function sendChanges(
   }
 }
 
-function sendAll(state: State, keys: readonly SessionKey[]): Promise<void> {
-  const changes = keys.map((key) => ({ number: ++state.last, key }))
-  state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
-  return sendChanges(state, changes, state.streams)
-}
-
 /** Returns the changes after the last event that a page got; `undefined` if they are no longer known. */
 function missedSince({ origin, missed, last }: State, id: string | undefined): readonly Change[] | undefined {
   const [, from, number] = /^([\w-]+)-(\d+)$/.exec(id ?? '') ?? []
@@ -92,10 +86,6 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
   const since = Number(number)
   const first = missed[0]?.number ?? last + 1
   return since > last || since < first - 1 ? undefined : missed.filter((change) => change.number > since)
-}
-
-function ping(state: State): void {
-  for (const stream of state.streams) write(stream, `${idLine(state, state.last)}event: ping\ndata: {}\n\n`)
 }
 
 async function begin(state: State, request: IncomingMessage, stream: EventStream): Promise<void> {
@@ -132,10 +122,17 @@ export function createSessionEvents(
     end: undefined,
     timer: undefined,
   }
+  const ping = () => {
+    for (const stream of state.streams) write(stream, `${idLine(state, state.last)}event: ping\ndata: {}\n\n`)
+  }
   const listen = () => {
-    state.timer ??= setInterval(() => ping(state), PING_MS).unref()
+    state.timer ??= setInterval(ping, PING_MS).unref()
     // Continues after the last page has left, so that a page that reconnects gets what it missed.
-    state.end ??= subscribeToChanges(store, (keys) => void sendAll(state, keys).catch(failed))
+    state.end ??= subscribeToChanges(store, (keys) => {
+      const changes = keys.map((key) => ({ number: ++state.last, key }))
+      state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
+      sendChanges(state, changes, state.streams).catch(failed)
+    })
     return state.end
   }
   return {

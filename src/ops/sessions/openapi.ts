@@ -84,11 +84,6 @@ function action(
   }
 }
 
-function queryParameters(): readonly Json[] {
-  const { properties = {} } = inputOf(listQuery) as { properties?: Readonly<Record<string, Json>> }
-  return Object.entries(properties).map(([name, schema]) => ({ name, in: 'query', required: false, schema }))
-}
-
 const EVENTS = {
   summary: 'Changes of sessions as they happen',
   description:
@@ -105,6 +100,7 @@ const EVENTS = {
 /** Returns the API as an OpenAPI 3.1 document. */
 export function openApi(version: string): Json {
   const session = '/governor/sessions/{id}'
+  const query = inputOf(listQuery)['properties'] as Json
   return {
     openapi: '3.1.0',
     info: { title: 'Governor', version, description: 'Sessions of agents: see them, steer them.' },
@@ -113,7 +109,12 @@ export function openApi(version: string): Json {
       '/governor/sessions': {
         get: {
           summary: 'Sessions, the one with the highest risk first',
-          parameters: queryParameters(),
+          parameters: Object.entries(query).map(([name, schema]) => ({
+            name,
+            in: 'query',
+            required: false,
+            schema,
+          })),
           responses: { 200: reply('A page of sessions.', 'SessionPage'), ...REFUSALS },
         },
       },

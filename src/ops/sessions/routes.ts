@@ -194,11 +194,6 @@ async function act(sources: SessionSources, request: FastifyRequest, action: Act
   return showDetail(sources, key, session, by)
 }
 
-function extensionOf(body: z.output<typeof extendBody>): Extension {
-  if ('to' in body) return { to: body.to }
-  return typeof body.by === 'string' ? { share: Number.parseFloat(body.by) / 100 } : { iterations: body.by }
-}
-
 function readRoutes(app: FastifyInstance, sources: SessionSources): void {
   const { store, access, now, newId, version } = sources
   const list = createSessionList(store, now, newId)
@@ -242,7 +237,10 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
     const { thread, ...details } = body
     const given = request.headers['idempotency-key']
     const key = typeof given === 'string' ? hashOf(given) : undefined
-    const by = extensionOf(body)
+    let by: Extension
+    if ('to' in body) by = { to: body.to }
+    else if (typeof body.by === 'number') by = { iterations: body.by }
+    else by = { share: Number.parseFloat(body.by) / 100 }
     const change = (before: Session) => extendRuns(before, thread, by, key)
     return act(sources, request, { name: 'extend', thread, details, change })
   })

@@ -70,11 +70,6 @@ interface Cursor {
   readonly after: Pick<SessionRow, 'risk' | 'last_at' | 'id'>
 }
 
-function textOf(cursor: Cursor): string {
-  const { risk, last_at, id } = cursor.after
-  return Buffer.from(JSON.stringify([cursor.snapshot, cursor.start, risk, last_at, id])).toString('base64url')
-}
-
 function cursorOf(text: string): Cursor | undefined {
   try {
     const parts: unknown = JSON.parse(Buffer.from(text, 'base64url').toString())
@@ -96,10 +91,7 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
 
-  /**
-   * One list is collected at a time, so that several do not hold other requests up together; one that waits is
-   * shared.
-   */
+  /** One list is collected at a time, so that several do not hold up other requests; one that waits is shared. */
   const take = (filter: Filter): Promise<Snapshot> => {
     const name = JSON.stringify(filter)
     const shared = waiting.get(name)
@@ -141,11 +133,8 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
       if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null, complete }
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      return {
-        sessions,
-        next: textOf({ snapshot: snapshot.id, start: start + limit, after: last }),
-        complete,
-      }
+      const parts = [snapshot.id, start + limit, last.risk, last.last_at, last.id]
+      return { sessions, next: Buffer.from(JSON.stringify(parts)).toString('base64url'), complete }
     },
   }
 }

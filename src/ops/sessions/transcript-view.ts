@@ -38,10 +38,7 @@ export function transcriptOf(
   return { entries: shown.reverse(), truncated: (entries[0]?.number ?? 1) > 1 }
 }
 
-/**
- * Returns the last answer of a session whose newest ended run is completed; `null` if there is none, or it is not
- * kept.
- */
+/** Returns the last answer of a session whose newest ended run is completed; `null` if none is kept. */
 export function completedAnswer(
   entries: readonly TranscriptEntry[],
   { threads }: Pick<SessionDetail, 'threads'>,

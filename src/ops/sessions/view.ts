@@ -173,10 +173,7 @@ function agentsOf(session: Session, now: number): readonly Agent[] {
 /** States of agents that are at work, the one that needs attention first. */
 const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
 
-/**
- * The agent that stands for its session: the one at work that needs attention most, else the one that was used
- * last.
- */
+/** Returns the agent at work that needs attention most, which stands for its session; else the last one used. */
 function leaderOf(agents: readonly Agent[]): Agent | undefined {
   for (const state of AT_WORK) {
     const found = agents.filter((one) => one.state === state)
@@ -205,12 +202,6 @@ function spendRisk(iterations: readonly IterationRecord[], now: number): number 
   return 1 - median / newest
 }
 
-/** Returns how serious a loop is, 0 to 1: found, warned about several times, or blocked. */
-function loopRisk(loop: LoopView | null): number {
-  if (!loop) return 0
-  return loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)
-}
-
 /**
  * Returns the largest of: the used share of any limit, how serious the loop is, and how fast the session spends
  * compared with its median.
@@ -230,16 +221,13 @@ function riskOf(
   const present = agents.filter(({ state }) => AT_WORK.includes(state) || state === 'idle')
   for (const { nearest: first, loop } of present) {
     if (first) consider(first.name, shareOf(first))
-    consider('loop', loopRisk(loop))
+    if (loop) consider('loop', loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings))
   }
   if (present.length > 0) consider('spend', spendRisk(iterations, now))
   return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
 }
 
-/**
- * Seconds until an agent reaches a limit at the pace of the last five minutes; `null` if the pace does not reach
- * one.
- */
+/** Returns the seconds until an agent reaches a limit at the pace of the last five minutes; `null`: it reaches none. */
 function secondsToLimit(
   leader: Agent | undefined,
   iterations: readonly IterationRecord[],
@@ -399,13 +387,6 @@ function runView(run: RunRecord): RunView {
   }
 }
 
-function currentRunView({ thread, state, meters }: Agent, now: number): RunView {
-  const { run, number = 0 } = thread
-  const end = endOf(run, now)
-  const iterations = meters.find(({ name }) => name === 'iterations')?.used ?? 0
-  return { ...runView(recordOf(run, number, end)), iterations, ended_at: null, state: end ?? state }
-}
-
 /** Bytes of a final answer that are shown. */
 const MAX_ANSWER = 65_536
 
@@ -445,10 +426,15 @@ function contextViews({ threads }: Session, contextOf: ContextOf): readonly Cont
 export function detailOf(session: Session, now: number, contextOf: ContextOf): Detail {
   const agents = agentsOf(session, now)
   const over = session.threads.findLast(({ run }) => terminalIn(run))?.run
+  const current = agents.map(({ thread: { run, number = 0 }, state, meters }): RunView => {
+    const end = endOf(run, now)
+    const iterations = meters.find(({ name }) => name === 'iterations')?.used ?? 0
+    return { ...runView(recordOf(run, number, end)), iterations, ended_at: null, state: end ?? state }
+  })
   return {
     ...rowFrom(session, agents, now),
     threads: agents.map((one) => threadView(one, session, now)),
-    runs: [...(session.record?.runs ?? []).map(runView), ...agents.map((one) => currentRunView(one, now))],
+    runs: [...(session.record?.runs ?? []).map(runView), ...current],
     iterations: (session.record?.iterations ?? []).map(iterationView),
     meters: meterViews(sessionMeters(session, now), session.usage?.costGap),
     contexts: contextViews(session, contextOf),
