@@ -2,6 +2,8 @@
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/foreign-json.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
+import { withHeaders, withoutBodyFields } from '../../http/headers.ts'
+import type { Head } from '../../http/upstream.ts'
 import { applyEdits, setMember } from '../../json/edit.ts'
 import { elements, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { Classified } from '../../overflow/classify.ts'
@@ -54,30 +56,28 @@ interface FoundError {
   readonly error: Place
 }
 
-/** Returns the error of the first choice that has one. */
-function errorOfChoice(json: Buffer, whole: Place): Place | undefined {
-  for (const item of itemsOf(json, member(whole.fields, 'choices')?.value)) {
-    const error = within(json, objectAt(json, item), 'error')
-    if (error) return error
-  }
-  return undefined
-}
-
 /** Finds the error in a reply; `undefined` if the reply has no object. */
 function errorIn(json: Buffer): FoundError | undefined {
   const span = root(json)
   const whole = objectAt(json, span) ?? objectAt(json, itemsOf(json, span)[0])
   if (!whole) return undefined
+  const inChoice = () =>
+    itemsOf(json, member(whole.fields, 'choices')?.value)
+      .map((choice) => within(json, objectAt(json, choice), 'error'))
+      .find((error) => error !== undefined)
   const error =
     within(json, whole, 'error') ??
     within(json, within(json, whole, 'response'), 'error') ??
     within(json, whole, 'exception') ??
-    errorOfChoice(json, whole) ??
+    inChoice() ??
     whole
   return { whole, error }
 }
 
-/** Returns the reply with `governor` in its error object; `undefined` if it has no object. @throws {JsonScanError} on invalid JSON. */
+/**
+ * Returns the reply with `governor` in its error object; `undefined` if it has no object. @throws {JsonScanError} on
+ * invalid JSON.
+ */
 export function annotated(json: Buffer, annotation: Annotation): Buffer | undefined {
   const found = errorIn(json)
   if (!found) return undefined
@@ -108,12 +108,10 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** Returns the error body that clients of the dialect understand, with the provider's error in `governor.original`. */
-export function canonicalReply(text: string, dialect: Dialect, annotation: Annotation): Buffer {
-  return Buffer.from(JSON.stringify(dialect.api.errorReply(errorOf(dialect, annotation, parsed(text)))))
-}
-
-/** Returns an event with that error in it; the members around the error object stay, as clients read them. `undefined` as `annotated`. */
+/**
+ * Returns an event with the error that clients of the dialect understand, and the provider's in `governor.original`.
+ * The members around the error object stay, as clients read them. `undefined` as `annotated`.
+ */
 export function canonicalEvent(json: Buffer, dialect: Dialect, annotation: Annotation): Buffer | undefined {
   const found = errorIn(json)
   if (!found) return undefined
@@ -134,4 +132,47 @@ export function canonicalEvent(json: Buffer, dialect: Dialect, annotation: Annot
     return applyEdits(json, edits)
   }
   return applyEdits(json, [setMember(whole.object, whole.fields, 'error', replacement)])
+}
+
+/** An error response, its body, and the same body without content coding. */
+export interface Refusal {
+  readonly head: Head
+  readonly body: Buffer
+  readonly plain: Buffer
+}
+
+/** Returns the error with its meaning added; with `canonical`, as an error that clients of that dialect understand. */
+export function explained(
+  { head, body, plain }: Refusal,
+  annotation: Annotation,
+  canonical: Dialect | undefined,
+): { readonly head: Head; readonly body: Buffer } {
+  const overflow = annotation.classified.overflow.recovery
+  const extraHeaders = { 'x-governor-overflow': overflow }
+  const withBody = (changed: Buffer, more: Readonly<Record<string, string>>) => {
+    const headers = withHeaders(withoutBodyFields(head.headers), { ...extraHeaders, ...more })
+    return {
+      head: { ...head, overflow, headers: [...headers, 'content-length', String(changed.length)] },
+      body: changed,
+    }
+  }
+  if (canonical && isInputTooLarge(annotation)) {
+    const error = errorOf(canonical, annotation, parsed(plain.toString()))
+    const reply = Buffer.from(JSON.stringify(canonical.api.errorReply(error)))
+    const changed = withBody(reply, { 'content-type': 'application/json' })
+    // The reason phrase belongs to the provider's status.
+    return head.status > 400 ? { ...changed, head: { ...changed.head, status: 400, reason: '' } } : changed
+  }
+  let more: Buffer | undefined
+  try {
+    more = annotated(plain, annotation)
+  } catch {
+    // It is not JSON: the meaning goes into headers only.
+  }
+  if (more) return withBody(more, {})
+  const detail = { 'x-governor-overflow-detail': JSON.stringify(governorField(annotation)) }
+  return {
+    head: { ...head, headers: withHeaders(head.headers, { ...extraHeaders, ...detail }), overflow },
+    body,
+  }
 }

@@ -1,7 +1,7 @@
 /**
- * Finds error events in a stream. Chunks pass as they come and are searched for the two words that error events contain,
- * `error` and `exception`. If a frame contains one, the rest of the frame waits until it is complete and is given to
- * `change`. No client can read a frame before that, and the bytes before it have gone.
+ * Finds error events in a stream. Chunks pass as they come and are searched for the two words that error events
+ * contain, `error` and `exception`. If a frame contains one, the rest of the frame waits until it is complete and is
+ * given to `change`. No client can read a frame before that, and the bytes before it have gone.
  */
 
 import type { ChunkFilter } from '../../http/upstream-response.ts'
@@ -11,8 +11,8 @@ export type FrameChange = (frame: Buffer, sent: number) => Buffer
 
 const WORD_LENGTH = '"exception"'.length
 /**
- * The words as members that are not null: `"error": null` is no error. At the end of a chunk the value may still be null.
- * Two expressions in this form search faster than one for both, and faster than a search in bytes.
+ * The words as members that are not null: `"error": null` is no error. At the end of a chunk the value may still be
+ * null. Two expressions in this form search faster than one for both, and faster than a search in bytes.
  */
 const ERROR = /"e(?:rror"(?![\t\n\r ]*:[\t\n\r ]*n))/
 const EXCEPTION = /"e(?:xception"(?![\t\n\r ]*:[\t\n\r ]*n))/
@@ -53,15 +53,6 @@ function nextBoundary(bytes: Buffer, from: number): number {
 function errorWord(text: string, from: number): number {
   WORD.lastIndex = from
   return WORD.exec(text)?.index ?? -1
-}
-
-/** Returns true if an error word lies across the border of two chunks. */
-function isCutWord(before: Buffer, after: Buffer): boolean {
-  if (before.length === 0) return false
-  const reach = WORD_LENGTH - 1
-  return hasWord(
-    before.toString('latin1', Math.max(0, before.length - reach)) + after.toString('latin1', 0, reach),
-  )
 }
 
 /** The state of a stream. The current frame has gone to the client, except for the part that is held. */
@@ -117,7 +108,7 @@ function takeFrame(state: FramesState, bytes: Buffer, word: number, gone: number
   return -1
 }
 
-/** Takes bytes from the beginning of the current frame, of which the first `gone` have gone. Returns the chunks for the client. */
+/** Takes bytes from the start of the current frame; the first `gone` have gone. Returns the chunks for the client. */
 function takeFrames(state: FramesState, bytes: Buffer, gone: number): readonly Buffer[] {
   const passed: Buffer[] = []
   const text = bytes.toString('latin1')
@@ -142,7 +133,13 @@ export function watchErrorFrames(change: FrameChange): ChunkFilter {
       state.open.length === 0 && !state.isHeld && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
     push(chunk) {
       const { open, isHeld, sent } = state
-      if (!isHeld && !hasWord(chunk.toString('latin1')) && !isCutWord(open, chunk)) {
+      // An error word may lie across the border of two chunks.
+      const reach = WORD_LENGTH - 1
+      const border = () =>
+        open.toString('latin1', Math.max(0, open.length - reach)) + chunk.toString('latin1', 0, reach)
+      const mayHaveWord =
+        isHeld || hasWord(chunk.toString('latin1')) || (open.length > 0 && hasWord(border()))
+      if (!mayHaveWord) {
         keepOpen(state, chunk)
         return [chunk]
       }
