@@ -2,7 +2,7 @@
 import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
 import * as z from 'zod'
 import { configSchema } from '../src/config/schema.ts'
-import { isTree } from '../src/config/yaml-file.ts'
+import { isObject } from '../src/core/json-object.ts'
 
 type Properties = Readonly<Record<string, Node>>
 
@@ -141,7 +141,7 @@ function valueNode(value: unknown): Scalar | YAMLMap | YAMLSeq {
     list.flow = value.join(', ').length < LONG
     return list
   }
-  if (isTree(value)) {
+  if (isObject(value)) {
     const map = new YAMLMap()
     for (const [key, inner] of Object.entries(value)) map.set(key, inner)
     map.flow = true
@@ -158,7 +158,7 @@ function sectionNode(properties: Properties, values: unknown, place: Place): YAM
   let before: string[] = []
   for (const [key, node] of Object.entries(properties)) {
     const lines = [...before, ...(place.isExplained ? commentOf(node, place.column) : [])]
-    const value = isTree(values) && Object.hasOwn(values, key) ? values[key] : node.default
+    const value = isObject(values) && Object.hasOwn(values, key) ? values[key] : node.default
     before = []
     if (value === undefined) {
       // A key without a default stands in a comment, which YAML attaches to the next key.
@@ -178,7 +178,7 @@ function nodeOf(node: Node, value: unknown, place: Place): Scalar | YAMLMap | YA
   const inside = { ...place, column: place.column + 2 }
   if (node.properties) return sectionNode(node.properties, value, inside)
   const values = recordOf(node)
-  if (!values || !isTree(value)) return valueNode(value)
+  if (!values || !isObject(value)) return valueNode(value)
   const map = new YAMLMap()
   for (const [at, [name, entry]] of Object.entries(value).entries()) {
     const entryPlace = { column: inside.column + 2, isExplained: at === 0, name }
@@ -206,7 +206,7 @@ const code = (text: string) => `\`${text}\``
 function defaultText(value: unknown): string {
   if (value === undefined) return 'none'
   if (typeof value === 'string' && value.includes(' ')) return 'see the file'
-  return code(Array.isArray(value) ? `[${value.join(', ')}]` : isTree(value) ? '{}' : String(value))
+  return code(Array.isArray(value) ? `[${value.join(', ')}]` : isObject(value) ? '{}' : String(value))
 }
 
 interface Row {
@@ -221,7 +221,7 @@ function rowsOf(properties: Properties, path: readonly string[] = []): Row[] {
     const at = [...path, key]
     const values = recordOf(child)
     if (values) {
-      const entries = Object.values(child.default ?? {}).filter(isTree)
+      const entries = Object.values(child.default ?? {}).filter(isObject)
       return rowsOf(values, [...at, 'NAME']).map((row) => {
         const last = row.keys[0]?.split('.').at(-1) ?? ''
         const defaults = entries.flatMap((entry) => (Object.hasOwn(entry, last) ? [entry[last]] : []))

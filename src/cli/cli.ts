@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util'
 import { ConfigError, type Flags, loadConfig } from '../config/load.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Terminal } from './command.ts'
+import { ClientError } from './sessions-client.ts'
 
 const HELP = `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 
@@ -176,18 +177,21 @@ async function runCommand(
     }
     case 'top': {
       const { top } = await import('./top.ts')
-      return top(url, terminal)
+      await top(url, terminal)
+      return 0
     }
     case 'sessions':
     case 'session':
     case 'stop':
     case 'extend': {
       const { sessions } = await import('./sessions.ts')
-      return sessions({ command, args: files, json, transcript, url }, terminal)
+      await sessions({ command, args: files, json, transcript, url }, terminal)
+      return 0
     }
     case 'suggest': {
       const { suggest } = await import('./suggest.ts')
-      return suggest({ json, url }, terminal)
+      await suggest({ json, url }, terminal)
+      return 0
     }
     default:
       throw new UsageError(`there is no command ${command}`)
@@ -206,6 +210,10 @@ export async function run(args: readonly string[], terminal: Terminal): Promise<
     if (error instanceof ConfigError) {
       terminal.err(`governor: the configuration is wrong\n  ${error.message.split('\n').join('\n  ')}\n`)
       return 2
+    }
+    if (error instanceof ClientError) {
+      terminal.err(`governor: ${error.message}\n`)
+      return 1
     }
     if (error instanceof UsageError) {
       terminal.err(`governor: ${error.message}: --help shows the commands and flags\n`)

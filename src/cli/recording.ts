@@ -1,6 +1,6 @@
 /** Reads recorded conversations: one request body per line, or one message of a conversation per line. */
 import type { Conversation } from '../core/conversation.ts'
-import { isObject, type Json } from '../core/json-object.ts'
+import { isObject, type Json, parseObject } from '../core/json-object.ts'
 import { chat } from '../dialect/chat/index.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { messages as anthropic } from '../dialect/messages/index.ts'
@@ -25,17 +25,9 @@ export interface Recording {
 /** The most characters of a conversation with one message per line. */
 const MAX_HELD = 67_108_864
 
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
-}
-
 /** True for a message, and for an item of a call or a result in the Responses API. */
-function isMessage(value: unknown): boolean {
-  if (!isObject(value) || Array.isArray(value['messages']) || Array.isArray(value['input'])) return false
+function isMessage(value: Json | undefined): boolean {
+  if (!value || Array.isArray(value['messages']) || Array.isArray(value['input'])) return false
   return typeof value['role'] === 'string' || typeof value['type'] === 'string'
 }
 
@@ -47,7 +39,7 @@ export async function* conversationsIn(lines: AsyncIterable<Line>): AsyncGenerat
   let length = 0
   for await (const line of lines) {
     if (line.text.trim() === '') continue
-    const value = first === undefined || held ? parsed(line.text) : undefined
+    const value = first === undefined || held ? parseObject(line.text) : undefined
     if (first === undefined && isMessage(value)) held = []
     first ??= line
     if (!held || !isMessage(value) || length > MAX_HELD) {

@@ -146,14 +146,10 @@ const COLOURS: Readonly<Record<LoopAction['verdict'], string>> = { warn: '33', b
 /** Characters; longer ids are cut in the middle, because they often differ at their ends. */
 const MAX_ID = 60
 
-/** Returns the text without control characters, by which a recording could steer the terminal. */
-function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters it is about
-  return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '\ufffd')
-}
-
+/** Shortens a text, without control characters, by which a recording could steer the terminal. */
 function shortened(text: string): string {
-  const id = printable(text)
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters it is about
+  const id = text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '\ufffd')
   if (id.length <= MAX_ID) return id
   return `${id.slice(0, MAX_ID / 2)}…${id.slice(1 - MAX_ID / 2)}`
 }

@@ -177,10 +177,6 @@ function iterationLine(one: Detail['iterations'][number], columns: number): stri
   return `${head} ${fitted(one.overflow ?? one.tools.join(' '), Math.max(4, columns - head.length - 1))}`.trimEnd()
 }
 
-function askingText({ limit, max, seconds_left: left }: NonNullable<Row['asking']>): string {
-  return `limit of ${max} ${limit.replace('_', ' ')} reached: extend or stop within ${span(left)}`
-}
-
 const TAIL = 20
 
 /** One session as lines of text. */
@@ -193,42 +189,37 @@ export interface SessionLines {
   readonly answer: readonly string[]
 }
 
-function limitLines({ threads }: Detail, line: (name: string, text: string) => string): readonly string[] {
-  const limits = threads.flatMap(({ thread, meters }) =>
-    meters
-      .filter(({ max }) => max > 0)
-      .map(({ name, used, max }) =>
-        line(`  agent ${thread}`, `${name} ${used === null ? '?' : Math.round(used * 100) / 100} of ${max}`),
-      ),
-  )
-  return limits.length > 0 ? ['limits:', ...limits] : []
-}
-
-function loopText({ pattern, tools, count, since, warnings, blocked }: NonNullable<Detail['loop']>): string {
-  const reaction = blocked ? 'calls blocked' : `told ${warnings === 1 ? 'once' : `${warnings} times`}`
-  return `${pattern} ${tools.join('+')} ×${count} since iteration ${since}, ${reaction}`
-}
-
 /** Returns one session in full, for people. */
 export function sessionLines(session: Detail, columns: number): SessionLines {
-  const line = (name: string, text: string) => fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd()
+  const facts: string[] = []
+  const add = (name: string, text: string) =>
+    facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
   const { terminal, final_answer: answer, loop, asking } = session
-  const contexts = session.contexts.map(({ model, base, effective, source }) =>
-    line('context', `${model}: ${effective ?? 'unknown'} of ${base ?? 'unknown'} tokens (${source})`),
+  add('session', session.id)
+  if (session.name !== null) add('name', session.name)
+  add('state', WORDS[session.state] + (session.stopping ? ', stopping' : ''))
+  add('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`)
+  add('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`)
+  add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session)}`)
+  const limits = session.threads.flatMap(({ thread, meters }) =>
+    meters.filter(({ max }) => max > 0).map((meter) => ({ thread, ...meter })),
   )
-  const facts = [
-    line('session', session.id),
-    ...(session.name === null ? [] : [line('name', session.name)]),
-    line('state', WORDS[session.state] + (session.stopping ? ', stopping' : '')),
-    line('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`),
-    line('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`),
-    line('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session)}`),
-    ...limitLines(session, line),
-    ...contexts,
-    ...(loop ? [line('loop', loopText(loop))] : []),
-    ...(asking ? [line('asking', askingText(asking))] : []),
-    ...(terminal ? [line('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)] : []),
-  ]
+  if (limits.length > 0) facts.push('limits:')
+  for (const { thread, name, used, max } of limits)
+    add(`  agent ${thread}`, `${name} ${used === null ? '?' : Math.round(used * 100) / 100} of ${max}`)
+  for (const { model, base, effective, source } of session.contexts)
+    add('context', `${model}: ${effective ?? 'unknown'} of ${base ?? 'unknown'} tokens (${source})`)
+  if (loop) {
+    const { pattern, tools, count, since, warnings, blocked } = loop
+    const reaction = blocked ? 'calls blocked' : `told ${warnings === 1 ? 'once' : `${warnings} times`}`
+    add('loop', `${pattern} ${tools.join('+')} ×${count} since iteration ${since}, ${reaction}`)
+  }
+  if (asking) {
+    const left = span(asking.seconds_left)
+    const limit = asking.limit.replace('_', ' ')
+    add('asking', `limit of ${asking.max} ${limit} reached: extend or stop within ${left}`)
+  }
+  if (terminal) add('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)
   return {
     facts,
     iterations: session.iterations.slice(-TAIL).map((one) => iterationLine(one, columns)),

@@ -41,23 +41,6 @@ const DEFAULT_PORT = '8787'
 /** Milliseconds within which Governor has to answer. */
 const PATIENCE = 10_000
 
-/** Returns the address of Governor: from the flag, else the address that a Governor with this environment would use. */
-function baseOf(url: string | undefined, env: Environment): string {
-  const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
-  if (!/^https?:\/\//.test(base) || !URL.canParse(base))
-    throw new ClientError(`--url ${base}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
-  return base.replace(/(?<!\/)\/+$/, '')
-}
-
-function messageIn(text: string): string | undefined {
-  try {
-    const { error } = JSON.parse(text) as { error?: { message?: unknown } }
-    return typeof error?.message === 'string' ? error.message : undefined
-  } catch {
-    return undefined
-  }
-}
-
 interface Connection {
   readonly base: string
   readonly env: Environment
@@ -81,18 +64,19 @@ async function send<Reply>(
     unanswered,
   )
   const text = await response.text().catch(unanswered)
-  if (response.status === 401)
-    throw new ClientError(`${base} refuses: ${messageIn(text) ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
-  const problem = messageIn(text)
-  if (!response.ok)
-    throw new ClientError(problem ?? `${base} answered with ${response.status}: is it a Governor?`, {
-      status: response.status,
-    })
+  let reply: { readonly error?: { readonly message?: string } } | undefined
   try {
-    return JSON.parse(text) as Reply
-  } catch (cause) {
-    throw new ClientError(`${base} is no Governor: its answer is no JSON`, { cause })
+    reply = JSON.parse(text)
+  } catch {
+    // It is no Governor, or something between refuses.
   }
+  const problem = reply?.error?.message
+  const { status } = response
+  if (status === 401) throw new ClientError(`${base} refuses: ${problem ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
+  if (!response.ok)
+    throw new ClientError(problem ?? `${base} answered with ${status}: is it a Governor?`, { status })
+  if (!reply) throw new ClientError(`${base} is no Governor: its answer is no JSON`)
+  return reply as Reply
 }
 
 /** `url`: as given by `--url`; `signal` ends the requests under way. Throws `ClientError`, as each call of it does. */
@@ -101,7 +85,11 @@ export function createSessionsClient(
   env: Environment,
   signal?: AbortSignal,
 ): SessionsClient {
-  const connection: Connection = { base: baseOf(url, env), env, signal }
+  // By default the address that a Governor with this environment would use.
+  const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
+  if (!/^https?:\/\//.test(base) || !URL.canParse(base))
+    throw new ClientError(`--url ${base}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
+  const connection: Connection = { base: base.replace(/(?<!\/)\/+$/, ''), env, signal }
   const path = (id: string, action = '') => `sessions/${encodeURIComponent(id)}${action}`
   const post = (body: object): RequestInit => ({
     method: 'POST',

@@ -1,13 +1,7 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do, and steer them, from the command line. */
-import type { ExitCode, Terminal } from './command.ts'
+import type { Terminal } from './command.ts'
 import { jsonLine, sessionTable, sessionText, transcriptText } from './session-table.ts'
-import {
-  allSessions,
-  ClientError,
-  createSessionsClient,
-  type Detail,
-  type SessionsClient,
-} from './sessions-client.ts'
+import { allSessions, createSessionsClient, type Detail } from './sessions-client.ts'
 
 /** The options of the commands. */
 export interface SessionsOptions {
@@ -30,14 +24,14 @@ function outcome(
   return `${id}: ${max > 0 ? `iteration ${after.iteration} of ${max} now` : 'has no limit of iterations'}\n`
 }
 
-async function runOn(client: SessionsClient, options: SessionsOptions, terminal: Terminal): Promise<void> {
+/** Runs one of the commands. Throws `ClientError` if Governor can't be reached or refuses. */
+export async function sessions(options: SessionsOptions, terminal: Terminal): Promise<void> {
+  const client = createSessionsClient(options.url, terminal.env)
   const { command, args, json } = options
   const columns = terminal.columns?.() ?? 80
   if (command === 'sessions') {
-    const sessions = await allSessions(client, (text) => terminal.err(`governor: ${text}\n`))
-    for (const session of json ? sessions : []) terminal.out(jsonLine(session))
-    if (!json) terminal.out(sessionTable(sessions, columns))
-    return
+    const all = await allSessions(client, (text) => terminal.err(`governor: ${text}\n`))
+    return terminal.out(json ? all.map(jsonLine).join('') : sessionTable(all, columns))
   }
   const [given = '', by = '25%'] = args
   const id = await client.resolve(given)
@@ -53,16 +47,4 @@ async function runOn(client: SessionsClient, options: SessionsOptions, terminal:
     ? client.stop(id)
     : client.extend(id, /^\d+$/.test(by) ? Number(by) : by))
   terminal.out(json ? jsonLine(after) : outcome({ id, command }, after))
-}
-
-/** Runs one of the commands. Returns 1 if Governor can't be reached or refuses. */
-export async function sessions(options: SessionsOptions, terminal: Terminal): Promise<ExitCode> {
-  try {
-    await runOn(createSessionsClient(options.url, terminal.env), options, terminal)
-    return 0
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error
-    terminal.err(`governor: ${error.message}\n`)
-    return 1
-  }
 }

@@ -2,9 +2,9 @@
 import { tokens } from '../core/budget/amount.ts'
 import { LIMITS, type LimitName, METERS } from '../core/budget/meters.ts'
 import type { RunView } from '../ops/sessions/schema.ts'
-import type { ExitCode, Terminal } from './command.ts'
+import type { Terminal } from './command.ts'
 import { fitted, jsonLine } from './session-table.ts'
-import { allSessions, ClientError, createSessionsClient, type SessionsClient } from './sessions-client.ts'
+import { allSessions, createSessionsClient, type SessionsClient } from './sessions-client.ts'
 
 /** The options of the command. */
 export interface SuggestOptions {
@@ -20,12 +20,6 @@ const AT_ONCE = 8
 /** What a run takes, besides time, which says more about the provider than about the run. */
 const AMOUNTS = LIMITS.filter((name) => name !== 'seconds')
 type Amount = Exclude<LimitName, 'seconds'>
-
-function amountsOf(run: RunView): Readonly<Record<Amount, number>> {
-  const { iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown } = run
-  // From a cost of which a part is missing follows no limit.
-  return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
-}
 
 /** Amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */
 export interface Spread {
@@ -47,11 +41,6 @@ function percentile(sorted: readonly number[], share: number): number {
   return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0
 }
 
-function spreadOf(values: readonly number[]): Spread {
-  const sorted = values.toSorted((a, b) => a - b)
-  return { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: sorted.at(-1) ?? 0 }
-}
-
 /** Returns the completed runs of each agent and model, those with most runs first. */
 export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
   const groups = new Map<string, RunView[]>()
@@ -64,7 +53,19 @@ export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
   }
   return [...groups.values()]
     .map((group) => {
-      const spreads = AMOUNTS.map((name) => [name, spreadOf(group.map((run) => amountsOf(run)[name]))])
+      const amounts = group.map(
+        ({ iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown }) => {
+          // From a cost of which a part is missing follows no limit.
+          return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
+        },
+      )
+      const spreads = AMOUNTS.map((name) => {
+        const sorted = amounts.map((amount) => amount[name]).toSorted((a, b) => a - b)
+        return [
+          name,
+          { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: sorted.at(-1) ?? 0 },
+        ]
+      })
       const [first] = group
       return {
         agent: first?.agent ?? null,
@@ -134,19 +135,16 @@ const FORMATS: Readonly<Record<Amount, readonly [title: string, format: (value: 
   cost: ['cost', (value) => (value === 0 ? '-' : `$${value.toFixed(value < 0.1 ? 4 : 2)}`)],
 }
 
-function nameOf({ agent, model }: RunGroup): string {
-  return `${agent ?? 'unknown agent'}, ${model ?? 'unknown model'}`
-}
-
 /** A group as a table, each line of which is a comment in YAML. */
 function tableOf(group: RunGroup, columns: number): readonly string[] {
-  const { runs, spreads } = group
+  const { agent, model, runs, spreads } = group
   const few = runs < LEAST_RUNS ? ` (no suggestion below ${LEAST_RUNS})` : ''
+  const name = `${agent ?? 'unknown agent'}, ${model ?? 'unknown model'}`
   const title = `${runs} completed run${runs === 1 ? '' : 's'}${few}`
   const line = (cells: readonly string[]) =>
     `#   ${cells.map((text, at) => (at === 0 ? text.padEnd(12) : text.padStart(10))).join('')}`
   return [
-    `# ${fitted(nameOf(group), Math.max(8, columns - title.length - 5)).trimEnd()}: ${title}`,
+    `# ${fitted(name, Math.max(8, columns - title.length - 5)).trimEnd()}: ${title}`,
     line(['', 'p50', 'p95', 'max']),
     ...AMOUNTS.map((name) => {
       const [heading, format] = FORMATS[name]
@@ -216,16 +214,9 @@ async function allRuns(client: SessionsClient): Promise<readonly RunView[]> {
   return runs
 }
 
-/** Suggests limits for each agent and model. Returns 1 where Governor can't be reached or refuses. */
-export async function suggest({ json, url }: SuggestOptions, terminal: Terminal): Promise<ExitCode> {
-  try {
-    const groups = groupRuns(await allRuns(createSessionsClient(url, terminal.env)))
-    if (!json) terminal.out(suggestionText(groups, terminal.columns?.() ?? 80))
-    else for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
-    return 0
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error
-    terminal.err(`governor: ${error.message}\n`)
-    return 1
-  }
+/** Suggests limits for each agent and model. Throws `ClientError` if Governor can't be reached or refuses. */
+export async function suggest({ json, url }: SuggestOptions, terminal: Terminal): Promise<void> {
+  const groups = groupRuns(await allRuns(createSessionsClient(url, terminal.env)))
+  if (!json) return terminal.out(suggestionText(groups, terminal.columns?.() ?? 80))
+  for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
 }

@@ -1,6 +1,6 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
-import type { ExitCode, Terminal } from './command.ts'
+import type { Terminal } from './command.ts'
 import { fitted, headLine, rowLine, sessionLines, sessionTable, wrapped } from './session-table.ts'
 import {
   ClientError,
@@ -135,12 +135,6 @@ async function answer(client: SessionsClient, { action, id }: Question): Promise
   return stopping ? `${short}: its next request is the last` : `${short} had ended already`
 }
 
-function move(screen: Screen, by: number): void {
-  const chosen = selectedRow(screen)
-  const at = chosen ? screen.rows.indexOf(chosen) : 0
-  screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at + by))]?.id
-}
-
 const ARROWS: Readonly<Record<string, number>> = {
   k: -1,
   j: 1,
@@ -168,8 +162,11 @@ async function press(client: SessionsClient, screen: Screen, key: string): Promi
   if (question) return pressYesOrNo(client, screen, question, key)
   const id = screen.detail?.id ?? selectedRow(screen)?.id
   const by = Object.hasOwn(ARROWS, key) ? ARROWS[key] : undefined
-  if (by !== undefined) move(screen, by)
-  else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
+  if (by !== undefined) {
+    const chosen = selectedRow(screen)
+    const at = (chosen ? screen.rows.indexOf(chosen) : 0) + by
+    screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at))]?.id
+  } else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
   else if ((key === 'i' || key === '\r') && id !== undefined)
     screen.message = await attempted(async () => {
       screen.detail = await client.session(id)
@@ -241,16 +238,9 @@ async function live(url: string | undefined, terminal: Terminal): Promise<void> 
   }
 }
 
-/** Shows sessions until q is pressed; once if the output is no terminal. Returns 1 if Governor can't be reached. */
-export async function top(url: string | undefined, terminal: Terminal): Promise<ExitCode> {
-  try {
-    const { sessions } = await createSessionsClient(url, terminal.env).list({ limit: MOST_ROWS })
-    if (terminal.isInteractive && terminal.onKey) await live(url, terminal)
-    else terminal.out(sessionTable(sessions, terminal.columns?.() ?? 80))
-    return 0
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error
-    terminal.err(`governor: ${error.message}\n`)
-    return 1
-  }
+/** Shows sessions until q is pressed; once if the output is no terminal. Throws `ClientError` at the start. */
+export async function top(url: string | undefined, terminal: Terminal): Promise<void> {
+  const { sessions } = await createSessionsClient(url, terminal.env).list({ limit: MOST_ROWS })
+  if (terminal.isInteractive && terminal.onKey) await live(url, terminal)
+  else terminal.out(sessionTable(sessions, terminal.columns?.() ?? 80))
 }

@@ -3,9 +3,10 @@ import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
+import { isObject, type Json } from '../core/json-object.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
-import { ConfigError, type Environment, isTree, type LineFinder, parseYaml, type Tree } from './yaml-file.ts'
+import { ConfigError, type Environment, type LineFinder, parseYaml } from './yaml-file.ts'
 
 export { ConfigError, type Environment }
 
@@ -19,20 +20,13 @@ export interface Flags {
   readonly upstreams?: Readonly<Record<string, string>>
 }
 
-/** Where a configuration is looked for if none is named; the first that exists is read. */
-function defaultFile(env: Environment): string | undefined {
-  const home = env['HOME'] || env['USERPROFILE']
-  const inHome = home ? [`${home}/.config/governor/governor.yaml`] : []
-  return ['governor.yaml', 'config/governor.yaml', ...inHome].find((file) => existsSync(file))
-}
-
 /** Removes sections that contain only comments, so that they get their defaults. */
-function dropEmptySections(tree: Tree, { shape = {} }: Inside = insideOf(configSchema)): void {
+function dropEmptySections(tree: Json, { shape = {} }: Inside = insideOf(configSchema)): void {
   for (const [key, schema] of Object.entries(shape)) {
     const inside = insideOf(schema)
     const value = tree[key]
     if (value === null && (inside.shape || inside.valueType)) delete tree[key]
-    else if (isTree(value)) dropEmptySections(value, inside)
+    else if (isObject(value)) dropEmptySections(value, inside)
   }
 }
 
@@ -58,13 +52,13 @@ function readText(file: string): string {
   return bytes.toString()
 }
 
-function setAt(tree: Tree, [key = '', ...rest]: readonly string[], value: unknown): void {
+function setAt(tree: Json, [key = '', ...rest]: readonly string[], value: unknown): void {
   if (rest.length === 0) {
     tree[key] = value
     return
   }
   const before = tree[key]
-  const inner = isTree(before) ? before : {}
+  const inner = isObject(before) ? before : {}
   tree[key] = inner
   setAt(inner, rest, value)
 }
@@ -100,7 +94,7 @@ function settingsOf(flags: Flags, env: Environment): readonly Setting[] {
 function describe(value: unknown): string {
   if (value === undefined) return 'nothing'
   if (Array.isArray(value)) return 'a list'
-  if (isTree(value)) return 'keys and values'
+  if (isObject(value)) return 'keys and values'
   const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
   // A URL may hold a password or a key.
   return text.includes('://') ? text.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : text
@@ -183,7 +177,7 @@ interface Source {
 }
 
 /** Returns the lines of a message about an issue. */
-function problem(issue: z.core.$ZodIssue, tree: Tree, { name, origins, lineOf }: Source): string[] {
+function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }: Source): string[] {
   const path = issue.path.map(String).join('.')
   const origin = origins.get(path) ?? name
   const at = path === '' ? origin : `${origin}: ${path}`
@@ -210,17 +204,17 @@ function problem(issue: z.core.$ZodIssue, tree: Tree, { name, origins, lineOf }:
 }
 
 /** Sets the URLs of the upstreams that always exist, as a file may set only a key or headers of them. */
-function fillInUrls(tree: Tree): void {
+function fillInUrls(tree: Json): void {
   const upstreams = tree['upstreams']
   for (const [name, { url }] of Object.entries(DEFAULT_UPSTREAMS)) {
-    const settings = isTree(upstreams) ? upstreams[name] : undefined
-    if (isTree(settings) && settings['url'] === undefined) settings['url'] = url
+    const settings = isObject(upstreams) ? upstreams[name] : undefined
+    if (isObject(settings) && settings['url'] === undefined) settings['url'] = url
   }
 }
 
 /** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
 export function checkConfig(
-  tree: Tree,
+  tree: Json,
   name: string,
   origins: Source['origins'] = new Map(),
   lineOf?: LineFinder,
@@ -237,7 +231,7 @@ export function checkConfig(
  * The value of a variable is a text. Where the schema expects no text, the number or the truth value that it is written
  * as takes its place.
  */
-function typeVariables(tree: Tree, expanded: ReadonlySet<string>): void {
+function typeVariables(tree: Json, expanded: ReadonlySet<string>): void {
   for (const { code, path } of configSchema.safeParse(tree).error?.issues ?? []) {
     const text = valueAt(tree, path)
     const isOtherType = code === 'invalid_type' || code === 'invalid_union'
@@ -257,11 +251,14 @@ export interface Loaded {
 
 /** Loads and checks the configuration. Throws `ConfigError`. */
 export function loadConfig(flags: Flags, env: Environment): Loaded {
-  const file = flags.config ?? (env['GOVERNOR_CONFIG'] || defaultFile(env))
+  const home = env['HOME'] || env['USERPROFILE']
+  const inHome = home ? [`${home}/.config/governor/governor.yaml`] : []
+  const usual = ['governor.yaml', 'config/governor.yaml', ...inHome]
+  const file = flags.config ?? (env['GOVERNOR_CONFIG'] || usual.find((path) => existsSync(path)))
   const name = file ?? 'configuration'
   const parsed = file === undefined ? undefined : parseYaml(readText(file), file, env)
   const tree = parsed?.contents ?? {}
-  if (!isTree(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
+  if (!isObject(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
   dropEmptySections(tree)
   const texts = new Set(parsed?.expanded)
   const origins = new Map<string, string>()
@@ -277,7 +274,7 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
 
 /** Returns the paths at which two trees differ. */
 function differing(before: unknown, after: unknown, path: string): string[] {
-  if (!isTree(before) || !isTree(after)) return isDeepStrictEqual(before, after) ? [] : [path]
+  if (!isObject(before) || !isObject(after)) return isDeepStrictEqual(before, after) ? [] : [path]
   const keys = new Set([...Object.keys(before), ...Object.keys(after)])
   return [...keys].flatMap((key) => differing(before[key], after[key], `${path}.${key}`))
 }

@@ -1,6 +1,6 @@
 /** Overrides of sections of the configuration: every key is optional, and no key has a default. */
 import * as z from 'zod'
-import { isTree } from './yaml-file.ts'
+import { isObject } from '../core/json-object.ts'
 
 type Shape = Readonly<Record<string, z.ZodType>>
 
@@ -39,7 +39,7 @@ export function withOverride<T extends object>(section: T, override: object): T 
   const entries = Object.entries(override).filter(([, value]) => value !== undefined)
   const merged = entries.map(([key, value]) => {
     const before: unknown = Object.hasOwn(section, key) ? Reflect.get(section, key) : undefined
-    return [key, isTree(before) && isTree(value) ? withOverride(before, value) : value]
+    return [key, isObject(before) && isObject(value) ? withOverride(before, value) : value]
   })
   return { ...section, ...Object.fromEntries(merged) }
 }

@@ -9,14 +9,6 @@ export class ConfigError extends Error {
 /** The environment variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Keys and values. */
-export type Tree = { [key: string]: unknown }
-
-/** True for keys and values: an object that is no list. */
-export function isTree(value: unknown): value is Tree {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
 /** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
 export type LineFinder = (path: readonly PropertyKey[]) => number | undefined
 
@@ -33,11 +25,6 @@ export interface YamlFile {
 const OPEN = '\ue000'
 const CLOSE = '\ue001'
 const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)${CLOSE}`, 'g')
-
-/** Hides the braces of variables from YAML, in whose flow style braces are maps. */
-function protectVariables(source: string): string {
-  return source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
-}
 
 /** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws if a variable is not set. */
 function expand(text: string, env: Environment, where: string): string {
@@ -97,7 +84,9 @@ function lineFinder(document: Document, lines: LineCounter): LineFinder {
 /** Parses a file that is called `file` in messages. Throws `ConfigError`. */
 export function parseYaml(source: string, file: string, env: Environment): YamlFile {
   const lines = new LineCounter()
-  const document = parseDocument(protectVariables(source), { lineCounter: lines, prettyErrors: true })
+  // In flow style, braces are maps.
+  const hidden = source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
+  const document = parseDocument(hidden, { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
   if (error) {
     const [message = ''] = error.message
