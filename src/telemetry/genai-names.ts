@@ -5,37 +5,24 @@
  * https://github.com/open-telemetry/semantic-conventions-genai.
  */
 
-/** The names of attributes and metrics; `undefined` where a version has none. */
-export interface GenAiNames {
-  readonly provider: string
-  readonly operation: string
-  readonly model: string
-  readonly inputTokens: string
-  readonly outputTokens: string
-  readonly cachedTokens: string | undefined
-  readonly conversation: string | undefined
-  readonly tokenType: string
-  readonly errorType: string
-  readonly serverAddress: string
-  readonly serverPort: string
-  readonly tokenUsage: string
-  readonly duration: string
-}
-
-const V1_36: GenAiNames = {
+const V1_36 = {
   provider: 'gen_ai.system',
   operation: 'gen_ai.operation.name',
   model: 'gen_ai.request.model',
   inputTokens: 'gen_ai.usage.input_tokens',
   outputTokens: 'gen_ai.usage.output_tokens',
-  cachedTokens: undefined,
-  conversation: undefined,
   tokenType: 'gen_ai.token.type',
   errorType: 'error.type',
   serverAddress: 'server.address',
   serverPort: 'server.port',
   tokenUsage: 'gen_ai.client.token.usage',
   duration: 'gen_ai.client.operation.duration',
+}
+
+/** The names of attributes and metrics; unset where a version has none. */
+export type GenAiNames = Readonly<typeof V1_36> & {
+  readonly cachedTokens?: string
+  readonly conversation?: string
 }
 
 const LATEST: GenAiNames = {
@@ -55,13 +42,11 @@ export function genAiNames(optIn = ''): GenAiNames {
 export const CHAT = 'chat'
 
 /** Providers by the dialect that is spoken, where the upstream's name is not one of theirs. */
-const PROVIDERS: Readonly<Record<string, string>> = {
-  chat: 'openai',
-  responses: 'openai',
-  messages: 'anthropic',
-}
+const PROVIDERS: ReadonlyMap<string, string> = new Map([
+  ['chat', 'openai'],
+  ['responses', 'openai'],
+  ['messages', 'anthropic'],
+])
 
 /** Returns the well-known name of the provider that speaks a dialect, else the dialect's own. */
-export function providerOf(dialect: string): string {
-  return Object.hasOwn(PROVIDERS, dialect) ? (PROVIDERS[dialect] ?? dialect) : dialect
-}
+export const providerOf = (dialect: string) => PROVIDERS.get(dialect) ?? dialect

@@ -24,17 +24,12 @@ type ReplyName = keyof typeof REPLIES
 
 /** Schemas that others name stand in `components`. */
 function componentsOf(): Json {
-  const registry = z.registry<{ id: string }>()
   const schemas: Record<string, unknown> = {}
-  for (const [id, schema] of Object.entries(REPLIES)) registry.add(schema, { id })
-  for (const schema of Object.values(REPLIES)) {
-    const { $schema: _dialect, $defs = {}, ...rest } = z.toJSONSchema(schema) as Record<string, unknown>
-    const id = Object.entries(REPLIES).find(([, one]) => one === schema)?.[0] ?? ''
-    for (const [name, inner] of Object.entries($defs as Json)) schemas[name] = inner
-    schemas[id] = rest
+  for (const [id, schema] of Object.entries(REPLIES)) {
+    const { $schema: _dialect, $defs, ...rest } = z.toJSONSchema(schema) as Record<string, unknown>
+    Object.assign(schemas, $defs, { [id]: rest })
   }
-  const text = JSON.stringify(schemas).replaceAll('"#/$defs/', '"#/components/schemas/')
-  return JSON.parse(text) as Json
+  return JSON.parse(JSON.stringify(schemas).replaceAll('"#/$defs/', '"#/components/schemas/')) as Json
 }
 
 function inputOf(schema: z.ZodType): Json {

@@ -67,35 +67,28 @@ class RequestProblem extends Error {
   }
 }
 
-const unknown = () =>
-  new RequestProblem(
+const PROBLEMS = {
+  unknown_session: [404, 'No session has this id. GET /governor/sessions lists those there are.'],
+  unknown_thread: [404, 'The session has no agent of this number.'],
+  not_found: [404, 'There is nothing here: GET /governor/openapi.json says what there is.'],
+  transcript_off: [
     404,
-    'unknown_session',
-    'No session has this id. GET /governor/sessions lists those there are.',
-  )
+    'No transcripts are kept. Set sessions.transcript: true in the configuration to keep what is said from then on.',
+  ],
+  loop_guard_off: [
+    409,
+    'Nothing looks for loops: the configuration has loop_guard.enabled: false. Set it to true first.',
+  ],
+  invalid_cursor: [400, 'query: cursor: not one that a page gave as next'],
+} as const
+
+function problem(code: keyof typeof PROBLEMS): RequestProblem {
+  const [status, message] = PROBLEMS[code]
+  return new RequestProblem(status, code, message)
+}
 
 /** Returns the problem of a request to one of Governor's own paths where there is nothing. */
-export const notFound = () =>
-  new RequestProblem(
-    404,
-    'not_found',
-    'There is nothing here: GET /governor/openapi.json says what there is.',
-  )
-const transcriptOff = () =>
-  new RequestProblem(
-    404,
-    'transcript_off',
-    'No transcripts are kept. Set sessions.transcript: true in the configuration to keep what is said from then on.',
-  )
-const unknownThread = () =>
-  new RequestProblem(404, 'unknown_thread', 'The session has no agent of this number.')
-
-const loopGuardOff = () =>
-  new RequestProblem(
-    409,
-    'loop_guard_off',
-    'Nothing looks for loops: the configuration has loop_guard.enabled: false. Set it to true first.',
-  )
+export const notFound = () => problem('not_found')
 
 function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: string): z.output<Shape> {
   const { success, data, error } = shape.safeParse(given)
@@ -127,7 +120,7 @@ function withoutNames(session: SessionDetail): SessionDetail {
 function keyIn(request: FastifyRequest): SessionKey {
   const { id } = request.params as { readonly id: string }
   const key = keyOf(id)
-  if (!key) throw unknown()
+  if (!key) throw problem('unknown_session')
   return key
 }
 
@@ -153,9 +146,9 @@ async function showTranscript(
   key: SessionKey,
   by: AdminAccess,
 ): Promise<Transcript> {
-  if (!keepsTranscripts) throw transcriptOff()
+  if (!keepsTranscripts) throw problem('transcript_off')
   const [session, entries] = await Promise.all([store.get(key), store.value(TRANSCRIPTS, key)])
-  if (!session) throw unknown()
+  if (!session) throw problem('unknown_session')
   const id = idOf(key)
   const shown = transcriptOf(entries, detailOf(session, now(), contextOf(session)))
   return { id, ...shown, entries: by === 'token' ? shown.entries : shown.entries.map(hideName(id)) }
@@ -178,8 +171,9 @@ async function act(sources: SessionSources, request: FastifyRequest, action: Act
   const by = adminAccess(request.raw, sources.access)
   const { thread, change } = action
   const session = await sources.store.update(key, (before) => {
-    if (!before) throw unknown()
-    if (thread !== undefined && !before.threads.some(({ number }) => number === thread)) throw unknownThread()
+    if (!before) throw problem('unknown_session')
+    if (thread !== undefined && !before.threads.some(({ number }) => number === thread))
+      throw problem('unknown_thread')
     const after = change(before)
     return { session: after, result: after }
   })
@@ -200,14 +194,13 @@ function readRoutes(app: FastifyInstance, sources: SessionSources): void {
   app.get('/governor/sessions', async (request) => {
     const by = adminAccess(request.raw, access)
     const page = await list.page(parse(listQuery, request.query, 'query'))
-    if (!page)
-      throw new RequestProblem(400, 'invalid_cursor', 'query: cursor: not one that a page gave as next')
+    if (!page) throw problem('invalid_cursor')
     return { ...page, sessions: page.sessions.map((row) => showRow(row, by)) }
   })
   app.get('/governor/sessions/:id', async (request) => {
     const key = keyIn(request)
     const session = await store.get(key)
-    if (!session) throw unknown()
+    if (!session) throw problem('unknown_session')
     return showDetail(sources, key, session, adminAccess(request.raw, access))
   })
   app.get('/governor/sessions/:id/transcript', (request) =>
@@ -255,7 +248,7 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
   })
   app.patch(`${session}/loop-guard`, (request) => {
     const { thread, mode } = parse(loopGuardBody, request.body, 'body')
-    if (mode !== null && sources.isLoopGuardOff()) throw loopGuardOff()
+    if (mode !== null && sources.isLoopGuardOff()) throw problem('loop_guard_off')
     const change = (before: Session) => setLoopMode(before, thread, mode)
     return act(sources, request, { name: 'loop_guard', thread, details: { mode }, change })
   })

@@ -1,4 +1,5 @@
 /** Lists sessions by risk, in pages. */
+import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import { idOf, idsNamed } from '../../store/session-id.ts'
 import type { Store } from '../../store/store.ts'
@@ -33,11 +34,14 @@ function passes(row: SessionRow, { state, model, upstream, id }: Filter): boolea
   return id === undefined || row.id.startsWith(id)
 }
 
-function byRisk(a: SessionRow, b: SessionRow): number {
+/** What the order of a list depends on. */
+type Place = Pick<SessionRow, 'risk' | 'last_at' | 'id'>
+
+function byRisk(a: Place, b: Place): number {
   return b.risk - a.risk || byTime(a, b)
 }
 
-function byTime(a: SessionRow, b: SessionRow): number {
+function byTime(a: Place, b: Place): number {
   if (a.last_at !== b.last_at) return a.last_at < b.last_at ? 1 : -1
   return a.id < b.id ? -1 : 1
 }
@@ -63,22 +67,16 @@ async function collect(
   return { rows: rows.sort(name === undefined ? byRisk : byTime), complete }
 }
 
-/** Where a page begins: in a snapshot, or after a session if the snapshot no longer exists. */
-interface Cursor {
-  readonly snapshot: string
-  readonly start: number
-  readonly after: Pick<SessionRow, 'risk' | 'last_at' | 'id'>
-}
+/**
+ * Where a page begins: in a snapshot, or after a session (its risk, its last time and its id) if the snapshot no
+ * longer exists.
+ */
+const cursorShape = z.tuple([z.string(), z.number(), z.number(), z.string(), z.string()])
+type Cursor = z.output<typeof cursorShape>
 
 function cursorOf(text: string): Cursor | undefined {
   try {
-    const parts: unknown = JSON.parse(Buffer.from(text, 'base64url').toString())
-    if (!Array.isArray(parts)) return undefined
-    const [snapshot, start, risk, last_at, id]: unknown[] = parts
-    if (typeof snapshot !== 'string' || typeof start !== 'number' || typeof risk !== 'number')
-      return undefined
-    if (typeof last_at !== 'string' || typeof id !== 'string') return undefined
-    return { snapshot, start, after: { risk, last_at, id } }
+    return cursorShape.safeParse(JSON.parse(Buffer.from(text, 'base64url').toString())).data
   } catch {
     return undefined
   }
@@ -111,13 +109,13 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
   /** Returns the snapshot that contains a page, and the index at which the page begins. */
   const placeOf = async (filter: Filter, cursor: Cursor | undefined): Promise<[Snapshot, number]> => {
     if (!cursor) return [await take(filter), 0]
-    const known = snapshots.find((one) => one.id === cursor.snapshot)
-    if (known) return [known, cursor.start]
+    const [name, begin, risk, last_at, id] = cursor
+    const known = snapshots.find((one) => one.id === name)
+    if (known) return [known, begin]
     // The snapshot is another replica's, or too old: continues after the last session of the page before.
     const fresh = await take(filter)
     const order = filter.name === undefined ? byRisk : byTime
-    const after = cursor.after as SessionRow
-    const start = fresh.rows.findIndex((row) => order(after, row) < 0 && row.id !== after.id)
+    const start = fresh.rows.findIndex((row) => order({ risk, last_at, id }, row) < 0 && row.id !== id)
     return [fresh, start === -1 ? fresh.rows.length : start]
   }
 
@@ -133,8 +131,8 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
       if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null, complete }
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      const parts = [snapshot.id, start + limit, last.risk, last.last_at, last.id]
-      return { sessions, next: Buffer.from(JSON.stringify(parts)).toString('base64url'), complete }
+      const following: Cursor = [snapshot.id, start + limit, last.risk, last.last_at, last.id]
+      return { sessions, next: Buffer.from(JSON.stringify(following)).toString('base64url'), complete }
     },
   }
 }
