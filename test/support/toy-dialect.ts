@@ -112,8 +112,8 @@ export const toy: Dialect = {
     return parts && { text: textsIn(parts).join(''), calls: callsIn(parts), end: 'complete' }
   },
   writeAnswer(body, { terminal, text, dropCalls }) {
-    if (text !== undefined || dropCalls) {
-      const answer = parseObject(body.toString()) ?? {}
+    const answer = parseObject(body.toString()) ?? {}
+    if (text !== undefined || (dropCalls && callsIn(partsOf(answer)).length > 0)) {
       return answerText(text ?? textsIn(partsOf(answer)).join(''), terminal)
     }
     const object = root(body)

@@ -12,12 +12,10 @@ const CALLS = [
   { id: 'c', name: 'read', arguments: '{"file":"b"}' },
 ]
 
-/** Feeds a stream in pieces cut at `cuts`; returns the bytes that it returned at once. */
-function feed(filter: ToolCallFilter, bytes: Buffer, cuts: readonly number[] = []): Buffer {
+/** Feeds a stream; returns the bytes that it returned at once. */
+function feed(filter: ToolCallFilter, bytes: Buffer): Buffer {
   const reader = createFrameReader()
-  const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
-  const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
-  const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
+  const frames = [...reader.push(bytes), ...reader.end()]
   return Buffer.concat(frames.flatMap((frame) => filter.push(frame)))
 }
 
@@ -37,20 +35,6 @@ const json = (bytes: Buffer) =>
     )
 
 describe('a Chat Completions stream whose calls are held', () => {
-  it('a stream without a blocked call keeps the provider’s bytes, however it is cut and wherever it ends', () => {
-    const all = Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join(''))
-    fc.assert(
-      fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
-        const bytes = all.subarray(0, all.length - end)
-        const cuts = places.filter((place) => place < bytes.length)
-        const filter = chat.openFilter()
-        const out = feed(filter, bytes, cuts)
-        filter.endResponse()
-        expect(Buffer.concat([out, ...filter.release(new Set())])).toEqual(bytes)
-      }),
-    )
-  })
-
   it('a held stream shows all of its text and none of its calls before it ends', () => {
     const filter = chat.openFilter()
     const out = feed(filter, Buffer.from(chunks(REQUEST, { text: 'Let me see. ', calls: CALLS }, 1).join('')))

@@ -65,14 +65,6 @@ describe('a whole Chat Completions response', () => {
 })
 
 describe('a whole Chat Completions response that ends a run', () => {
-  it('a response without calls keeps every byte and gets the terminal state', () => {
-    const body =
-      '{ "seed":9007199254740993,"choices" : [{"message":{"content":"Hi"},"finish_reason":"stop"}], "t":1.0}\n'
-    const result = written(body)
-    expect(result).toBe(body.replace('1.0}', `1.0,"governor":${JSON.stringify(TERMINAL)}}`))
-    expect(JSON.parse(result).governor).toEqual(TERMINAL)
-  })
-
   it('a response with calls loses them, and its finish reason fits the rest', () => {
     const body = answer([
       choice({ ...assistant('Looking.'), tool_calls: CALLS, reasoning: 'hm' }, 'tool_calls'),
@@ -99,14 +91,6 @@ describe('a whole Chat Completions response that ends a run', () => {
       written(answer([choice(calling, 'tool_calls')]), { text: '(Reached max)' }),
     )
     expect(choices).toEqual([choice(assistant('(Reached max)'))])
-  })
-
-  it('a response keeps its calls if the agent ends its run itself', () => {
-    const body = answer([choice(calling, 'tool_calls')])
-    expect(JSON.parse(written(body, { dropCalls: false }))).toEqual({
-      ...JSON.parse(body),
-      governor: TERMINAL,
-    })
   })
 
   it('a response states the usage of all attempts together', () => {

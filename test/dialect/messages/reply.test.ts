@@ -41,11 +41,6 @@ describe('a whole Messages response', () => {
     expect(read && { text: read.text, calls: read.calls.length, end: read.end }).toEqual(expected)
   })
 
-  it('a response without calls keeps every byte and gets the terminal state', () => {
-    const body = `{ "id":"x","content":[{"type":"text","text":"a","n":1.0}], "stop_reason" : "end_turn","usage":{"input_tokens":9007199254740993} }`
-    expect(written(body)).toBe(body.replace('993} }', `993},"governor":${JSON.stringify(TERMINAL)} }`))
-  })
-
   it('a response loses its calls, and its stop reason fits the rest', () => {
     expect(JSON.parse(written(answer([THINKING, text('a'), CALL, CALL], 'tool_use')))).toMatchObject({
       content: [THINKING, text('a')],
@@ -76,13 +71,6 @@ describe('a whole Messages response', () => {
       cache_creation: { ephemeral_5m_input_tokens: 4 },
       service_tier: 'standard',
     })
-  })
-
-  it('a response keeps its calls if the agent ends its run itself', () => {
-    const body = answer([CALL], 'tool_use')
-    expect(written(body, { dropCalls: false })).toBe(
-      body.replace('"tool_use"}', `"tool_use","governor":${JSON.stringify(TERMINAL)}}`),
-    )
   })
 })
 

@@ -1,4 +1,3 @@
-import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { terminalOf } from '../../../src/core/terminal.ts'
 import type { BlockedMessage, ToolCallFilter } from '../../../src/dialect/dialect.ts'
@@ -20,13 +19,11 @@ const terminal = (answered: boolean) =>
 const textOf = (answer: Answer, number = 1) =>
   eventTexts(responseEvents(responseObject(REQUEST, answer, number))).join('')
 
-/** Feeds a stream in pieces cut at `cuts`; returns the bytes that it returned at once. */
-function feed(filter: Pick<ToolCallFilter, 'push'>, text: string, cuts: readonly number[] = []): Buffer {
+/** Feeds a stream; returns the bytes that it returned at once. */
+function feed(filter: Pick<ToolCallFilter, 'push'>, text: string): Buffer {
   const bytes = Buffer.from(text)
   const reader = createFrameReader()
-  const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
-  const pieces = places.slice(1).map((end, at) => bytes.subarray(places[at], end))
-  const frames = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()]
+  const frames = [...reader.push(bytes), ...reader.end()]
   return Buffer.concat(frames.flatMap((frame) => filter.push(frame)))
 }
 
@@ -47,20 +44,6 @@ function received(...bytes: readonly Buffer[]) {
 
 describe('a Responses stream whose calls are held', () => {
   const answer = { reasoning: 'x', text: 'Let me see. ', calls: CALLS }
-
-  it('a stream without a blocked call keeps the provider’s bytes, however it is cut and wherever it ends', () => {
-    const all = textOf(answer)
-    fc.assert(
-      fc.property(fc.array(fc.nat(all.length), { maxLength: 5 }), fc.nat(all.length), (places, end) => {
-        const text = all.slice(0, all.length - end)
-        const cuts = places.filter((place) => place < text.length)
-        const filter = responses.openFilter()
-        const out = feed(filter, text, cuts)
-        filter.endResponse()
-        expect(Buffer.concat([out, ...filter.release(new Set())]).toString()).toBe(text)
-      }),
-    )
-  })
 
   it('a stream without a blocked call keeps its bytes even if it ends within the blank line of an event', () => {
     const all = textOf(answer)

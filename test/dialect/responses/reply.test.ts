@@ -27,14 +27,6 @@ describe('a whole Responses response', () => {
     expect(read && { text: read.text, calls: read.calls.length }).toEqual(expected)
   })
 
-  it('a response without calls keeps every byte and gets the terminal state', () => {
-    const text = '{ "id":"r","status":"completed", "n":1.0,"output":[{"type":"message","content":[]}] }'
-    const change = { terminal, dropCalls: true, earlier: [] }
-    expect(responses.writeAnswer(bytes(text), change).toString('utf8')).toBe(
-      text.replace('[]}] }', `[]}],"governor":${JSON.stringify(terminal)} }`),
-    )
-  })
-
   it('a response loses its calls with the reasoning before them, and is complete', () => {
     const body = responseObject(request, { text: 'Wait.', reasoning: 'x', calls: [search] }, 1)
     const output = [
@@ -50,11 +42,6 @@ describe('a whole Responses response', () => {
       error: null,
       governor: terminal,
     })
-  })
-
-  it('a response keeps its calls if the agent ends its run itself', () => {
-    const body = { ...responseObject(request, { calls: [search] }, 1), status: 'incomplete' }
-    expect(write(body, { dropCalls: false })).toEqual({ ...body, governor: terminal })
   })
 
   it('another text replaces that of a response, with the usage of earlier attempts', () => {
