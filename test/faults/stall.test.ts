@@ -106,8 +106,9 @@ describe.each(STALLS)('a process %s for longer than all time limits', (_, stall)
       await vi.waitFor(async () => {
         expect(await (await fetch(`${governor.url}/ready`)).json()).toMatchObject({ store: { status: 'ok' } })
       }, 20_000)
-      messages = [...START, ...messages.slice(-2)]
       await step('3/300')
+      messages = [...START, ...messages.slice(-2)]
+      await step('4/300')
     })
   })
 })

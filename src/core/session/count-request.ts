@@ -310,7 +310,8 @@ function threadAfter(
   { number, loopState, errors }: Pick<Thread, 'number' | 'loopState' | 'errors'>,
 ): Thread {
   // A request that was counted before may be older than the newest one.
-  const view = from && from.run === known?.run && retryOf(from.run, facts) ? from : viewOf(facts, from, over)
+  const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
+  const view = isRetry ? from : viewOf(facts, from, over)
   return {
     id: known ? known.id : operation,
     name,
@@ -323,6 +324,7 @@ function threadAfter(
     endsInUserMessage: view.endsInUserMessage,
     messages: view.messages,
     promptLength: view.promptLength,
+    isPromptRepeated: from?.isPromptRepeated || (isRetry && facts.isPrompt) ? true : undefined,
     first: view.first,
     newest: view.newest,
     interrupted: view.interrupted,

@@ -8,7 +8,7 @@
 import type { Hash } from '../hash.ts'
 import { isFork } from './fork.ts'
 import type { RequestFacts } from './request-facts.ts'
-import type { RecentRequest, Run, Session, Thread } from './session.ts'
+import { MAX_THREADS, type RecentRequest, type Run, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
@@ -223,27 +223,48 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
 }
 
 /**
- * Returns the thread whose history a transcript replaces by a summary: it shows no answer that calls a tool, no other user message
- * than the thread, and something besides them. Only a run that goes on is compacted. `undefined` also where such threads
- * belong to several conversations: nothing tells them apart.
+ * Returns the thread whose history was compacted into a transcript that shows none of its answers, and no other user message than
+ * the thread. It is one of these:
+ * - a summary: no answer calls a tool, and something stands beside the user messages;
+ * - the newest step alone, which is not known yet, if no agent with the same prompt may have made it.
+ * Only a run that goes on is compacted. `undefined` also where such threads belong to several conversations.
  */
 function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
-  const { system, userMessageHashes: shown, callCounts, isPrompt, isCompacted, messages } = facts
-  if (!isCompacted && callCounts.some((calls) => calls > 0)) return undefined
+  const {
+    system,
+    userMessageHashes: shown,
+    assistantHashes,
+    callCounts,
+    isPrompt,
+    isCompacted,
+    messages,
+  } = facts
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
+  const isStep = callCounts.some((calls) => calls > 0)
+  if (isStep && !isCompacted && mayBeOther(threads, facts)) return undefined
   return newestOfOne(
     threads.filter((thread) => {
       const { run } = thread
       if (thread.system !== system || thread.first === undefined) return false
-      if (isCompacted) return shown.every((hash) => thread.userMessageHashes.includes(hash))
+      if (!shown.every((hash) => thread.userMessageHashes.includes(hash))) return false
+      if (isCompacted) return true
+      if ((run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS) return false
+      // A client that goes back shows the first answer.
+      if (isStep && assistantHashes.includes(thread.first)) return false
+      if (isStep) return messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
       // A prompt may hold messages of the harness too.
       const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
-      if (shown.length > 0 && messages <= promptLength) return false
-      if ((run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS) return false
-      return shown.every((hash) => thread.userMessageHashes.includes(hash))
+      return shown.length === 0 || messages > promptLength
     }),
   )
+}
+
+/** Returns whether an agent of the session may show its first step: it sent the same prompt, or the session has forgotten threads. */
+function mayBeOther(threads: readonly Thread[], { userMessageHashes: [first] }: RequestFacts): boolean {
+  const isSharing = ({ userMessageHashes: [known], isPromptRepeated }: Thread) =>
+    isPromptRepeated === true && known === first
+  return first === undefined || threads.length >= MAX_THREADS || threads.some(isSharing)
 }
 
 /** Returns the newest of several threads, if all of them belong to one conversation. */
