@@ -22,7 +22,7 @@ export interface ClassifyOptions {
 
 /**
  * Returns the overflow that an error states and the row that recognised it; `undefined` if it is no overflow. Takes any
- * reply, never throws, and takes time in proportion to the reply's length.
+ * reply and never throws. Reads the beginning and the end of a text with more than 12 K characters.
  */
 export function classify(
   raw: RawReply,

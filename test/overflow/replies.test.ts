@@ -179,6 +179,18 @@ describe('the classification of provider replies', () => {
     )
   })
 
+  it.each([
+    ['a string', (text: string) => text],
+    ['a buffer', (text: string) => Buffer.from(text)],
+  ])('is not misled by an error that quotes the request, which is %s', (_, sent) => {
+    const quoted = "This model's maximum context length is 4096 tokens, but you sent 5000 tokens"
+    const reply = { status: 400, body: { error: { message: `Invalid value for content: "${quoted}"` } } }
+    const requestWith = (content: string) => () => sent(JSON.stringify({ messages: [{ content }] }))
+    expect(classify(reply, { request: requestWith(quoted) })).toBeUndefined()
+    const own = classify(reply, { request: requestWith('Hello') })?.overflow
+    expect(own).toEqual({ recovery: 'shrink_context', limit: 4096, promptTokens: 5000 })
+  })
+
   it('throws for no body', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 599 }), fc.jsonValue(), (status, body) => {

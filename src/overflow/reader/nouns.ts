@@ -1,7 +1,7 @@
 /** Finds the quantity that a number counts: the input, the output, both together, or the window. */
 import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { head, isNumber, leftOf, rightOf, wordsOf } from './place.ts'
+import { isNumber, leftOf, rightOf, withoutUnit, wordsOf } from './place.ts'
 import { cueOf, type Noun, nounOf as nounOfWord, type Role, wordSet } from './words.ts'
 
 const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
@@ -20,14 +20,14 @@ function nounAmong(words: readonly string[], reach: number): Noun | undefined {
 
 /** Returns the quantity that a number with this role counts, by the words before and after it. */
 export function nounOf(left: readonly string[], right: readonly string[], role: Role): Noun | undefined {
-  const after = nounAmong(head(right), role === 'limit' ? 4 : 3)
+  const after = nounAmong(withoutUnit(right), role === 'limit' ? 4 : 3)
   if (role !== 'limit') {
     const before = nounBefore(left, role)
     // `the prompt has N tokens in total`
     if (after === 'total' && before === 'input') return before
     return after === 'window' ? before : (after ?? before)
   }
-  return after && after !== 'window' && cueOf(head(right)[0] ?? '') !== 'exceed'
+  return after && after !== 'window' && cueOf(withoutUnit(right)[0] ?? '') !== 'exceed'
     ? after
     : (nounBefore(left, role) ?? after)
 }
@@ -62,7 +62,7 @@ const PLUS = new Set(['+', 'plus'])
 
 /** True if a plus is among the words right after a number. */
 const isPlusNear = (right: readonly string[]): boolean =>
-  head(right)
+  withoutUnit(right)
     .slice(0, 4)
     .some((word) => PLUS.has(word))
 

@@ -1,5 +1,5 @@
 /** Tells what the words before and after a number say about it. */
-import { head } from './place.ts'
+import { withoutUnit } from './place.ts'
 import { type Cue, cueOf, type Noun, nounOf, OTHER_UNITS, TOKENS, wordSet } from './words.ts'
 
 const COMPARES = wordSet(
@@ -18,7 +18,7 @@ const MARKS = new Set([',', ':', '}', '{', '?', '!'])
 
 /** True for the words after `N` in `N tokens exceeds …`, `(N) is greater than …`, `N must be at most …`. */
 export function isCompared(right: readonly string[]): boolean {
-  const rest = head(right).filter((word) => !MARKS.has(word))
+  const rest = withoutUnit(right).filter((word) => !MARKS.has(word))
   const [first = '', second = '', third = ''] = rest
   if (COMPARES.has(first) || MODALS.has(first)) return true
   if (!LEADS_TO_VERB.has(first)) return false
@@ -47,7 +47,7 @@ export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): 
 
 /** True for the words after `N` in `N has been exceeded`: N is the limit. */
 export function isPassive(right: readonly string[]): boolean {
-  const [first = '', second = '', third = ''] = head(right)
+  const [first = '', second = '', third = ''] = withoutUnit(right)
   if (['has', 'have', 'had'].includes(first)) return second === 'been' && /^(?:exceeded|reached)$/.test(third)
   return ['was', 'is', 'were'].includes(first) && second === 'exceeded'
 }
@@ -59,7 +59,8 @@ export function isRoom(left: readonly string[], right: readonly string[]): boole
   const colon = left.indexOf(':')
   const near = left.slice(0, colon === -1 || colon === 0 ? 4 : Math.min(4, colon))
   return (
-    near.some((word) => ROOM.has(word)) || /^(?:remain|remains|remaining|left)$/.test(head(right)[0] ?? '')
+    near.some((word) => ROOM.has(word)) ||
+    /^(?:remain|remains|remaining|left)$/.test(withoutUnit(right)[0] ?? '')
   )
 }
 
@@ -113,7 +114,7 @@ export function isExcess(
   const [first = '', second = ''] = left.filter((word) => !ABOUT.has(word))
   if (first === 'by' || first === 'excess') return true
   if ((first === 'of' || first === 'is') && (second === 'excess' || second === 'overflow')) return true
-  const [after = ''] = head(right)
+  const [after = ''] = withoutUnit(right)
   if (after === 'too' || after === 'excess') return true
   return MORE.has(after) && (next === undefined || value < next)
 }

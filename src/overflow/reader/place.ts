@@ -42,7 +42,7 @@ export function rightOf(sentence: Sentence, at: number): string[] {
 const SKIPPED = wordSet(') ] ( the a an your this its in of for from as to about roughly ~')
 
 /** Returns the words after a number without its unit, articles and prepositions. */
-export function head(right: readonly string[]): readonly string[] {
+export function withoutUnit(right: readonly string[]): readonly string[] {
   let at = 0
   while (at < right.length && (TOKENS.has(right[at] ?? '') || SKIPPED.has(right[at] ?? ''))) at++
   return right.slice(at)

@@ -12,7 +12,7 @@ import {
   isPassive,
   isRoom,
 } from './phrases.ts'
-import { head, isNumber, leftOf, rightOf, wordAt } from './place.ts'
+import { isNumber, leftOf, rightOf, withoutUnit, wordAt } from './place.ts'
 import { cueOf, type Noun, nounOf as nounOfWord, type Role, wordSet } from './words.ts'
 
 /** A number of tokens in a text, and its role. */
@@ -34,7 +34,7 @@ export interface Figure {
 const RANGE_OPENS = ['[', 'from', 'between', '(', 'range']
 const IN_RANGE = wordSet(', to - and ( inclusive exclusive ) ~ ..')
 
-/** Whether a number starts or ends a range such as `[1, 8192]` or `from 1 to 8192`. `less`: 1 if its end is exclusive. */
+/** Whether a number starts or ends a range, as in `[1, 8192]` and `from 1 to 8192`. `less`: 1 if its end is excluded. */
 function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: boolean; less: number } {
   const right = rightOf(sentence, at)
   const left = leftOf(sentence, at)
@@ -64,7 +64,7 @@ function roleOf(
   if (isRoom(left, right)) return 'room'
   // `: N requested, M available`: the words after each number belong to it.
   if (left[0] === ':' || left[0] === ',') {
-    const after = head(right)[0] ?? ''
+    const after = withoutUnit(right)[0] ?? ''
     if (ASKED.has(after)) return 'value'
     if (OFFERED.has(after)) return 'limit'
   }
@@ -73,10 +73,12 @@ function roleOf(
   // `the maximum of N exceeded`, and languages in which the verb comes last.
   const leadsToNumber = isNumber(sentence[at + right.length + 1])
   const endsInVerb =
-    !leadsToNumber && cueOf(head(right)[0] ?? '') === 'exceed' && !/\w/.test(head(right)[1] ?? '')
+    !leadsToNumber &&
+    cueOf(withoutUnit(right)[0] ?? '') === 'exceed' &&
+    !/\w/.test(withoutUnit(right)[1] ?? '')
   if (endsInVerb && before === 'bound') return 'limit'
   if (isCompared(right)) return 'value'
-  if (left[0] === '(' && ASKED.has(head(right)[0] ?? '')) return 'value'
+  if (left[0] === '(' && ASKED.has(withoutUnit(right)[0] ?? '')) return 'value'
   const [first = '', second = ''] = right
   // `N maximum context length`
   const isMaximum = /^max(?:imum)?$/.test(first) && nounOfWord(second) === 'window'
@@ -117,7 +119,7 @@ export function figuresOf(sentence: Sentence): Figure[] {
     if (!role || atom.value === 0) return []
     const isTerm = isSummand(sentence, at)
     const noun = isTerm
-      ? (partNoun(head(right)) ?? summandNoun(sentence, at))
+      ? (partNoun(withoutUnit(right)) ?? summandNoun(sentence, at))
       : range.isEnd
         ? rangeNoun(sentence, at)
         : nounOf(left, right, role)
@@ -126,7 +128,7 @@ export function figuresOf(sentence: Sentence): Figure[] {
         role,
         value: atom.value - range.less,
         noun,
-        isPart: role === 'value' && (isTerm || partNoun(head(right)) !== undefined),
+        isPart: role === 'value' && (isTerm || partNoun(withoutUnit(right)) !== undefined),
         isCounted: isCounted(left, right, noun),
         isAtLeast: left.slice(0, 2).includes('least'),
         at,
