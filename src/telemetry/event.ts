@@ -1,5 +1,5 @@
 /**
- * All events of requests, as one union, and one row for each kind: its log line, its metrics, its webhook message.
+ * All events of requests, as one union, and one row for each kind: log line, metrics, webhook message, span event.
  * No field holds a key, a prompt or a tool argument, and values of metric labels come from a closed set.
  */
 import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
@@ -273,6 +273,8 @@ export interface EventRow<Event> {
   readonly log?: (event: Event) => LogLine | undefined
   readonly metrics?: readonly Metric<Event>[]
   readonly message?: (event: Event) => Message | undefined
+  /** The event of the request's span: its name and its attributes, both without `governor.`. */
+  readonly span?: (event: Event) => readonly [name: string, attributes: object]
 }
 
 /** Returns a counter whose labels are fields of the event; a field that is unset counts as `none`. */
@@ -435,6 +437,7 @@ export const EVENTS: {
   },
   tunnel_failed: { log: ({ kind: _, ...facts }) => ['warn', facts, 'upgrade failed'] },
   notice: {
+    span: ({ tier, channel, meter }) => ['notice', { tier, channel, meter }],
     metrics: [
       counter(
         'governor_notices_total',
@@ -481,6 +484,7 @@ export const EVENTS: {
     ],
   },
   call_blocked: {
+    span: ({ pattern, tool }) => ['block', { pattern, tool }],
     metrics: [{ ...LOOPS, record: ({ pattern, tool }, add) => add({ pattern, tool, action: 'blocked' }) }],
     message(event) {
       const { pattern, tool } = event
@@ -500,6 +504,7 @@ export const EVENTS: {
     ],
   },
   stopped: {
+    span: ({ reason, by }) => ['stop', { reason, by }],
     log: ({ reason, by, ...event }) => ['info', { ...namesIn(event), reason, by }, 'run ended'],
     metrics: [
       counter('governor_stops_total', 'Ended runs by reason, and by the source of their last answer.', [
@@ -541,6 +546,7 @@ export const EVENTS: {
     ],
   },
   overflow: {
+    span: ({ recovery, quirk }) => ['overflow', { recovery, quirk }],
     log({ upstream, recovery, quirk, ...event }) {
       return ['info', { upstream, recovery, quirk, ...namesIn(event) }, 'overflow']
     },

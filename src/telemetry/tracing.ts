@@ -17,7 +17,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import type { ProxyEvent, RequestEnded } from './event.ts'
+import { type ProxyEvent, type RequestEnded, rowOf } from './event.ts'
 import { CHAT, type GenAiNames, genAiNames, providerOf } from './genai-names.ts'
 
 /** Name, value, name, value, …, like Node's raw headers. */
@@ -77,37 +77,19 @@ function inject({ context }: SpanState, headers: RawHeaders): RawHeaders {
   return [...headers.filter((_, at) => isKept(at)), ...[...fields].flat()]
 }
 
-/** Adds an event to the span; those that only metrics read are left out. */
+/** Adds an event to the span, if its kind has one. */
 function record(state: SpanState, event: ProxyEvent): void {
-  const { span } = state
-  switch (event.kind) {
-    case 'answered':
-      state.input += event.usage.input
-      state.output += event.usage.output
-      state.cached += event.usage.cachedInput ?? 0
-      return
-    case 'notice':
-      span.addEvent('governor.notice', {
-        'governor.tier': event.tier,
-        'governor.channel': event.channel,
-        ...(event.meter ? { 'governor.meter': event.meter } : {}),
-      })
-      return
-    case 'call_blocked':
-      span.addEvent('governor.block', { 'governor.pattern': event.pattern, 'governor.tool': event.tool })
-      return
-    case 'stopped':
-      span.addEvent('governor.stop', { 'governor.reason': event.reason, 'governor.by': event.by })
-      return
-    case 'overflow':
-      span.addEvent('governor.overflow', {
-        'governor.recovery': event.recovery,
-        'governor.quirk': event.quirk,
-      })
-      return
-    default:
-      return
+  if (event.kind === 'answered') {
+    state.input += event.usage.input
+    state.output += event.usage.output
+    state.cached += event.usage.cachedInput ?? 0
   }
+  const shown = rowOf(event).span?.(event)
+  if (!shown) return
+  const [name, fields] = shown
+  const known = Object.entries(fields).filter(([, value]) => value !== undefined)
+  const attributes = known.map(([field, value]) => [`governor.${field}`, value])
+  state.span.addEvent(`governor.${name}`, Object.fromEntries(attributes))
 }
 
 function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {
