@@ -49,13 +49,10 @@ class UsageError extends Error {
 
 /** Returns upstream URLs by name: `URL` sets both upstreams that always exist, `NAME=URL` sets one. */
 function upstreamsOf(flags: readonly string[]): Record<string, string> {
-  const urls = flags.flatMap((text): [string, string][] => {
+  const urls = flags.flatMap((text) => {
     const [, name, url] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
-    if (name !== undefined && url !== undefined) return [[name, url]]
-    return [
-      ['openai', text],
-      ['anthropic', text],
-    ]
+    const names = name === undefined ? ['openai', 'anthropic'] : [name]
+    return names.map((upstream) => [upstream, url ?? text] as const)
   })
   return Object.fromEntries(urls)
 }
@@ -85,11 +82,7 @@ const WITH_URL: readonly string[] = ['top', 'sessions', 'session', 'stop', 'exte
 function checkArguments(
   command: string,
   rest: readonly string[],
-  {
-    json,
-    url,
-    transcript,
-  }: { readonly json?: boolean; readonly url?: string; readonly transcript?: boolean },
+  { json, url, transcript }: { json?: boolean; url?: string; transcript?: boolean },
 ): void {
   const [least, most, missing] = ARGUMENTS[command] ?? [0, 0, '']
   if (rest.length > most) throw new UsageError(`unexpected argument ${rest[most]}`)
@@ -165,7 +158,7 @@ async function runCommand(
     case 'check-config': {
       const { file } = loadConfig(flags, terminal.env)
       terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
-      return 0
+      break
     }
     case 'replay': {
       const { replay } = await import('./replay.ts')
@@ -178,7 +171,7 @@ async function runCommand(
     case 'top': {
       const { top } = await import('./top.ts')
       await top(url, terminal)
-      return 0
+      break
     }
     case 'sessions':
     case 'session':
@@ -186,16 +179,17 @@ async function runCommand(
     case 'extend': {
       const { sessions } = await import('./sessions.ts')
       await sessions({ command, args: files, json, transcript, url }, terminal)
-      return 0
+      break
     }
     case 'suggest': {
       const { suggest } = await import('./suggest.ts')
       await suggest({ json, url }, terminal)
-      return 0
+      break
     }
     default:
       throw new UsageError(`there is no command ${command}`)
   }
+  return 0
 }
 
 /** Runs the command line `args`, without node and script. Reports wrong usage and configuration. */

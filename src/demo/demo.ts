@@ -98,8 +98,11 @@ async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page
   page.speech('model', last.message.content)
   page.note('The last piece of the streamed response says how the run ended:')
   page.metadata(last)
+  // The script starts again after its last call.
+  const [first] = SCRIPT.calls
+  const call = first && callText(first.name, JSON.stringify(first.arguments))
   page.note(
-    `Without a budget the model would have called ${callOf(SCRIPT.calls.length + 1)} next and gone on: ` +
+    `Without a budget the model would have called ${call} next and gone on: ` +
       'nothing in this agent counts.',
   )
 
@@ -137,11 +140,6 @@ async function showLoop(client: OpenAI, provider: ScriptedProvider, page: Page):
     `Call ${callCount + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
   )
   page.note('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
-}
-
-function callOf(number: number): string {
-  const call = SCRIPT.calls[(number - 1) % SCRIPT.calls.length]
-  return call ? callText(call.name, JSON.stringify(call.arguments)) : ''
 }
 
 /** Returns the text that Governor added to the newest request; `undefined` if it added none. */
@@ -193,12 +191,6 @@ function labelOf(headers: Headers): Label {
   return headers.has('x-governor-loop') ? 'LOOP' : 'allow'
 }
 
-function barOf(iteration: string): string {
-  const [used = 0, max = 1] = iteration.split('/').map(Number)
-  const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
-  return '█'.repeat(filled) + '░'.repeat(BAR - filled)
-}
-
 /** Breaks text into indented lines that are no longer than the page. */
 function wrapped(text: string, indent: string): string {
   const lines: string[] = []
@@ -222,12 +214,15 @@ function pageFor({ out, isInteractive, env }: Terminal): Page {
     columns: () => out(`\n${paint('quiet', '  iteration  budget      verdict  the model')}\n`),
     step({ headers, calls }, added) {
       const iteration = headers.get('x-governor-iteration') ?? ''
+      const [used = 0, max = 1] = iteration.split('/').map(Number)
+      const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
+      const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
       const label = labelOf(headers)
       const does =
         calls.length === 0
           ? 'answers'
           : calls.map(({ function: { name, arguments: text } }) => callText(name, text)).join(', ')
-      out(`  ${iteration.padStart(9)}  ${barOf(iteration)}  ${paint(label, label.padEnd(7))}  ${does}\n`)
+      out(`  ${iteration.padStart(9)}  ${bar}  ${paint(label, label.padEnd(7))}  ${does}\n`)
       if (added !== undefined) out(paint('quiet', wrapped(`was told: ${added}`, INDENT)))
     },
     metadata: ({ governor }) => {

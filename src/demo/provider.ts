@@ -1,6 +1,6 @@
 /** A scripted model behind a real Chat Completions endpoint: it calls tools as long as it is offered some. */
 import { once } from 'node:events'
-import http, { type IncomingMessage, type ServerResponse } from 'node:http'
+import http, { type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type OpenAI from 'openai'
 
@@ -38,19 +38,10 @@ interface Reply {
   readonly finish: 'tool_calls' | 'stop'
 }
 
-async function read(request: IncomingMessage): Promise<Body> {
-  const chunks: Buffer[] = []
-  for await (const chunk of request) chunks.push(chunk as Buffer)
-  return JSON.parse(Buffer.concat(chunks).toString()) as Body
-}
-
-function readsBlock({ messages }: Body): boolean {
-  const last = messages.at(-1)?.content
-  return typeof last === 'string' && last.startsWith('[LOOP GUARD] Blocked')
-}
-
 function replyTo(body: Body, number: number, { calls, answer, whenBlocked }: Script): Reply {
-  if (whenBlocked !== undefined && readsBlock(body)) return { content: whenBlocked, finish: 'stop' }
+  const last = body.messages.at(-1)?.content
+  const isBlocked = typeof last === 'string' && last.startsWith('[LOOP GUARD] Blocked')
+  if (whenBlocked !== undefined && isBlocked) return { content: whenBlocked, finish: 'stop' }
   const call = calls[(number - 1) % calls.length]
   if (!body.tools || body.tool_choice === 'none' || !call) return { content: answer, finish: 'stop' }
   const { name, arguments: values } = call
@@ -90,7 +81,9 @@ function send(response: ServerResponse, body: Body, number: number, { finish, ..
 export async function startScriptedProvider(script: Script): Promise<ScriptedProvider> {
   const received: Body[] = []
   const server = http.createServer(async (request, response) => {
-    const body = await read(request)
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk as Buffer)
+    const body = JSON.parse(Buffer.concat(chunks).toString()) as Body
     const number = received.push(body)
     send(response, body, number, replyTo(body, number, script))
   })
