@@ -268,7 +268,7 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
     texts.add(value)
     origins.set(path.join('.'), origin)
   }
-  typeVariables(tree, texts)
+  if (texts.size > 0) typeVariables(tree, texts)
   return { config: checkConfig(tree, name, origins, parsed?.lineOf), file }
 }
 

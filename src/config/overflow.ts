@@ -1,25 +1,30 @@
 /** The settings for requests that are too large. */
+import { RE2JS } from 're2js'
 import * as z from 'zod'
 import { RECOVERIES } from '../overflow/overflow.ts'
-import { linearPattern, type RowSettings } from './quirk-row.ts'
+import type { LinearPattern, Row } from '../overflow/rows.ts'
 import { duration } from './units.ts'
 
-function patternFault(source: string): string | undefined {
-  try {
-    linearPattern(source)
-    return undefined
-  } catch (error) {
-    return (error as Error).message
-  }
-}
-
+/** A pattern that ignores case; refuses one that only a backtracking engine could match. */
 const pattern = z
   .string()
   .min(1)
-  .superRefine((source, context) => {
-    const fault = patternFault(source)
-    if (fault !== undefined)
-      context.addIssue({ code: 'custom', message: `not a pattern in RE2's syntax: ${fault}` })
+  .transform((source, context): LinearPattern => {
+    try {
+      const compiled = RE2JS.compile(source, RE2JS.CASE_INSENSITIVE)
+      const groups = Object.keys(compiled.namedGroups())
+      return {
+        match(text) {
+          const matcher = compiled.matcher(text)
+          if (!matcher.find()) return undefined
+          return Object.fromEntries(groups.map((name) => [name, matcher.group(name) ?? undefined]))
+        },
+      }
+    } catch (error) {
+      const message = `not a pattern in RE2's syntax: ${(error as Error).message}`
+      context.addIssue({ code: 'custom', message })
+      return z.NEVER
+    }
   })
 
 /** Each error is held against all rows, and a reload compiles all patterns while everything else waits. */
@@ -64,9 +69,7 @@ const quirk = z
   .refine(({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined, {
     error: 'matches everything: expected a status, a code or a text',
   })
-  .transform(
-    (row): RowSettings => ({ ...row, status: typeof row.status === 'number' ? [row.status] : row.status }),
-  )
+  .transform((row): Row => ({ ...row, status: typeof row.status === 'number' ? [row.status] : row.status }))
 
 /** The schema of `overflow`. */
 export const overflow = z.strictObject({

@@ -8,7 +8,6 @@ import type { LoopPolicy } from '../core/loop/policy.ts'
 import { ROWS } from '../overflow/rows.ts'
 import type { ModelSettings } from '../usage/catalogue.ts'
 import { withOverride } from './override.ts'
-import { customRow } from './quirk-row.ts'
 import type { Config } from './schema.ts'
 
 /** Returns the registry of the built-in harness texts and those of the configuration. */
@@ -112,7 +111,7 @@ export function stopPolicyOf({ stop }: Config) {
 export function overflowPolicyOf({ overflow }: Config) {
   return {
     enabled: overflow.enabled,
-    quirks: [...overflow.quirks.map(customRow), ...ROWS],
+    quirks: [...overflow.quirks, ...ROWS],
     canonical: overflow.canonical,
     retriesClamped: overflow.clamp_output_only === 'retry',
     retriesWithoutBeta: overflow.tier_downgrade === 'retry_without_beta',

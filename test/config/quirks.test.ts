@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { checkConfig } from '../../src/config/load.ts'
 import { overflowPolicyOf } from '../../src/config/policies.ts'
-import { customRow } from '../../src/config/quirk-row.ts'
 import { classify } from '../../src/overflow/classify.ts'
 import type { RawReply } from '../../src/overflow/unwrap.ts'
 
@@ -86,7 +85,7 @@ describe('a quirk in the configuration', () => {
   })
 
   it('is rejected when its pattern could be slow', () => {
-    const row = (text: string) => () => customRow({ id: 'own', text, means: 'compress_only' })
+    const row = (text: string) => () => rowsOf({ id: 'own', text, means: 'compress_only' })
     expect(row('(a)\\1')).toThrow(/escape/)
     expect(row('(?=a)b')).toThrow()
     expect(row('(unclosed')).toThrow()
