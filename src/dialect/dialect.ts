@@ -1,7 +1,4 @@
-/**
- * What Governor needs from an API format in order to guard it. Each folder beside this file implements it for one
- * format.
- */
+/** What Governor needs from an API format in order to guard it. Each folder beside this file implements it. */
 import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
@@ -67,21 +64,13 @@ export interface DialectRequest {
   readonly previous?: string | undefined
   /** `previous` is a conversation: the provider appends each response to it. */
   readonly isConversation?: boolean | undefined
-  /**
-   * The id of the first item of the first answer in the input, if the input only refers to that answer or continues it.
-   */
+  /** The id of the first item of the first answer, if the input only refers to that answer or continues it. */
   readonly firstItem?: string | undefined
   /** The provider stores what the model writes, so that a later request need not contain its calls. */
   readonly isKept?: boolean
-  /**
-   * Each answer becomes the end of a history that the provider keeps: the history cannot be continued twice from one
-   * place.
-   */
+  /** The provider appends each answer to a history, which cannot be continued twice from one place. */
   readonly hasOneEnd?: boolean | undefined
-  /**
-   * True if the model's reasoning may be bound to the exact prompt that it was made for. Unset if this API has no such
-   * reasoning.
-   */
+  /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */
   bindsReasoning?(): boolean
   /** True if the client asks for usage in a stream. Unset if all streams of this API state it. */
   asksForUsage?(): boolean
@@ -100,17 +89,13 @@ export interface DialectRequest {
   dropTools(drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[]
   /** Edits that put `text` at the end of the input; `undefined` if this request has no place for it there. */
   notice(text: string, channel: Channel): Edit[] | undefined
-  /**
-   * Edits that leave the newest of equal calls with its result and their count; an empty list if no call is repeated.
-   */
+  /** Edits that leave the newest of equal calls with its result and their count; empty if no call is repeated. */
   collapseRepeats(): Edit[]
   /** Edits that append `text` to the system text. */
   announce(text: string): Edit[]
   /** Edits that keep the model from calling tools. */
   banTools(ban: ToolBan): Edit[]
-  /**
-   * Edits for a run that ends with a call of a forced tool. `name`: the tool to force, if the client names none itself.
-   */
+  /** Edits for a run that ends with a call of a forced tool. `name`: the tool to force, if the client names none. */
   keepForced(name: string | undefined): Edit[]
   /**
    * Edits that append blocked messages (oldest first) and their results to the input, after any notice there;
@@ -138,10 +123,7 @@ export interface DialectRequest {
   ):
     | { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string }
     | undefined
-  /**
-   * Edits that add such results to the input and continue from the response `redirectTo` instead of the one that is
-   * named.
-   */
+  /** Edits that add such results to the input and continue from `redirectTo` instead of the named response. */
   injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 
@@ -166,9 +148,7 @@ export interface BoundThinking {
 /** How a response ended: `truncated` if the provider cut it off, `failed` if the provider reports an error in it. */
 export type AnswerEnd = 'complete' | 'truncated' | 'failed'
 
-/**
- * Returns the terminal state of a run, given whether its last response is a final answer and whether that was cut off.
- */
+/** Returns the terminal state of a run, given whether it has a final answer and whether that was cut off. */
 export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Terminal
 
 /** What Governor reads of a whole (not streamed) response. */
@@ -316,10 +296,7 @@ export interface Api {
   readonly credentialHeaders: readonly string[]
   /** Names of the parameters of a query in which clients send a key. */
   readonly credentialParameters: readonly string[]
-  /**
-   * The name, in lower case, of the header for an upstream's `key`. `sent`: the header in which the client sent its own
-   * key.
-   */
+  /** The name, in lower case, of the header for an upstream's `key`. `sent`: the header of the client's own key. */
   credentialHeader(key: string, sent: string | undefined): string
   /** The JSON body of an error that Governor itself reports. */
   errorBody(kind: ErrorKind, message: string, code: string): string
@@ -354,9 +331,7 @@ export interface Dialect {
   withoutLongContext?(headers: readonly string[]): readonly string[] | undefined
   /** The number of characters that the model wrote in a piece of a response. */
   writtenCharacters(bytes: Buffer): number
-  /**
-   * The id by which a client may continue from a response, read from its first bytes; `undefined` if they hold none.
-   */
+  /** The id by which a client may continue from a response, if its first bytes hold one. */
   responseId?(head: Buffer): string | undefined
   /** Reads usage, ids and calls of a response after the client has received it. */
   metadata(response: ResponseTail): ResponseMetadata
@@ -374,10 +349,7 @@ export interface Dialect {
    * `mayHaveFooter`: `finish` may get a footer.
    */
   openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
-  /**
-   * Reads the calls of a whole response; `undefined` if the body is not a response of this dialect, or has several
-   * choices.
-   */
+  /** Reads the calls of a whole response; `undefined` for any other body, and for several choices. */
   readCalls(body: Buffer): BufferedCalls | undefined
   /**
    * Writes a whole response without the calls in `blocked` (places among its calls), with the text and the usage of the

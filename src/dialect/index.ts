@@ -10,10 +10,7 @@ export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
 /** The API of requests that no dialect claims and no other API recognizes. */
 export const DEFAULT_API: Api = openai
 
-/**
- * Segments of providers' API paths, with the prefixes that providers document before a version (`/api/v1`,
- * `/inference/v1`).
- */
+/** Segments of providers' API paths, with the prefixes before a version (`/api/v1`, `/inference/v1`). */
 const API_SEGMENTS: ReadonlySet<string> = new Set([
   ...['chat', 'completions', 'responses', 'messages'],
   ...['api', 'apps', 'openai', 'anthropic', 'inference', 'serverless', 'dedicated', 'engines', 'beta'],

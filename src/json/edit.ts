@@ -111,9 +111,7 @@ export function prependElement(body: Buffer, span: Span, json: string): Edit {
   return insertion(start, body[start] === CLOSE_BRACKET ? json : `${json},`)
 }
 
-/**
- * Returns an edit that sets the member `key` of the object at `span`: it replaces the value, or adds the member last.
- */
+/** Returns an edit that sets the member `key` of an object: it replaces the value, or adds the member last. */
 export function setMember(span: Span, fields: readonly Member[], key: string, json: string): Edit {
   const existing = fields.findLast((field) => field.key === key)
   if (existing) return { ...existing.value, text: json }

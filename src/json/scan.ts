@@ -54,9 +54,7 @@ export function skipSpace(json: Buffer, from: number): number {
   return at
 }
 
-/**
- * Strings up to this many bytes are read byte by byte, as starting a search takes longer. Most keys, names and ids are.
- */
+/** Strings up to so many bytes are read byte by byte, as starting a search takes longer. Most keys and ids are. */
 const SHORT = 24
 
 /** `at` is the opening quote; returns the offset after the closing one. @throws {JsonScanError} */
@@ -265,9 +263,7 @@ export function elements(json: Buffer, container: Span): Span[] {
   return spans
 }
 
-/**
- * Returns the last member named `key`, as `JSON.parse` takes the last of duplicate keys; `undefined` if there is none.
- */
+/** Returns the last member named `key`, as `JSON.parse` does; `undefined` if there is none. */
 export function member(fields: readonly Member[], key: string): Member | undefined {
   for (let at = fields.length - 1; at >= 0; at--) if (fields[at]?.key === key) return fields[at]
   return undefined

@@ -98,10 +98,7 @@ export function endOfString(json: Buffer, from: number): number {
   }
 }
 
-/**
- * What `endOfContainer` returns if the container has no end. `quote`: the opening quote of a string in it that has no
- * end.
- */
+/** Returned for a container without an end. `quote`: the opening quote of a string in it without an end. */
 export type NoEnd = { readonly quote: number | undefined }
 
 /** Returns where the object or array ends that begins `at`. */

@@ -49,10 +49,7 @@ export interface Catalogue {
   readonly isLoaded: boolean
   /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
   priceOf(model: string, upstream: CatalogueUpstream): Price | undefined
-  /**
-   * Returns the dearest known price of the upstream's provider; `undefined` if none is known, or the package is not
-   * loaded.
-   */
+  /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
   dearestAt(upstream: CatalogueUpstream): Price | undefined
   /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
   contextWindowOf(model: string, upstream: CatalogueUpstream): number | undefined
@@ -132,12 +129,6 @@ function cataloguePrice({ calcPrice }: Package, { provider, model }: Entry): Pri
   }
 }
 
-/** Returns the names under which the catalogue may list a model: its name, and without the prefix of a gateway. */
-function namesOf(model: string): string[] {
-  const last = model.slice(model.lastIndexOf('/') + 1)
-  return last === model || last === '' ? [model] : [model, last]
-}
-
 function providerOf(
   findProvider: Package['findProvider'],
   { name, origin, prefix }: CatalogueUpstream,
@@ -171,15 +162,20 @@ function dearest(
 function find(
   { calcPrice, findProvider }: Package,
   model: string,
-  { name, origin, prefix }: CatalogueUpstream,
+  upstream: CatalogueUpstream,
 ): Entry | undefined {
   const nothing = { input_tokens: 0, output_tokens: 0 }
-  const known = providerOf(findProvider, { name, origin, prefix })
-  for (const provider of [known, undefined]) {
-    for (const candidate of namesOf(model)) {
-      const found = calcPrice(nothing, candidate, provider ? { provider } : {})
-      if (found) return { provider: found.provider, model: found.model }
+  // A gateway may put a prefix before the name that the package knows.
+  const last = model.slice(model.lastIndexOf('/') + 1)
+  try {
+    for (const provider of [providerOf(findProvider, upstream), undefined]) {
+      for (const candidate of new Set([model, last || model])) {
+        const found = calcPrice(nothing, candidate, provider ? { provider } : {})
+        if (found) return { provider: found.provider, model: found.model }
+      }
     }
+  } catch {
+    // A model on which the package fails is unknown.
   }
   return undefined
 }
@@ -235,22 +231,13 @@ export function createCatalogue(
     loading.catch(failed)
     return loading
   }
-  const foundIn = (found: Package, model: string, upstream: CatalogueUpstream): Entry | undefined => {
-    try {
-      return find(found, model, upstream)
-    } catch {
-      // A model on which the package fails is unknown.
-      return undefined
-    }
-  }
-
   const knownOf = (name: string, upstream: CatalogueUpstream): Known => {
     const model = name.slice(0, MAX_NAME)
     const before = known.get(upstream.name)?.get(model)
     if (before) return before
     const price = configuredValue(settings, model, upstream.name, 'price')
     const contextWindow = configuredWindow(settings, model, upstream.name)
-    const entry = loaded && model !== '' ? foundIn(loaded, model, upstream) : undefined
+    const entry = loaded && model !== '' ? find(loaded, model, upstream) : undefined
     const now: Known = {
       price: price
         ? configuredPrice(price)

@@ -65,9 +65,7 @@ export function resultMessage(blockedMessage: BlockedMessage): string {
   return JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) })
 }
 
-/**
- * Returns the messages (JSON texts) that a blocked message adds to the input: the assistant message, and the results.
- */
+/** Returns the messages (JSON texts) that a blocked message adds to the input: its own, and the results. */
 export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
   const content = textOf(propertyOf(blockedMessage.buffered.message, 'content')) || '[]'
   return [`{"role":"assistant","content":${content}}`, resultMessage(blockedMessage)]

@@ -174,16 +174,10 @@ export function picturesOf(content: Content): string[] {
   return attachmentHashes(attachments.map((block) => blockOf(content, block)))
 }
 
-/**
- * The line before Claude Code's system text: its version, and a number that may change with each request. The model
- * ignores it.
- */
+/** The line before Claude Code's system text: its version, and a number that may change with each request. */
 const BILLING = 'x-anthropic-billing-header:'
 
-/**
- * True if the system text begins with such a line: its provider removes that only from a system text in its original
- * form.
- */
+/** True if the system text begins with such a line: its provider removes it only from an unchanged text. */
 export function beginsWithBilling(system: unknown): boolean {
   const first = typeof system === 'string' ? system : textOf(objectsOf(system)[0]?.['text'])
   return first.startsWith(BILLING)

@@ -8,9 +8,7 @@ import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts
 import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
 import { laterUsage } from './wire.ts'
 
-/**
- * Reads a `usage` object; `undefined` if it states no tokens. `input` includes cached tokens, `input_tokens` does not.
- */
+/** Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. */
 function messagesUsage(usage: unknown): TokenUsage | undefined {
   if (!isObject(usage)) return undefined
   const fresh = tokens(usage['input_tokens'])

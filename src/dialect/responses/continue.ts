@@ -85,10 +85,7 @@ function continueFromStored(
   return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(last.buffered.id))]
 }
 
-/**
- * Returns the edits of `DialectRequest.continueAfterBlock`. `isKept`: the provider stores this request and its
- * response.
- */
+/** Returns the edits of `continueAfterBlock`. `isKept`: the provider stores this request and its response. */
 export function continueAfterBlock(
   index: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],

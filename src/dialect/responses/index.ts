@@ -56,10 +56,7 @@ import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, text
 const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 
-/**
- * The byte offsets of an input item, and what it is. One that continues a response has the role `assistant`, not
- * `part`.
- */
+/** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
 export interface InputItem extends ListedItem {
   readonly isCall: boolean
   /** It only refers to an item that the provider stores. */

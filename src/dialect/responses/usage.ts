@@ -25,9 +25,7 @@ const MAX_ITEMS = 256
 const ITEM_DONE = 'response.output_item.done'
 const LF = 0x0a
 
-/**
- * Returns the finished items in a stream or in its tail: those in `response.output_item.done` events, one line each.
- */
+/** Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each. */
 function streamedItems(bytes: Buffer): Json[] {
   const items: Json[] = []
   let at = bytes.indexOf(`"${ITEM_DONE}"`)
@@ -87,7 +85,7 @@ export function responsesMetadata(response: ResponseTail): ResponseMetadata {
 
 /** The types of the calls that a client makes. */
 const CALLS =
-  /"type"\s{0,4}:\s{0,4}"(?:function_call|custom_tool_call|local_shell_call|shell_call|apply_patch_call|computer_call|mcp_approval_request)"/
+  /"type"\s{0,4}:\s{0,4}"(?:(?:function|custom_tool|local_shell|shell|apply_patch|computer)_call|mcp_approval_request)"/
 
 /** True if the response certainly contains no tool calls: the last event of a stream repeats all output. */
 export function responsesCallsNothing({ tail, whole, streams }: ResponseTail): boolean {

@@ -4,10 +4,7 @@ export const BETA_HEADER = 'anthropic-beta'
 /** Betas that give a longer context. */
 const LONG_CONTEXT = /^context-\d+[km]-/i
 
-/**
- * Returns raw headers (name, value, name, value, …) without the betas of a longer context; `undefined` if there are
- * none.
- */
+/** Returns raw headers without the betas of a longer context; `undefined` if there are none. */
 export function withoutLongContext(headers: readonly string[]): string[] | undefined {
   let isFound = false
   const kept: string[] = []

@@ -11,9 +11,7 @@ import { writtenCharacters } from './usage-text.ts'
 
 const STREAM_FIELD = /(?<!\\)"stream"\s{0,8}:\s{0,8}true/
 
-/**
- * The members of a dialect whose request bodies have the fields `model` and `stream`, and whose streams are `stream`.
- */
+/** The members of a dialect whose request bodies have the fields `model` and `stream`. */
 export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
   return {
     modelOf({ body }) {

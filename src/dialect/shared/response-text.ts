@@ -8,9 +8,7 @@ const MAX_WHOLE = 1_048_576
 const MAX_STREAM = 8_388_608
 const MAX_TEXT = 131_072
 
-/**
- * Takes the chunks of one response without its content coding. Its functions throw if a chunk is not what it should be.
- */
+/** Takes the chunks of one response without its content coding. Throws if a chunk is not what it should be. */
 export interface ResponseText {
   push(chunk: Buffer): void
   /** Returns what the model said; `undefined` if that could not be read. */

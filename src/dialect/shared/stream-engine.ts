@@ -1,7 +1,4 @@
-/**
- * Rewrites streamed responses in any dialect: holds the calls, or the end, of a response until Governor has decided on
- * them.
- */
+/** Rewrites streamed responses in any dialect: holds calls, or the end, until Governor has decided on them. */
 import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import type { Terminal } from '../../core/terminal.ts'
@@ -63,16 +60,11 @@ export interface KeptCalls {
   readonly usage: unknown
 }
 
-/**
- * How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change in place.
- */
+/** How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change. */
 export interface StreamDialect<P extends Part, S> {
   /** Parts that follow held text are held as well, as their order matters. */
   readonly keepsOrder?: boolean
-  /**
-   * The client's stream begins with the opening of the first response that has content; otherwise with that of the very
-   * first.
-   */
+  /** The client's stream begins with the opening of the first response with content, not with the very first. */
   readonly isNamedByLast?: boolean
   start(mode: StreamMode): S
   /** Ends the current response and prepares for the next. `isTaken`: the client gets the one that ended. */
@@ -84,9 +76,7 @@ export interface StreamDialect<P extends Part, S> {
   withoutAllCalls(part: P): P | undefined
   /** A held part without the blocked calls; `undefined` if nothing is left. */
   withoutBlocked(part: P, kept: KeptCalls): P | undefined
-  /**
-   * The content of a held part without calls and without the end, which the client gets if another response follows.
-   */
+  /** The content of a held part without calls and end, which the client gets if another response follows. */
   besideCalls?(part: P): P | undefined
   /** What separates the texts of two responses. */
   separator?(dialectState: S): Buffer[]
