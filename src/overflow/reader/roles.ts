@@ -34,7 +34,7 @@ export interface Figure {
 const RANGE_OPENS = ['[', 'from', 'between', '(', 'range']
 const IN_RANGE = wordSet(', to - and ( inclusive exclusive ) ~ ..')
 
-/** Whether a number starts or ends a range, as in `[1, 8192]` and `from 1 to 8192`. `less`: 1 if its end is excluded. */
+/** Whether a number starts or ends a range: `[1, 8192]`, `from 1 to 8192`. `less`: 1 if its end is excluded. */
 function rangeEnd(sentence: Sentence, at: number): { isStart: boolean; isEnd: boolean; less: number } {
   const right = rightOf(sentence, at)
   const left = leftOf(sentence, at)

@@ -67,9 +67,9 @@ const PARTS = wordSet('system prediction description descriptions instructions t
 const MOST = wordSet('max maximum limit limited most only')
 
 /** True if a sentence states a limit in tokens that only an overflow error would state. */
-function statesBound(sentence: Sentence, isTooMuch: boolean): boolean {
+function statesBound(sentence: Sentence, figures: readonly Figure[], isTooMuch: boolean): boolean {
   const words = wordsOf(sentence)
-  const isStated = figuresOf(sentence).some(({ role, value, noun, at }) => {
+  const isStated = figures.some(({ role, value, noun, at }) => {
     if (role !== 'limit' || value < 256 || !(isTooMuch || noun === 'input' || noun === 'window')) return false
     // `8192 tokens`, `8192 input tokens`
     return TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))
@@ -139,6 +139,6 @@ export function statesOverflow(sentence: Sentence, isTooMuch: boolean): boolean 
     words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
   return (
     (isAboutContext && (saysTooMuch(words) || isFull || statesRule(words, phrase, figures))) ||
-    statesBound(sentence, isTooMuch)
+    statesBound(sentence, figures, isTooMuch)
   )
 }
