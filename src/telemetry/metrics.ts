@@ -23,16 +23,17 @@ export interface Levels {
  */
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, quirk: 200 }
 
-type Labels = Record<string, string | number>
+type Labels = Readonly<Record<string, string | number>>
+type Bounds = (labels: Labels) => Labels
 
 /**
  * Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones that fit into a label
  * are kept.
  */
-function createBounds(): (labels: Readonly<Labels>) => Labels {
+function createBounds(): Bounds {
   const known: Record<string, Set<string | number>> = {}
   return (labels) => {
-    const bounded = { ...labels }
+    const bounded: Record<string, string | number> = { ...labels }
     for (const [label, most] of Object.entries(MOST_VALUES)) {
       const value = labels[label]
       if (value === undefined) continue
@@ -47,14 +48,19 @@ function createBounds(): (labels: Readonly<Labels>) => Labels {
 }
 
 /** Creates the counter or the histogram of a metric; returns what adds to it. */
-function adderOf(registry: Registry, { name, help, labels, buckets }: Metric<never>) {
+function adderOf(registry: Registry, metric: Metric<never>, bounds: Bounds) {
+  const { name, help, labels, buckets } = metric
   const settings = { name, help, labelNames: labels, registers: [registry] }
-  if (!buckets) {
+  let add: (values: Labels, amount?: number) => void
+  if (buckets) {
+    const histogram = new Histogram({ ...settings, buckets: [...buckets] })
+    add = (values, amount = 1) => histogram.observe(values, amount)
+  } else {
     const counter = new Counter(settings)
-    return (values: Labels, amount?: number) => counter.inc(values, amount)
+    add = (values, amount) => counter.inc(values, amount)
   }
-  const histogram = new Histogram({ ...settings, buckets: [...buckets] })
-  return (values: Labels, amount = 1) => histogram.observe(values, amount)
+  const isBounded = labels.some((label) => label in MOST_VALUES)
+  return isBounded ? (values: Labels, amount?: number) => add(bounds(values), amount) : add
 }
 
 function addGauges(registry: Registry, levels: Levels): void {
@@ -85,11 +91,11 @@ export function createMetrics(levels: Levels): Metrics {
   const adders = new Map<string, ReturnType<typeof adderOf>>()
   for (const { metrics = [] } of Object.values<EventRow<never>>(EVENTS))
     for (const metric of metrics)
-      if (!adders.has(metric.name)) adders.set(metric.name, adderOf(registry, metric))
+      if (!adders.has(metric.name)) adders.set(metric.name, adderOf(registry, metric, bounds))
   return {
     record(event) {
       for (const { name, record } of rowOf(event).metrics ?? [])
-        record(event, (labels, amount) => adders.get(name)?.(bounds(labels), amount))
+        record(event, (labels, amount) => adders.get(name)?.(labels, amount))
     },
     async render() {
       return { contentType: registry.contentType, text: await registry.metrics() }
