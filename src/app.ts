@@ -39,14 +39,14 @@ import { createTransport, type Proxies } from './http/transport.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
 import { type OpsSources, ops } from './ops/ops.ts'
 import { notFound, replyToProblem, type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
+import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
+import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
+import { createUnpricedModels } from './proxy/observe/unpriced-models.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
-import { createQuietRuns } from './proxy/quiet-runs.ts'
-import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/route.ts'
 import type { Policies, Services } from './proxy/services.ts'
-import { handleUpgrades } from './proxy/tunnel.ts'
-import { createUnpricedModels } from './proxy/unpriced-models.ts'
+import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { subscribeToChanges, watchStore } from './store/changes.ts'
 import { createStore, type OpenStore } from './store/create.ts'
@@ -298,8 +298,7 @@ function createServices(
   now: () => number,
 ): Services {
   const { server, sessions, timeouts } = config
-  const { dialects = DIALECTS } = options
-  const { memory = Number.POSITIVE_INFINITY } = options
+  const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models, (error) =>
     emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),

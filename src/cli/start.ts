@@ -12,7 +12,7 @@ import {
 import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
-import { holdsKey } from '../proxy/route.ts'
+import { holdsKey } from '../proxy/door/route.ts'
 import { VERSION } from '../version.ts'
 import type { ExitCode, Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'

@@ -7,7 +7,7 @@ import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Emit, Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { RequestSpan } from '../telemetry/tracing.ts'
-import type { Route } from './route.ts'
+import type { Route } from './door/route.ts'
 import type { Services } from './services.ts'
 
 /** The facts for the log about the decision on a request. */

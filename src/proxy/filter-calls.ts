@@ -18,14 +18,19 @@ import type { GovernorHeaders } from '../http/response.ts'
 import type { Failure } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import type { Ending } from './answer-response.ts'
+import type { Ending } from './answer/answer-response.ts'
+import {
+  bodyFilter,
+  type FilteredResponse,
+  type ResponseFilter,
+  streamFilter,
+} from './answer/held-response.ts'
+import { replaceBy, savePartOfResults } from './answer/pending-results.ts'
 import { attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest } from './evaluated-request.ts'
 import { type AnswerVariant, footerFor, terminalHeaders } from './final-answer.ts'
 import { openSpoken, type SpokenRequest } from './forward.ts'
-import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './held-response.ts'
-import { replaceBy, savePartOfResults } from './pending-results.ts'
 import { isUnsupported, placeFor } from './request-edits.ts'
 
 type Blocks = BlockDecision['blocked']

@@ -21,7 +21,7 @@ import {
   sendAnswer,
   sendFallback,
   takeResponse,
-} from './answer-response.ts'
+} from './answer/answer-response.ts'
 import { type Attempt, attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest, releaseIteration } from './evaluated-request.ts'

@@ -381,6 +381,12 @@ function sinceReset(iteration: number, { operator }: Run): number {
   return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
+/** Returns the errors of a thread after a request, and the error that the request gets at once. */
+function errorsAfter(known: Thread | undefined, check: CheckErrors | undefined) {
+  const checked = known?.errors && check?.(known.errors)
+  return { errors: checked ? checked.streaks : known?.errors, storm: checked?.reply }
+}
+
 /** Returns a run that is over for the record, and for the metrics unless they have counted it. */
 function endedRun(run: Run, facts: RequestFacts, number: number) {
   const state = endBefore(run, facts)
@@ -400,15 +406,14 @@ export function countRequest(session: Session, request: RequestToCount): Changed
   const limits = asked && limitsInForce(asked.limits, session, known, startsRun ? undefined : run)
   const loopMode = loopModeInForce(session, known)
   const loopState = follow?.(place.loopState, loopMode, place.reading)
-  const checked = known?.errors && checkErrors?.(known.errors)
+  const { errors, storm } = errorsAfter(known, checkErrors)
   const reaction = reactionOf(known, facts, isRetry)
   const next = runAfter(request, place, { iteration, before, reaction, limits })
-  const errors = checked ? checked.streaks : known?.errors
   const number = threadNumber(session, known)
   const thread = threadAfter(request, place, next, { number, loopState, errors })
   const late = isLate(next.demands, facts.fingerprint)
   const totals = totalsAfter(session, request, {
-    isKnown: known !== undefined,
+    known,
     before: run,
     after: next,
     reaction,
@@ -416,8 +421,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
   })
   const ended = over && endedRun(over, facts, number)
   const record = recordRequest(session, number, ended?.record, run.finalAnswer ? undefined : asked)
-  const threads = withThread(session.threads, place.replaces, thread)
-  const after: Session = { ...session, threads, totals, record }
+  const after = { ...session, threads: withThread(session.threads, place.replaces, thread), totals, record }
   return {
     session: after,
     result: {
@@ -446,7 +450,7 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       loopMode,
       isStopAsked: next.operator?.isStopAsked === true,
       hasErrors: known?.errors !== undefined,
-      storm: checked?.reply,
+      storm,
       stopTries: run.stopTries,
       asksForOtherForm: late,
       noticeSent: known?.noticeSent,

@@ -1,11 +1,11 @@
 /** Adds up the iterations and tool calls of all threads of a session. */
 import type { RequestFacts } from './request-facts.ts'
-import type { Run, Session, Totals, WarningReaction } from './session.ts'
+import type { Run, Session, Thread, Totals, WarningReaction } from './session.ts'
 
 /** How a request changes its run. */
 interface RunChange {
-  /** The session knows the thread of the request. */
-  readonly isKnown: boolean
+  /** The thread of the request; unset if the request begins it. */
+  readonly known: Thread | undefined
   readonly before: Run
   readonly after: Run
   readonly reaction: WarningReaction | undefined
@@ -21,9 +21,9 @@ interface RunChange {
 export function totalsAfter(
   { totals, threads }: Session,
   { now, facts }: { readonly now: number; readonly facts: RequestFacts },
-  { isKnown, before, after, reaction, isRelayedAfterEnd }: RunChange,
+  { known, before, after, reaction, isRelayedAfterEnd }: RunChange,
 ): Totals {
-  const isBranch = totals !== undefined && !isKnown
+  const isBranch = totals !== undefined && !known
   const iterations = isBranch ? 1 : after.iteration - before.iteration
   const isCounted = threads.some(({ newest }) => newest === facts.newestAssistant)
   const toolCalls = isBranch

@@ -1,10 +1,10 @@
 /** Decides which clients may use an upstream. */
-import { globMatches } from '../core/glob.ts'
-import { hashOf } from '../core/hash.ts'
-import type { ErrorKind } from '../dialect/dialect.ts'
-import { type CredentialPlaces, clientKeysOf, headerOf, type RawHeaders } from '../http/headers.ts'
-import { isLoopback } from '../http/loopback.ts'
-import type { OwnValues } from '../http/own-values.ts'
+import { globMatches } from '../../core/glob.ts'
+import { hashOf } from '../../core/hash.ts'
+import type { ErrorKind } from '../../dialect/dialect.ts'
+import { type CredentialPlaces, clientKeysOf, headerOf, type RawHeaders } from '../../http/headers.ts'
+import { isLoopback } from '../../http/loopback.ts'
+import type { OwnValues } from '../../http/own-values.ts'
 import type { Route } from './route.ts'
 
 /** Who may use upstreams whose key Governor holds. */

@@ -2,10 +2,10 @@
  * Reports runs that end because nothing comes any more. The replica that gave a run's last answer looks again when the run
  * will have ended, and reports it once its session says so; one that ends before does not.
  */
-import { nextQuietEnd, QUIET_MS, reportEnds } from '../core/session/run-end.ts'
-import type { Session } from '../core/session/session.ts'
-import type { SessionKey, Store } from '../store/store.ts'
-import { type Emit, runEnded } from '../telemetry/event.ts'
+import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run-end.ts'
+import type { Session } from '../../core/session/session.ts'
+import type { SessionKey, Store } from '../../store/store.ts'
+import { type Emit, runEnded } from '../../telemetry/event.ts'
 
 /** The most sessions that wait to be looked at; beyond that, the one that waits longest is not looked at. */
 const MAX_WAITING = 10_000

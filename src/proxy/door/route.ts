@@ -1,7 +1,7 @@
 /** Finds the upstream, the path and the dialect of a request. */
 
-import type { Api, Dialect } from '../dialect/dialect.ts'
-import { DEFAULT_API, nameBefore } from '../dialect/index.ts'
+import type { Api, Dialect } from '../../dialect/dialect.ts'
+import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
 import {
   type CredentialPlaces,
   headerOf,
@@ -10,9 +10,9 @@ import {
   requestHeaders,
   withCredential,
   withHeaders,
-} from '../http/headers.ts'
-import type { OwnValues } from '../http/own-values.ts'
-import type { Upstream } from '../http/upstream.ts'
+} from '../../http/headers.ts'
+import type { OwnValues } from '../../http/own-values.ts'
+import type { Upstream } from '../../http/upstream.ts'
 
 export interface Route {
   readonly upstream: Upstream

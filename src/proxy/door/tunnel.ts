@@ -2,8 +2,8 @@
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
-import { DEFAULT_API } from '../dialect/index.ts'
-import { endWith } from '../http/client-error.ts'
+import { DEFAULT_API } from '../../dialect/index.ts'
+import { endWith } from '../../http/client-error.ts'
 import {
   headerOf,
   headText,
@@ -11,9 +11,9 @@ import {
   withHeaders,
   withoutFields,
   withoutGovernorHeaders,
-} from '../http/headers.ts'
-import { failureOf } from '../http/upstream.ts'
-import type { Emit } from '../telemetry/event.ts'
+} from '../../http/headers.ts'
+import { failureOf } from '../../http/upstream.ts'
+import type { Emit } from '../../telemetry/event.ts'
 import { type AccessSettings, accessRefusal, refusalBody } from './access.ts'
 import { isGuardedSocket, type Route, type Routing, routeOf, upstreamHead } from './route.ts'
 

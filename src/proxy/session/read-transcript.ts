@@ -1,8 +1,13 @@
 /** Reads long conversations without keeping other requests waiting. */
 import { setImmediate } from 'node:timers/promises'
-import type { Conversation } from '../core/conversation.ts'
-import type { HarnessRegistry } from '../core/harness/match.ts'
-import { advance, assistantHash, emptyTranscript, type TranscriptState } from '../core/session/transcript.ts'
+import type { Conversation } from '../../core/conversation.ts'
+import type { HarnessRegistry } from '../../core/harness/match.ts'
+import {
+  advance,
+  assistantHash,
+  emptyTranscript,
+  type TranscriptState,
+} from '../../core/session/transcript.ts'
 
 async function pause({ work }: Conversation): Promise<void> {
   await setImmediate()

@@ -1,8 +1,8 @@
 /** Finds the session of a conversation for which the client sends no id. */
-import { nameOf } from '../core/hash.ts'
-import type { Beginning, RequestFacts } from '../core/session/request-facts.ts'
-import { callsLast } from '../core/session/thread.ts'
-import { type Store, sessionKey } from '../store/store.ts'
+import { nameOf } from '../../core/hash.ts'
+import type { Beginning, RequestFacts } from '../../core/session/request-facts.ts'
+import { callsLast } from '../../core/session/thread.ts'
+import { type Store, sessionKey } from '../../store/store.ts'
 import { hasUnclaimed } from './unclaimed-usage.ts'
 
 /** The session of a conversation. */

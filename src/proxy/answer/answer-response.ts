@@ -1,12 +1,12 @@
 /** Makes one response for the client from the one or two upstream responses that end a run. */
 import { once } from 'node:events'
 import { setImmediate } from 'node:timers/promises'
-import type { ToolCall } from '../core/conversation.ts'
-import { isRealAnswer } from '../core/final-answer.ts'
-import { footerAfter, textWithFooter } from '../core/footer.ts'
-import { NOT_EXECUTED } from '../core/loop/notice.ts'
-import { isLastTry, withTruncated } from '../core/session/stop-attempts.ts'
-import type { FinalAnswer, Terminal } from '../core/terminal.ts'
+import type { ToolCall } from '../../core/conversation.ts'
+import { isRealAnswer } from '../../core/final-answer.ts'
+import { footerAfter, textWithFooter } from '../../core/footer.ts'
+import { NOT_EXECUTED } from '../../core/loop/notice.ts'
+import { isLastTry, withTruncated } from '../../core/session/stop-attempts.ts'
+import type { FinalAnswer, Terminal } from '../../core/terminal.ts'
 import type {
   AnswerStream,
   BlockedMessage,
@@ -16,20 +16,20 @@ import type {
   GovernorReply,
   ReadAnswer,
   TerminalFor,
-} from '../dialect/dialect.ts'
-import type { Lease } from '../http/buffer-budget.ts'
-import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
-import { relay } from '../http/relay.ts'
-import { type GovernorHeaders, reply, writeHead } from '../http/response.ts'
-import type { Head } from '../http/upstream.ts'
-import { plainBody, readUpTo, type UpstreamResponse } from '../http/upstream-response.ts'
-import { createFrameReader, type Frame, isTooLong } from '../sse/frames.ts'
-import type { Exchange } from './begin-exchange.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
-import { failRequest, releaseIteration } from './evaluated-request.ts'
+} from '../../dialect/dialect.ts'
+import type { Lease } from '../../http/buffer-budget.ts'
+import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from '../../http/headers.ts'
+import { relay } from '../../http/relay.ts'
+import { type GovernorHeaders, reply, writeHead } from '../../http/response.ts'
+import type { Head } from '../../http/upstream.ts'
+import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
+import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
+import type { Exchange } from '../begin-exchange.ts'
+import type { EvaluatedRequest } from '../evaluated-request.ts'
+import { failRequest, releaseIteration } from '../evaluated-request.ts'
+import type { Services } from '../services.ts'
 import { onlyCall, readForced } from './forced-answer.ts'
 import { saveResults, settleStream, standIn } from './pending-results.ts'
-import type { Services } from './services.ts'
 
 /** Characters of a recorded answer. */
 const MAX_RECORDED = 1_000_000

@@ -1,9 +1,9 @@
 /** Reads the streamed response to a stop that keeps a forced tool: one call of that tool is the answer. */
 
-import type { ToolCall } from '../core/conversation.ts'
-import { isRealAnswer } from '../core/final-answer.ts'
-import type { AnswerStream, BufferedCalls, Dialect } from '../dialect/dialect.ts'
-import { createFrameReader, type Frame, isTooLong } from '../sse/frames.ts'
+import type { ToolCall } from '../../core/conversation.ts'
+import { isRealAnswer } from '../../core/final-answer.ts'
+import type { AnswerStream, BufferedCalls, Dialect } from '../../dialect/dialect.ts'
+import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
 
 /** Returns the only call of a response if it calls one of these tools; else `undefined`. */
 export function onlyCall(

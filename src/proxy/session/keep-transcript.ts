@@ -1,10 +1,10 @@
 /** Keeps what users and assistants say, for the transcript that is opted into with `sessions.transcript`. */
-import { isRealAnswer } from '../core/final-answer.ts'
-import type { RunState } from '../core/session/session.ts'
-import type { Terminal } from '../core/terminal.ts'
-import { joinedText, type SaidIn, withAnswerText, withSaid } from '../core/transcript/kept-transcript.ts'
-import { type SessionKey, TRANSCRIPTS } from '../store/store.ts'
-import type { Services } from './services.ts'
+import { isRealAnswer } from '../../core/final-answer.ts'
+import type { RunState } from '../../core/session/session.ts'
+import type { Terminal } from '../../core/terminal.ts'
+import { joinedText, type SaidIn, withAnswerText, withSaid } from '../../core/transcript/kept-transcript.ts'
+import { type SessionKey, TRANSCRIPTS } from '../../store/store.ts'
+import type { Services } from '../services.ts'
 
 /** A counted request whose texts are kept. */
 export interface TranscribedRequest {

@@ -1,5 +1,5 @@
-import type { Upstream } from '../http/upstream.ts'
-import type { Emit, UnpricedHandling } from '../telemetry/event.ts'
+import type { Upstream } from '../../http/upstream.ts'
+import type { Emit, UnpricedHandling } from '../../telemetry/event.ts'
 
 /** Reports once for each upstream and model that its price is unknown. `handling`: unset where there is no limit on cost. */
 export type NoteUnpricedModel = (

@@ -1,6 +1,6 @@
 /** Keeps the usage of first answers until the second request gives their conversation an id. */
-import type { FirstAnswer } from '../core/session/session.ts'
-import type { SessionKey, Store, ValueKind } from '../store/store.ts'
+import type { FirstAnswer } from '../../core/session/session.ts'
+import type { SessionKey, Store, ValueKind } from '../../store/store.ts'
 
 /** How many conversations with the same beginning may wait for their second request. */
 const MAX_WAITING = 64

@@ -1,7 +1,7 @@
 /** Results of blocked calls that the client has not seen, and for which a provider that keeps the conversation still waits. */
-import { NOT_EXECUTED } from '../core/loop/notice.ts'
-import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
+import { NOT_EXECUTED } from '../../core/loop/notice.ts'
+import type { BlockedMessage, BufferedCalls } from '../../dialect/dialect.ts'
+import type { EvaluatedRequest } from '../evaluated-request.ts'
 
 /** Returns the results that a request must add when it continues from another response; a conversation object has them already. */
 function pendingAfter(

@@ -1,7 +1,7 @@
 /** The tenant, and the ids of session and thread that a client sends. For a client without a session id see `derived-session.ts`. */
-import { nameOf } from '../core/hash.ts'
-import type { DialectRequest } from '../dialect/dialect.ts'
-import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../http/headers.ts'
+import { nameOf } from '../../core/hash.ts'
+import type { DialectRequest } from '../../dialect/dialect.ts'
+import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../../http/headers.ts'
 
 /** Header names in lower case; body fields as paths of keys. */
 export interface IdentitySettings {

@@ -1,12 +1,12 @@
 /** Reads context windows from the lists of models that clients ask for. */
-import { parseForeign } from '../core/foreign-json.ts'
-import { decoded } from '../http/body.ts'
-import { headerOf } from '../http/headers.ts'
-import type { Head, UpstreamCall } from '../http/upstream.ts'
-import type { ResponseObserver } from '../http/upstream-response.ts'
-import { declaredWindows } from './overflow/model-list.ts'
-import type { Route } from './route.ts'
-import type { Services } from './services.ts'
+import { parseForeign } from '../../core/foreign-json.ts'
+import { decoded } from '../../http/body.ts'
+import { headerOf } from '../../http/headers.ts'
+import type { Head, UpstreamCall } from '../../http/upstream.ts'
+import type { ResponseObserver } from '../../http/upstream-response.ts'
+import type { Route } from '../door/route.ts'
+import { declaredWindows } from '../overflow/model-list.ts'
+import type { Services } from '../services.ts'
 
 /** Bytes; a longer list is not read. */
 const MAX_LIST = 1_048_576

@@ -1,15 +1,15 @@
 /** Makes one response for the client from one upstream response or several; its calls are held until they are checked. */
-import type { BufferedCalls, Dialect, ToolCallFilter } from '../dialect/dialect.ts'
-import { decoded } from '../http/body.ts'
-import type { Lease } from '../http/buffer-budget.ts'
-import { contentEncoding, headerOf, isEventStream, responseHeaders } from '../http/headers.ts'
-import { type GovernorHeaders, writeHead } from '../http/response.ts'
-import type { Head } from '../http/upstream.ts'
-import { chunksOf, plainBody, readUpTo, type UpstreamResponse } from '../http/upstream-response.ts'
-import { createFrameReader, type Frame } from '../sse/frames.ts'
+import type { BufferedCalls, Dialect, ToolCallFilter } from '../../dialect/dialect.ts'
+import { decoded } from '../../http/body.ts'
+import type { Lease } from '../../http/buffer-budget.ts'
+import { contentEncoding, headerOf, isEventStream, responseHeaders } from '../../http/headers.ts'
+import { type GovernorHeaders, writeHead } from '../../http/response.ts'
+import type { Head } from '../../http/upstream.ts'
+import { chunksOf, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
+import { createFrameReader, type Frame } from '../../sse/frames.ts'
+import type { EvaluatedRequest } from '../evaluated-request.ts'
+import { type AnswerVariant, askForAnswer } from '../final-answer.ts'
 import { type Ending, passOn, rewrittenHeaders, write } from './answer-response.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
-import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 
 /** The client's response while it is made. */
 export interface FilteredResponse {

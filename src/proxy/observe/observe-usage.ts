@@ -1,16 +1,16 @@
 /** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
-import { costLimit } from '../core/budget/tiers.ts'
-import { succeedInSession } from '../core/context-window.ts'
-import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
-import type { ResponseObserver } from '../http/upstream-response.ts'
-import type { Emit } from '../telemetry/event.ts'
-import { type Answered, observeResponse } from '../usage/observe.ts'
-import { recordUsage } from '../usage/record.ts'
-import type { Exchange } from './begin-exchange.ts'
-import type { Evaluation } from './evaluate.ts'
-import { faultOf } from './fault.ts'
-import { keptName } from './overflow/windows.ts'
-import type { Services } from './services.ts'
+import { costLimit } from '../../core/budget/tiers.ts'
+import { succeedInSession } from '../../core/context-window.ts'
+import { type Head, lengthOf, type UpstreamCall } from '../../http/upstream.ts'
+import type { ResponseObserver } from '../../http/upstream-response.ts'
+import type { Emit } from '../../telemetry/event.ts'
+import { type Answered, observeResponse } from '../../usage/observe.ts'
+import { recordUsage } from '../../usage/record.ts'
+import type { Exchange } from '../begin-exchange.ts'
+import type { Evaluation } from '../evaluate.ts'
+import { faultOf } from '../fault.ts'
+import { keptName } from '../overflow/windows.ts'
+import type { Services } from '../services.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(

@@ -1,14 +1,14 @@
 /** Counts a request in its session, and records the outcome there. */
-import type { LimitName, Meter } from '../core/budget/meters.ts'
-import { NO_CONTEXTS, type SessionContexts } from '../core/context-window.ts'
-import type { ToolCall } from '../core/conversation.ts'
-import { type Hash, nameOf } from '../core/hash.ts'
-import { type BlockDecision, decideBlocks, type LoopState } from '../core/loop/observe.ts'
-import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
-import { type AskedOperator, askOperator, isAnswered } from '../core/operator/question.ts'
-import type { Asked } from '../core/operator/record-request.ts'
-import type { IterationFacts } from '../core/operator/session-record.ts'
-import { countRequest, type TranscriptReading } from '../core/session/count-request.ts'
+import type { LimitName, Meter } from '../../core/budget/meters.ts'
+import { NO_CONTEXTS, type SessionContexts } from '../../core/context-window.ts'
+import type { ToolCall } from '../../core/conversation.ts'
+import { type Hash, nameOf } from '../../core/hash.ts'
+import { type BlockDecision, decideBlocks, type LoopState } from '../../core/loop/observe.ts'
+import type { LoopMode, LoopPolicy } from '../../core/loop/policy.ts'
+import { type AskedOperator, askOperator, isAnswered } from '../../core/operator/question.ts'
+import type { Asked } from '../../core/operator/record-request.ts'
+import type { IterationFacts } from '../../core/operator/session-record.ts'
+import { countRequest, type TranscriptReading } from '../../core/session/count-request.ts'
 import {
   type ErrorReply,
   type ErrorStreak,
@@ -17,11 +17,11 @@ import {
   withError,
   withoutErrors,
   withoutProbe,
-} from '../core/session/error-streak.ts'
-import type { RequestFacts } from '../core/session/request-facts.ts'
-import { reportEnds } from '../core/session/run-end.ts'
-import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
-import { NO_STOP_ATTEMPTS, type StopAttempts } from '../core/session/stop-attempts.ts'
+} from '../../core/session/error-streak.ts'
+import type { RequestFacts } from '../../core/session/request-facts.ts'
+import { reportEnds } from '../../core/session/run-end.ts'
+import { type Changed, NEW_SESSION, type RunState, type Session } from '../../core/session/session.ts'
+import { NO_STOP_ATTEMPTS, type StopAttempts } from '../../core/session/stop-attempts.ts'
 import {
   type AnswerFacts,
   adoptFirst,
@@ -41,20 +41,20 @@ import {
   releaseIteration,
   responseBegan,
   resumeRun,
-} from '../core/session/transitions.ts'
-import type { FinalAnswer, Terminal } from '../core/terminal.ts'
-import type { Said } from '../core/transcript/kept-transcript.ts'
-import type { CallUsage } from '../core/usage.ts'
-import type { Recovery } from '../overflow/overflow.ts'
-import { idOf } from '../store/session-id.ts'
-import { type Link, type SessionKey, sessionKey } from '../store/store.ts'
-import { type Emit, type ProxyEvent, runEnded } from '../telemetry/event.ts'
-import type { Answered } from '../usage/observe.ts'
+} from '../../core/session/transitions.ts'
+import type { FinalAnswer, Terminal } from '../../core/terminal.ts'
+import type { Said } from '../../core/transcript/kept-transcript.ts'
+import type { CallUsage } from '../../core/usage.ts'
+import type { Recovery } from '../../overflow/overflow.ts'
+import { idOf } from '../../store/session-id.ts'
+import { type Link, type SessionKey, sessionKey } from '../../store/store.ts'
+import { type Emit, type ProxyEvent, runEnded } from '../../telemetry/event.ts'
+import type { Answered } from '../../usage/observe.ts'
+import { isolated } from '../fault.ts'
+import type { Services } from '../services.ts'
 import type { DerivedSession } from './derived-session.ts'
-import { isolated } from './fault.ts'
 import { presentable } from './identity.ts'
 import { keepTranscript, type TranscriptKeeper } from './keep-transcript.ts'
-import type { Services } from './services.ts'
 import { keepUnclaimed, takeUnclaimed } from './unclaimed-usage.ts'
 
 /** Says in which session a request is counted, and how. */
@@ -147,6 +147,41 @@ async function addError(counted: Counted, error: ErrorReply): Promise<void> {
     await changeStreaks(counted, (errors, target) => withError(errors, target, error, storm, now))
 }
 
+/** The notes about a counted request that change its run. */
+function runNotes(counted: Counted) {
+  const { runState } = counted
+  const change = (by: Change) => unlessLost(counted, changeSession(counted, by), undefined)
+  return {
+    /** Governor injected or removed content that the client's history does not contain. */
+    noteInjected: async () => (runState.noticeSent ? undefined : change(noteInjected)),
+    dropBoundThinking: () => change(dropBoundThinking),
+    /** The model got the notice of this request. `isWarning`: it warned of the end of the budget. */
+    noteTold: (isWarning: boolean) => toldIn(counted, isWarning),
+    noteAcknowledged: () => change(noteAcknowledged),
+    /** `status`: the status of the provider's answer; 0 if there was none. */
+    releaseIteration: (status = 0) => unlessLost(counted, releaseCounted(counted, status), undefined),
+    /** The response is over. The count assumed the usual outcome: a first request is answered, and a retry fails. */
+    noteDelivery: (delivery: Delivery) =>
+      delivery === (runState.isRetry ? 'failed' : 'whole')
+        ? undefined
+        : change((session, request) => noteDelivery(session, request, delivery, runState.isRetry)),
+    resumeRun: () => change(resumeRun),
+    /** The provider is overloaded or gone. */
+    noteError: (error: ErrorReply) => addError(counted, error),
+    /** The provider answered after errors: a success ends them, an error about the request lets the next request try. */
+    noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
+    /** Records an attempt to get the final answer that brought no answer to record. Returns no attempts if the store fails. */
+    noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
+    /** Returns the question to an operator whether the run may go on. */
+    question: () => questionOf(counted),
+    /** Ends the run with this answer. */
+    end: (answer: FinalAnswer) => endWith(counted, (session, request) => endRun(session, request, answer)),
+    /** The client got the end of its run, and the answer is not recorded. */
+    noteOwnEnd: (terminal: Terminal) =>
+      endWith(counted, (session, request) => noteOwnEnd(session, request, terminal)),
+  }
+}
+
 /** The session of one counted request. None of its promises rejects: a change that the store loses is counted as a fault. */
 export type SessionHandle = ReturnType<typeof handleOf>
 
@@ -189,33 +224,7 @@ function handleOf(counted: Counted) {
     /** Changes the known context windows of the session's models. */
     changeContexts: (by: (contexts: SessionContexts) => SessionContexts) =>
       change((session) => ({ ...session, contexts: by(session.contexts ?? NO_CONTEXTS) })),
-    /** Governor injected or removed content that the client's history does not contain. */
-    noteInjected: async () => (runState.noticeSent ? undefined : change(noteInjected)),
-    dropBoundThinking: () => change(dropBoundThinking),
-    /** The model got the notice of this request. `isWarning`: it warned of the end of the budget. */
-    noteTold: (isWarning: boolean) => toldIn(counted, isWarning),
-    noteAcknowledged: () => change(noteAcknowledged),
-    /** `status`: the status of the provider's answer; 0 if there was none. */
-    releaseIteration: (status = 0) => unlessLost(counted, releaseCounted(counted, status), undefined),
-    /** The response is over. The count assumed the usual outcome: a first request is answered, and a retry fails. */
-    noteDelivery: (delivery: Delivery) =>
-      delivery === (runState.isRetry ? 'failed' : 'whole')
-        ? undefined
-        : change((session, request) => noteDelivery(session, request, delivery, runState.isRetry)),
-    resumeRun: () => change(resumeRun),
-    /** The provider is overloaded or gone. */
-    noteError: (error: ErrorReply) => addError(counted, error),
-    /** The provider answered after errors: a success ends them, an error about the request lets the next request try. */
-    noteReached: (isSuccess: boolean) => changeStreaks(counted, isSuccess ? withoutErrors : withoutProbe),
-    /** Records an attempt to get the final answer that brought no answer to record. Returns no attempts if the store fails. */
-    noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts) => stopAttempt(counted, by),
-    /** Returns the question to an operator whether the run may go on. */
-    question: () => questionOf(counted),
-    /** Ends the run with this answer. */
-    end: (answer: FinalAnswer) => endWith(counted, (session, request) => endRun(session, request, answer)),
-    /** The client got the end of its run, and the answer is not recorded. */
-    noteOwnEnd: (terminal: Terminal) =>
-      endWith(counted, (session, request) => noteOwnEnd(session, request, terminal)),
+    ...runNotes(counted),
   }
 }
 
