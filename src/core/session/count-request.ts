@@ -381,6 +381,12 @@ function sinceReset(iteration: number, { operator }: Run): number {
   return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
+/** Returns the limits and the mode of the loop guard, with what an operator has set. */
+function settingsInForce(session: Session, { known, run, over }: Place, asked: Asked | undefined) {
+  const limits = asked && limitsInForce(asked.limits, session, known, !known || over ? undefined : run)
+  return { limits, loopMode: loopModeInForce(session, known) }
+}
+
 /** Returns the errors of a thread after a request, and the error that the request gets at once. */
 function errorsAfter(known: Thread | undefined, check: CheckErrors | undefined) {
   const checked = known?.errors && check?.(known.errors)
@@ -399,12 +405,10 @@ export function countRequest(session: Session, request: RequestToCount): Changed
   const { facts, now, follow, checkErrors, asked } = request
   const place = placeOf(session, request)
   const { known, from, run, over } = place
-  const startsRun = !known || over !== undefined
   const before = retryOf(run, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(place, request, before)
-  const limits = asked && limitsInForce(asked.limits, session, known, startsRun ? undefined : run)
-  const loopMode = loopModeInForce(session, known)
+  const { limits, loopMode } = settingsInForce(session, place, asked)
   const loopState = follow?.(place.loopState, loopMode, place.reading)
   const { errors, storm } = errorsAfter(known, checkErrors)
   const reaction = reactionOf(known, facts, isRetry)
@@ -430,11 +434,11 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       thread: number,
       isRetry,
       resendCount,
-      isNewRun: startsRun,
+      isNewRun: !known || over !== undefined,
       isNew: session.totals === undefined,
       ended: ended?.toReport,
       run: usedBy(next, now, iteration),
-      // A request after the end of its run is not counted, and is one too many all the same.
+      // A request after the end of its run is one too many.
       session: usedIn(after, now, run.finalAnswer ? 1 : 0),
       contextTokens: contextTokens(from, facts),
       isStagnating: loopState !== undefined && isStagnating(loopState.memory.history),
@@ -443,7 +447,6 @@ export function countRequest(session: Session, request: RequestToCount): Changed
       loop: loopState?.finding,
       loopState,
       reductions: session.contexts?.reductions,
-      // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
       finalAnswer: isRetry || showsNewest(known, facts) ? run.finalAnswer : undefined,
       limits,
       stated: next.stated,
@@ -459,7 +462,10 @@ export function countRequest(session: Session, request: RequestToCount): Changed
   }
 }
 
-/** Returns whether a request shows the newest answer of its thread, or continues a history that the provider keeps. */
+/**
+ * Returns whether a request shows the newest answer of its thread, or continues a history that the provider keeps. A history
+ * that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
+ */
 function showsNewest(known: Thread | undefined, { previous, assistantHashes }: RequestFacts): boolean {
   if (previous !== undefined || known?.newest === undefined) return true
   return assistantHashes.includes(known.newest)

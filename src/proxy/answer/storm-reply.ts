@@ -1,12 +1,12 @@
 /** Records errors of a provider that is overloaded or gone, and replies with the newest in a storm of them. */
-import { type ErrorReply, isStormError, type StormReply } from '../core/session/error-streak.ts'
-import type { Api } from '../dialect/dialect.ts'
-import { decodedAtOnce } from '../http/body.ts'
-import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
-import { reply } from '../http/response.ts'
-import type { Head } from '../http/upstream.ts'
-import type { Evaluation } from './evaluate.ts'
-import { type EvaluatedRequest, releaseIteration } from './evaluated-request.ts'
+import { type ErrorReply, isStormError, type StormReply } from '../../core/session/error-streak.ts'
+import type { Api } from '../../dialect/dialect.ts'
+import { decodedAtOnce } from '../../http/body.ts'
+import { contentEncoding, headerOf, type RawHeaders } from '../../http/headers.ts'
+import { reply } from '../../http/response.ts'
+import type { Head } from '../../http/upstream.ts'
+import type { Evaluation } from '../evaluate.ts'
+import { type EvaluatedRequest, releaseIteration } from '../evaluated-request.ts'
 
 /** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
