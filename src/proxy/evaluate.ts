@@ -33,7 +33,7 @@ import { isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
 import { isCompacted, isStep } from './session/client-hints.ts'
-import { type DerivedSession, derivedSession } from './session/derived-session.ts'
+import { derivedSession } from './session/derived-session.ts'
 import { agentNameOf, explicitSessionId, presentable, threadNameOf } from './session/identity.ts'
 import { readInTurns } from './session/read-transcript.ts'
 import { openSession, type SessionHandle, type SessionLookup } from './session/session-handle.ts'
@@ -98,7 +98,10 @@ export async function evaluate(
   const { tenant } = input
   const facts = factsFor(request, transcript, input.body, headers, services)
   const continued = facts.previous ?? firstItemOf(request)
-  const linked = continued === undefined ? undefined : await linkedSession(services, tenant, continued)
+  const linked =
+    continued === undefined
+      ? undefined
+      : await known(services, () => services.store.linked(tenant, continued))
   const sent = withPendingResults(dialect, request, input, linked)
   const policies = policiesFor(services, upstream, conversation.model, headers)
   const agentRequest: AgentRequest = {
@@ -146,16 +149,12 @@ function firstItemOf({ firstItem }: DialectRequest): string | undefined {
   return firstItem === undefined ? undefined : presentable(firstItem)
 }
 
-/** Returns the session that a response belongs to; `undefined` also if the store fails. */
-async function linkedSession(
-  services: Services,
-  tenant: string,
-  response: string,
-): Promise<Link | undefined> {
+/** Returns what the store knows; `undefined` also if it fails. */
+async function known<Value>({ emit }: Services, look: () => Promise<Value | undefined>) {
   try {
-    return await services.store.linked(tenant, response)
+    return await look()
   } catch {
-    services.emit({ kind: 'failed_open', reason: 'store' })
+    emit({ kind: 'failed_open', reason: 'store' })
     return undefined
   }
 }
@@ -205,7 +204,10 @@ async function lookupFor(
   const { upstream, headers, tenant, request, facts, loop, storm } = agentRequest
   const explicit = explicitSessionId(headers, request, services.identity)
   const link = explicit === undefined ? linked : undefined
-  const derived = explicit === undefined && !link ? await derivedFrom(services, tenant, facts) : undefined
+  const derived =
+    explicit === undefined && !link
+      ? await known(services, () => derivedSession(services.store, tenant, facts))
+      : undefined
   const { observeRequestCalls: follow, observeResponseCalls: note } = callObservers(services, agentRequest)
   return {
     tenant,
@@ -225,20 +227,6 @@ async function lookupFor(
     target: { upstream: upstream.name, model: request.conversation.model },
     observeRequestCalls: follow,
     observeResponseCalls: note,
-  }
-}
-
-/** Returns the session that a conversation without an id has; `undefined` also if the store fails. */
-async function derivedFrom(
-  services: Services,
-  tenant: string,
-  facts: RequestFacts,
-): Promise<DerivedSession | undefined> {
-  try {
-    return await derivedSession(services.store, tenant, facts)
-  } catch {
-    services.emit({ kind: 'failed_open', reason: 'store' })
-    return undefined
   }
 }
 
