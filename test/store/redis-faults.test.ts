@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs'
 import { createServer } from 'node:net'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import type { Run, Session } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
