@@ -55,7 +55,7 @@ export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
     .map((group) => {
       const amounts = group.map(
         ({ iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown }) => {
-          // From a cost of which a part is missing follows no limit.
+          // A cost with a missing part gives no limit.
           return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
         },
       )

@@ -1,4 +1,4 @@
-/** Reads decoded JSON of which nobody has checked the fields. */
+/** Reads decoded JSON whose fields are not checked yet. */
 import { parseForeign } from './foreign-json.ts'
 import type { Work } from './work.ts'
 
