@@ -80,6 +80,7 @@ describe('an engine without WebAssembly', () => {
     vi.resetModules()
     await expect(import('../../src/core/hash.ts')).rejects.toThrow('Governor needs WebAssembly')
     vi.unstubAllGlobals()
+    vi.resetModules()
   })
 })
 

@@ -91,6 +91,7 @@ describe('a processor without the instructions', () => {
     const window = await import('../../src/json/window.ts')
     const scan = await import('../../src/json/scan.ts')
     vi.unstubAllGlobals()
+    vi.resetModules()
     const body = Buffer.from(`["${'\\"'.repeat(9_000)}", {}]`)
     window.throughWindows(body, () => expect(scan.skipValue(body, 0)).toBe(body.length))
   })
