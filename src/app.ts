@@ -50,7 +50,7 @@ import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { subscribeToChanges, watchStore } from './store/changes.ts'
 import { createStore, type OpenStore } from './store/create.ts'
-import { claim, createSharedValues } from './store/shared-values.ts'
+import { createSharedValues, isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import type { Emit } from './telemetry/event.ts'
 import { logEvent } from './telemetry/log.ts'
@@ -172,8 +172,8 @@ interface State {
   /** Sessions in the store when the metrics were last rendered. */
   sessions: number
   isStoreUp: boolean
-  /** Returns true to the first process that claims an occasion. */
-  claim: (occasion: string) => Promise<boolean>
+  /** Returns true to the first process that asks about an occasion. */
+  isFirst: (occasion: string) => Promise<boolean>
   isOnLoopback: boolean
   /** Aborted once no more requests are accepted. */
   readonly draining: AbortController
@@ -188,7 +188,7 @@ function initialState(config: Config): State {
   return {
     policies: policiesOf(config),
     openRequests: 0,
-    claim: async () => true,
+    isFirst: async () => true,
     onIdle: undefined,
     sessions: 0,
     isStoreUp: config.store === 'memory',
@@ -248,8 +248,8 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State)
     options.onEvent?.(event)
   }
   const { url, secret, on } = config.events.webhook
-  const claimed = (subject: string) => state.claim(subject)
-  const webhookOptions = { now: options.now ?? Date.now, newId, claim: claimed, emit }
+  const first = (subject: string) => state.isFirst(subject)
+  const webhookOptions = { now: options.now ?? Date.now, newId, isFirst: first, emit }
   const webhook = url && secret ? createWebhook({ url, secret, on }, webhookOptions) : undefined
   return { metrics, emit, webhook }
 }
@@ -549,7 +549,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const opened = openStore(config, options, now, emit)
   const lost = () => emit({ kind: 'failed_open', reason: 'store' })
   const watched = watchStore(options.store ?? opened.store, lost)
-  state.claim = (occasion) => claim(watched.store, occasion)
+  state.isFirst = (occasion) => isFirst(watched.store, occasion)
   const services = createServices(config, options, state, emit, watched.store, now)
   const open: OpenResponses = new WeakMap()
   const server = createServer(config, services, state)

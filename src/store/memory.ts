@@ -1,7 +1,7 @@
 /** The store in the memory of this process: bounded in number, age and size, and lost when the process ends. */
 import type { Session } from '../core/session/session.ts'
+import { createFairCache } from './fair-cache.ts'
 import { sizeOfSession } from './session-size.ts'
-import { createShelf, entryOf, peekValue, type Shelf, setValue } from './shelf.ts'
 import {
   idOfKey,
   type Link,
@@ -53,77 +53,84 @@ function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
   }
 }
 
-/** Returns the shelf of each kind of values: one for all kinds with small values, one for each kind with large ones. */
-function createValueShelves({ maxSessions: max, ttl, maxBytes }: MemoryLimits, now: () => number) {
-  const maxValues = Math.max(max, LEAST_VALUES)
-  // Each value is small, and bounded by the code that writes it.
-  const small = createShelf<unknown>({ max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now })
-  const large = new Map<string, Shelf<unknown>>()
-  return <Value>({ name, sizeOf }: ValueKind<Value>): Shelf<unknown> => {
-    if (!sizeOf) return small
-    const known = large.get(name)
-    if (known) return known
-    const shelf = createShelf<unknown>({
-      max,
-      ttl,
-      maxBytes,
-      sizeOf: (value) => sizeOf(value as Value),
-      now,
-    })
-    large.set(name, shelf)
-    return shelf
+/**
+ * Keeps all kinds of small values together, and each kind of large ones apart, in what `create` returns. `sizeOf` returns
+ * the bytes of a large value; small ones are bounded by the code that writes them.
+ */
+export function createKeepers<Keeper>(create: (sizeOf: ((value: unknown) => number) | undefined) => Keeper) {
+  const small = create(undefined)
+  const large = new Map<string, Keeper>()
+  return {
+    of<Value>({ name, sizeOf }: ValueKind<Value>): Keeper {
+      if (!sizeOf) return small
+      const keeper = large.get(name) ?? create((value) => sizeOf(value as Value))
+      large.set(name, keeper)
+      return keeper
+    },
+    all: () => [small, ...large.values()],
   }
+}
+
+/** Returns the key of a value of some kind. */
+export function keyOfValue({ name }: { readonly name: string }, key: SessionKey): SessionKey {
+  return `${key} ${name}` as SessionKey
 }
 
 /** Creates a store in memory. `now` returns milliseconds that only grow and are never 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
-  const sessions = createShelf<Session>({ max, ttl, maxBytes, sizeOf: sizeOfSession, now })
-  const links = createShelf<Link>({
+  const sessions = createFairCache<Session>({ max, ttl, maxBytes, sizeOf: sizeOfSession, now })
+  const links = createFairCache<Link>({
     max: max * LINKS_PER_SESSION,
     ttl,
     maxBytes: Math.max(1, Math.floor(maxBytes * SHARE_OF_LINKS)),
     sizeOf: sizeOfLink,
     now,
   })
-  const valuesOf = createValueShelves({ maxSessions: max, ttl, maxBytes }, now)
-  const valueName = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
+  const maxValues = Math.max(max, LEAST_VALUES)
+  const values = createKeepers((sizeOf) =>
+    createFairCache<unknown>(
+      sizeOf
+        ? { max, ttl, maxBytes, sizeOf, now }
+        : { max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now },
+    ),
+  )
   return {
     async update(key, change) {
-      const entry = entryOf(sessions, key)
+      const entry = sessions.get(key)
       const { session, result } = change(entry?.value)
-      setValue(sessions, key, session, entry)
+      sessions.set(key, session, entry)
       return result
     },
-    get: async (key) => entryOf(sessions, key)?.value,
+    get: async (key) => sessions.get(key)?.value,
     async *all(ids) {
-      for (const key of [...sessions.entries.keys()]) {
+      for (const key of sessions.keys()) {
         if (ids && !ids.includes(idOfKey(key))) continue
-        const session = peekValue(sessions, key)
+        const session = sessions.peek(key)
         if (session) yield { key, session }
       }
     },
     async link(tenant, response, link) {
-      const name = sessionKey(tenant, response)
-      setValue(links, name, link, entryOf(links, name))
+      const key = sessionKey(tenant, response)
+      links.set(key, link, links.get(key))
     },
-    linked: async (tenant, response) => entryOf(links, sessionKey(tenant, response))?.value,
+    linked: async (tenant, response) => links.get(sessionKey(tenant, response))?.value,
     value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
-      (peekValue(valuesOf(kind), valueName(kind.name, key)) ?? kind.empty) as Value,
+      (values.of(kind).peek(keyOfValue(kind, key)) ?? kind.empty) as Value,
     async updateValue<Value, Result>(
       kind: ValueKind<Value>,
       key: SessionKey,
       change: ValueChange<Value, Result>,
     ) {
-      const values = valuesOf(kind)
-      const name = valueName(kind.name, key)
-      const entry = entryOf(values, name)
+      const cache = values.of(kind)
+      const name = keyOfValue(kind, key)
+      const entry = cache.get(name)
       const { value, result } = change((entry?.value ?? kind.empty) as Value)
-      if (value === undefined) values.entries.delete(name)
-      else setValue(values, name, value, entry, kind.ttl)
+      if (value === undefined) cache.delete(name)
+      else cache.set(name, value, entry, kind.ttl)
       return result
     },
     ...createChannels(),
-    health: async () => ({ sessions: sessions.entries.size }),
+    health: async () => ({ sessions: sessions.size }),
   }
 }

@@ -3,8 +3,6 @@ import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { hashOf } from '../core/hash.ts'
 import type { Session } from '../core/session/session.ts'
-import type { Cell, RemoteCells } from './cells.ts'
-import { NO_CELL } from './cells.ts'
 import type { ConnectionSettings } from './redis-client.ts'
 import {
   type ConnectionHooks,
@@ -12,6 +10,7 @@ import {
   type RedisConnection,
   type Send,
 } from './redis-connection.ts'
+import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
 import { idOfKey, type Link, type SessionKey, type Store, type StoreHealth } from './store.ts'
 
 /** How to reach Redis, and which keys to use. */
@@ -97,9 +96,9 @@ interface Stored<Value> {
 }
 
 /** @throws {ValueError} if a newer version of Governor wrote it. */
-function decode<Value>(reply: unknown): Cell<Value> {
+function decode<Value>(reply: unknown): Versioned<Value> {
   const [schema, data] = reply as readonly (string | null)[]
-  if (typeof data !== 'string') return NO_CELL
+  if (typeof data !== 'string') return NOT_STORED
   if (Number(schema) > SCHEMA) throw new ValueError('written by a newer version of Governor')
   const { o, v } = JSON.parse(data) as Stored<Value>
   return { operations: o, value: v }
@@ -112,11 +111,11 @@ function encode(value: unknown): string {
   return data
 }
 
-function createRemoteCells<Value>(
+function createRemoteValues<Value>(
   connection: RedisConnection,
   nameOf: (key: SessionKey) => string,
   written: (key: SessionKey, isNew: boolean, ttl: number) => void,
-): RemoteCells<Value> {
+): RemoteValues<Value> {
   const { send, isUp } = connection
   return {
     isUp,
@@ -139,8 +138,8 @@ function createRemoteCells<Value>(
 /** The store that replicas share, without copies; `deadline` is on `performance.now()`. */
 export interface RemoteStore
   extends Pick<RedisConnection, 'isUp' | 'isWhole' | 'open' | 'close' | 'subscribe' | 'unsubscribe'> {
-  readonly sessions: RemoteCells<Session>
-  readonly values: RemoteCells<unknown>
+  readonly sessions: RemoteValues<Session>
+  readonly values: RemoteValues<unknown>
   link(tenant: string, response: string, link: Link, deadline: number): Promise<void>
   linked(tenant: string, response: string, deadline: number): Promise<Link | undefined>
   /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
@@ -249,8 +248,8 @@ export function createRedis(
   const connection = createConnection(settings, { ...hooks, probe, probeChannel })
   const { send } = connection
   const index = createIndex(connection, prefix, timeout, options)
-  const sessions = createRemoteCells<Session>(connection, (key) => `${prefix}s:{${key}}`, index.written)
-  const values = createRemoteCells<unknown>(
+  const sessions = createRemoteValues<Session>(connection, (key) => `${prefix}s:{${key}}`, index.written)
+  const values = createRemoteValues<unknown>(
     connection,
     (key) => `${prefix}v:{${key}}`,
     () => {},

@@ -3,9 +3,9 @@ import { setTimeout } from 'node:timers/promises'
 import { doubted } from '../core/session/doubt.ts'
 import { mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
-import { type Cells, createCells } from './cells.ts'
-import { createMemoryStore, type MemoryLimits } from './memory.ts'
+import { createKeepers, createMemoryStore, keyOfValue, type MemoryLimits } from './memory.ts'
 import type { RemoteStore } from './redis.ts'
+import { createReplicatedValues, type ReplicatedValues } from './replicated-values.ts'
 import { sizeOfSession } from './session-size.ts'
 import {
   idOfKey,
@@ -69,63 +69,6 @@ function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   const added = listOf(local).filter((item) => !before.has(textOf(item)) && !known.has(textOf(item)))
   const all = [...kept, ...added]
   return all.length === 0 ? undefined : all
-}
-
-function createSessionCells(remote: RemoteStore, options: ReplicatedOptions): Cells<Session> {
-  const { limits, timeout, now, replica, lost } = options
-  return createCells<Session>({
-    remote: remote.sessions,
-    merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
-    restores: true,
-    doubt: doubted,
-    bound: boundSession,
-    sizeOf: sizeOfSession,
-    max: limits.maxSessions,
-    maxBytes: limits.maxBytes,
-    ttl: limits.ttl,
-    timeout,
-    now,
-    replica,
-    lost,
-  })
-}
-
-function createValueCells(
-  remote: RemoteStore,
-  options: ReplicatedOptions,
-  bounds: { readonly max: number; readonly maxBytes: number; readonly sizeOf: (value: unknown) => number },
-): Cells<unknown> {
-  const { limits, timeout, now, replica, lost } = options
-  return createCells<unknown>({
-    remote: remote.values,
-    merge: mergeValues,
-    restores: false,
-    doubt: (value) => value,
-    bound: (value) => value,
-    ...bounds,
-    ttl: limits.ttl,
-    timeout,
-    now,
-    replica,
-    lost,
-  })
-}
-
-/** Keeps values: all kinds with small ones together, each kind with large ones apart. */
-function createValues(remote: RemoteStore, options: ReplicatedOptions) {
-  const { maxSessions: max, maxBytes } = options.limits
-  const small = createValueCells(remote, options, { max: MAX_VALUES, maxBytes: MAX_VALUES, sizeOf: () => 1 })
-  const large = new Map<string, Cells<unknown>>()
-  return {
-    of<Value>({ name, sizeOf }: ValueKind<Value>): Cells<unknown> {
-      if (!sizeOf) return small
-      const bounds = { max, maxBytes, sizeOf: (value: unknown) => sizeOf(value as Value) }
-      const cells = large.get(name) ?? createValueCells(remote, options, bounds)
-      large.set(name, cells)
-      return cells
-    },
-    heal: () => Promise.all([small, ...large.values()].map((cells) => cells.heal())),
-  }
 }
 
 /** Writes links to both stores; those that the remote store missed are written when it is back. */
@@ -209,7 +152,7 @@ function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publis
 /** Yields all sessions; those that this replica knows if the remote store fails. */
 async function* allSessions(
   remote: RemoteStore,
-  sessions: Cells<Session>,
+  sessions: ReplicatedValues<Session>,
   ids: readonly string[] | undefined,
   missed: () => void,
 ): AsyncGenerator<ListedSession> {
@@ -232,11 +175,33 @@ async function* allSessions(
 /** Creates the store. No call rejects, or waits longer than the timeout, because of the remote store. */
 export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOptions): ReplicatedStore {
   const { limits, now } = options
+  const { maxSessions: max, maxBytes, ttl } = limits
   const memory = createMemoryStore(limits, now)
-  const sessions = createSessionCells(remote, options)
-  const values = createValues(remote, options)
+  const sessions = createReplicatedValues<Session>({
+    ...options,
+    remote: remote.sessions,
+    merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
+    restores: true,
+    doubt: doubted,
+    bound: boundSession,
+    sizeOf: sizeOfSession,
+    max,
+    maxBytes,
+    ttl,
+  })
+  const values = createKeepers((sizeOf) =>
+    createReplicatedValues<unknown>({
+      ...options,
+      remote: remote.values,
+      merge: mergeValues,
+      restores: false,
+      doubt: (value) => value,
+      bound: (value) => value,
+      ...(sizeOf ? { max, maxBytes, sizeOf } : { max: MAX_VALUES, maxBytes: MAX_VALUES, sizeOf: () => 1 }),
+      ttl,
+    }),
+  )
   const links = createLinks(remote, memory, options)
-  const nameOf = (kind: string, key: SessionKey) => `${key} ${kind}` as SessionKey
   return {
     update: (key, change) =>
       sessions.update(key, (before) => {
@@ -247,27 +212,21 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
     link: links.link,
     linked: links.linked,
     value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
-      ((await values.of(kind).get(nameOf(kind.name, key))) ?? kind.empty) as Value,
+      ((await values.of(kind).get(keyOfValue(kind, key))) ?? kind.empty) as Value,
     updateValue: (kind, key, change) =>
       values
         .of(kind)
         .update(
-          nameOf(kind.name, key),
+          keyOfValue(kind, key),
           (before) => change((before ?? kind.empty) as Parameters<typeof change>[0]),
           kind.ttl,
         ),
     all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),
     ...createChannels(remote, memory),
-    async health() {
-      try {
-        return await remote.health()
-      } catch {
-        return { sessions: sessions.keys().length }
-      }
-    },
+    health: () => remote.health().catch(() => ({ sessions: sessions.keys().length })),
     async heal() {
       await links.heal()
-      await Promise.all([sessions.heal(), values.heal()])
+      await Promise.all([sessions, ...values.all()].map((kept) => kept.heal()))
     },
   }
 }

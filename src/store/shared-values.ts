@@ -9,14 +9,14 @@ const FRESH_MS = 30_000
 /** The most copies of one kind: names contain texts that clients choose. */
 const MAX_COPIES = 2_000
 
-/** Occasions that one process has taken for all. */
-const CLAIMS: ValueKind<{ readonly isTaken: boolean }> = { name: 'claim', empty: { isTaken: false } }
+/** What one process has done for all. */
+const DONE_ONCE: ValueKind<{ readonly isDone: boolean }> = { name: 'once', empty: { isDone: false } }
 
-/** Returns true to the first process that claims an occasion, until the claim is forgotten like an unused session. */
-export function claim(store: Store, occasion: string): Promise<boolean> {
-  return store.updateValue(CLAIMS, sessionKey(SHARED, hashOf(occasion)), ({ isTaken }) => ({
-    value: { isTaken: true },
-    result: !isTaken,
+/** Returns true to the first process that asks about an occasion, until that is forgotten like an unused session. */
+export function isFirst(store: Store, occasion: string): Promise<boolean> {
+  return store.updateValue(DONE_ONCE, sessionKey(SHARED, hashOf(occasion)), ({ isDone }) => ({
+    value: { isDone: true },
+    result: !isDone,
   }))
 }
 

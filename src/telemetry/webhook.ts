@@ -32,7 +32,7 @@ export interface WebhookOptions {
   /** Returns a new random id. */
   readonly newId: () => string
   /** Resolves to false if another process sends the message with this subject. */
-  readonly claim: (subject: string) => Promise<boolean>
+  readonly isFirst: (subject: string) => Promise<boolean>
   /** Gets the outcome of each message. */
   readonly emit: Emit
   /** Milliseconds to wait before each further attempt; one attempt for each entry. */
@@ -215,7 +215,7 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
         if (isFirst && !sender.stop.signal.aborted) enqueue(sender, message)
       }
       // If the store fails, twice is better than never.
-      options.claim(subject).then(send, () => send(true))
+      options.isFirst(subject).then(send, () => send(true))
     },
     close() {
       for (const { queue } of [sender.questions, sender.others]) queue.length = 0

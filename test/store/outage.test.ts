@@ -6,7 +6,12 @@ import { doubted } from '../../src/core/session/doubt.ts'
 import { mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
-import { type Cell, createCells, NO_CELL, type RemoteCells } from '../../src/store/cells.ts'
+import {
+  createReplicatedValues,
+  NOT_STORED,
+  type RemoteValues,
+  type Versioned,
+} from '../../src/store/replicated-values.ts'
 import { type SessionKey, sessionKey } from '../../src/store/store.ts'
 import { called, type Message, result, said, sightingOf, system, user } from '../core/transcript.ts'
 
@@ -14,26 +19,27 @@ const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
 const TOKENS = 10
 
-/** Cells that replicas share, as Redis keeps them. */
+/** Values that replicas share, as Redis keeps them. */
 function startServer() {
-  const cells = new Map<SessionKey, string>()
-  const read = (key: SessionKey) => JSON.parse(cells.get(key) ?? JSON.stringify(NO_CELL)) as Cell<Session>
-  const remote = (isUp: () => boolean): RemoteCells<Session> => ({
+  const values = new Map<SessionKey, string>()
+  const read = (key: SessionKey) =>
+    JSON.parse(values.get(key) ?? JSON.stringify(NOT_STORED)) as Versioned<Session>
+  const remote = (isUp: () => boolean): RemoteValues<Session> => ({
     isUp,
     read: async (key) => read(key),
     async replace(key, expected, next) {
       const current = read(key)
       if (current.operations[0] !== expected.operations[0]) return current
-      cells.set(key, JSON.stringify(next))
+      values.set(key, JSON.stringify(next))
       return undefined
     },
   })
-  return { flush: () => cells.clear(), remote }
+  return { flush: () => values.clear(), remote }
 }
 
 function openReplica(server: ReturnType<typeof startServer>, name: string) {
   let isUp = true
-  const cells = createCells<Session>({
+  const values = createReplicatedValues<Session>({
     remote: server.remote(() => isUp),
     merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
     restores: true,
@@ -49,13 +55,13 @@ function openReplica(server: ReturnType<typeof startServer>, name: string) {
     lost: () => {},
   })
   return {
-    cells,
+    values,
     cut() {
       isUp = false
     },
     async mend() {
       isUp = true
-      await cells.heal()
+      await values.heal()
     },
   }
 }
@@ -71,13 +77,13 @@ function startAgent(isNewChat: boolean) {
   let clock = 1_000
   return {
     /** Sends its next request through a replica; returns the number that it got, and the number that it is due. */
-    async step({ cells }: Replica, isLast: boolean) {
+    async step({ values }: Replica, isLast: boolean) {
       iteration++
       clock += 1_000
       const now = clock
       const facts = sightingOf(messages)
       const request = { fingerprint: facts.fingerprint, thread: '' }
-      const counted = await cells.update(KEY, (session = NEW_SESSION) => {
+      const counted = await values.update(KEY, (session = NEW_SESSION) => {
         const { session: value, result } = countRequest(session, {
           facts,
           thread: '',
@@ -88,7 +94,7 @@ function startAgent(isNewChat: boolean) {
       })
       const usage = { input: TOKENS, output: 0, cachedInput: 0, cost: 0, estimated: false }
       const answer = { usage, ids: [], requestBytes: 0, callsNothing: isLast }
-      await cells.update(KEY, (session = NEW_SESSION) => ({
+      await values.update(KEY, (session = NEW_SESSION) => ({
         value: noteAnswer(session, request, answer),
         result: undefined,
       }))
@@ -135,7 +141,7 @@ async function play(events: readonly Event[], isNewChat: boolean) {
         else await replica[event.kind]()
   }
   for (const replica of replicas) await replica.mend()
-  return { steps, session: await replicas[0]?.cells.get(KEY) }
+  return { steps, session: await replicas[0]?.values.get(KEY) }
 }
 
 async function expectItsOwnCounts(events: fc.Arbitrary<readonly Event[]>, isNewChat: boolean) {

@@ -76,7 +76,7 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
     {
       now: Date.now,
       newId: () => String(Math.random()),
-      claim: async () => true,
+      isFirst: async () => true,
       emit: (event) => outcomes.push(event),
       backOff: [1, 1],
       ...options,

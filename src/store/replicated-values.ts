@@ -1,0 +1,331 @@
+/**
+ * Values that replicas share by compare-and-set, and that each replica changes alone while the store cannot be reached.
+ *
+ * A replica makes each change on its own recent copy. If another replica was faster, it gets the current value and runs
+ * the change again. Changes of a value that come during a write are written together in the next one. If the store
+ * fails, changes are kept here with the value from which they began, and merged when the store is back.
+ */
+import { createFairCache, type Entry, type FairCache } from './fair-cache.ts'
+import type { SessionKey } from './store.ts'
+
+/** A value with the newest operation of each replica that wrote it. The first one is the newest and is the version. */
+export interface Versioned<Value> {
+  readonly operations: readonly string[]
+  /** `undefined`: no value. */
+  readonly value: Value | undefined
+}
+
+/** A value that was never written, or was forgotten. */
+export const NOT_STORED: Versioned<never> = { operations: [], value: undefined }
+
+/** How many replicas are remembered as writers of one value. */
+const MAX_WRITERS = 32
+
+/** Values in a store that all replicas reach. Rejects if the store fails; `deadline` is on `performance.now()`. */
+export interface RemoteValues<Value> {
+  isUp(): boolean
+  read(key: SessionKey, deadline: number): Promise<Versioned<Value>>
+  /** Writes `next` if the value is still `expected` and returns `undefined`; else returns the current value. */
+  replace(
+    key: SessionKey,
+    expected: Versioned<Value>,
+    next: Versioned<Value>,
+    ttl: number,
+    deadline: number,
+  ): Promise<Versioned<Value> | undefined>
+}
+
+/** How values are kept, merged and bounded. */
+export interface ReplicationOptions<Value> {
+  readonly remote: RemoteValues<Value>
+  /**
+   * Merges `local`, which began as `base` and may have been removed, with the store's value. `isLost`: the store has lost
+   * its data since, and nobody knows what the two have in common; then there is no `base`.
+   */
+  readonly merge: (
+    base: Value | undefined,
+    local: Value | undefined,
+    remote: Value,
+    isLost: boolean,
+  ) => Value | undefined
+  /** If the store has lost a value, this replica's copy is written again, or merged with what others wrote since. */
+  readonly restores: boolean
+  /** Marks a value that the store cannot confirm: other replicas may have changed it since. */
+  readonly doubt: (value: Value) => Value
+  /** Returns a value that is small enough to be kept. */
+  readonly bound: (value: Value) => Value
+  /** Returns the bytes of a value in memory, roughly. */
+  readonly sizeOf: (value: Value) => number
+  /** The number of copies. */
+  readonly max: number
+  /** The bytes of all copies. */
+  readonly maxBytes: number
+  /** Milliseconds since the last change until a value is forgotten. */
+  readonly ttl: number
+  /** Milliseconds that the store may take for one answer. */
+  readonly timeout: number
+  readonly now: () => number
+  /** The unique name of this replica. */
+  readonly replica: string
+  /** Called for each change that the store did not execute. */
+  readonly lost: () => void
+}
+
+/** Changes that were made here while the store could not be reached. */
+interface OfflineChanges<Value> {
+  /** The value before them. */
+  readonly base: Value | undefined
+  readonly local: Value | undefined
+  /** Writes whose outcome is unknown, with the local value after each. */
+  readonly unconfirmed: readonly { readonly operation: string; readonly local: Value | undefined }[]
+}
+
+/** This replica's copy of a value. */
+interface Copy<Value> {
+  /** The store's value when it was last read or written. */
+  readonly stored: Versioned<Value>
+  readonly offline?: OfflineChanges<Value> | undefined
+}
+
+/** A change that waits or is being written. */
+interface PendingChange<Value> {
+  /** Runs the change; returns the same value if the change throws. */
+  readonly apply: (value: Value | undefined) => Value | undefined
+  /** Gives the caller the result of the last run. */
+  readonly settle: () => void
+  readonly fail: (error: unknown) => void
+  readonly ttl: number
+}
+
+interface State<Value> {
+  readonly options: ReplicationOptions<Value>
+  readonly copies: FairCache<Copy<Value>>
+  /** Pending changes, for each key that is being written. */
+  readonly queues: Map<SessionKey, PendingChange<Value>[]>
+  /** The number of operations so far. */
+  operations: number
+}
+
+/** Values with copies in this replica. */
+export interface ReplicatedValues<Value> {
+  update<Result>(
+    key: SessionKey,
+    change: (value: Value | undefined) => { readonly value: Value | undefined; readonly result: Result },
+    ttl?: number,
+  ): Promise<Result>
+  /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
+  get(key: SessionKey, missed?: () => void): Promise<Value | undefined>
+  /** Returns the keys of all copies. */
+  keys(): SessionKey[]
+  /** Writes the changes that were made while the store failed. */
+  heal(): Promise<void>
+}
+
+/** So many races can be lost only if something goes on writing without end. */
+const MAX_ATTEMPTS = 100
+
+/** How many values are healed at a time. */
+const HEALED_AT_ONCE = 16
+
+/** How many unconfirmed writes are kept. The next successful write confirms them, and few fail in a row. */
+const MAX_UNCONFIRMED = 4
+
+function valueIn<Value>(copy: Copy<Value> | undefined): Value | undefined {
+  return copy?.offline ? copy.offline.local : copy?.stored.value
+}
+
+/** Returns the changes that are still missing in the store, given the operations that it knows. */
+function missingIn<Value>(
+  operations: readonly string[],
+  changes: OfflineChanges<Value>,
+): OfflineChanges<Value> {
+  const at = changes.unconfirmed.findLastIndex(({ operation }) => operations.includes(operation))
+  const done = changes.unconfirmed[at]
+  return done ? { ...changes, base: done.local, unconfirmed: changes.unconfirmed.slice(at + 1) } : changes
+}
+
+/** Returns whether this replica made an operation. */
+function isOwn<Value>({ options }: State<Value>, operation: string): boolean {
+  return operation.startsWith(`${options.replica}.`)
+}
+
+/** Returns the value to which pending changes apply, given this replica's copy and the store's current value. */
+function startOf<Value>(
+  state: State<Value>,
+  copy: Copy<Value> | undefined,
+  { operations, value }: Versioned<Value>,
+): Value | undefined {
+  const { restores, doubt, merge } = state.options
+  const doubted = (restored: Value | undefined) => (restored === undefined ? undefined : doubt(restored))
+  if (!copy) return value
+  const { stored, offline } = copy
+  if (value === undefined) return offline ? offline.local : restores ? doubted(stored.value) : undefined
+  // A stored value has the newest operation of each writer. If ours is gone, the store lost its data, and another
+  // replica has begun the value again.
+  const newest = stored.operations.find((operation) => isOwn(state, operation))
+  const isConfirmed = offline?.unconfirmed.some(({ operation }) => operations.includes(operation))
+  if (restores && newest !== undefined && !operations.includes(newest) && !isConfirmed)
+    return doubted(merge(undefined, valueIn(copy), value, true))
+  if (!offline) return value
+  const { base, local } = missingIn(operations, offline)
+  return merge(base, local, value, false)
+}
+
+function applyAll<Value>(
+  { options }: State<Value>,
+  pending: readonly PendingChange<Value>[],
+  start: Value | undefined,
+): Value | undefined {
+  const value = pending.reduce((before, { apply }) => apply(before), start)
+  return value === undefined ? undefined : options.bound(value)
+}
+
+function keepCopy<Value>(
+  { copies }: State<Value>,
+  key: SessionKey,
+  copy: Copy<Value>,
+  entry: Entry<Copy<Value>> | undefined,
+  ttl: number,
+): void {
+  // The entry may have been dropped since.
+  copies.set(key, copy, entry && copies.get(key) === entry ? entry : undefined, ttl)
+}
+
+/** Makes the changes on this replica's copy only. `operation`: the write whose outcome is unknown. */
+function changeOffline<Value>(
+  state: State<Value>,
+  key: SessionKey,
+  pending: readonly PendingChange<Value>[],
+  stored: Versioned<Value>,
+  operation: string | undefined,
+): void {
+  const { options, copies } = state
+  const entry = copies.get(key)
+  const copy = entry?.value
+  const before = copy?.offline
+    ? missingIn(stored.operations, copy.offline)
+    : { base: stored.value, local: startOf(state, copy, stored), unconfirmed: [] }
+  const start = before.local === undefined ? undefined : options.doubt(before.local)
+  const local = applyAll(state, pending, start)
+  const added = operation === undefined ? [] : [{ operation, local }]
+  const unconfirmed = [...before.unconfirmed, ...added].slice(-MAX_UNCONFIRMED)
+  const offline = { base: before.base, local, unconfirmed }
+  keepCopy(state, key, { stored, offline }, entry, pending[0]?.ttl ?? options.ttl)
+  for (const { settle } of pending) {
+    settle()
+    options.lost()
+  }
+}
+
+/** Makes changes in the store, or in the copy if that fails. */
+async function write<Value>(
+  state: State<Value>,
+  key: SessionKey,
+  pending: readonly PendingChange<Value>[],
+): Promise<void> {
+  const { options, copies } = state
+  const entry = copies.get(key)
+  const copy = entry?.value
+  const ttl = pending[0]?.ttl ?? options.ttl
+  const operation = `${options.replica}.${(state.operations++).toString(36)}`
+  let current: Versioned<Value> = copy?.stored ?? NOT_STORED
+  let isSent = false
+  if (!options.remote.isUp()) return changeOffline(state, key, pending, current, undefined)
+  try {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      const value = applyAll(state, pending, startOf(state, copy, current))
+      const others = current.operations.filter((other) => !isOwn(state, other))
+      const next = { operations: [operation, ...others].slice(0, MAX_WRITERS), value }
+      isSent = true
+      // A lost race says that the store answers: each attempt has its own deadline.
+      const deadline = performance.now() + options.timeout
+      const found = await options.remote.replace(key, current, next, ttl, deadline)
+      isSent = false
+      if (found === undefined) {
+        keepCopy(state, key, { stored: value === undefined ? NOT_STORED : next }, entry, ttl)
+        for (const { settle } of pending) settle()
+        return
+      }
+      current = found
+    }
+  } catch {}
+  changeOffline(state, key, pending, current, isSent ? operation : undefined)
+}
+
+/** Writes the pending changes of a key until none is left. */
+async function writeAll<Value>(state: State<Value>, key: SessionKey): Promise<void> {
+  for (;;) {
+    const pending = state.queues.get(key)
+    if (!pending || pending.length === 0) break
+    state.queues.set(key, [])
+    try {
+      await write(state, key, pending)
+    } catch (error) {
+      // The value does not belong to its kind: later changes must not wait for ever.
+      for (const { fail } of pending) fail(error)
+    }
+  }
+  state.queues.delete(key)
+}
+
+function update<Value, Result>(
+  state: State<Value>,
+  key: SessionKey,
+  change: (value: Value | undefined) => { readonly value: Value | undefined; readonly result: Result },
+  ttl = state.options.ttl,
+): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    let settle = () => {}
+    const apply = (value: Value | undefined) => {
+      try {
+        const { value: next, result } = change(value)
+        settle = () => resolve(result)
+        return next
+      } catch (error) {
+        settle = () => reject(error)
+        return value
+      }
+    }
+    const pending = { apply, settle: () => settle(), fail: reject, ttl }
+    const queue = state.queues.get(key)
+    if (queue) queue.push(pending)
+    else {
+      state.queues.set(key, [pending])
+      void writeAll(state, key)
+    }
+  })
+}
+
+/** Creates the values of one kind. */
+export function createReplicatedValues<Value>(options: ReplicationOptions<Value>): ReplicatedValues<Value> {
+  const { remote, timeout, lost, sizeOf } = options
+  const sizeOfCopy = (copy: Copy<Value>): number => {
+    const value = valueIn(copy)
+    return value === undefined ? 1 : sizeOf(value)
+  }
+  const copies = createFairCache({ ...options, sizeOf: sizeOfCopy })
+  const state: State<Value> = { options, copies, queues: new Map(), operations: 0 }
+  return {
+    update: (key, change, ttl) => update(state, key, change, ttl),
+    async get(key, missed = lost) {
+      const copy = copies.peek(key)
+      if (copy?.offline || !remote.isUp()) return valueIn(copy)
+      try {
+        return (await remote.read(key, performance.now() + timeout)).value
+      } catch {
+        missed()
+        return valueIn(copies.peek(key))
+      }
+    },
+    keys: copies.keys,
+    async heal() {
+      const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)
+      const next = async (): Promise<void> => {
+        for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
+          // If a value can't be merged, the next request that uses it fails in the same way and reports it.
+          await update(state, key, (value) => ({ value, result: undefined })).catch(() => undefined)
+      }
+      await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
+    },
+  }
+}
