@@ -19,20 +19,12 @@ export interface EvaluatedRequest {
   readonly thinking: { isDropped: boolean }
 }
 
-/**
- * Releases an iteration without delaying the client; if the store fails, it is not released. `status`: the provider's
- * status; unset if there was no answer.
- */
-export function releaseIteration(evaluation: Evaluation, status?: number): void {
-  void evaluation.handle.releaseIteration(status)
-}
-
 /** Reports to the client that the upstream did not answer, and releases the iteration. Does nothing if the client left. */
 export function failRequest(
   { exchange, evaluation, governorHeaders }: EvaluatedRequest,
   failure: Failure,
 ): void {
   if (exchange.isClientGone()) return
-  releaseIteration(evaluation)
+  void evaluation.handle.releaseIteration()
   exchange.fail(failure, governorHeaders)
 }

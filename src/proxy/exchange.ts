@@ -14,10 +14,10 @@ import { type AccessRefusal, accessRefusal, refusalBody } from './door/access.ts
 import { routeOf, upstreamHead } from './door/route.ts'
 import { evaluate } from './evaluate.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
-import { countFault, faultOf } from './fault.ts'
+import { countFault, noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
-import { forward, relayCall } from './forward.ts'
+import { forward, forwardUnguarded } from './forward.ts'
 import { holdStop } from './hold-stop.ts'
 import { noteDecision } from './note-decision.ts'
 import { withEdits } from './request-edits.ts'
@@ -147,7 +147,7 @@ function callFor(
 }
 
 function relay(services: Services, exchange: Exchange, body: Buffer | Readable | null): Promise<void> {
-  return relayCall(services, exchange, callFor(services, exchange, body))
+  return forwardUnguarded(services, exchange, callFor(services, exchange, body))
 }
 
 /**
@@ -183,11 +183,11 @@ async function lastResort(
   evaluated: Evaluated | Unread | undefined,
   error: Error,
 ): Promise<void> {
-  services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  noteFault(services.emit, error)
   const mayRelay = typeof evaluated === 'object' && evaluated.evaluation.decision.verdict !== 'stop'
   if (mayRelay && !exchange.response.headersSent && !exchange.isClientGone()) {
     exchange.noteVerdict('allow')
-    return relayCall(services, exchange, evaluated.call)
+    return forwardUnguarded(services, exchange, evaluated.call)
   }
   exchange.fail({
     status: 502,

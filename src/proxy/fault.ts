@@ -8,6 +8,11 @@ export function faultOf(error: Error): string {
   return `${error.name} ${place?.trim() ?? ''}`.trim()
 }
 
+/** Counts a fault that costs the request nothing. */
+export function noteFault(emit: Emit, error: Error): void {
+  emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+}
+
 /** Counts a fault in evaluating a request. `guard`: the guard that failed, if the others still work. */
 export function countFault(emit: Emit, error: Error, guard?: GuardName): void {
   if (error instanceof TooMuchToRead) return emit({ kind: 'failed_open', reason: 'body_too_large', guard })

@@ -26,12 +26,12 @@ import {
   streamFilter,
 } from './answer/held-response.ts'
 import { replaceBy, savePartOfResults } from './answer/pending-results.ts'
-import { attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest } from './evaluated-request.ts'
 import { type AnswerVariant, footerFor, terminalHeaders } from './final-answer.ts'
-import { openSpoken, type SpokenRequest } from './forward.ts'
+import { type SpokenRequest, sendSpoken } from './forward.ts'
 import { isUnsupported, placeFor } from './request-edits.ts'
+import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 
 type Blocks = BlockDecision['blocked']
 
@@ -55,7 +55,7 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
   const x = { ...evaluated, call: withoutCompression(call) }
   const fail = (failure: Failure) => failRequest(x, failure)
   try {
-    const { variant, response, governorHeaders } = await openSpoken(x)
+    const { variant, response, governorHeaders } = await sendSpoken(x)
     if (response.head.status !== 200) return relay(response, exchange.response, governorHeaders, fail)
     const lease = leaseFor(services.buffers, exchange.response)
     await judgeResponses({ x, dialect, lease, variant, governorHeaders }, response)
@@ -175,7 +175,7 @@ async function continueRun(
 ): Promise<BufferedCalls | undefined> {
   const [first, ...others] = continuations(filtering, rounds)
   if (!first) return undefined
-  const { response } = await attempt(filtering.x, first, (refused) =>
+  const { response } = await sendModel(filtering.x, first, (refused) =>
     mayBeUnsupported(refused.response.head) ? others.shift() : undefined,
   )
   if (response.head.status === 200) return filter.take(response)

@@ -22,11 +22,11 @@ import {
   sendFallback,
   takeResponse,
 } from './answer/answer-response.ts'
-import { type Attempt, attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
-import { failRequest, releaseIteration } from './evaluated-request.ts'
-import { faultOf } from './fault.ts'
+import { failRequest } from './evaluated-request.ts'
+import { noteFault } from './fault.ts'
 import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
+import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 
 /** One way to ask for the last answer. */
 export interface AnswerVariant extends RequestVariant {
@@ -95,7 +95,7 @@ export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
 function endInFault(ending: Ending, error: Error): void {
   const { isStop, x } = ending
   if (!isStop || x.exchange.response.headersSent) throw error
-  x.services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
+  noteFault(x.services.emit, error)
   x.evaluation.handle.noteFinalText(ending.fallback, ending.terminal(false))
   sendFallback(ending)
 }
@@ -246,7 +246,7 @@ async function attemptAnswer(
 ): Promise<Attempt<AnswerVariant> | undefined> {
   const { x } = ending
   try {
-    return await attempt(x, first, next)
+    return await sendModel(x, first, next)
   } catch (error) {
     if (cannotRepeat(ending) && error instanceof UpstreamFailed && !x.exchange.isClientGone())
       return undefined
@@ -272,7 +272,7 @@ async function passFailure(
     response.abort()
     return giveFallback(answer, cannotRepeat(ending))
   }
-  releaseIteration(evaluation, status)
+  void evaluation.handle.releaseIteration(status)
   const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
   if (!answer.isShown) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()

@@ -1,18 +1,16 @@
 /** Sends an allowed request, unchanged or with a notice for the model, and relays the response. */
 
-import type { Speech } from '../core/decide.ts'
 import { relay } from '../http/relay.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import { type Attempt, attempt, mayBeUnsupported, type RequestVariant } from './attempts.ts'
 import type { Exchange } from './begin-exchange.ts'
-import { type EvaluatedRequest, failRequest, releaseIteration } from './evaluated-request.ts'
-import { faultOf } from './fault.ts'
+import { type EvaluatedRequest, failRequest } from './evaluated-request.ts'
+import { noteFault } from './fault.ts'
 import { noteLoop, noteTold } from './note-decision.ts'
-import { asksForModels, observeModelList } from './observe/model-list-watch.ts'
-import { openModel } from './recoveries.ts'
+import { asksForModels, observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placeFor } from './request-edits.ts'
+import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
 import type { Services } from './services.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
@@ -25,29 +23,25 @@ export interface SpokenRequest extends RequestVariant {
 
 const UNCHANGED: SpokenRequest = { features: [], textEdits: [] }
 
-function spokenRequest(x: EvaluatedRequest, speech: Speech): SpokenRequest {
-  const announcing = announcementFor(x)
-  const dropping = droppedFor(x, speech.dropTools)
-  const place = speech.notice === undefined ? undefined : placeFor(x, speech.notice, speech.channel)
-  const textEdits = [...announcing, ...(place?.edits ?? [])]
-  // The first is the first to be suspected after a refusal: the announcement is in the system text, where templates are strict.
-  const features: RequestEdit[] = [
-    ...(announcing.length > 0 ? (['announce'] as const) : []),
-    ...(dropping.length > 0 ? (['drop_tools'] as const) : []),
-    ...(place ? [place.channel] : []),
-  ]
-  return features.length === 0
-    ? UNCHANGED
-    : { edits: [...textEdits, ...dropping], features, textEdits, notice: place }
-}
-
-/** Returns the edited request; a fault of Governor's own in editing it leaves it as it was. */
-function spokenSafely(x: EvaluatedRequest): SpokenRequest {
+/** Returns the request with what Governor says; after a fault of Governor's own in editing it, the client's bytes. */
+function spokenRequest(x: EvaluatedRequest): SpokenRequest {
   const { speech } = x.evaluation.decision
+  if (!speech) return UNCHANGED
   try {
-    return speech ? spokenRequest(x, speech) : UNCHANGED
+    const announcing = announcementFor(x)
+    const dropping = droppedFor(x, speech.dropTools)
+    const notice = speech.notice === undefined ? undefined : placeFor(x, speech.notice, speech.channel)
+    const textEdits = [...announcing, ...(notice?.edits ?? [])]
+    // The first is the first suspect after a refusal: the announcement is in the system text, where templates are strict.
+    const features: RequestEdit[] = []
+    if (announcing.length > 0) features.push('announce')
+    if (dropping.length > 0) features.push('drop_tools')
+    if (notice) features.push(notice.channel)
+    return features.length === 0
+      ? UNCHANGED
+      : { edits: [...textEdits, ...dropping], features, textEdits, notice }
   } catch (error) {
-    x.services.emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error as Error) })
+    noteFault(x.services.emit, error as Error)
     return UNCHANGED
   }
 }
@@ -59,17 +53,17 @@ type Spoken = Attempt<SpokenRequest> & Pick<EvaluatedRequest, 'governorHeaders'>
  * Sends a request with its notice; if the provider seems not to support that, the client's own bytes. Records whether
  * the model got the notice. @throws {UpstreamFailed}
  */
-export async function openSpoken(x: EvaluatedRequest): Promise<Spoken> {
+export async function sendSpoken(x: EvaluatedRequest): Promise<Spoken> {
   const { services, evaluation } = x
   let { governorHeaders } = x
   let notice: PlacedNotice | undefined
   try {
-    const made = await attempt(x, spokenSafely(x), ({ variant, response }) => {
+    const made = await sendModel(x, spokenRequest(x), ({ variant, response }) => {
       const dropsTools = variant.features.includes('drop_tools')
       return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
     })
     const { status } = made.response.head
-    if (status >= 400) releaseIteration(evaluation, status)
+    if (status >= 400) void evaluation.handle.releaseIteration(status)
     else notice = made.variant.notice
     if (notice) governorHeaders = await noteTold(x, notice)
     return { ...made, governorHeaders }
@@ -80,28 +74,32 @@ export async function openSpoken(x: EvaluatedRequest): Promise<Spoken> {
 
 /** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
 export async function forward(x: EvaluatedRequest): Promise<void> {
-  const { exchange } = x
   try {
-    const { response, governorHeaders } = await openSpoken(x)
-    relay(response, exchange.response, governorHeaders, (failure) => failRequest(x, failure))
+    const { response, governorHeaders } = await sendSpoken(x)
+    relay(response, x.exchange.response, governorHeaders, (failure) => failRequest(x, failure))
   } catch (error) {
     if (!(error instanceof UpstreamFailed)) throw error
     failRequest(x, error.failure)
   }
 }
 
-/** Relays a request that is not guarded, and its response. Resolves when the head of the response is there. */
-export async function relayCall(services: Services, exchange: Exchange, call: UpstreamCall): Promise<void> {
-  const { route, response } = exchange
-  const failed = (failure: Failure) => exchange.fail(failure)
-  const observerFor = asksForModels(call) ? observeModelList(services, route) : undefined
+/** Sends a request that is not guarded, and relays its response. Resolves when the head of the response is there. */
+export async function forwardUnguarded(
+  services: Services,
+  exchange: Exchange,
+  call: UpstreamCall,
+): Promise<void> {
+  const { dialect, upstream } = exchange.route
+  const fail = (failure: Failure) => exchange.fail(failure)
+  const declare = (model: string, window: number) => services.windows.declare({ upstream, model }, window)
+  const observerFor = asksForModels(call) ? observeModelList(declare) : undefined
   try {
-    const from = route.dialect
-      ? await openModel({ services, exchange, evaluation: undefined }, call)
+    const response = dialect
+      ? await sendOnce({ services, exchange }, call)
       : await exchange.open(call, { observerFor })
-    relay(from, response, {}, failed)
+    relay(response, exchange.response, {}, fail)
   } catch (error) {
     if (!(error instanceof UpstreamFailed)) throw error
-    failed(error.failure)
+    fail(error.failure)
   }
 }

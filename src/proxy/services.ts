@@ -9,16 +9,22 @@ import type { BufferBudget } from '../http/buffer-budget.ts'
 import type { Transport } from '../http/transport.ts'
 import type { Upstream } from '../http/upstream.ts'
 import type { SessionKey, Store } from '../store/store.ts'
-import type { Emit } from '../telemetry/event.ts'
+import type { Emit, UnpricedHandling } from '../telemetry/event.ts'
 import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
 import type { AccessSettings } from './door/access.ts'
-import type { NoteUnpricedModel } from './observe/unpriced-models.ts'
 import type { OverflowPolicy } from './overflow/recover.ts'
 import type { Windows } from './overflow/windows.ts'
 import type { IdentitySettings } from './session/identity.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
+
+/** Reports once for each upstream and model that its price is unknown. `handling`: unset where there is no limit on cost. */
+export type NoteUnpricedModel = (
+  model: string,
+  upstream: Upstream,
+  handling: UnpricedHandling | undefined,
+) => void
 
 /** What happens at the end of a run, besides what is said to the model. */
 export interface StopPolicy {

@@ -26,7 +26,7 @@ import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
 import type { Exchange } from '../begin-exchange.ts'
 import type { EvaluatedRequest } from '../evaluated-request.ts'
-import { failRequest, releaseIteration } from '../evaluated-request.ts'
+import { failRequest } from '../evaluated-request.ts'
 import type { Services } from '../services.ts'
 import { onlyCall, readForced } from './forced-answer.ts'
 import { saveResults, settleStream, standIn } from './pending-results.ts'
@@ -196,7 +196,7 @@ async function show(
 /** Closes the connection after an answer that broke off: a regular end would make it look complete. */
 async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken> {
   const { exchange, evaluation, governorHeaders } = answer.ending.x
-  releaseIteration(evaluation)
+  void evaluation.handle.releaseIteration()
   const taken = answer.isShown ? 'given' : 'failed'
   await show(answer, stream.abandon(), true, governorHeaders)
   exchange.response.end()
@@ -279,7 +279,7 @@ async function takeWhole(
   }
   const read = dialect.readAnswer(body)
   if (!read || read.end === 'failed') {
-    releaseIteration(evaluation)
+    void evaluation.handle.releaseIteration()
     await passOn(exchange, head, rewrittenHeaders(head), governorHeaders, [body])
     return 'failed'
   }
@@ -342,7 +342,7 @@ async function record(
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
   if (!isHalf && isRecorded) return handle.end(final)
-  releaseIteration(evaluation)
+  void evaluation.handle.releaseIteration()
   await handle.noteOwnEnd(terminal)
 }
 

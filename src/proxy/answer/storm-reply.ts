@@ -1,15 +1,15 @@
-/** Records errors of a provider that is overloaded or gone, and replies with the newest in a storm of them. */
-import { type ErrorReply, isStormError, type StormReply } from '../../core/session/error-streak.ts'
+/** Replies with the newest error in a storm of them, which a provider gives that is overloaded or gone. */
+import type { ErrorReply, StormReply } from '../../core/session/error-streak.ts'
 import type { Api } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, headerOf, type RawHeaders } from '../../http/headers.ts'
 import { reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
-import type { Evaluation } from '../evaluate.ts'
-import { type EvaluatedRequest, releaseIteration } from '../evaluated-request.ts'
+import type { EvaluatedRequest } from '../evaluated-request.ts'
 
 /** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
+const NO_BODY = Buffer.alloc(0)
 /** The longest wait that a provider may ask for, in milliseconds; a longer one is ignored. */
 const MAX_WAIT_MS = 3_600_000
 
@@ -25,9 +25,12 @@ function waitIn(headers: RawHeaders, now: number): number | undefined {
 }
 
 /** Returns an error in the form that is kept; where its body cannot be kept, Governor writes one. */
-export function errorReplyOf(head: Head, chunks: readonly Buffer[], api: Api, now: number): ErrorReply {
-  const { status, headers } = head
-  const whole = Buffer.concat(chunks)
+export function errorReplyOf(
+  { status, headers }: Head,
+  whole: Buffer = NO_BODY,
+  api: Api,
+  now: number,
+): ErrorReply {
   const coding = contentEncoding(headers)
   const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_BODY)
   const waitMs = waitIn(headers, now)
@@ -40,18 +43,12 @@ export function errorReplyOf(head: Head, chunks: readonly Buffer[], api: Api, no
   return { ...kept, contentType: 'application/json', body }
 }
 
-/** Records the outcome of one call of the provider. `error` is called for an error that belongs to a streak. */
-export function noteOutcome({ handle }: Evaluation, status: number, error: () => ErrorReply): void {
-  if (isStormError(status)) void handle.noteError(error())
-  else if (handle.runState.hasErrors) void handle.noteReached(status < 400)
-}
-
 /** Replies with the newest of many errors in a row, without asking the provider. */
 export function replyInStorm(
   { services, exchange, evaluation, governorHeaders }: EvaluatedRequest,
   { error, retryAfter, errors }: StormReply,
 ): void {
-  releaseIteration(evaluation)
+  void evaluation.handle.releaseIteration()
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }

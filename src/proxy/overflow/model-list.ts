@@ -1,6 +1,11 @@
-/** Reads the context windows in the model lists of providers. */
+/** Reads context windows from the lists of models that clients ask for. */
 import { isWindow } from '../../core/context-window.ts'
+import { parseForeign } from '../../core/foreign-json.ts'
 import { propertyOf } from '../../core/json-object.ts'
+import { decoded } from '../../http/body.ts'
+import { headerOf } from '../../http/headers.ts'
+import type { Head, UpstreamCall } from '../../http/upstream.ts'
+import type { ResponseObserver } from '../../http/upstream-response.ts'
 
 /** A model, by the name that clients use, and its window in tokens. */
 export interface DeclaredWindow {
@@ -60,4 +65,39 @@ export function declaredWindows(body: unknown): DeclaredWindow[] {
       { model: name.replace(/^models\//, ''), window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) },
     ]
   })
+}
+
+/** Bytes; a longer list is not read. */
+const MAX_LIST = 1_048_576
+const MAX_DECODED = 4 * MAX_LIST
+
+/** Returns true if a request is a GET of the list of models or of one model. */
+export function asksForModels({ method, path }: UpstreamCall): boolean {
+  return method === 'GET' && /\/models(?:\/[^?#]{1,200})?(?:[?#]|$)/.test(path)
+}
+
+/** Returns a function that makes an observer for a response: it keeps a list by reference and reads it at the end. */
+export function observeModelList(declare: (model: string, window: number) => void) {
+  return ({ status, headers }: Head): ResponseObserver | undefined => {
+    if (status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined
+    let chunks: Buffer[] | undefined = []
+    let length = 0
+    const read = async (list: Buffer) => {
+      const plain = await decoded(list, headerOf(headers, 'content-encoding'), MAX_DECODED)
+      const models = plain ? declaredWindows(parseForeign(plain.toString(), MAX_DECODED)) : []
+      for (const { model, window } of models) declare(model, window)
+    }
+    return {
+      take(chunk) {
+        length += chunk.length
+        if (length > MAX_LIST) chunks = undefined
+        chunks?.push(chunk)
+        return undefined
+      },
+      end() {
+        // A body that is not a list of models is no error.
+        if (chunks) read(Buffer.concat(chunks, length)).catch(() => undefined)
+      },
+    }
+  }
 }

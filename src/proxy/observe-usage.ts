@@ -1,0 +1,96 @@
+/** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
+import { costLimit } from '../core/budget/tiers.ts'
+import { succeedInSession } from '../core/context-window.ts'
+import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
+import type { ResponseObserver } from '../http/upstream-response.ts'
+import type { Emit } from '../telemetry/event.ts'
+import { type Answered, observeResponse } from '../usage/observe.ts'
+import { recordUsage } from '../usage/record.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import { noteFault } from './fault.ts'
+import { keptName } from './overflow/windows.ts'
+import type { NoteUnpricedModel } from './services.ts'
+
+type Asked = Pick<EvaluatedRequest, 'services' | 'exchange' | 'evaluation'>
+
+/** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
+export function observeUsage(x: Asked, call: UpstreamCall, head: Head): ResponseObserver | undefined {
+  const { services, exchange, evaluation } = x
+  const { dialect } = exchange.route
+  if (head.status !== 200 || !dialect) return undefined
+  const { decision, request, handle } = evaluation
+  // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
+  const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
+  const isKept = request.isKept === true
+  return observeResponse({
+    dialect,
+    head,
+    requestBytes: lengthOf(call.body),
+    withCalls: isKept,
+    withId: isKept,
+    withText: services.keepsTranscripts && !isEnd,
+    begin: (id) => handle.responseBegan(id),
+    settle: (answer) => noteAnswer(x, answer),
+    fault: (error) => noteFault(services.emit, error),
+  })
+}
+
+function noteAnswer({ services, exchange, evaluation }: Asked, answer: Answered): void {
+  const { catalogue, noteUnpricedModel, windows } = services
+  const { emit, route } = exchange
+  const { upstream } = route
+  const { handle, request, policy, runState } = evaluation
+  const { model } = request.conversation
+  recordUsage(
+    {
+      catalogue,
+      model,
+      upstream,
+      estimatesPrice: policy.unknownPrice === 'estimate',
+      add(usage) {
+        emit({ kind: 'answered', upstream: upstream.name, usage })
+        handle.noteAnswer(usage, answer)
+      },
+      addCost(usage) {
+        if (usage.cost !== undefined) emit({ kind: 'answered', upstream: upstream.name, usage })
+        handle.noteAnswer(usage)
+      },
+      unpriced(gap) {
+        const handling = gap === 'estimate' ? 'estimate' : 'warn'
+        noteUnpricedModel(model, upstream, costLimit(policy) === undefined ? undefined : handling)
+      },
+    },
+    answer.usage,
+  )
+  if (answer.text !== undefined) handle.noteText(answer.text, answer)
+  if (!answer.usage.estimated) {
+    // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
+    const tokens = answer.usage.input
+    windows.succeed({ upstream, model }, tokens)
+    const { reductions } = runState
+    const key = { upstream: upstream.name, model: keptName(model) }
+    if (reductions !== undefined && succeedInSession(reductions, key, tokens) !== reductions)
+      void handle.changeContexts((contexts) => ({
+        ...contexts,
+        reductions: succeedInSession(contexts.reductions, key, tokens),
+      }))
+  }
+  if (answer.callsNothing && handle.wasWarned()) {
+    emit({ kind: 'warning_answered', reaction: 'acknowledged' })
+    void handle.noteAcknowledged()
+  }
+}
+
+/** Clients choose the names of models, so their number is bounded; further models are not reported. */
+const MAX_NOTED = 1_000
+
+/** Creates the memory of the models whose unknown price was reported. */
+export function createUnpricedModels(emit: Emit): NoteUnpricedModel {
+  const noted = new Set<string>()
+  return (model, { name }, handling) => {
+    const key = `${handling} ${name} ${model.slice(0, 200)}`
+    if (noted.has(key) || noted.size >= MAX_NOTED) return
+    noted.add(key)
+    emit({ kind: 'unpriced_model', upstream: name, model, handling })
+  }
+}

@@ -1,0 +1,173 @@
+/**
+ * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
+ * and with one repair for each kind of refusal that Governor can mend (`recoveries.ts`).
+ */
+import { isStormError } from '../core/session/error-streak.ts'
+import type { Head, UpstreamCall } from '../http/upstream.ts'
+import { UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
+import type { Edit } from '../json/edit.ts'
+import { errorReplyOf } from './answer/storm-reply.ts'
+import type { EvaluatedRequest } from './evaluated-request.ts'
+import { observeUsage } from './observe-usage.ts'
+import { errorBodyOf, errorFrameFilter, explainRefusal } from './overflow/watch.ts'
+import {
+  isBoundThinkingError,
+  type ModelRequest,
+  markedRecovered,
+  smallerCall,
+  watchedRequest,
+  withoutBoundThinking,
+} from './recoveries.ts'
+import { noteRefused, withEdits } from './request-edits.ts'
+import type { RequestEdit } from './unsupported-edits.ts'
+
+/** One form of a request: the client's own bytes, or edits to them. */
+export interface RequestVariant {
+  /** Unset for the client's own bytes. */
+  readonly edits?: readonly Edit[]
+  /** What these edits do that an upstream may not support. */
+  readonly features: readonly RequestEdit[]
+}
+
+/** A variant, and the head and body that came for it. */
+export interface Attempt<Variant extends RequestVariant> {
+  readonly variant: Variant
+  readonly response: UpstreamResponse
+}
+
+/**
+ * True if an error status may mean that the upstream does not support an edit. Never for an overflow, because the request
+ * would be too large in any form. `dropsTools`: tools are not offered, or must not be chosen; gateways that find no
+ * provider for that answer 404.
+ */
+export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false): boolean {
+  if (overflow) return false
+  return status === 400 || status === 422 || status === 500 || (dropsTools && status === 404)
+}
+
+const TOOL_EDITS: readonly RequestEdit[] = ['drop_tools', 'tool_choice']
+
+/**
+ * Sends a request, and sends it again in another form for as long as an error comes and `next` returns another variant.
+ * Returns the last attempt: one with a status below 400, or the error after which there was no other variant. If a variant
+ * was accepted, the edit that only the refused one before it had is remembered as unsupported.
+ * @throws {UpstreamFailed}
+ */
+export async function sendModel<Variant extends RequestVariant>(
+  x: EvaluatedRequest,
+  first: Variant,
+  next: (refused: Attempt<Variant>) => Variant | undefined,
+): Promise<Attempt<Variant>> {
+  const { services, exchange, evaluation } = x
+  let refused: { readonly features: readonly RequestEdit[]; status: number; sentAt: number } | undefined
+  let variant = first
+  for (;;) {
+    const { edits, features } = variant
+    const sentAt = services.now()
+    const response = await sendVariant(x, edits ? withEdits(x.call, x.bytes, edits) : x.call)
+    const { status } = response.head
+    if (status < 400) {
+      const { model } = evaluation.request.conversation
+      if (features.length > 0)
+        services.unsupportedEdits.accepted(exchange.route.upstream.name, model, features)
+      const suspects = refused?.features.filter((edit) => !features.includes(edit)) ?? []
+      const toolEdit = refused?.status === 404 && suspects.find((edit) => TOOL_EDITS.includes(edit))
+      const edit = toolEdit || suspects[0]
+      if (refused && edit) noteRefused(x, { ...refused, edit })
+      return { variant, response }
+    }
+    const following = next({ variant, response })
+    if (!following) return { variant, response }
+    response.abort()
+    refused = { features, status, sentAt }
+    variant = following
+  }
+}
+
+/**
+ * Sends one variant. If the provider refuses the history because its reasoning was made for a prompt with a notice of
+ * Governor, which the history does not contain, the request is sent once more and asks the provider to drop such
+ * reasoning. All later requests of the conversation do the same. @throws {UpstreamFailed}
+ */
+async function sendVariant(x: EvaluatedRequest, call: UpstreamCall): Promise<UpstreamResponse> {
+  const bound = x.exchange.route.dialect?.boundThinking
+  if (!bound) return sendOnce(x, call)
+  const { runState, handle } = x.evaluation
+  const mended = x.thinking.isDropped ? withoutBoundThinking(x, bound, call) : undefined
+  let response = await sendOnce(x, mended ?? call)
+  if (!x.thinking.isDropped && runState.noticeSent && (await isBoundThinkingError(response, bound))) {
+    const again = withoutBoundThinking(x, bound, call)
+    if (again) {
+      x.thinking.isDropped = true
+      void handle.dropBoundThinking()
+      response.abort()
+      response = await sendOnce(x, again)
+      if (response.head.status < 400) response = markedRecovered(response, 'thinking')
+    }
+  }
+  // The model has seen content that the client's history does not contain.
+  if (call.body !== x.call.body && response.head.status < 400) void handle.noteInjected()
+  return response
+}
+
+/**
+ * Sends one call and returns its response. An overflow error gets its meaning added, or is replaced by the response to a
+ * smaller request, if that is answered. @throws {UpstreamFailed}
+ */
+export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<UpstreamResponse> {
+  const { services, exchange, evaluation } = x
+  const watched = watchedRequest(x, call)
+  const open = (one: UpstreamCall) =>
+    exchange.open(one, {
+      observerFor: evaluation && ((head) => observeUsage({ services, exchange, evaluation }, one, head)),
+      filterFor: watched && ((head) => errorFrameFilter(watched, head)),
+    })
+  let response: UpstreamResponse
+  try {
+    response = await open(call)
+  } catch (error) {
+    if (error instanceof UpstreamFailed) noteOutcome(x, { ...NO_HEAD, status: statusOf(error) })
+    throw error
+  }
+  const { head } = response
+  const isError = head.status >= 400
+  if (!isError) noteOutcome(x, head)
+  if (!watched && !(isError && services.policies().storm.enabled)) return response
+  const body = await errorBodyOf(response, watched !== undefined)
+  const explained = watched && body && (await explainRefusal(watched, response, body))
+  if (!explained) {
+    if (isError) noteOutcome(x, head, body)
+    return response
+  }
+  // An error about the request itself does not show whether the provider is overloaded.
+  noteOutcome(x, { ...head, status: 400 })
+  const { overflow } = explained.classified
+  const smaller = isError ? smallerCall(watched, overflow) : undefined
+  if (!smaller) return explained.response
+  const again = await open(smaller).catch((error) => {
+    if (exchange.isClientGone() || !(error instanceof UpstreamFailed)) throw error
+    return undefined
+  })
+  const { recovery } = overflow
+  const isAnswered = again !== undefined && again.head.status < 400
+  services.emit({ kind: 'recovered', recovery, outcome: isAnswered ? 'answered' : 'refused' })
+  if (isAnswered) return markedRecovered(again, recovery === 'loop_refused' ? 'collapse' : recovery)
+  again?.abort()
+  return explained.response
+}
+
+const NO_HEAD: Head = { status: 0, reason: '', headers: [] }
+
+/** Returns a status that says nothing of the provider where nobody asked it. */
+function statusOf({ failure }: UpstreamFailed): number {
+  return failure.code === 'aborted' || failure.code === 'out_of_connections' ? 499 : failure.status
+}
+
+/** Records the provider's success or error in the error streak of the session. `body`: that of an error, if it is whole. */
+function noteOutcome({ services, exchange, evaluation }: ModelRequest, head: Head, body?: Buffer): void {
+  if (!evaluation) return
+  const { handle } = evaluation
+  if (isStormError(head.status))
+    void handle.noteError(errorReplyOf(head, body, exchange.route.api, services.now()))
+  else if (handle.runState.hasErrors) void handle.noteReached(head.status < 400)
+}
