@@ -2,6 +2,7 @@
 import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
 import * as z from 'zod'
 import { configSchema } from '../src/config/schema.ts'
+import { SETTINGS, type Setting, UPSTREAM } from '../src/config/settings.ts'
 import { isObject } from '../src/core/json-object.ts'
 
 type Properties = Readonly<Record<string, Node>>
@@ -33,6 +34,12 @@ export function jsonSchema(): object {
   })
 }
 
+const GIVEN: readonly Setting[] = [UPSTREAM, ...SETTINGS]
+
+const VARIABLES = GIVEN.flatMap(({ variable, always, path }) =>
+  variable && !always ? [`  ${variable.padEnd(26)}${path}\n`] : [],
+)
+
 const HEAD = `yaml-language-server: $schema=./schema.json
 
 Governor's configuration. Every key is here, with its default: leave out what you don't change.
@@ -40,10 +47,7 @@ This file is written by \`npm run schema\` from src/config.
 
 Governor reads the file that --config or GOVERNOR_CONFIG names, else the first of governor.yaml and config/governor.yaml in the
 directory it is started in, and ~/.config/governor/governor.yaml. A flag wins over the environment, the environment over this file, this file over the defaults.
-  HOST PORT                                  server.host, server.port
-  LOG_LEVEL                                  log.level
-  OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL upstreams.openai.url, upstreams.anthropic.url
-  REDIS_URL                                  redis.url, and store: redis
+${VARIABLES.join('')}REDIS_URL also sets store: redis; GOVERNOR_UPSTREAM sets both upstreams, or one as NAME=URL.
 
 Governor replaces \${VAR} and \${VAR:-default} in values; an empty variable counts as one that is not set.
 $\${ is a plain \${.
@@ -256,4 +260,14 @@ function rowText({ keys: [first = '', ...others], defaults, node }: Row): string
 export function configurationTable(): string {
   const rows = rowsOf(rootKeys()).map(rowText)
   return `| key | default | what it does |\n|---|---|---|\n${rows.join('')}`
+}
+
+/** Returns the table of `docs/commands.md`: every flag and variable that sets a key of the configuration. */
+export function settingsTable(): string {
+  const cell = (text: string | undefined) => (text ? code(text) : '')
+  const rows = GIVEN.filter(({ always }) => !always).map(({ flag, value, variable, path, help = '' }) => {
+    const typed = flag && `--${flag}${value ? ` ${value}` : ''}`
+    return `| ${cell(typed)} | ${cell(variable)} | ${cell(path)} | ${help} |\n`
+  })
+  return `| flag | variable | key | what it sets |\n|---|---|---|---|\n${rows.join('')}`
 }

@@ -1,21 +1,31 @@
-// Writes what is made from src/config: config/schema.json, config/governor.yaml and the configuration table in README.md.
+// Writes what is made from src/config: config/schema.json, config/governor.yaml, and the tables in README.md and docs/commands.md.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { build } from 'esbuild'
 
 const root = join(import.meta.dirname, '..')
-const readme = join(root, 'README.md')
 // Node 20 runs no TypeScript.
 const outfile = join(root, 'node_modules', '.documents.mjs')
 const entryPoints = [join(import.meta.dirname, 'documents.ts')]
 await build({ entryPoints, outfile, bundle: true, format: 'esm', platform: 'node', packages: 'external' })
-const { commentedFile, configurationTable, jsonSchema } = await import(pathToFileURL(outfile).href)
+const { commentedFile, configurationTable, jsonSchema, settingsTable } = await import(
+  pathToFileURL(outfile).href
+)
 rmSync(outfile)
 
 writeFileSync(join(root, 'config', 'schema.json'), `${JSON.stringify(jsonSchema(), null, 2)}\n`)
 writeFileSync(join(root, 'config', 'governor.yaml'), commentedFile())
-const text = readFileSync(readme, 'utf8').replace(/^\| key \| default \|.*\n(?:\|.*\n)+/m, () =>
-  configurationTable(),
-)
-writeFileSync(readme, text)
+
+/** Replaces the table with this head in a document. */
+function replaceTable(name, head, table) {
+  const file = join(root, name)
+  const text = readFileSync(file, 'utf8')
+  writeFileSync(
+    file,
+    text.replace(new RegExp(`^\\| ${head} \\|.*\n(?:\\|.*\n)+`, 'm'), () => table),
+  )
+}
+
+replaceTable('README.md', 'key \\| default', configurationTable())
+replaceTable('docs/commands.md', 'flag \\| variable', settingsTable())

@@ -1,96 +1,172 @@
-/** The command line: parses arguments and runs a command. */
+/** The command line: one table of commands, one of flags; parses arguments and runs a command. */
 import { parseArgs } from 'node:util'
 import { ConfigError, type Flags, loadConfig } from '../config/load.ts'
+import { SETTINGS, type Setting, UPSTREAM } from '../config/settings.ts'
 import { VERSION } from '../version.ts'
-import type { ExitCode, Terminal } from './command.ts'
+import type { Terminal } from './command.ts'
 import { ClientError } from './sessions-client.ts'
 
-const HELP = `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
+class UsageError extends Error {
+  override readonly name = 'UsageError'
+}
+
+/** What was typed after the name of a command. */
+interface Call {
+  readonly args: readonly string[]
+  /** For the configuration. */
+  readonly flags: Flags
+  readonly json: boolean
+  readonly transcript: boolean
+  /** Where a running Governor is. */
+  readonly url: string | undefined
+}
+
+interface Command {
+  /** What follows the name in the help. */
+  readonly usage?: string
+  readonly help: string
+  /** How many arguments it takes, at least and at most, and what is missing if there are too few. Unset: none. */
+  readonly takes?: readonly [least: number, most: number, missing: string]
+  /** The flags in `OWN_FLAGS` that it takes. */
+  readonly own?: readonly (keyof typeof OWN_FLAGS)[]
+  /** Returns the exit code; `undefined` is 0. */
+  run(call: Call, terminal: Terminal): Promise<number | undefined>
+}
+
+/** The flags of some commands. */
+const OWN_FLAGS = {
+  json: { type: 'boolean', help: 'as JSON lines' },
+  transcript: {
+    type: 'boolean',
+    help: 'with session: what the user and the assistant said (sessions.transcript keeps it)',
+  },
+  url: {
+    type: 'string',
+    value: 'URL',
+    help: 'the running Governor (default: http://127.0.0.1:8787, or the port of PORT)',
+  },
+} as const
+
+const AN_ID = 'the id of a session: governor sessions lists them'
+
+function sessionsCommand(command: 'sessions' | 'session' | 'stop' | 'extend'): Command['run'] {
+  return async ({ args, json, transcript, url }, terminal) => {
+    const { sessions } = await import('./sessions.ts')
+    await sessions({ command, args, json, transcript, url }, terminal)
+    return undefined
+  }
+}
+
+/** Each command loads what it needs when it runs. */
+const COMMANDS: Readonly<Record<string, Command>> = {
+  start: {
+    help: 'listen and guard (the default)',
+    run: async ({ flags }, terminal) => (await import('./start.ts')).start(flags, terminal),
+  },
+  'check-config': {
+    help: 'read the configuration, say what is wrong with it, and end',
+    async run({ flags }, terminal) {
+      const { file } = loadConfig(flags, terminal.env)
+      terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
+      return undefined
+    },
+  },
+  replay: {
+    usage: 'FILE…',
+    help:
+      'say what the loop guard would have done to recorded conversations: a JSON object with messages a ' +
+      'line, as in a request body, or a message a line; - is standard input',
+    takes: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
+    own: ['json'],
+    run: async ({ args: files, json, flags }, terminal) =>
+      (await import('./replay.ts')).replay({ files, json }, flags, terminal),
+  },
+  demo: {
+    help: 'watch an agent run away and be stopped; needs no key and no network',
+    run: async (_, terminal) => (await import('../demo/demo.ts')).demo(terminal),
+  },
+  top: {
+    help: 'the sessions of a running Governor, live, those at risk first; piped: once, as a table',
+    own: ['url'],
+    async run({ url }, terminal) {
+      await (await import('./top.ts')).top(url, terminal)
+      return undefined
+    },
+  },
+  sessions: { help: 'all of them as a table', own: ['json', 'url'], run: sessionsCommand('sessions') },
+  session: {
+    usage: 'ID',
+    help: "one of them in full; ID: how its id begins, or its client's own name for it",
+    takes: [1, 1, AN_ID],
+    own: ['json', 'transcript', 'url'],
+    run: sessionsCommand('session'),
+  },
+  stop: {
+    usage: 'ID',
+    help: 'its next request gets an honest last answer',
+    takes: [1, 1, AN_ID],
+    own: ['json', 'url'],
+    run: sessionsCommand('stop'),
+  },
+  extend: {
+    usage: 'ID [BY]',
+    help: 'raise its limits by a share (25% unless given) or a number of iterations',
+    takes: [1, 2, AN_ID],
+    own: ['json', 'url'],
+    run: sessionsCommand('extend'),
+  },
+  suggest: {
+    help: 'limits for each agent and model, as YAML, out of what its completed runs took',
+    own: ['json', 'url'],
+    async run({ json, url }, terminal) {
+      await (await import('./suggest.ts')).suggest({ json, url }, terminal)
+      return undefined
+    },
+  },
+}
+
+const WIDTH = 100
+const COLUMN = 28
+
+/** Returns a line of the help, broken where it is too long. */
+function entry(title: string, text: string): string {
+  const lines: string[] = []
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1)
+    if (line !== undefined && COLUMN + line.length + word.length < WIDTH)
+      lines[lines.length - 1] = `${line} ${word}`
+    else lines.push(word)
+  }
+  return `  ${title.padEnd(COLUMN - 2)}${lines.join(`\n${' '.repeat(COLUMN)}`)}\n`
+}
+
+function help(): string {
+  const commands = Object.entries(COMMANDS).map(([name, { usage = '', help: text }]) =>
+    entry(`${name} ${usage}`.trimEnd(), text),
+  )
+  const flagEntry = (flag: string, { value = '', help: text = '', variable }: Omit<Setting, 'path'>) =>
+    entry(`--${flag} ${value}`.trimEnd(), variable ? `${text} [${variable}]` : text)
+  const settings: readonly Setting[] = [UPSTREAM, ...SETTINGS]
+  const flags = settings.map(({ flag, ...rest }) => (flag ? flagEntry(flag, rest) : ''))
+  const own = Object.entries(OWN_FLAGS).map(([flag, rest]) => flagEntry(flag, rest))
+  const file =
+    'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
+    '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]'
+  return `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 
 Usage: governor [command] [flags]
   in a clone:        npm start -- [command] [flags]
   where installed:   npx agent-governor [command] [flags]
 
 Commands
-  start          listen and guard (the default)
-  check-config   read the configuration, say what is wrong with it, and end
-  replay FILE…   say what the loop guard would have done to recorded conversations: a JSON object with messages a
-                 line, as in a request body, or a message a line; - is standard input
-  demo           watch an agent run away and be stopped; needs no key and no network
-  top            the sessions of a running Governor, live, those at risk first; piped: once, as a table
-  sessions       all of them as a table
-  session ID     one of them in full; ID: how its id begins, or its client's own name for it
-  stop ID        its next request gets an honest last answer
-  extend ID [BY] raise its limits by a share (25% unless given) or a number of iterations
-  suggest        limits for each agent and model, as YAML, out of what its completed runs took
-
-Flags
-  --config FILE      configuration file (default: the first of governor.yaml, config/governor.yaml
-                     and ~/.config/governor/governor.yaml)
-  --host ADDRESS     address to listen on (default: 127.0.0.1)
-  --port NUMBER      port to listen on (default: 8787; 0: any free one)
-  --upstream URL     where all requests go; NAME=URL sets one upstream; may be repeated
-  --transcript       with session: what the user and the assistant said (sessions.transcript keeps it)
-  --json             findings of replay, sessions or suggestions as JSON lines
-  --url URL          the running Governor (default: http://127.0.0.1:8787, or the port of PORT)
-  --log-level LEVEL  trace, debug, info, warn, error, fatal or silent (default: info)
-  --help             this text
-  --version          the version
-
-Environment: GOVERNOR_CONFIG HOST PORT LOG_LEVEL OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL REDIS_URL
+${commands.join('')}
+Flags, and in brackets the environment variables that do the same
+${entry('--config FILE', file)}${flags.join('')}${own.join('')}${entry('--help', 'this text')}${entry('--version', 'the version')}
+Variables alone: OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL REDIS_URL
   GOVERNOR_ADMIN_TOKEN: reads and steers sessions, on both sides
 A flag wins over the environment, the environment over the file, the file over the defaults.
 Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 `
-
-class UsageError extends Error {
-  override readonly name = 'UsageError'
-}
-
-/** Returns upstream URLs by name: `URL` sets both upstreams that always exist, `NAME=URL` sets one. */
-function upstreamsOf(flags: readonly string[]): Record<string, string> {
-  const urls = flags.flatMap((text) => {
-    const [, name, url] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
-    const names = name === undefined ? ['openai', 'anthropic'] : [name]
-    return names.map((upstream) => [upstream, url ?? text] as const)
-  })
-  return Object.fromEntries(urls)
-}
-
-interface Parsed {
-  readonly command: string
-  /** Where a running Governor is. */
-  readonly url: string | undefined
-  readonly files: readonly string[]
-  readonly json: boolean
-  readonly transcript: boolean
-  readonly flags: Flags
-  readonly wants: 'help' | 'version' | undefined
-}
-
-/** How many arguments each command takes after its name, at least and at most; those not named here take none. */
-const ARGUMENTS: Readonly<Record<string, readonly [least: number, most: number, missing: string]>> = {
-  replay: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
-  session: [1, 1, 'the id of a session: governor sessions lists them'],
-  stop: [1, 1, 'the id of a session: governor sessions lists them'],
-  extend: [1, 2, 'the id of a session: governor sessions lists them'],
-}
-const WITH_JSON: readonly string[] = ['replay', 'sessions', 'session', 'stop', 'extend', 'suggest']
-const WITH_URL: readonly string[] = ['top', 'sessions', 'session', 'stop', 'extend', 'suggest']
-
-/** Throws `UsageError` for arguments and flags that a command does not take, and for those that it lacks. */
-function checkArguments(
-  command: string,
-  rest: readonly string[],
-  { json, url, transcript }: { json?: boolean; url?: string; transcript?: boolean },
-): void {
-  const [least, most, missing] = ARGUMENTS[command] ?? [0, 0, '']
-  if (rest.length > most) throw new UsageError(`unexpected argument ${rest[most]}`)
-  if (rest.length < least) throw new UsageError(`${command} needs ${missing}`)
-  if (json && !WITH_JSON.includes(command)) throw new UsageError(`--json is for ${WITH_JSON.join(', ')}`)
-  if (transcript && command !== 'session') throw new UsageError('--transcript is for session')
-  if (url !== undefined && !WITH_URL.includes(command))
-    throw new UsageError(`--url is for ${WITH_URL.join(', ')}`)
 }
 
 /** Joins a flag with a negative number after it, which Node would parse as another flag. */
@@ -103,102 +179,74 @@ function joinNegativeNumbers(args: readonly string[]): string[] {
   return joined
 }
 
-function parse(args: readonly string[]): Parsed {
+type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']>
+
+/** The flags as Node parses them. */
+function optionsOf(): Options {
+  const settings: readonly Setting[] = SETTINGS
+  const valued = settings.flatMap(({ flag, value }) =>
+    flag ? [[flag, { type: value ? 'string' : 'boolean' }]] : [],
+  )
+  return {
+    ...(Object.fromEntries(valued) as Options),
+    ...OWN_FLAGS,
+    config: { type: 'string' },
+    upstream: { type: 'string', multiple: true },
+    help: { type: 'boolean', short: 'h' },
+    version: { type: 'boolean', short: 'v' },
+  }
+}
+
+/** Returns what is to be printed, or the command and its call. Throws `UsageError`. */
+function parse(args: readonly string[]): string | readonly [Command, Call] {
+  let parsed: ReturnType<typeof parseArgs>
+  const end = args.indexOf('--')
+  const own = end === -1 ? args : args.slice(0, end)
   try {
-    const { values, positionals } = parseArgs({
-      args: joinNegativeNumbers(args),
+    parsed = parseArgs({
+      args: [...joinNegativeNumbers(own), ...args.slice(own.length)],
       allowPositionals: true,
-      options: {
-        config: { type: 'string' },
-        host: { type: 'string' },
-        port: { type: 'string' },
-        upstream: { type: 'string', multiple: true },
-        'log-level': { type: 'string' },
-        json: { type: 'boolean' },
-        url: { type: 'string' },
-        transcript: { type: 'boolean' },
-        help: { type: 'boolean', short: 'h' },
-        version: { type: 'boolean', short: 'v' },
-      },
+      options: optionsOf(),
     })
-    const [command = 'start', ...rest] = positionals
-    const wantsHelp = values.help || command === 'help'
-    if (!wantsHelp) checkArguments(command, rest, values)
-    return {
-      command,
-      url: values.url,
-      files: rest,
-      json: values.json ?? false,
-      transcript: values.transcript ?? false,
-      flags: {
-        config: values.config,
-        host: values.host,
-        port: values.port,
-        logLevel: values['log-level'],
-        upstreams: upstreamsOf(values.upstream ?? []),
-      },
-      wants: wantsHelp ? 'help' : values.version ? 'version' : undefined,
-    }
   } catch (error) {
     // Node's messages add several sentences and lines of advice.
     const [problem = ''] = (error as Error).message.split(/[.\n]/, 1)
     throw new UsageError(problem)
   }
-}
-
-async function runCommand(
-  { command, files, json, url, transcript, flags }: Parsed,
-  terminal: Terminal,
-): Promise<ExitCode> {
-  switch (command) {
-    case 'start': {
-      const { start } = await import('./start.ts')
-      return start(flags, terminal)
-    }
-    case 'check-config': {
-      const { file } = loadConfig(flags, terminal.env)
-      terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
-      break
-    }
-    case 'replay': {
-      const { replay } = await import('./replay.ts')
-      return replay({ files, json }, flags, terminal)
-    }
-    case 'demo': {
-      const { demo } = await import('../demo/demo.ts')
-      return demo(terminal)
-    }
-    case 'top': {
-      const { top } = await import('./top.ts')
-      await top(url, terminal)
-      break
-    }
-    case 'sessions':
-    case 'session':
-    case 'stop':
-    case 'extend': {
-      const { sessions } = await import('./sessions.ts')
-      await sessions({ command, args: files, json, transcript, url }, terminal)
-      break
-    }
-    case 'suggest': {
-      const { suggest } = await import('./suggest.ts')
-      await suggest({ json, url }, terminal)
-      break
-    }
-    default:
-      throw new UsageError(`there is no command ${command}`)
+  const { help: wantsHelp, version, json = false, transcript = false, url, ...given } = parsed.values
+  const [name = 'start', ...rest] = parsed.positionals
+  if (wantsHelp || name === 'help') return help()
+  if (version) return `${VERSION}\n`
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+  if (!command) throw new UsageError(`there is no command ${name}`)
+  const { takes: [least, most, missing] = [0, 0, ''], own: takes = [] } = command
+  if (rest.length > most) throw new UsageError(`unexpected argument ${rest[most]}`)
+  if (rest.length < least) throw new UsageError(`${name} needs ${missing}`)
+  for (const flag of ['json', 'transcript', 'url'] as const) {
+    if (parsed.values[flag] === undefined || takes.includes(flag)) continue
+    const takers = Object.entries(COMMANDS).filter(([, { own: flags = [] }]) => flags.includes(flag))
+    throw new UsageError(`--${flag} is for ${takers.map(([taker]) => taker).join(', ')}`)
   }
-  return 0
+  const values = Object.entries(given).map(([flag, value]) => [flag, value === true ? 'true' : value])
+  const flags = Object.fromEntries(values) as Flags
+  return [
+    command,
+    {
+      args: rest,
+      flags,
+      json: json === true,
+      transcript: transcript === true,
+      url: url as string | undefined,
+    },
+  ]
 }
 
 /** Runs the command line `args`, without node and script. Reports wrong usage and configuration. */
-export async function run(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
+export async function run(args: readonly string[], terminal: Terminal): Promise<number> {
   try {
     const parsed = parse(args)
-    if (parsed.wants === 'help') terminal.out(HELP)
-    else if (parsed.wants === 'version') terminal.out(`${VERSION}\n`)
-    else return await runCommand(parsed, terminal)
+    if (typeof parsed !== 'string') return (await parsed[0].run(parsed[1], terminal)) ?? 0
+    terminal.out(parsed)
     return 0
   } catch (error) {
     if (error instanceof ConfigError) {

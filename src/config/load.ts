@@ -5,20 +5,11 @@ import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
+import { type FlagName, type Flags, SETTINGS, type Setting, UPSTREAM } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
 import { ConfigError, type Environment, type LineFinder, parseYaml } from './yaml-file.ts'
 
-export { ConfigError, type Environment }
-
-/** The flags that every command takes; `undefined`: not given. */
-export interface Flags {
-  readonly config?: string | undefined
-  readonly host?: string | undefined
-  readonly port?: string | undefined
-  readonly logLevel?: string | undefined
-  /** Upstream URLs by name. */
-  readonly upstreams?: Readonly<Record<string, string>>
-}
+export { ConfigError, type Environment, type Flags }
 
 /** Removes sections that contain only comments, so that they get their defaults. */
 function dropEmptySections(tree: Json, { shape = {} }: Inside = insideOf(configSchema)): void {
@@ -63,30 +54,34 @@ function setAt(tree: Json, [key = '', ...rest]: readonly string[], value: unknow
   setAt(inner, rest, value)
 }
 
-/** A setting that does not come from the file; `origin` is the flag or variable that set it, for messages. */
-type Setting = readonly [path: readonly string[], value: string | undefined, origin: string]
+/** A value that does not come from the file; `origin` is the flag or variable that set it, for messages. */
+type Given = readonly [path: string, value: string, origin: string]
 
-/** Returns the settings of the environment and after them those of the flags, which win. */
-function settingsOf(flags: Flags, env: Environment): readonly Setting[] {
-  const variable = (name: string, ...path: string[]): Setting =>
+/** Returns the URL of an upstream, or of both upstreams that always exist. */
+function upstreamsGiven(text: string, origin: string): Given[] {
+  const [, name, url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
+  const names = name === undefined ? Object.keys(DEFAULT_UPSTREAMS) : [name]
+  return names.map((one) => [`upstreams.${one}.url`, url, origin])
+}
+
+/** Returns what the environment sets, and after it what the flags set, which win. */
+function valuesGiven(flags: Flags, env: Environment): readonly Given[] {
+  const settings: readonly Setting[] = SETTINGS
+  const variables = settings.flatMap(({ path, variable = '', words = {}, always }): Given[] => {
+    const value = env[variable]
     // An empty variable counts as not set, because compose files pass unset variables as empty.
-    [path, env[name] || undefined, name]
+    return value ? [[path, always ?? words[value] ?? value, variable]] : []
+  })
+  const given = settings.flatMap(({ path, flag, words = {} }): Given[] => {
+    const value = flag === undefined ? undefined : flags[flag as FlagName]
+    return value === undefined ? [] : [[path, words[value] ?? value, `--${flag}`]]
+  })
+  const upstream = env[UPSTREAM.variable]
   return [
-    variable('HOST', 'server', 'host'),
-    variable('PORT', 'server', 'port'),
-    variable('LOG_LEVEL', 'log', 'level'),
-    variable('REDIS_URL', 'redis', 'url'),
-    [['store'], env['REDIS_URL'] ? 'redis' : undefined, 'REDIS_URL'],
-    // Not a flag: other users of the machine read flags in the list of processes.
-    variable('GOVERNOR_ADMIN_TOKEN', 'ops', 'admin_token'),
-    variable('OPENAI_UPSTREAM_URL', 'upstreams', 'openai', 'url'),
-    variable('ANTHROPIC_UPSTREAM_URL', 'upstreams', 'anthropic', 'url'),
-    [['server', 'host'], flags.host, '--host'],
-    [['server', 'port'], flags.port, '--port'],
-    [['log', 'level'], flags.logLevel, '--log-level'],
-    ...Object.entries(flags.upstreams ?? {}).map(
-      ([name, url]): Setting => [['upstreams', name, 'url'], url, '--upstream'],
-    ),
+    ...(upstream ? upstreamsGiven(upstream, UPSTREAM.variable) : []),
+    ...variables,
+    ...(flags.upstream ?? []).flatMap((text) => upstreamsGiven(text, '--upstream')),
+    ...given,
   ]
 }
 
@@ -262,11 +257,10 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
   dropEmptySections(tree)
   const texts = new Set(parsed?.expanded)
   const origins = new Map<string, string>()
-  for (const [path, value, origin] of settingsOf(flags, env)) {
-    if (value === undefined) continue
-    setAt(tree, path, value)
+  for (const [path, value, origin] of valuesGiven(flags, env)) {
+    setAt(tree, path.split('.'), value)
     texts.add(value)
-    origins.set(path.join('.'), origin)
+    origins.set(path, origin)
   }
   if (texts.size > 0) typeVariables(tree, texts)
   return { config: checkConfig(tree, name, origins, parsed?.lineOf), file }

@@ -230,10 +230,7 @@ budget:
   it('takes a value from the flag before the environment, the file and the default', () => {
     const config = fileWith('server: { host: 127.0.0.2, port: 1 }\nlog: { level: warn }\n')
     const env = { HOST: '127.0.0.3', PORT: '2', OPENAI_UPSTREAM_URL: 'http://127.0.0.1:1', LOG_LEVEL: '' }
-    const loaded = loadConfig(
-      { config, port: '3', upstreams: { anthropic: 'http://127.0.0.1:2' } },
-      env,
-    ).config
+    const loaded = loadConfig({ config, port: '3', upstream: ['anthropic=http://127.0.0.1:2'] }, env).config
     expect(loaded.server).toMatchObject({ host: '127.0.0.3', port: 3, websocket: 'refuse' })
     expect(loaded.log.level).toBe('warn')
     expect(loaded.upstreams['openai']?.url).toBe('http://127.0.0.1:1')

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
-import { commentedFile, configurationTable, jsonSchema } from '../../scripts/documents.ts'
+import { commentedFile, configurationTable, jsonSchema, settingsTable } from '../../scripts/documents.ts'
 import { checkConfig, loadConfig, restartKeys } from '../../src/config/load.ts'
 import { budgetOf } from '../../src/config/policies.ts'
 import { LIMITS, METERS } from '../../src/core/budget/meters.ts'
@@ -84,6 +84,7 @@ describe('npm run schema', () => {
     ['config/schema.json', `${JSON.stringify(schema, null, 2)}\n`],
     ['config/governor.yaml', commentedFile()],
     ['README.md', configurationTable()],
+    ['docs/commands.md', settingsTable()],
   ])('has been run since the last change of the configuration: %s is up to date', (file, written) => {
     expect(readFileSync(file, 'utf8')).toContain(written)
   })

@@ -458,7 +458,7 @@ describe('a configuration', () => {
     expect(outcome({}, {})).toEqual([1, 'file', 'warn', 'http://file'])
     expect(outcome({ PORT: '', HOST: '' }, {})).toEqual([1, 'file', 'warn', 'http://file'])
     expect(outcome(env, {})).toEqual([2, 'env', 'error', 'http://env'])
-    const flags = { port: '3', host: 'flag', logLevel: 'debug', upstreams: { openai: 'http://flag' } }
+    const flags = { port: '3', host: 'flag', 'log-level': 'debug', upstream: ['openai=http://flag'] }
     expect(outcome(env, flags)).toEqual([3, 'flag', 'debug', 'http://flag'])
     expect(load(yaml, env, flags).upstreams['openai']?.api_key).toBe('k')
   })
@@ -492,7 +492,7 @@ describe('a configuration', () => {
 
   it('is rejected with the name of the key when a value from the environment or a flag is wrong', () => {
     expect(refusal(() => load('', { PORT: 'abc' }))).toContain('server.port: found "abc": expected a number')
-    expect(refusal(() => load('', {}, { logLevel: 'loud' }))).toContain(
+    expect(refusal(() => load('', {}, { 'log-level': 'loud' }))).toContain(
       'log.level: found "loud": expected one of',
     )
   })

@@ -1,0 +1,113 @@
+/** The settings that have a flag or a variable; all others stand in the file alone. */
+
+/** One setting, with the flag and the variable that set it. */
+export interface Setting {
+  /** Its path in the file. */
+  readonly path: string
+  readonly flag?: string
+  readonly variable?: string
+  /** The name of the flag's value in the help; a flag without one takes none and means `true`. */
+  readonly value?: string
+  readonly help?: string
+  /** What the file has in place of a value. */
+  readonly words?: Readonly<Record<string, string>>
+  /** What the file has, whatever the value of the variable is. */
+  readonly always?: string
+}
+
+/** Later settings of a path win over earlier ones. */
+export const SETTINGS = [
+  {
+    path: 'server.host',
+    flag: 'host',
+    variable: 'HOST',
+    value: 'ADDRESS',
+    help: 'address to listen on (default: 127.0.0.1)',
+  },
+  {
+    path: 'server.port',
+    flag: 'port',
+    variable: 'PORT',
+    value: 'NUMBER',
+    help: 'port to listen on (default: 8787; 0: any free one)',
+  },
+  {
+    path: 'budget.max_iterations',
+    flag: 'max-iterations',
+    variable: 'GOVERNOR_MAX_ITERATIONS',
+    value: 'NUMBER',
+    help: 'model calls per run (default: 300; 0: no limit)',
+  },
+  {
+    path: 'budget.run.max_tool_calls',
+    flag: 'max-tool-calls',
+    variable: 'GOVERNOR_MAX_TOOL_CALLS',
+    value: 'NUMBER',
+    help: 'tool calls per run',
+  },
+  {
+    path: 'budget.run.max_cost_usd',
+    flag: 'max-cost',
+    variable: 'GOVERNOR_MAX_COST',
+    value: 'DOLLARS',
+    help: 'US dollars per run',
+  },
+  {
+    path: 'budget.run.max_tokens',
+    flag: 'max-tokens',
+    variable: 'GOVERNOR_MAX_TOKENS',
+    value: 'NUMBER',
+    help: 'tokens per run, such as 250k or 2M',
+  },
+  {
+    path: 'budget.run.max_seconds',
+    flag: 'max-seconds',
+    variable: 'GOVERNOR_MAX_SECONDS',
+    value: 'NUMBER',
+    help: 'seconds per run',
+  },
+  {
+    path: 'mode',
+    flag: 'observe',
+    variable: 'GOVERNOR_OBSERVE',
+    help: 'count and report; add, block and stop nothing',
+    words: { true: 'observe', '1': 'observe', false: 'enforce', '0': 'enforce' },
+  },
+  { path: 'redis.url', variable: 'REDIS_URL', help: 'the server of the store redis' },
+  { path: 'store', variable: 'REDIS_URL', always: 'redis' },
+  {
+    path: 'store',
+    flag: 'store',
+    variable: 'GOVERNOR_STORE',
+    value: 'KIND',
+    help: 'memory or redis (default: redis if REDIS_URL is set, else memory)',
+  },
+  {
+    path: 'log.level',
+    flag: 'log-level',
+    variable: 'LOG_LEVEL',
+    value: 'LEVEL',
+    help: 'trace, debug, info, warn, error, fatal or silent (default: info)',
+  },
+  // No flag: other users of the machine read flags in the list of processes.
+  { path: 'ops.admin_token', variable: 'GOVERNOR_ADMIN_TOKEN', help: 'token to read and steer sessions' },
+  { path: 'upstreams.openai.url', variable: 'OPENAI_UPSTREAM_URL', help: 'where its requests go' },
+  { path: 'upstreams.anthropic.url', variable: 'ANTHROPIC_UPSTREAM_URL', help: 'the same' },
+] as const satisfies readonly Setting[]
+
+/** The upstreams: a flag that may be repeated, and a variable that holds one. */
+export const UPSTREAM: Setting & { readonly variable: string } = {
+  path: 'upstreams.NAME.url',
+  flag: 'upstream',
+  variable: 'GOVERNOR_UPSTREAM',
+  value: 'URL',
+  help: 'where all requests go; NAME=URL sets one upstream; may be repeated',
+}
+
+/** The names of the flags that take one value. */
+export type FlagName = Extract<(typeof SETTINGS)[number], { flag: string }>['flag']
+
+/** The values of flags by their names; `undefined`: not given. */
+export type Flags = { readonly [Name in FlagName | 'config']?: string | undefined } & {
+  readonly upstream?: readonly string[] | undefined
+}
