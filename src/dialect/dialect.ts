@@ -320,8 +320,6 @@ export interface Dialect {
   read(input: RequestInput): DialectRequest | undefined
   /** The model that a request names, without reading the rest; `undefined` if it names none. @throws {JsonScanError} */
   modelOf(input: RequestInput): string | undefined
-  /** True if the path or this piece of the body asks for a stream. */
-  asksForStream(path: string, piece: string): boolean
   /**
    * Returns the body with its output cap set to what `lower` allows, in tokens; `undefined` if the body has no cap or
    * `lower` returns `undefined`. Unset if requests of this API have no output cap. @throws {JsonScanError}

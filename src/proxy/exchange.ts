@@ -8,7 +8,6 @@ import { headerOf, type RawHeaders } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
 import { replyInStorm } from './answer/storm-reply.ts'
-import { answerWithoutRoom } from './answer/without-room.ts'
 import { beginExchange, type Exchange } from './begin-exchange.ts'
 import { type AccessRefusal, accessRefusal, refusalBody } from './door/access.ts'
 import { routeOf, upstreamHead } from './door/route.ts'
@@ -44,14 +43,14 @@ export async function exchange(
     const body = await readBody(request, services.maxGuardedBody, lease)
     if (body.kind === 'rest') {
       body.stream.once('close', () => lease.release())
-      return await relayUnguarded(services, begun, dialect, body.stream, body.why)
+      return await relayUnguarded(services, begun, body.stream, body.why)
     }
     begun.noteBodyRead()
     const { bytes } = body
     const json = await plainBody(services, request.rawHeaders, bytes, lease)
-    if (!Buffer.isBuffer(json)) return await relayUnguarded(services, begun, dialect, bytes, json)
+    if (!Buffer.isBuffer(json)) return await relayUnguarded(services, begun, bytes, json)
     evaluated = await evaluateSafely(services, begun, dialect, bytes, json, lease)
-    if (typeof evaluated !== 'object') return await relayUnguarded(services, begun, dialect, bytes, evaluated)
+    if (typeof evaluated !== 'object') return await relayUnguarded(services, begun, bytes, evaluated)
     if (evaluated.evaluation.decision.kind === 'stop') {
       const again = async () => {
         const next = await evaluateSafely(services, begun, dialect, bytes, json)
@@ -150,18 +149,13 @@ function relay(services: Services, exchange: Exchange, body: Buffer | Readable |
   return forwardUnguarded(services, exchange, callFor(services, exchange, body))
 }
 
-/**
- * Relays a request without a decision. `why`: the reason why Governor could not read it; if there was no room for it, a run that
- * is over gets its answer again.
- */
+/** Relays a request without a decision. `why`: the reason why Governor could not read it. */
 async function relayUnguarded(
   services: Services,
   exchange: Exchange,
-  dialect: Dialect,
   body: Buffer | Readable,
   why: Unread | undefined,
 ): Promise<void> {
-  if (why === 'no_room' && (await answerWithoutRoom(services, exchange, dialect, body))) return
   if (why) services.emit({ kind: 'failed_open', reason: why })
   await relay(services, exchange, body)
 }

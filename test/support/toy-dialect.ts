@@ -102,7 +102,6 @@ export const toy: Dialect = {
   claims: (segments) => segments.at(-1)?.endsWith(':generateContent') === true,
   read,
   modelOf: ({ path }) => modelIn(path),
-  asksForStream: () => false,
   writtenCharacters: (bytes) => bytes.length,
   metadata: () => ({}),
   callsNothing: () => false,

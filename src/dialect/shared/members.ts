@@ -9,8 +9,6 @@ import { openAnswer, openFilter, openText, type Part, type StreamDialect } from 
 import { dropTools } from './tools.ts'
 import { writtenCharacters } from './usage-text.ts'
 
-const STREAM_FIELD = /(?<!\\)"stream"\s{0,8}:\s{0,8}true/
-
 /** The members of a dialect whose request bodies have the fields `model` and `stream`. */
 export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
   return {
@@ -19,7 +17,6 @@ export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
       const model = value && decode(body, value)
       return typeof model === 'string' ? model : undefined
     },
-    asksForStream: (_path, piece) => STREAM_FIELD.test(piece),
     withLowerOutput,
     withoutLongContext,
     writtenCharacters,

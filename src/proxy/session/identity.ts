@@ -31,20 +31,14 @@ function firstHeader(headers: RawHeaders, names: readonly string[]): string | un
   return undefined
 }
 
-/** Returns the session id that a client sent in a header, in a form that a header can contain; `undefined` if it sent none there. */
-export function sessionInHeaders(headers: RawHeaders, settings: IdentitySettings): string | undefined {
-  const id = firstHeader(headers, settings.headers)
-  return id === undefined ? undefined : presentable(id)
-}
-
 /** Returns the session id that a client sent in a header or in the body, in a form that a header can contain; `undefined` if it sent none. */
 export function explicitSessionId(
   headers: RawHeaders,
   request: Pick<DialectRequest, 'sessionIdAt'>,
   settings: IdentitySettings,
 ): string | undefined {
-  const fromHeader = sessionInHeaders(headers, settings)
-  if (fromHeader !== undefined) return fromHeader
+  const fromHeader = firstHeader(headers, settings.headers)
+  if (fromHeader !== undefined) return presentable(fromHeader)
   for (const path of settings.bodyFields) {
     const value = request.sessionIdAt(path)
     if (value !== undefined) return presentable(value)
