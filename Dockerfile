@@ -7,7 +7,8 @@ COPY scripts/build.mjs scripts/
 # Without scripts: installing must not build, as the sources come later so that this layer is kept while they change.
 RUN npm ci --ignore-scripts
 COPY src src
-RUN npm run build && npm prune --omit=dev --ignore-scripts
+# Source maps are for a clone: they are two thirds of the bundle.
+RUN npm run build && find dist -name "*.map" -delete
 
 FROM node:26-slim
 LABEL org.opencontainers.image.title="Governor" \
@@ -17,7 +18,6 @@ WORKDIR /app
 # In a container loopback is nobody else's: Governor listens on all of its addresses, and publishing a port decides who
 # reaches it. The port is set as well, so that the health check knows it whatever the configuration file says.
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8787
-COPY --from=build /src/node_modules node_modules
 COPY --from=build /src/dist dist
 COPY package.json ./
 COPY config config

@@ -27,16 +27,8 @@ const ENTRIES = {
   'cli/engine': 'src/cli/engine.ts',
 }
 
-/** Not in the bundle, as they are loaded late, seldom or never: from node_modules, when somebody asks for them. */
-const LATE = [
-  '@pydantic/genai-prices',
-  // Of Fastify: for routes with schemas, and for requests without a socket.
-  '@fastify/ajv-compiler',
-  '@fastify/fast-json-stringify-compiler',
-  'light-my-request',
-  // For several replicas alone.
-  '@redis/client',
-]
+/** Not in the bundle: Fastify asks for them only for routes with schemas and requests without a socket, and Governor has neither. */
+const NEVER_LOADED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
 function timeOf(file) {
   return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0
@@ -68,7 +60,7 @@ function bundlerOf() {
   }
 }
 
-/** CommonJS in the bundle asks for Node's own modules, and loads late what is not in it. */
+/** CommonJS in the bundle asks for Node's own modules. */
 const REQUIRE = `import { createRequire as requireFrom } from 'node:module'
 const require = requireFrom(import.meta.url)`
 
@@ -104,7 +96,7 @@ async function bundle(esbuild) {
     format: 'esm',
     platform: 'node',
     target: 'node20.18',
-    external: LATE,
+    external: NEVER_LOADED,
     banner: { js: REQUIRE },
     sourcemap: 'linked',
     // Names stay as they are, for stack traces and profiles: nothing is minified, as files are read from a disk.

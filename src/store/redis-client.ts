@@ -1,7 +1,7 @@
 /** The three kinds of clients: of one server, of servers that Sentinels watch, and of a cluster. */
-import type { RedisClientOptions } from '@redis/client'
+import { createClient, createCluster, createSentinel, type RedisClientOptions } from '@redis/client'
 
-export type Library = typeof import('@redis/client')
+export { ErrorReply } from '@redis/client'
 
 /** Certificates and keys in PEM. */
 export interface TlsSettings {
@@ -88,13 +88,9 @@ function credentialsIn(url: string) {
 
 const HELLO = ['HELLO']
 
-function singleClient(
-  library: Library,
-  settings: ConnectionSettings,
-  failed: (error: unknown) => void,
-): RedisClient {
+function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
   const { url } = settings
-  const client = library.createClient({
+  const client = createClient({
     url,
     ...nodeOptions(settings, false),
     commandOptions: COMMAND_OPTIONS,
@@ -114,14 +110,13 @@ function singleClient(
 }
 
 function sentinelClient(
-  library: Library,
   settings: ConnectionSettings,
   { name, nodes }: SentinelSettings,
   failed: (error: unknown) => void,
 ): RedisClient {
   const [first = ''] = nodes
   const options = nodeOptions(settings, false)
-  const client = library.createSentinel({
+  const client = createSentinel({
     name,
     sentinelRootNodes: nodes.map((node) => {
       const { hostname, port } = new URL(node)
@@ -172,7 +167,6 @@ function keyOf([name = '', first, , third]: readonly string[]): string | undefin
 }
 
 function clusterClient(
-  library: Library,
   settings: ConnectionSettings,
   cluster: readonly string[],
   failed: (error: unknown) => void,
@@ -180,7 +174,7 @@ function clusterClient(
   const [first = ''] = cluster
   const retry = (retries: number) => Math.min(LAST_RETRY_MS, 50 * 2 ** Math.min(retries, 10))
   const options = { ...credentialsIn(first), ...nodeOptions({ ...settings, url: first }, retry) }
-  const client = library.createCluster({
+  const client = createCluster({
     rootNodes: cluster.map((url) => ({ url, ...options })),
     defaults: options,
     RESP: 3,
@@ -207,12 +201,11 @@ function clusterClient(
 
 /** Creates a client of the servers in the settings. `failed` is called when it, or a part of it, can no longer be used. */
 export function createRedisClient(
-  library: Library,
   settings: ConnectionSettings,
   failed: (error: unknown) => void,
 ): RedisClient {
   const { cluster = [], sentinel } = settings
-  if (cluster.length > 0) return clusterClient(library, settings, cluster, failed)
-  if (sentinel && sentinel.nodes.length > 0) return sentinelClient(library, settings, sentinel, failed)
-  return singleClient(library, settings, failed)
+  if (cluster.length > 0) return clusterClient(settings, cluster, failed)
+  if (sentinel && sentinel.nodes.length > 0) return sentinelClient(settings, sentinel, failed)
+  return singleClient(settings, failed)
 }

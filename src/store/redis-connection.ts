@@ -5,13 +5,7 @@
  * kept as long as a part of it can be used.
  */
 import type { ErrorReply } from '@redis/client'
-import {
-  CONNECT_MS,
-  type ConnectionSettings,
-  createRedisClient,
-  type Library,
-  type RedisClient,
-} from './redis-client.ts'
+import type { ConnectionSettings, RedisClient } from './redis-client.ts'
 
 /** Callbacks of a connection. */
 export interface ConnectionHooks {
@@ -78,7 +72,7 @@ interface State {
   readonly settings: ConnectionSettings
   readonly hooks: ConnectionHooks
   readonly channels: Map<string, (message: string) => void>
-  library: Library | undefined
+  library: typeof import('./redis-client.ts') | undefined
   /** The client in use, or the one that connects. */
   client: RedisClient | undefined
   isUp: boolean
@@ -240,26 +234,27 @@ function probed(state: State, client: RedisClient): Promise<unknown> {
 }
 
 /** Returns why a part of a cluster cannot be used. Rejects if the connection cannot be used. */
-async function prepare(state: State, client: RedisClient): Promise<unknown> {
-  await within(client.connect(), CONNECT_MS, `no connection within ${CONNECT_MS} ms`)
-  await within(checkServer(state, client), CONNECT_MS, `no answer within ${CONNECT_MS} ms`)
+async function prepare(state: State, client: RedisClient, connectMs: number): Promise<unknown> {
+  await within(client.connect(), connectMs, `no connection within ${connectMs} ms`)
+  await within(checkServer(state, client), connectMs, `no answer within ${connectMs} ms`)
   const problem = await probed(state, client)
   const { probeChannel } = state.hooks
   const channels = [...state.channels, [probeChannel, () => {}] as const]
   const subscribed = channels.map(([channel, listener]) => client.subscribe(channel, listener))
-  await within(Promise.all(subscribed), CONNECT_MS, 'not subscribed in time')
-  await within(client.unsubscribe(probeChannel), CONNECT_MS, 'not unsubscribed in time')
+  await within(Promise.all(subscribed), connectMs, 'not subscribed in time')
+  await within(client.unsubscribe(probeChannel), connectMs, 'not unsubscribed in time')
   return problem
 }
 
 /** Connects. Never rejects: a failed connection is made again later. */
 async function connect(state: State): Promise<void> {
-  state.library ??= await import('@redis/client')
+  const library = await import('./redis-client.ts')
+  state.library = library
   if (state.isClosed) return
-  const client = createRedisClient(state.library, state.settings, (error) => fail(state, client, error))
+  const client = library.createRedisClient(state.settings, (error) => fail(state, client, error))
   state.client = client
   try {
-    const problem = await prepare(state, client)
+    const problem = await prepare(state, client, library.CONNECT_MS)
     if (state.client !== client) return
     state.isUp = true
     if (problem === undefined) return rise(state)

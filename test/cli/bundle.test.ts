@@ -10,7 +10,9 @@ import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { callModel, START } from '../support/agent.ts'
+import { describeWith } from '../support/programs.ts'
 import { startProvider } from '../support/provider.ts'
+import { startRedis } from '../support/redis.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-bundle-'))
 
@@ -36,8 +38,12 @@ async function launch(
   })
   if (!child.stdout) throw new Error('no output')
   const lines = createInterface(child.stdout).on('line', (text) => log.push(text))
-  const [line] = await once(lines, 'line')
-  return String(JSON.parse(line).address)
+  return new Promise((found) => {
+    lines.on('line', (text) => {
+      const { address } = JSON.parse(text)
+      if (address) found(address)
+    })
+  })
 }
 
 /** A proxy that opens every tunnel to `target`, and records what it was asked for. */
@@ -82,19 +88,16 @@ describe('the bundle', () => {
     expect((await fetch(`${address}/governor/nothing`)).status).toBe(404)
   })
 
-  it('says once that the package of prices is missing, and not that the store failed', async () => {
+  it('knows the prices of models without any package installed beside it', async () => {
     const provider = await startProvider(() => ({ calls: [{ name: 'search', arguments: {} }] }))
     onTestFinished(() => provider.close())
-    const log: string[] = []
-    const address = await launch(['--upstream', provider.url], {}, log)
-    for (const text of ['one', 'two', 'three'])
-      expect((await callModel(address, [{ role: 'user', content: text }])).status).toBe(200)
-    const failed = async () =>
-      (await (await fetch(`${address}/metrics`)).text()).match(/^governor_failed_open_total\{.*$/gm) ?? []
-    await vi.waitFor(async () =>
-      expect(await failed()).toEqual(['governor_failed_open_total{reason="prices",guard="none"} 1']),
-    )
-    expect(log.filter((line) => line.includes('"reason":"prices"'))).toHaveLength(1)
+    const address = await launch(['--upstream', provider.url])
+    const cost = async () => {
+      await callModel(address, START, { body: { model: 'gpt-4o' } })
+      const text = await (await fetch(`${address}/metrics`)).text()
+      return Number(/^governor_cost_usd_total\{.*\} (.*)$/m.exec(text)?.[1] ?? 0)
+    }
+    await vi.waitFor(async () => expect(await cost()).toBeGreaterThan(0))
   })
 
   it('runs the demo without any package installed beside it', () => {
@@ -120,6 +123,20 @@ describe('the bundle', () => {
     const { status } = await callModel(address, START)
     expect(status).toBe(200)
     expect(proxy.asked).toEqual(['CONNECT provider.invalid:80'])
+  })
+})
+
+describeWith('redis-server', 'the bundle with Redis', () => {
+  it('keeps its sessions in Redis without any package installed beside it', async () => {
+    const provider = await startProvider(() => ({ calls: [{ name: 'search', arguments: {} }] }))
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    const address = await launch(['--upstream', provider.url], { REDIS_URL: redis.url })
+    await vi.waitFor(async () =>
+      expect(await (await fetch(`${address}/ready`)).json()).toMatchObject({ status: 'ready' }),
+    )
+    await callModel(address, START, { headers: { 'x-governor-session': 'kept' } })
+    await vi.waitFor(async () => expect(await redis.command('DBSIZE')).toBeGreaterThan(0))
   })
 })
 

@@ -6,13 +6,11 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { buildImage, runShell, startImage } from '../support/image.ts'
 
 describe('the image', () => {
-  it('is made by the commands of its Dockerfile, holds no development package, and runs without writing a file', async () => {
+  it('is made by the commands of its Dockerfile, holds no package but its own, and runs without writing a file', async () => {
     const root = mkdtempSync(join(tmpdir(), 'governor-image-'))
     onTestFinished(() => rmSync(root, { recursive: true }))
     const image = await buildImage(root, runShell)
-    const packages = readdirSync(join(image.folder, 'node_modules'))
-    expect(packages).toContain('fastify')
-    expect(packages).not.toContain('typescript')
+    expect(readdirSync(image.folder)).not.toContain('node_modules')
     const files = readdirSync(image.folder, { recursive: true })
     const { address, stop } = await startImage(image)
     expect(await (await fetch(`${address}/health`)).json()).toMatchObject({ status: 'ok' })
