@@ -8,7 +8,7 @@ import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
-import type { EndState, TerminalReason } from '../core/terminal.ts'
+import type { TerminalReason } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
 import type { Recovery } from '../overflow/overflow.ts'
 
@@ -68,14 +68,10 @@ export interface RequestEnded {
 }
 
 /** The end of a run is known: told once for each run, of its first end. */
-export interface RunEnded {
-  readonly kind: 'run_ended'
-  readonly state: EndState
-  readonly iterations: number
-  readonly tokens: number
-  /** US dollars; 0 if the price is not known. */
-  readonly cost: number
-}
+export type RunEnded = { readonly kind: 'run_ended' } & Pick<
+  EndedRun,
+  'state' | 'iterations' | 'tokens' | 'cost'
+>
 
 /** Returns the event of a run that has ended. */
 export function runEnded({ state, iterations, tokens, cost }: EndedRun): RunEnded {
@@ -240,8 +236,7 @@ export type Emit = (event: ProxyEvent) => void
 /** A log line. It never holds a key or a prompt. */
 type LogLine = readonly [level: 'info' | 'warn' | 'error', facts: object, message: string]
 
-/** Adds to a metric; `amount`: 1 if it is unset. */
-type Add = (labels: Readonly<Record<string, string | number>>, amount?: number) => void
+type Labels = Readonly<Record<string, string | number>>
 
 /** One metric: a histogram if it has buckets, else a counter. */
 export interface Metric<Event> {
@@ -249,7 +244,8 @@ export interface Metric<Event> {
   readonly help: string
   readonly labels: readonly string[]
   readonly buckets?: readonly number[]
-  readonly record: (event: Event, add: Add) => void
+  /** Calls `add` for each amount; a counter adds 1 if it is unset. */
+  readonly record: (event: Event, add: (labels: Labels, amount?: number) => void) => void
 }
 
 /** A message to the webhook's receiver. */
@@ -277,14 +273,40 @@ export interface EventRow<Event> {
   readonly span?: (event: Event) => readonly [name: string, attributes: object]
 }
 
-/** Returns a counter whose labels are fields of the event; a field that is unset counts as `none`. */
-function counter<Event>(
+/**
+ * Returns a counter of the events of which `valuesOf` returns values, by default of all. The labels are fields of these
+ * values; a field that is unset counts as `none`.
+ */
+function counter<Event extends object, Values extends object = Event>(
   name: string,
   help: string,
-  labels: readonly Exclude<keyof Event & string, 'kind'>[] = [],
+  labels: readonly Exclude<keyof Values & string, 'kind'>[] = [],
+  valuesOf: (event: Event) => Values | false | undefined = (event) => event as unknown as Values,
 ): Metric<Event> {
-  const valuesOf = (event: Event) => labels.map((label) => [label, event[label] ?? 'none'])
-  return { name, help, labels, record: (event, add) => add(Object.fromEntries(valuesOf(event))) }
+  const record: Metric<Event>['record'] = (event, add) => {
+    const values = valuesOf(event)
+    if (values) add(Object.fromEntries(labels.map((label) => [label, (values[label] ?? 'none') as string])))
+  }
+  return { name, help, labels, record }
+}
+
+/** Returns a histogram of what ended runs used. */
+function ofRuns(
+  name: string,
+  what: string,
+  buckets: number[],
+  amountOf: (run: RunEnded) => number | undefined,
+) {
+  return {
+    name,
+    help: `${what}, by terminal state.`,
+    labels: ['state'],
+    buckets,
+    record(run, add) {
+      const amount = amountOf(run)
+      if (amount !== undefined) add({ state: run.state }, amount)
+    },
+  } satisfies Metric<RunEnded>
 }
 
 /** Returns the session of an event by the names of the log and of webhook messages. */
@@ -304,12 +326,22 @@ const MAX_NAME = 64
  * Returns a name that a client or a model chose, for a sentence: short, and without what turns text around or means
  * something to a chat: Slack tells everybody in a channel of `<!channel>`.
  */
-function plain(name: string): string {
+function plain(name = ''): string {
   return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
 }
 
-/** Returns the session of an event for a sentence, and a key that is the same for no two tenants. */
-const sessionIn = ({ session = '', apiId }: OfSession) => ({ who: plain(session), key: apiId ?? session })
+/** Returns a message about an event's session. `occasion`: identifies it within the session. */
+function about(
+  event: OfSession,
+  type: WebhookTopic,
+  occasion: string | number,
+  text: string,
+  details: Omit<Message['body'], 'text'>,
+): Message {
+  // The id in the API, as two tenants may use the same name.
+  const subject = `${event.apiId ?? event.session ?? ''} ${occasion}`
+  return { type, subject, body: { text, ...namesIn(event), ...details } }
+}
 
 /** Returns `6 of 8`, `$4.60 of $5.00`. */
 function place({ name, used, max }: Meter): string {
@@ -338,15 +370,22 @@ const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIO
 const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
 /** Seconds, up to half an hour because reasoning models are slow. */
 const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800]
+/** Of whole runs. */
+const ITERATIONS = [1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1_000]
+const TOKENS = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8]
+const DOLLARS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
-/** Loops that were found and calls that were blocked count in one metric. */
-const LOOPS = {
-  name: 'governor_loops_total',
-  help:
+/** Returns the metric in which loops that were found and calls that were blocked count. */
+const loops = <Event extends { readonly pattern: Pattern; readonly tool: string }>(
+  actionOf: (event: Event) => 'warned' | 'observed' | 'blocked',
+) =>
+  counter(
+    'governor_loops_total',
     'Loops by pattern, tool and action: warned (the model got a notice), observed (it got none), ' +
-    'blocked (a call was blocked).',
-  labels: ['pattern', 'tool', 'action'],
-} as const
+      'blocked (a call was blocked).',
+    ['pattern', 'tool', 'action'],
+    (event: Event) => ({ pattern: event.pattern, tool: event.tool, action: actionOf(event) }),
+  )
 
 /** One row for each kind of event. */
 export const EVENTS: {
@@ -383,56 +422,52 @@ export const EVENTS: {
       event.outcome === 'upstream_failed' ? 'request failed' : 'request',
     ],
     metrics: [
-      {
-        name: 'governor_requests_total',
-        help: 'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
-        labels: ['upstream', 'dialect', 'method', 'status', 'outcome'],
-        record({ upstream, dialect, method, status, outcome }, add) {
-          add({ upstream, dialect, method: METHODS.has(method) ? method : 'other', status, outcome })
-        },
-      },
-      {
-        name: 'governor_verdicts_total',
-        help: 'Judged requests by verdict.',
-        labels: ['verdict'],
-        record: ({ verdict }, add) => verdict && add({ verdict }),
-      },
-      {
-        name: 'governor_observed_verdicts_total',
-        help: 'Requests in mode observe that would have got another verdict than allow, by that verdict.',
-        labels: ['verdict'],
-        record: ({ observed: verdict }, add) => verdict && add({ verdict }),
-      },
-      {
-        name: 'governor_retries_total',
-        help: 'Requests that repeated one already counted.',
-        labels: [],
-        record: ({ isRetry }, add) => isRetry && add({}),
-      },
+      counter(
+        'governor_requests_total',
+        'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
+        ['upstream', 'dialect', 'method', 'status', 'outcome'],
+        (event) => (METHODS.has(event.method) ? event : { ...event, method: 'other' }),
+      ),
+      counter(
+        'governor_verdicts_total',
+        'Judged requests by verdict.',
+        ['verdict'],
+        ({ verdict }) => verdict && { verdict },
+      ),
+      counter(
+        'governor_observed_verdicts_total',
+        'Requests in mode observe that would have got another verdict than allow, by that verdict.',
+        ['verdict'],
+        ({ observed }) => observed && { verdict: observed },
+      ),
+      counter(
+        'governor_retries_total',
+        'Requests that repeated one already counted.',
+        [],
+        ({ isRetry }) => isRetry && {},
+      ),
       {
         name: 'governor_overhead_seconds',
         help: 'Time from the last byte of a guarded request to the call upstream.',
         labels: [],
         buckets: OVERHEAD_BUCKETS,
-        record: ({ overheadMs }, add) => overheadMs !== undefined && add({}, overheadMs / 1000),
+        record: ({ overheadMs: ms }, add) => ms !== undefined && add({}, ms / 1_000),
       },
       {
         name: 'governor_upstream_seconds',
         help: 'Time from the call upstream to its response headers.',
         labels: ['upstream'],
         buckets: UPSTREAM_BUCKETS,
-        record: ({ upstream, upstreamMs }, add) =>
-          upstreamMs !== undefined && add({ upstream }, upstreamMs / 1000),
+        record: ({ upstream, upstreamMs: ms }, add) => ms !== undefined && add({ upstream }, ms / 1_000),
       },
     ],
     message(event) {
       const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
       if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
-      const { who, key } = sessionIn(event)
       const { name, used, max } = meter
-      const text = `Session ${who} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
-      const body = { text, ...namesIn(event), tier, meter: name, used, max, iteration, max_iterations }
-      return { type: 'near_limit', subject: `${key} ${tier}`, isShared: true, body }
+      const text = `Session ${plain(session)} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
+      const details = { tier, meter: name, used, max, iteration, max_iterations }
+      return { ...about(event, 'near_limit', tier, text, details), isShared: true }
     },
   },
   tunnel_failed: { log: ({ kind: _, ...facts }) => ['warn', facts, 'upgrade failed'] },
@@ -473,25 +508,14 @@ export const EVENTS: {
       return { type: 'unknown_price', subject: `${upstream} ${name.slice(0, MAX_MODEL)}`, body }
     },
   },
-  loop: {
-    metrics: [
-      {
-        ...LOOPS,
-        record({ pattern, tool, noticeSent }, add) {
-          add({ pattern, tool, action: noticeSent ? 'warned' : 'observed' })
-        },
-      },
-    ],
-  },
+  loop: { metrics: [loops(({ noticeSent }) => (noticeSent ? 'warned' : 'observed'))] },
   call_blocked: {
     span: ({ pattern, tool }) => ['block', { pattern, tool }],
-    metrics: [{ ...LOOPS, record: ({ pattern, tool }, add) => add({ pattern, tool, action: 'blocked' }) }],
+    metrics: [loops(() => 'blocked')],
     message(event) {
-      const { pattern, tool } = event
-      const { who, key } = sessionIn(event)
-      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${who}.`
-      const body = { text, ...namesIn(event), loop: pattern, tool }
-      return { type: 'loop_blocked', subject: `${key} ${pattern}`, body }
+      const { pattern, tool, session } = event
+      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${plain(session)}.`
+      return about(event, 'loop_blocked', pattern, text, { loop: pattern, tool })
     },
   },
   asked_again: {
@@ -513,36 +537,27 @@ export const EVENTS: {
       ]),
     ],
     message(event) {
-      if (event.by === 'agent') return undefined
-      const { reason } = event
-      const { who, key } = sessionIn(event)
-      const text = `Governor stopped a run of session ${who}: ${reason}.`
-      return { type: 'stopped', subject: `${key} ${reason}`, body: { text, ...namesIn(event), reason } }
+      const { by, reason, session } = event
+      if (by === 'agent') return undefined
+      const text = `Governor stopped a run of session ${plain(session)}: ${reason}.`
+      return about(event, 'stopped', reason, text, { reason })
     },
   },
   run_ended: {
     metrics: [
-      {
-        name: 'governor_run_iterations',
-        help: 'Iterations of runs that have ended, by terminal state.',
-        labels: ['state'],
-        buckets: [1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1_000],
-        record: ({ state, iterations }, add) => add({ state }, iterations),
-      },
-      {
-        name: 'governor_run_tokens',
-        help: 'Tokens of runs that have ended, by terminal state.',
-        labels: ['state'],
-        buckets: [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8],
-        record: ({ state, tokens }, add) => add({ state }, tokens),
-      },
-      {
-        name: 'governor_run_cost_usd',
-        help: 'US dollars of runs that have ended, where the price is known, by terminal state.',
-        labels: ['state'],
-        buckets: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100],
-        record: ({ state, cost }, add) => cost > 0 && add({ state }, cost),
-      },
+      ofRuns(
+        'governor_run_iterations',
+        'Iterations of runs that have ended',
+        ITERATIONS,
+        (run) => run.iterations,
+      ),
+      ofRuns('governor_run_tokens', 'Tokens of runs that have ended', TOKENS, ({ tokens }) => tokens),
+      ofRuns(
+        'governor_run_cost_usd',
+        'US dollars of runs that have ended, where the price is known',
+        DOLLARS,
+        ({ cost }) => cost || undefined,
+      ),
     ],
   },
   overflow: {
@@ -559,13 +574,11 @@ export const EVENTS: {
     ],
     message(event) {
       const { upstream, recovery, session } = event
-      const { who, key } = sessionIn(event)
-      const of = session === undefined ? '' : ` of session ${who}`
+      const of = session === undefined ? '' : ` of session ${plain(session)}`
       const what =
         recovery === 'loop_refused' ? 'was refused for its repeated calls' : `was too large: ${recovery}`
       const text = `A request${of} to ${upstream} ${what}.`
-      const body = { text, ...namesIn(event), upstream, recovery }
-      return { type: 'overflow', subject: `${key} ${upstream} ${recovery}`, body }
+      return about(event, 'overflow', `${upstream} ${recovery}`, text, { upstream, recovery })
     },
   },
   recovered: {
@@ -682,7 +695,7 @@ export const EVENTS: {
         help: 'Time in which the store that replicas share answered a command.',
         labels: [],
         buckets: OVERHEAD_BUCKETS,
-        record: ({ ms }, add) => add({}, ms / 1000),
+        record: ({ ms }, add) => add({}, ms / 1_000),
       },
     ],
   },
@@ -701,14 +714,12 @@ export const EVENTS: {
       'limit reached: waiting for an operator to extend or stop the run',
     ],
     message(event) {
-      const { meter, used, max, seconds, until } = event
-      const { who, key } = sessionIn(event)
+      const { session, meter, used, max, seconds, until } = event
       const limit = `${words(meter)}: ${place({ name: meter, used, max })}`
       const text =
-        `A run of session ${who} has reached a limit (${limit}). ` +
+        `A run of session ${plain(session)} has reached a limit (${limit}). ` +
         `It waits ${seconds} s for an operator to extend or stop it.`
-      const body = { text, ...namesIn(event), meter, used, max, seconds }
-      return { type: 'asking', subject: `${key} ${until}`, until, body }
+      return { ...about(event, 'asking', until, text, { meter, used, max, seconds }), until }
     },
   },
   hold_ended: {
@@ -750,4 +761,15 @@ export const EVENTS: {
 /** Returns the row of an event. */
 export function rowOf(event: ProxyEvent): EventRow<ProxyEvent> {
   return EVENTS[event.kind] as EventRow<ProxyEvent>
+}
+
+/** The methods of a pino logger that Governor uses. */
+export type LogSink = Record<LogLine[0], (facts: object, message: string) => void>
+
+/** Logs an event; most kinds give no line. */
+export function logEvent(log: LogSink, event: ProxyEvent): void {
+  const line = rowOf(event).log?.(event)
+  if (!line) return
+  const [level, facts, message] = line
+  log[level](facts, message)
 }

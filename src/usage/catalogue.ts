@@ -5,7 +5,7 @@
 import type { ModelInfo, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
-import type { TokenUsage } from '../core/usage.ts'
+import type { CallUsage, CostGap, TokenUsage } from '../core/usage.ts'
 
 /** The price of one model at one upstream. */
 export interface Price {
@@ -63,22 +63,14 @@ const PER_MILLION = 1_000_000
 const MAX_KNOWN = 1_000
 const MAX_NAME = 200
 
-function configuredPrice({
-  input,
-  output,
-  cachedInput,
-  cacheWrite,
-}: NonNullable<ModelSettings['price']>): Price {
+function configuredPrice(price: NonNullable<ModelSettings['price']>): Price {
+  const { input, output, cachedInput = input, cacheWrite = input } = price
   return {
     costOf(usage) {
       const cached = Math.min(usage.cachedInput ?? 0, usage.input)
       const written = Math.min(usage.cacheWrite ?? 0, usage.input - cached)
       const plain = usage.input - cached - written
-      const dollars =
-        plain * input +
-        cached * (cachedInput ?? input) +
-        written * (cacheWrite ?? input) +
-        usage.output * output
+      const dollars = plain * input + cached * cachedInput + written * cacheWrite + usage.output * output
       return dollars / PER_MILLION
     },
   }
@@ -92,23 +84,12 @@ interface Entry {
 
 /** Returns the price if it is the same for every prompt at any time, as most are; else `undefined`. */
 function fixedPrice({ prices }: ModelInfo): Price | undefined {
-  if (Array.isArray(prices)) return undefined
-  const {
-    input_mtok: input,
-    output_mtok: output,
-    cache_read_mtok: cachedInput,
-    cache_write_mtok: cacheWrite,
-  } = prices
-  const fixed = [input, output, cachedInput, cacheWrite]
+  if (Array.isArray(prices) || prices['requests_kcount']) return undefined
+  const { input_mtok: input, output_mtok: output } = prices
+  const { cache_read_mtok: cachedInput, cache_write_mtok: cacheWrite } = prices
   if (typeof input !== 'number' || typeof output !== 'number') return undefined
-  if (fixed.some((price) => price !== undefined && typeof price !== 'number') || prices['requests_kcount'])
-    return undefined
-  return configuredPrice({
-    input,
-    output,
-    ...(typeof cachedInput === 'number' ? { cachedInput } : {}),
-    ...(typeof cacheWrite === 'number' ? { cacheWrite } : {}),
-  })
+  if (typeof cachedInput === 'object' || typeof cacheWrite === 'object') return undefined
+  return configuredPrice({ input, output, cachedInput, cacheWrite })
 }
 
 /** Returns a price by the package's rules: tiers by length, times of day, start dates. */
@@ -266,4 +247,48 @@ export function createCatalogue(
     priceOf: (model, upstream) => knownOf(model, upstream).price,
     contextWindowOf: (model, upstream) => knownOf(model, upstream).contextWindow,
   }
+}
+
+/** The model and the upstream of a response, and where its usage goes. */
+export interface UsageRecord {
+  readonly catalogue: Catalogue
+  readonly model: string
+  readonly upstream: CatalogueUpstream
+  /** A call without a known price costs as much as the provider's dearest model would. */
+  readonly estimatesPrice: boolean
+  /** Takes the usage, with the cost in US dollars if the price is known. */
+  readonly add: (usage: CallUsage) => void
+  /** Takes what became known of the cost later, with no tokens. */
+  readonly addCost: (usage: CallUsage) => void
+  /** Called if the catalogue has no price for the model. */
+  readonly unpriced: (gap: CostGap) => void
+}
+
+type Cost = Pick<CallUsage, 'cost' | 'costGap'>
+
+/** Returns neither cost nor gap while the catalogue is not loaded, unless the price is configured. */
+function costOf(usage: CallUsage, { catalogue, model, upstream, estimatesPrice }: UsageRecord): Cost {
+  const price = catalogue.priceOf(model, upstream)
+  if (price) return { cost: price.costOf(usage) }
+  if (!catalogue.isLoaded) return {}
+  const dearest = estimatesPrice ? catalogue.dearestAt(upstream) : undefined
+  return dearest ? { cost: dearest.costOf(usage), costGap: 'estimate' } : { costGap: 'partial' }
+}
+
+/** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */
+export function recordUsage(record: UsageRecord, usage: CallUsage): void {
+  const { catalogue, add, addCost, unpriced } = record
+  const known = costOf(usage, record)
+  add({ ...usage, ...known })
+  if (known.costGap) return unpriced(known.costGap)
+  if (known.cost !== undefined) return
+  const addLater = (cost: Cost) => addCost({ input: 0, output: 0, estimated: usage.estimated, ...cost })
+  catalogue.load().then(
+    () => {
+      const later = costOf(usage, record)
+      addLater(later)
+      if (later.costGap) unpriced(later.costGap)
+    },
+    () => addLater({ costGap: 'partial' }),
+  )
 }
