@@ -435,8 +435,7 @@ function trackConnections(server: http.Server): () => Promise<void> {
 function metricsRenderer({ store }: Services, metrics: Metrics, state: State): Metrics['render'] {
   return async () => {
     // If the store can't be reached, the number stays as it was.
-    const health = await store.health().catch(() => undefined)
-    state.sessions = health?.sessions ?? state.sessions
+    state.sessions = await store.count().catch(() => state.sessions)
     return metrics.render()
   }
 }

@@ -59,44 +59,36 @@ function settingsOf({ tls, username, password, ...rest }: StoreConfig['redis']):
   }
 }
 
-function createShared({ limits, redis }: StoreConfig, hooks: StoreHooks, now: () => number): OpenStore {
-  const changed = (isUp: boolean, problem: string | undefined) => {
-    hooks.changed(isUp, problem)
-    if (isUp) void store.heal()
+/**
+ * Creates the store of a configuration. `now` returns milliseconds since the epoch.
+ * @throws if a certificate file cannot be read.
+ */
+export function createStore(config: StoreConfig, hooks: StoreHooks, now: () => number): OpenStore {
+  const { kind, limits, redis } = config
+  if (kind === 'memory') {
+    const store = createMemoryStore(limits, now)
+    return { store, status: () => ({ kind, status: 'ok' }), open: async () => {}, close() {} }
   }
   const newId = () => randomBytes(8).toString('hex')
-  const settled = () => void store.heal()
-  const remote = createRedis(
-    settingsOf(redis),
-    { ...hooks, changed, settled },
-    { ttl: limits.ttl, now },
-    newId,
-  )
+  const remoteHooks = {
+    answered: hooks.answered,
+    settled: () => void store.heal(),
+    changed(isUp: boolean, problem: string | undefined) {
+      hooks.changed(isUp, problem)
+      if (isUp) void store.heal()
+    },
+  }
+  const remote = createRedis(settingsOf(redis), remoteHooks, { ttl: limits.ttl, now }, newId)
   const store = createReplicatedStore(remote, {
     limits,
-    timeout: redis.timeout,
     now: () => performance.now(),
     replica: newId(),
     lost: hooks.lost,
   })
   return {
     store,
-    status: () => ({ kind: 'redis', status: remote.isWhole() ? 'ok' : 'degraded' }),
+    status: () => ({ kind, status: remote.isWhole() ? 'ok' : 'degraded' }),
     open: remote.open,
     close: remote.close,
-  }
-}
-
-/**
- * Creates the store of a configuration. `now` returns milliseconds since the epoch. @throws if a certificate file cannot be
- * read.
- */
-export function createStore(config: StoreConfig, hooks: StoreHooks, now: () => number): OpenStore {
-  if (config.kind === 'redis') return createShared(config, hooks, now)
-  return {
-    store: createMemoryStore(config.limits, now),
-    status: () => ({ kind: 'memory', status: 'ok' }),
-    open: async () => {},
-    close() {},
   }
 }

@@ -131,6 +131,6 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       return result
     },
     ...createChannels(),
-    health: async () => ({ sessions: sessions.size }),
+    count: async () => sessions.size,
   }
 }

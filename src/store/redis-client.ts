@@ -43,7 +43,7 @@ export interface RedisClient {
   hello(): Promise<unknown>
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
   unsubscribe(channel: string): Promise<unknown>
-  destroy(): void
+  destroy(): unknown
 }
 
 /** Milliseconds that a connection may take to be made. */
@@ -77,8 +77,8 @@ function nodeOptions(
   } satisfies RedisClientOptions
 }
 
-/** User and password of a URL, as options. */
-function credentialsIn(url: string) {
+/** Returns the user and the password of a URL, as options. */
+function credentialsIn(url = '') {
   const { username, password } = new URL(url)
   return {
     ...(username === '' ? {} : { username: decodeURIComponent(username) }),
@@ -89,12 +89,8 @@ function credentialsIn(url: string) {
 const HELLO = ['HELLO']
 
 function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
-  const { url } = settings
-  const client = createClient({
-    url,
-    ...nodeOptions(settings, false),
-    commandOptions: COMMAND_OPTIONS,
-  })
+  const options = nodeOptions(settings, false)
+  const client = createClient({ url: settings.url, ...options, commandOptions: COMMAND_OPTIONS })
   client.on('error', failed)
   return {
     parts: () => 1,
@@ -103,9 +99,7 @@ function singleClient(settings: ConnectionSettings, failed: (error: unknown) => 
     hello: () => client.sendCommand(HELLO),
     subscribe: (channel, listener) => client.subscribe(channel, listener),
     unsubscribe: (channel) => client.unsubscribe(channel),
-    destroy() {
-      if (client.isOpen) client.destroy()
-    },
+    destroy: () => client.isOpen && client.destroy(),
   }
 }
 
@@ -114,8 +108,6 @@ function sentinelClient(
   { name, nodes }: SentinelSettings,
   failed: (error: unknown) => void,
 ): RedisClient {
-  const [first = ''] = nodes
-  const options = nodeOptions(settings, false)
   const client = createSentinel({
     name,
     sentinelRootNodes: nodes.map((node) => {
@@ -123,10 +115,10 @@ function sentinelClient(
       return { host: hostname, port: Number(port || 26_379) }
     }),
     RESP: 3,
-    nodeClientOptions: { ...credentialsIn(settings.url), ...options },
+    nodeClientOptions: { ...credentialsIn(settings.url), ...nodeOptions(settings, false) },
     sentinelClientOptions: {
       ...nodeOptions({ ...settings, username: undefined, password: undefined }, false),
-      ...credentialsIn(first),
+      ...credentialsIn(nodes[0]),
     },
     commandOptions: COMMAND_OPTIONS,
     // Else each command would wait until the one before is answered.
@@ -154,16 +146,8 @@ function sentinelClient(
     hello: () => client.sendCommand(false, HELLO),
     subscribe: (channel, listener) => client.subscribe(channel, listener),
     unsubscribe: (channel) => client.unsubscribe(channel),
-    destroy() {
-      if (client.isOpen) client.destroy().catch(() => undefined)
-    },
+    destroy: () => client.isOpen && client.destroy().catch(() => undefined),
   }
-}
-
-/** Returns the key of a command; `undefined` if it has none. */
-function keyOf([name = '', first, , third]: readonly string[]): string | undefined {
-  if (name === 'PUBLISH') return undefined
-  return name.startsWith('EVAL') ? third : first
 }
 
 function clusterClient(
@@ -186,20 +170,22 @@ function clusterClient(
   return {
     parts: () => client.masters.length,
     connect: () => client.connect(),
-    send: (command) => client.sendCommand(keyOf(command), false, command as string[]),
+    send(command) {
+      const [name = '', first, , third] = command
+      const key = name === 'PUBLISH' ? undefined : name.startsWith('EVAL') ? third : first
+      return client.sendCommand(key, false, command as string[])
+    },
     async hello() {
       const [node] = client.masters
       return node && (await client.nodeClient(node)).sendCommand(HELLO)
     },
     subscribe: (channel, listener) => client.subscribe(channel, listener),
     unsubscribe: (channel) => client.unsubscribe(channel),
-    destroy() {
-      if (client.isOpen) client.destroy()
-    },
+    destroy: () => client.isOpen && client.destroy(),
   }
 }
 
-/** Creates a client of the servers in the settings. `failed` is called when it, or a part of it, can no longer be used. */
+/** Creates a client of the servers in the settings; calls `failed` when it, or a part of it, can no longer be used. */
 export function createRedisClient(
   settings: ConnectionSettings,
   failed: (error: unknown) => void,

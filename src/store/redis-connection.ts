@@ -1,17 +1,18 @@
 /**
- * A connection to Redis that is used only while Redis answers. A command that is not answered in time is given up by its
- * caller, and settles later; the connection is dropped at the third in a row, and at an answer that this server accepts no
- * writes. Then every command is rejected at once, until a new connection has written something. A connection to a cluster is
- * kept as long as a part of it can be used.
+ * A connection to Redis that is used only while Redis answers:
+ *
+ * - the caller gives up a command that is not answered in time; the command settles later;
+ * - the third in a row drops the connection, and so does an answer that this server accepts no writes;
+ * - then every command is rejected at once, until a new connection has written something;
+ * - a connection to a cluster is kept as long as a part of it can be used.
  */
-import type { ErrorReply } from '@redis/client'
 import type { ConnectionSettings, RedisClient } from './redis-client.ts'
 
 /** Callbacks of a connection. */
 export interface ConnectionHooks {
   /**
-   * Checks a new connection; rejects if it cannot be used, and another one is made later. Returns why a part of a cluster
-   * cannot be used; `undefined` if all parts can. `parts`: the number of servers that hold a part of all keys each.
+   * Checks a new connection; rejects if it cannot be used, and another one is made later. Returns why a part of a
+   * cluster cannot be used; `undefined` if all parts can. `parts`: the number of servers that hold a part of all keys.
    */
   readonly probe: (send: Send, parts: number) => Promise<unknown>
   /** A channel that only shows that channels can be used. */
@@ -24,8 +25,8 @@ export interface ConnectionHooks {
   readonly settled: () => void
 }
 
-/** Sends one command; `deadline` is on `performance.now()`. Rejects if Redis refuses it, is down, or does not answer by then. */
-export type Send = (command: readonly string[], deadline: number) => Promise<unknown>
+/** Sends a command. Rejects if Redis refuses it, is down, or does not answer in time. */
+export type Send = (command: readonly string[]) => Promise<unknown>
 
 /** A connection that is made again when it fails. */
 export interface RedisConnection {
@@ -41,13 +42,8 @@ export interface RedisConnection {
   close(): void
 }
 
-/** The store cannot be used. */
-class StoreDownError extends Error {
-  override readonly name: string = 'StoreDownError'
-}
-
-/** The store did not answer in time. */
-class LateError extends StoreDownError {
+/** Redis did not answer in time. */
+class LateError extends Error {
   override readonly name = 'LateError'
 }
 
@@ -104,10 +100,6 @@ function within<Result>(promise: Promise<Result>, ms: number, problem: string): 
   })
 }
 
-function isReply(state: State, error: unknown): error is ErrorReply {
-  return state.library !== undefined && error instanceof state.library.ErrorReply
-}
-
 function messageOf(error: unknown): string {
   if (error instanceof AggregateError && error.message === '') return messageOf(error.errors[0])
   return error instanceof Error ? error.message : String(error)
@@ -115,19 +107,6 @@ function messageOf(error: unknown): string {
 
 function isCluster({ settings }: State): boolean {
   return (settings.cluster?.length ?? 0) > 0
-}
-
-/** Drops a connection and plans the next one. */
-function drop(state: State, client: RedisClient, error: unknown): void {
-  if (state.client !== client) return
-  state.client = undefined
-  client.destroy()
-  const now = performance.now()
-  if (state.isUp && now - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
-  state.isUp = false
-  report(state, error)
-  if (state.isClosed) return
-  plan(state, () => void connect(state))
 }
 
 /** Reports a problem once each time that Redis fails, and not for each failed attempt to connect. */
@@ -140,9 +119,19 @@ function report(state: State, error: unknown): void {
 
 function plan(state: State, attempt: () => void): void {
   clearTimeout(state.retry)
-  state.retry = setTimeout(attempt, state.retryMs * (0.75 + Math.random() / 2))
-  state.retry.unref()
+  state.retry = setTimeout(attempt, state.retryMs * (0.75 + Math.random() / 2)).unref()
   state.retryMs = Math.min(LAST_RETRY_MS, state.retryMs * 2)
+}
+
+/** Drops a connection and plans the next one. */
+function drop(state: State, client: RedisClient, error: unknown): void {
+  if (state.client !== client) return
+  state.client = undefined
+  client.destroy()
+  if (state.isUp && performance.now() - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
+  state.isUp = false
+  report(state, error)
+  if (!state.isClosed) plan(state, () => void connect(state))
 }
 
 /** A client, or a part of a cluster, can no longer be used. */
@@ -154,61 +143,34 @@ function fail(state: State, client: RedisClient, error: unknown): void {
   if (isNews) plan(state, () => void check(state, client))
 }
 
-/** Looks whether all parts of a cluster can be used again. */
-async function check(state: State, client: RedisClient): Promise<void> {
-  if (state.client !== client || state.isWhole) return
-  const problem = await probed(state, client).catch((error: unknown) => error)
-  if (state.client !== client) return
-  if (problem === undefined) return rise(state)
-  report(state, problem)
-  plan(state, () => void check(state, client))
-}
-
-function rise(state: State): void {
-  state.isWhole = true
-  state.problem = ''
-  state.misses = 0
-  state.upSince = performance.now()
-  state.hooks.changed(true, undefined)
-}
-
-/** Notes that a command was not answered in time. Its outcome will be known when `sent` settles. */
-function miss(
-  state: State,
-  client: RedisClient,
-  sent: Promise<unknown>,
-  began: number,
-  error: unknown,
-): void {
-  state.late++
-  const settle = () => {
-    state.late--
-    if (state.late === 0 && state.isUp) state.hooks.settled()
-  }
-  sent.then(settle, settle)
-  if (began < state.missedAt) return
-  state.missedAt = performance.now()
-  state.misses++
-  if (state.misses >= MAX_MISSES) fail(state, client, error)
-}
-
-/** Waits for an answer until the deadline. */
-async function answer(
-  state: State,
-  client: RedisClient,
-  sent: Promise<unknown>,
-  deadline: number,
-): Promise<unknown> {
+/** Waits for the answer to what was `sent`, at most as long as a command may take. */
+async function answer(state: State, client: RedisClient, sent: Promise<unknown>): Promise<unknown> {
+  const { hooks, library } = state
+  const { timeout } = state.settings
   const began = performance.now()
   try {
-    const reply = await within(sent, deadline - began, `no answer within ${state.settings.timeout} ms`)
+    const reply = await within(sent, timeout, `no answer within ${timeout} ms`)
     state.misses = 0
-    state.hooks.answered(performance.now() - began)
+    hooks.answered(performance.now() - began)
     return reply
   } catch (error) {
-    const isUnusable = UNUSABLE.test(messageOf(error).slice(0, UNUSABLE_WITHIN))
-    if (error instanceof LateError) miss(state, client, sent, began, error)
-    else if (!isReply(state, error) || isUnusable) fail(state, client, error)
+    if (!(error instanceof LateError)) {
+      const isReply = library && error instanceof library.ErrorReply
+      if (!isReply || UNUSABLE.test(messageOf(error).slice(0, UNUSABLE_WITHIN))) fail(state, client, error)
+      throw error
+    }
+    // The outcome will be known when `sent` settles.
+    state.late++
+    const settle = () => {
+      state.late--
+      if (state.late === 0 && state.isUp) hooks.settled()
+    }
+    sent.then(settle, settle)
+    if (began >= state.missedAt) {
+      state.missedAt = performance.now()
+      state.misses++
+      if (state.misses >= MAX_MISSES) fail(state, client, error)
+    }
     throw error
   }
 }
@@ -219,31 +181,37 @@ async function checkServer(state: State, client: RedisClient): Promise<void> {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   const [leastMajor, leastMinor] = LEAST_VERSION
   if (major < leastMajor || (major === leastMajor && minor < leastMinor))
-    throw new StoreDownError(`version ${version} is too old: ${LEAST_VERSION.join('.')} or newer is needed`)
+    throw new Error(`version ${version} is too old: ${LEAST_VERSION.join('.')} or newer is needed`)
   if (mode === 'cluster' && !isCluster(state))
-    throw new StoreDownError('this is a cluster: name its servers in redis.cluster')
+    throw new Error('this is a cluster: name its servers in redis.cluster')
   if (mode === 'sentinel')
-    throw new StoreDownError('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
+    throw new Error('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
 }
 
-function probed(state: State, client: RedisClient): Promise<unknown> {
-  return state.hooks.probe(
-    (command, deadline) => answer(state, client, client.send(command), deadline),
-    client.parts(),
-  )
+function probe(state: State, client: RedisClient): Promise<unknown> {
+  return state.hooks.probe((command) => answer(state, client, client.send(command)), client.parts())
 }
 
-/** Returns why a part of a cluster cannot be used. Rejects if the connection cannot be used. */
-async function prepare(state: State, client: RedisClient, connectMs: number): Promise<unknown> {
-  await within(client.connect(), connectMs, `no connection within ${connectMs} ms`)
-  await within(checkServer(state, client), connectMs, `no answer within ${connectMs} ms`)
-  const problem = await probed(state, client)
-  const { probeChannel } = state.hooks
-  const channels = [...state.channels, [probeChannel, () => {}] as const]
-  const subscribed = channels.map(([channel, listener]) => client.subscribe(channel, listener))
-  await within(Promise.all(subscribed), connectMs, 'not subscribed in time')
-  await within(client.unsubscribe(probeChannel), connectMs, 'not unsubscribed in time')
-  return problem
+/** Uses a client whose probe was successful; looks again later if `problem` says why a part of a cluster can't be used. */
+function use(state: State, client: RedisClient, problem: unknown): void {
+  if (state.client !== client) return
+  state.isUp = true
+  if (problem !== undefined) {
+    report(state, problem)
+    plan(state, () => void check(state, client))
+    return
+  }
+  state.isWhole = true
+  state.problem = ''
+  state.misses = 0
+  state.upSince = performance.now()
+  state.hooks.changed(true, undefined)
+}
+
+/** Looks whether all parts of a cluster can be used again. */
+async function check(state: State, client: RedisClient): Promise<void> {
+  if (state.client !== client || state.isWhole) return
+  use(state, client, await probe(state, client).catch((error: unknown) => error))
 }
 
 /** Connects. Never rejects: a failed connection is made again later. */
@@ -251,29 +219,22 @@ async function connect(state: State): Promise<void> {
   const library = await import('./redis-client.ts')
   state.library = library
   if (state.isClosed) return
-  const client = library.createRedisClient(state.settings, (error) => fail(state, client, error))
+  const { CONNECT_MS, createRedisClient } = library
+  const client = createRedisClient(state.settings, (error) => fail(state, client, error))
   state.client = client
   try {
-    const problem = await prepare(state, client, library.CONNECT_MS)
-    if (state.client !== client) return
-    state.isUp = true
-    if (problem === undefined) return rise(state)
-    report(state, problem)
-    plan(state, () => void check(state, client))
+    await within(client.connect(), CONNECT_MS, `no connection within ${CONNECT_MS} ms`)
+    await within(checkServer(state, client), CONNECT_MS, `no answer within ${CONNECT_MS} ms`)
+    const problem = await probe(state, client)
+    const { probeChannel } = state.hooks
+    const channels = [...state.channels, [probeChannel, () => {}] as const]
+    const subscribed = channels.map(([channel, listener]) => client.subscribe(channel, listener))
+    await within(Promise.all(subscribed), CONNECT_MS, 'not subscribed in time')
+    await within(client.unsubscribe(probeChannel), CONNECT_MS, 'not unsubscribed in time')
+    use(state, client, problem)
   } catch (error) {
     drop(state, client, error)
   }
-}
-
-function close(state: State): void {
-  state.isClosed = true
-  state.isUp = false
-  state.isWhole = false
-  state.problem = 'closed'
-  clearTimeout(state.retry)
-  const { client } = state
-  state.client = undefined
-  client?.destroy()
 }
 
 /** Creates a connection, which `open` makes. */
@@ -295,27 +256,34 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
     retryMs: FIRST_RETRY_MS,
     retry: undefined,
   }
-  const inUse = () => (state.isUp ? state.client : undefined)
-  const soon = () => performance.now() + settings.timeout
+  /** Does something with the client in use. */
+  const withClient = async (send: (client: RedisClient) => Promise<unknown>): Promise<unknown> => {
+    const client = state.isUp ? state.client : undefined
+    if (!client) throw new Error(state.problem)
+    return answer(state, client, send(client))
+  }
   return {
     isUp: () => state.isUp,
     isWhole: () => state.isWhole,
-    async send(command, deadline) {
-      const client = inUse()
-      if (!client) throw new StoreDownError(state.problem)
-      return answer(state, client, client.send(command), deadline)
-    },
+    send: (command) => withClient((client) => client.send(command)),
     async subscribe(channel, listener) {
       state.channels.set(channel, listener)
-      const client = inUse()
-      if (client) await answer(state, client, client.subscribe(channel, listener), soon())
+      if (state.isUp) await withClient((client) => client.subscribe(channel, listener))
     },
     async unsubscribe(channel) {
       state.channels.delete(channel)
-      const client = inUse()
-      if (client) await answer(state, client, client.unsubscribe(channel), soon())
+      if (state.isUp) await withClient((client) => client.unsubscribe(channel))
     },
     open: () => connect(state),
-    close: () => close(state),
+    close() {
+      state.isClosed = true
+      state.isUp = false
+      state.isWhole = false
+      state.problem = 'closed'
+      clearTimeout(state.retry)
+      const { client } = state
+      state.client = undefined
+      client?.destroy()
+    },
   }
 }

@@ -11,7 +11,7 @@ import {
   type Send,
 } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
-import { idOfKey, type Link, type SessionKey, type Store, type StoreHealth } from './store.ts'
+import { idOfKey, type Link, type SessionKey, type Store } from './store.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -24,11 +24,6 @@ const SCHEMA = 1
 
 /** Characters of one value. Sessions are made smaller long before they reach this. */
 const MAX_VALUE = 4_194_304
-
-/** A value that a newer version of Governor wrote, or that is too large. */
-class ValueError extends Error {
-  override readonly name = 'ValueError'
-}
 
 /**
  * Replaces a value if it has the expected version (`''`: no value), else returns the current value. An empty new value
@@ -55,21 +50,13 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
 return 1`
 
-/** Returns how many sessions of a sorted set live. Drops at most 500 others at a time, as a script holds up everything else. */
+/** Returns how many sessions of a sorted set live. Drops at most 500 others, as a script holds up everything else. */
 const COUNT = `${NOW}
 local expired = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
 if #expired > 0 then redis.call('ZREM', KEYS[1], unpack(expired)) end
 return redis.call('ZCOUNT', KEYS[1], now, '+inf')`
 
-interface Script {
-  readonly text: string
-  readonly sha: string
-}
-
-function scriptOf(text: string): Script {
-  return { text, sha: createHash('sha1').update(text).digest('hex') }
-}
-
+const scriptOf = (text: string) => ({ text, sha: createHash('sha1').update(text).digest('hex') })
 const SCRIPTS = { replace: scriptOf(REPLACE), note: scriptOf(NOTE), count: scriptOf(COUNT) }
 
 /** Runs a script by its hash; sends the whole script to a server that does not know it. */
@@ -78,74 +65,65 @@ async function run(
   name: keyof typeof SCRIPTS,
   key: string,
   args: readonly string[],
-  deadline: number,
 ): Promise<unknown> {
   const { sha, text } = SCRIPTS[name]
   try {
-    return await send(['EVALSHA', sha, '1', key, ...args], deadline)
+    return await send(['EVALSHA', sha, '1', key, ...args])
   } catch (error) {
     if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error
-    return send(['EVAL', text, '1', key, ...args], deadline)
+    return send(['EVAL', text, '1', key, ...args])
   }
 }
 
-/** A value in Redis: its operations and the value itself. */
-interface Stored<Value> {
-  readonly o: readonly string[]
-  readonly v: Value
-}
-
-/** @throws {ValueError} if a newer version of Governor wrote it. */
+/** Reads a value, stored as its operations `o` and itself `v`. @throws if a newer version of Governor wrote it. */
 function decode<Value>(reply: unknown): Versioned<Value> {
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NOT_STORED
-  if (Number(schema) > SCHEMA) throw new ValueError('written by a newer version of Governor')
-  const { o, v } = JSON.parse(data) as Stored<Value>
+  if (Number(schema) > SCHEMA) throw new Error('written by a newer version of Governor')
+  const { o, v } = JSON.parse(data) as { readonly o: readonly string[]; readonly v: Value }
   return { operations: o, value: v }
 }
 
-/** @throws {ValueError} if it is too large. */
+/** Returns a value as JSON. @throws if it is too large. */
 function encode(value: unknown): string {
   const data = JSON.stringify(value)
-  if (data.length > MAX_VALUE) throw new ValueError('too large to be kept')
+  if (data.length > MAX_VALUE) throw new Error('too large to be kept')
   return data
 }
 
 function createRemoteValues<Value>(
   connection: RedisConnection,
   nameOf: (key: SessionKey) => string,
-  written: (key: SessionKey, isNew: boolean, ttl: number) => void,
+  written: (key: SessionKey, isNew: boolean) => void,
 ): RemoteValues<Value> {
   const { send, isUp } = connection
   return {
     isUp,
-    async read(key, deadline) {
-      return decode(await send(['HMGET', nameOf(key), 's', 'd'], deadline))
-    },
-    async replace(key, expected, next, ttl, deadline) {
+    read: async (key) => decode(await send(['HMGET', nameOf(key), 's', 'd'])),
+    async replace(key, expected, next, ttl) {
       const before = expected.operations[0] ?? ''
       const { operations, value } = next
       const data = value === undefined ? '' : encode({ o: operations, v: value })
       const args = [before, operations[0] ?? '', String(SCHEMA), data, String(ttl)]
-      const reply = await run(send, 'replace', nameOf(key), args, deadline)
+      const reply = await run(send, 'replace', nameOf(key), args)
       if (Array.isArray(reply)) return decode(reply)
-      written(key, before === '', ttl)
+      written(key, before === '')
       return undefined
     },
   }
 }
 
-/** The store that replicas share, without copies; `deadline` is on `performance.now()`. */
+/** The store that replicas share, without copies. */
 export interface RemoteStore
   extends Pick<RedisConnection, 'isUp' | 'isWhole' | 'open' | 'close' | 'subscribe' | 'unsubscribe'> {
   readonly sessions: RemoteValues<Session>
   readonly values: RemoteValues<unknown>
-  link(tenant: string, response: string, link: Link, deadline: number): Promise<void>
-  linked(tenant: string, response: string, deadline: number): Promise<Link | undefined>
+  link(tenant: string, response: string, link: Link): Promise<void>
+  linked(tenant: string, response: string): Promise<Link | undefined>
   /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
   keys(ids?: readonly string[]): AsyncIterable<readonly SessionKey[]>
   publish: Store['publish']
-  health(): Promise<StoreHealth>
+  count: Store['count']
 }
 
 /** The lifetime and the clock of a remote store. */
@@ -164,15 +142,9 @@ const RENEWED_AT_ONCE = 10_000
 const STEP = '100'
 
 /** Creates an index of all sessions by the time at which they end, for lists and for their number, and one of each id. */
-function createIndex(
-  { send }: RedisConnection,
-  prefix: string,
-  timeout: number,
-  { ttl, now }: RemoteOptions,
-) {
+function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: RemoteOptions) {
   const index = `${prefix}{sessions}`
   const indexOf = (id: string) => `${prefix}n:{${id}}`
-  const soon = () => performance.now() + timeout
   const renewed = new LRUCache<SessionKey, true>({
     max: RENEWED_AT_ONCE,
     ttl: Math.max(1, Math.floor(ttl / RENEWALS)),
@@ -185,15 +157,15 @@ function createIndex(
     written(key: SessionKey, isNew: boolean): void {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)
-      const note = (name: string) => run(send, 'note', name, [key, life], soon())
+      const note = (name: string) => run(send, 'note', name, [key, life])
       Promise.all([note(index), note(indexOf(idOfKey(key)))]).catch(() => renewed.delete(key))
     },
-    count: async () => Number(await run(send, 'count', index, [], soon())),
+    count: async () => Number(await run(send, 'count', index, [])),
     async *keys(ids?: readonly string[]): AsyncGenerator<readonly SessionKey[]> {
       for (const name of ids ? ids.map(indexOf) : [index]) {
         let cursor = '0'
         do {
-          const reply = await send(['ZSCAN', name, cursor, 'COUNT', STEP], soon())
+          const reply = await send(['ZSCAN', name, cursor, 'COUNT', STEP])
           const [next, entries] = reply as readonly [string, readonly SessionKey[]]
           // Each key is followed by its score.
           yield entries.filter((_, at) => at % 2 === 0)
@@ -208,19 +180,18 @@ function createIndex(
 const PROBES_PER_PART = 16
 
 /**
- * Returns a function that checks whether each part of Redis takes writes, and allows every command that is used. Writes
+ * Returns a function that checks whether each part of Redis takes writes and allows every command that is used. It writes
  * something, as a server without memory refuses only what takes some, and lets the servers know each script.
  */
-function createProbe(prefix: string, timeout: number, id: string, channel: string): ConnectionHooks['probe'] {
+function createProbe(prefix: string, id: string, channel: string): ConnectionHooks['probe'] {
   const probePart = async (send: Send, key: string) => {
-    const soon = () => performance.now() + timeout
-    await run(send, 'note', key, ['probe', '1000'], soon())
-    await run(send, 'count', key, [], soon())
-    await send(['ZSCAN', key, '0'], soon())
-    await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '', '1'], soon())
-    await send(['HMGET', `${key}:value`, 's', 'd'], soon())
-    await send(['SET', `${key}:link`, '', 'PX', '1000'], soon())
-    await send(['GET', `${key}:link`], soon())
+    await run(send, 'note', key, ['probe', '1000'])
+    await run(send, 'count', key, [])
+    await send(['ZSCAN', key, '0'])
+    await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '', '1'])
+    await send(['HMGET', `${key}:value`, 's', 'd'])
+    await send(['SET', `${key}:link`, '', 'PX', '1000'])
+    await send(['GET', `${key}:link`])
   }
   return async (send, parts) => {
     const length = parts === 1 ? 1 : parts * PROBES_PER_PART
@@ -230,7 +201,7 @@ function createProbe(prefix: string, timeout: number, id: string, channel: strin
       result.status === 'rejected' ? [result.reason as unknown] : [],
     )
     if (failures.length === results.length) throw failures[0]
-    await send(['PUBLISH', channel, ''], performance.now() + timeout)
+    await send(['PUBLISH', channel, ''])
     return failures[0]
   }
 }
@@ -242,12 +213,12 @@ export function createRedis(
   options: RemoteOptions,
   newId: () => string,
 ): RemoteStore {
-  const { prefix, timeout } = settings
+  const { prefix } = settings
   const probeChannel = `${prefix}probe`
-  const probe = createProbe(prefix, timeout, newId(), probeChannel)
+  const probe = createProbe(prefix, newId(), probeChannel)
   const connection = createConnection(settings, { ...hooks, probe, probeChannel })
   const { send } = connection
-  const index = createIndex(connection, prefix, timeout, options)
+  const index = createIndex(connection, prefix, options)
   const sessions = createRemoteValues<Session>(connection, (key) => `${prefix}s:{${key}}`, index.written)
   const values = createRemoteValues<unknown>(
     connection,
@@ -265,20 +236,20 @@ export function createRedis(
     unsubscribe: (channel) => connection.unsubscribe(prefix + channel),
     sessions,
     values,
-    async link(tenant, response, link, deadline) {
+    async link(tenant, response, link) {
       const data = encode({ s: SCHEMA, l: link })
-      await send(['SET', linkName(tenant, response), data, 'PX', String(options.ttl)], deadline)
+      await send(['SET', linkName(tenant, response), data, 'PX', String(options.ttl)])
     },
-    async linked(tenant, response, deadline) {
-      const data = await send(['GET', linkName(tenant, response)], deadline)
+    async linked(tenant, response) {
+      const data = await send(['GET', linkName(tenant, response)])
       if (typeof data !== 'string') return undefined
       const { s, l } = JSON.parse(data) as { readonly s: number; readonly l: Link }
       return s > SCHEMA ? undefined : l
     },
     keys: index.keys,
     async publish(channel, message) {
-      await send(['PUBLISH', prefix + channel, message], performance.now() + timeout)
+      await send(['PUBLISH', prefix + channel, message])
     },
-    health: async () => ({ sessions: await index.count() }),
+    count: index.count,
   }
 }

@@ -5,7 +5,7 @@
  * the change again. Changes of a value that come during a write are written together in the next one. If the store
  * fails, changes are kept here with the value from which they began, and merged when the store is back.
  */
-import { createFairCache, type Entry, type FairCache } from './fair-cache.ts'
+import { type CacheLimits, createFairCache, type Entry, type FairCache } from './fair-cache.ts'
 import type { SessionKey } from './store.ts'
 
 /** A value with the newest operation of each replica that wrote it. The first one is the newest and is the version. */
@@ -21,22 +21,21 @@ export const NOT_STORED: Versioned<never> = { operations: [], value: undefined }
 /** How many replicas are remembered as writers of one value. */
 const MAX_WRITERS = 32
 
-/** Values in a store that all replicas reach. Rejects if the store fails; `deadline` is on `performance.now()`. */
+/** Values in a store that all replicas reach. Rejects if the store fails or answers too late. */
 export interface RemoteValues<Value> {
   isUp(): boolean
-  read(key: SessionKey, deadline: number): Promise<Versioned<Value>>
+  read(key: SessionKey): Promise<Versioned<Value>>
   /** Writes `next` if the value is still `expected` and returns `undefined`; else returns the current value. */
   replace(
     key: SessionKey,
     expected: Versioned<Value>,
     next: Versioned<Value>,
     ttl: number,
-    deadline: number,
   ): Promise<Versioned<Value> | undefined>
 }
 
 /** How values are kept, merged and bounded. */
-export interface ReplicationOptions<Value> {
+export interface ReplicationOptions<Value> extends CacheLimits<Value> {
   readonly remote: RemoteValues<Value>
   /**
    * Merges `local`, which began as `base` and may have been removed, with the store's value. `isLost`: the store has lost
@@ -54,17 +53,6 @@ export interface ReplicationOptions<Value> {
   readonly doubt: (value: Value) => Value
   /** Returns a value that is small enough to be kept. */
   readonly bound: (value: Value) => Value
-  /** Returns the bytes of a value in memory, roughly. */
-  readonly sizeOf: (value: Value) => number
-  /** The number of copies. */
-  readonly max: number
-  /** The bytes of all copies. */
-  readonly maxBytes: number
-  /** Milliseconds since the last change until a value is forgotten. */
-  readonly ttl: number
-  /** Milliseconds that the store may take for one answer. */
-  readonly timeout: number
-  readonly now: () => number
   /** The unique name of this replica. */
   readonly replica: string
   /** Called for each change that the store did not execute. */
@@ -237,9 +225,7 @@ async function write<Value>(
       const others = current.operations.filter((other) => !isOwn(state, other))
       const next = { operations: [operation, ...others].slice(0, MAX_WRITERS), value }
       isSent = true
-      // A lost race says that the store answers: each attempt has its own deadline.
-      const deadline = performance.now() + options.timeout
-      const found = await options.remote.replace(key, current, next, ttl, deadline)
+      const found = await options.remote.replace(key, current, next, ttl)
       isSent = false
       if (found === undefined) {
         keepCopy(state, key, { stored: value === undefined ? NOT_STORED : next }, entry, ttl)
@@ -298,7 +284,7 @@ function update<Value, Result>(
 
 /** Creates the values of one kind. */
 export function createReplicatedValues<Value>(options: ReplicationOptions<Value>): ReplicatedValues<Value> {
-  const { remote, timeout, lost, sizeOf } = options
+  const { remote, lost, sizeOf } = options
   const sizeOfCopy = (copy: Copy<Value>): number => {
     const value = valueIn(copy)
     return value === undefined ? 1 : sizeOf(value)
@@ -311,7 +297,7 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
       const copy = copies.peek(key)
       if (copy?.offline || !remote.isUp()) return valueIn(copy)
       try {
-        return (await remote.read(key, performance.now() + timeout)).value
+        return (await remote.read(key)).value
       } catch {
         missed()
         return valueIn(copies.peek(key))

@@ -1,5 +1,6 @@
 /** The store of several replicas: a remote store, and the memory of this replica for times when the remote store fails. */
 import { setTimeout } from 'node:timers/promises'
+import { LRUCache } from 'lru-cache'
 import { doubted } from '../core/session/doubt.ts'
 import { mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
@@ -19,8 +20,6 @@ import {
 /** The limits and callbacks of the store. */
 export interface ReplicatedOptions {
   readonly limits: MemoryLimits
-  /** Milliseconds that a call may wait for the remote store. */
-  readonly timeout: number
   /** Returns milliseconds that only grow and are never 0. */
   readonly now: () => number
   /** The unique name of this replica. */
@@ -52,14 +51,13 @@ function boundSession(session: Session): Session {
   return threads === session.threads ? session : { ...session, threads }
 }
 
-function changesOf(base: unknown, local: unknown): readonly [string, unknown][] {
-  const before = new Map(Object.entries(base ?? {}))
-  return Object.entries(local ?? {}).filter(([key, value]) => before.get(key) !== value)
-}
-
 /** Merges small values: a list gets the additions and removals of the local one, an object its changed fields. */
 function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
-  if (!Array.isArray(remote)) return { ...(remote as object), ...Object.fromEntries(changesOf(base, local)) }
+  if (!Array.isArray(remote)) {
+    const unchanged = new Map(Object.entries(base ?? {}))
+    const changes = Object.entries(local ?? {}).filter(([key, value]) => unchanged.get(key) !== value)
+    return { ...(remote as object), ...Object.fromEntries(changes) }
+  }
   const textOf = (item: unknown) => JSON.stringify(item)
   const listOf = (list: unknown): readonly unknown[] => (Array.isArray(list) ? list : [])
   const before = new Set(listOf(base).map(textOf))
@@ -72,19 +70,14 @@ function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
 }
 
 /** Writes links to both stores; those that the remote store missed are written when it is back. */
-function createLinks(remote: RemoteStore, memory: Store, { timeout, lost }: ReplicatedOptions) {
-  const missed = new Map<string, readonly [tenant: string, response: string, link: Link]>()
-  const miss = (tenant: string, response: string, link: Link) => {
-    lost()
-    const [oldest] = missed.keys()
-    if (oldest !== undefined && missed.size >= MAX_MISSED) missed.delete(oldest)
-    missed.set(`${tenant} ${response}`, [tenant, response, link])
-  }
-  const write = async (tenant: string, response: string, link: Link) => {
+function createLinks(remote: RemoteStore, memory: Store, { lost }: ReplicatedOptions) {
+  const missed = new LRUCache<string, Parameters<Store['link']>>({ max: MAX_MISSED })
+  const write = async (...[tenant, response, link]: Parameters<Store['link']>) => {
     try {
-      await remote.link(tenant, response, link, performance.now() + timeout)
+      await remote.link(tenant, response, link)
     } catch {
-      miss(tenant, response, link)
+      lost()
+      missed.set(`${tenant} ${response}`, [tenant, response, link])
     }
   }
   return {
@@ -96,20 +89,19 @@ function createLinks(remote: RemoteStore, memory: Store, { timeout, lost }: Repl
     async linked(tenant: string, response: string) {
       const own = await memory.linked(tenant, response)
       try {
-        const read = () => remote.linked(tenant, response, performance.now() + timeout)
-        const found = await read()
-        if (found ?? own) return found ?? own
+        const found = (await remote.linked(tenant, response)) ?? own
+        if (found) return found
         await setTimeout(LATE_MS)
-        return await read()
+        return await remote.linked(tenant, response)
       } catch {
         lost()
         return own
       }
     },
     async heal() {
-      const links = [...missed.values()]
+      const links = [...missed.rvalues()]
       missed.clear()
-      for (const link of links) await write(...link)
+      for (const link of links) if (link) await write(...link)
     },
   }
 }
@@ -223,7 +215,7 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
         ),
     all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),
     ...createChannels(remote, memory),
-    health: () => remote.health().catch(() => ({ sessions: sessions.keys().length })),
+    count: () => remote.count().catch(() => sessions.keys().length),
     async heal() {
       await links.heal()
       await Promise.all([sessions, ...values.all()].map((kept) => kept.heal()))

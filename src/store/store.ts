@@ -88,12 +88,6 @@ export interface ListedSession {
   readonly session: Session
 }
 
-/** The state of a store. */
-export interface StoreHealth {
-  /** Number of sessions now. */
-  readonly sessions: number
-}
-
 /** Remembers sessions, links from responses to sessions, and small shared values; passes messages between processes. */
 export interface Store {
   /** Replaces a session by the one that `change` returns, and returns its result. A change that throws changes nothing. */
@@ -121,6 +115,6 @@ export interface Store {
   publish(channel: string, message: string): Promise<void>
   /** Calls `listener`, which must not throw, with every message of the channel; returns a function that ends it. */
   subscribe(channel: string, listener: (message: string) => void): Promise<() => Promise<void>>
-  /** Returns the state of the store. Rejects if it can't be reached. */
-  health(): Promise<StoreHealth>
+  /** Returns the number of sessions. Rejects if the store can't be reached. */
+  count(): Promise<number>
 }

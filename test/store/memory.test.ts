@@ -27,7 +27,7 @@ function sessionAt(iteration: number, text = ''): Session {
   }
 }
 
-const sizeOf = async (store: Store) => (await store.health()).sessions
+const sizeOf = async (store: Store) => await store.count()
 
 const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
 

@@ -49,7 +49,6 @@ function openReplica(server: ReturnType<typeof startServer>, name: string) {
     max: 10,
     maxBytes: 10,
     ttl: 3_600_000,
-    timeout: 1_000,
     now: () => performance.now(),
     replica: name,
     lost: () => {},

@@ -303,7 +303,6 @@ export async function openReplica(
   const remote = createRedis({ url, timeout, prefix, ...servers }, hooks, { ttl, now }, newId)
   const store = createReplicatedStore(remote, {
     limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
-    timeout,
     now,
     replica: `r${replicas++}`,
     lost: () => {

@@ -47,7 +47,7 @@ export function failingStore(fails: (call: number) => boolean): Store {
     updateValue: (kind, key, change) => attempt(() => store.updateValue(kind, key, change)),
     publish: (...message) => attempt(() => store.publish(...message)),
     subscribe: (...subscription) => attempt(() => store.subscribe(...subscription)),
-    health: () => attempt(() => store.health()),
+    count: () => attempt(() => store.count()),
   }
 }
 
