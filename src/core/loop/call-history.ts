@@ -7,7 +7,6 @@
  *   is there to bring.
  */
 import type { Hash } from '../hash.ts'
-import { withNewest } from '../newest.ts'
 import type { LoopLimits } from './policy.ts'
 
 /** One call that was made, with its result. */
@@ -24,8 +23,6 @@ export interface ToolCallRecord {
   readonly isChange: boolean
   /** The result is too short to show any progress. */
   readonly isTerse: boolean
-  /** It stands for all calls of a response, which are too many to be compared one by one. */
-  readonly isBatch: boolean
 }
 
 export interface HistoryEntry extends ToolCallRecord {
@@ -35,40 +32,39 @@ export interface HistoryEntry extends ToolCallRecord {
   readonly isNew: boolean
   /** No entry of the window had this call with a result that is certainly equal. */
   readonly mayBeNew: boolean
-  /** A loop was found that this call is part of: it is not counted again. */
-  readonly isHandled: boolean
-}
-
-/** How often the newest call was made in a row since the last loop was found; the window does not bound it. */
-interface RepeatCount extends Pick<HistoryEntry, 'call' | 'resultHash' | 'maskedHash' | 'isPoll' | 'step'> {
-  /** How often with a result that is certainly equal. */
-  readonly equal: number
-  /** How often with a result that is perhaps equal. */
-  readonly similar: number
-  /** How often with any result. */
-  readonly any: number
 }
 
 /** The newest calls of a run: plain data of bounded size. */
 export interface CallHistory {
   /** Oldest first. */
   readonly window: readonly HistoryEntry[]
-  /** Unset before the first call. */
-  readonly repeats: RepeatCount | undefined
+  /** How often the newest call was made in a row since the last loop was found; the window does not bound it. */
+  readonly repeats: {
+    /** How often with a result that is certainly equal. */
+    readonly equal: number
+    /** How often with a result that is perhaps equal. */
+    readonly similar: number
+    /** How often with any result. */
+    readonly any: number
+    readonly isPoll: boolean
+  }
   /** How many responses were added. */
   readonly steps: number
-  /** Number of the newest response that brought something new, or in which a loop was found. */
+  /** Number of the newest response that brought something new. */
   readonly newsAt: number
   /** The same for something that may be new. */
   readonly mayBeNewsAt: number
+  /** Number of the newest response in which a loop was found: calls up to it are not counted again. */
+  readonly handledAt: number
 }
 
 export const EMPTY_HISTORY: CallHistory = {
   window: [],
-  repeats: undefined,
+  repeats: { equal: 0, similar: 0, any: 0, isPoll: false },
   steps: 0,
   newsAt: 0,
   mayBeNewsAt: 0,
+  handledAt: 0,
 }
 
 /** Characters that are kept of a tool's name, which is only shown. */
@@ -93,58 +89,39 @@ export function isSimilarPair(a: Compared, b: Compared): boolean {
   return a.call === b.call && a.maskedHash === b.maskedHash
 }
 
-function extended(before: RepeatCount | undefined, record: ToolCallRecord, step: number): RepeatCount {
-  const { call, resultHash, maskedHash, isPoll } = record
-  const isRow = before?.call === call
-  return {
-    call,
-    resultHash,
-    maskedHash,
-    isPoll: isPoll || (isRow && before.isPoll),
-    step,
-    equal: before && isEqualPair(before, record) ? before.equal + 1 : 1,
-    similar: before && isSimilarPair(before, record) ? before.similar + 1 : 1,
-    any: isRow ? before.any + 1 : 1,
-  }
-}
-
-/** Returns how many calls are kept: at least as many as the newest responses made that could make a repetition. */
-function sizeOf(window: CallHistory['window'], step: number, { repetitionThreshold }: LoopLimits): number {
-  if (window.length < WINDOW) return WINDOW
-  const first = window.findIndex((entry) => entry.step > step - Math.min(repetitionThreshold, WINDOW))
-  const size = first === -1 ? 0 : window.length - first + 1
-  return Math.max(WINDOW, Math.min(size, MAX_WINDOW))
-}
-
-/** Returns the history with one more call. `step`: the number of its response. Spelled out: a spread takes ten times as long. */
+/**
+ * Returns the history with one more call. `step`: the number of its response. It keeps the newest calls, and all of the
+ * newest responses that could make a repetition.
+ */
 export function addToHistory(
-  { window, repeats, newsAt, mayBeNewsAt }: CallHistory,
+  history: CallHistory,
   record: ToolCallRecord,
   step: number,
-  limits: LoopLimits,
+  { repetitionThreshold }: LoopLimits,
 ): CallHistory {
+  const { window, repeats } = history
+  const { call, resultHash, maskedHash, isPoll, isChange, isTerse } = record
   const isNew = !window.some((entry) => isSimilarPair(entry, record))
   const mayBeNew = isNew || !window.some((entry) => isEqualPair(entry, record))
-  const entry: HistoryEntry = {
-    tool: record.tool.slice(0, MAX_NAME),
-    call: record.call,
-    resultHash: record.resultHash,
-    maskedHash: record.maskedHash,
-    isPoll: record.isPoll,
-    isChange: record.isChange,
-    isTerse: record.isTerse,
-    isBatch: record.isBatch,
-    step,
-    isNew,
-    mayBeNew,
-    isHandled: false,
-  }
+  const last = window.at(-1)
+  const isRow = last?.call === call
+  const tool = record.tool.slice(0, MAX_NAME)
+  const entry = { tool, call, resultHash, maskedHash, isPoll, isChange, isTerse, step, isNew, mayBeNew }
+  const oldest = step - Math.min(repetitionThreshold, WINDOW)
   return {
-    window: withNewest(window, entry, sizeOf(window, step, limits)),
-    repeats: extended(repeats, record, step),
+    window: [...window, entry]
+      .filter((kept, at) => at > window.length - WINDOW || kept.step > oldest)
+      .slice(-MAX_WINDOW),
+    repeats: {
+      equal: last && isEqualPair(last, record) ? repeats.equal + 1 : 1,
+      similar: last && isSimilarPair(last, record) ? repeats.similar + 1 : 1,
+      any: isRow ? repeats.any + 1 : 1,
+      isPoll: isPoll || (isRow && repeats.isPoll),
+    },
     steps: step,
-    newsAt: isNew ? step : newsAt,
-    mayBeNewsAt: mayBeNew ? step : mayBeNewsAt,
+    newsAt: isNew ? step : history.newsAt,
+    mayBeNewsAt: mayBeNew ? step : history.mayBeNewsAt,
+    handledAt: history.handledAt,
   }
 }
 
@@ -155,24 +132,19 @@ export function renameResult(
   from: Hash,
   to: Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>,
 ): CallHistory {
-  const renamed = <T extends Compared>(record: T): T =>
-    record.call === call && record.resultHash === from ? { ...record, ...to } : record
-  const { window, repeats } = history
-  return { ...history, window: window.map(renamed), repeats: repeats && renamed(repeats) }
+  const window = history.window.map((entry) =>
+    entry.call === call && entry.resultHash === from ? { ...entry, ...to } : entry,
+  )
+  return { ...history, window }
 }
 
 /**
- * Returns the history after a loop in it was handled: its calls are not counted again. If the pattern may not block,
+ * Returns the history after a loop in it was handled: calls up to the response `handledAt` are not counted again. If the pattern may not block,
  * equal results in a row still count, because a threshold above the pattern's own would never be reached otherwise.
  */
-export function markHandled({ window, repeats, steps }: CallHistory, mayBlock = true): CallHistory {
-  return {
-    window: window.map((entry) => (entry.isHandled ? entry : { ...entry, isHandled: true })),
-    repeats: repeats && { ...repeats, ...(mayBlock ? { equal: 0, similar: 0 } : {}), any: 0 },
-    steps,
-    newsAt: steps,
-    mayBeNewsAt: steps,
-  }
+export function markHandled(history: CallHistory, handledAt: number, mayBlock = true): CallHistory {
+  const repeats = { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) }
+  return { ...history, repeats, handledAt }
 }
 
 /** A run stagnates after so many calls without anything new. */

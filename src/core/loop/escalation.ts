@@ -10,7 +10,6 @@ import {
   addToHistory,
   type CallHistory,
   EMPTY_HISTORY,
-  type HistoryEntry,
   MAX_CALLS,
   markHandled,
   type ToolCallRecord,
@@ -38,13 +37,6 @@ interface KnownLoop {
   readonly notices: number
 }
 
-/** Equal answers to a call that waits, with nothing new in between. */
-interface Answers {
-  readonly call: Hash
-  /** Milliseconds at which the newest of them came, oldest first. */
-  readonly times: readonly number[]
-}
-
 /** The loop guard's memory of a run: plain JSON of bounded size. */
 export interface LoopMemory {
   readonly history: CallHistory
@@ -54,9 +46,8 @@ export interface LoopMemory {
   readonly levels: Readonly<Partial<Record<Pattern, number>>>
   /** The calls that the model was warned about, the newest last. */
   readonly warnedCalls: readonly Hash[]
-  readonly answers: Answers | undefined
-  /** The run did something that may be new since a loop was found. */
-  readonly madeProgress: boolean
+  /** The newest equal answers to a call that waits: when each came, in milliseconds, oldest first. */
+  readonly answers: { readonly call: Hash; readonly times: readonly number[] } | undefined
   /** The loop whose calls are blocked; unset while there is none. */
   readonly blockedLoop: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
   /** How many responses had calls blocked. */
@@ -69,7 +60,6 @@ export const NO_LOOP: LoopMemory = {
   levels: {},
   warnedCalls: [],
   answers: undefined,
-  madeProgress: false,
   blockedLoop: undefined,
   blocks: 0,
 }
@@ -78,9 +68,11 @@ export const NO_LOOP: LoopMemory = {
 export interface LoopFinding extends Loop {
   /** Id of the call that completed it. */
   readonly id: string
+  /** The tools of its calls. */
+  readonly tools: readonly string[]
   /** Its calls, and all others of the same response that brought nothing new: the model is warned about each. */
   readonly warnedCalls: readonly Hash[]
-  /** How often the model was warned about this loop, this time included. */
+  /** How often the model was warned, this time included. */
   readonly warnings: number
   readonly notice: string
 }
@@ -118,71 +110,80 @@ const TERSE_WARNINGS = 2
 const loopHash = ({ calls }: Pick<Loop, 'calls'>) => (calls.length === 1 ? calls[0] : hashOfAll(calls))
 
 function knownLoop({ loops }: LoopMemory, loop: Pick<Loop, 'calls'>): KnownLoop | undefined {
-  const hash = loopHash(loop)
-  return loops.find((known) => known.loop === hash)
+  return loops.find((known) => known.loop === loopHash(loop))
 }
 
 /** True if the model was warned about a loop in this run. */
-const isWarned = ({ levels }: LoopMemory) => levels !== NO_LOOP.levels && Object.keys(levels).length > 0
+const isWarned = ({ levels }: LoopMemory) => Object.keys(levels).length > 0
 
-/** True if the model has ignored enough warnings about such loops, and some of them were about this call. */
-function mayBlockLoop(memory: LoopMemory, loop: Loop, call: Hash, policy: LoopPolicy): boolean {
-  const { mode, maxWarningsBeforeBlock: max } = policy
-  if (mode !== 'enforce' || !PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
-  const ignored = memory.levels[loop.pattern] ?? 0
-  return ignored >= max * (loop.isTerse ? TERSE_WARNINGS : 1) && isWarnedAbout(memory, call, policy)
-}
+/** How many warnings about such loops the model got since it did something new. */
+const levelOf = ({ levels }: LoopMemory, pattern: Pattern) => levels[pattern] ?? 0
 
+/** True if the run did something that may be new since a loop was found. */
+const madeProgress = ({ history }: LoopMemory) => history.mayBeNewsAt > history.handledAt
+
+/** True if the model was warned about a call, or needs no warning. */
 function isWarnedAbout({ warnedCalls }: LoopMemory, call: Hash, { maxWarningsBeforeBlock }: LoopPolicy) {
   return maxWarningsBeforeBlock === 0 || warnedCalls.includes(call)
 }
 
-/**
- * True if the model gets a notice about a loop that was found:
- * - one that may be work, because something new came in between or may have: once;
- * - one that waits: again whenever it has asked twice as often;
- * - any other: each time; but after something new only if it goes on without anything new.
- */
-function isDue({ madeProgress }: LoopMemory, loop: Loop, count: number, known: KnownLoop | undefined) {
-  if (loop.isWaiting && !loop.hasNews) return count >= 2 * (known?.noticedAt ?? 0)
-  return !known || !madeProgress
+/** True if the model has ignored enough warnings about such loops, and some of them were about this call of a loop. */
+function mayBlockLoop(memory: LoopMemory, loop: Loop, call: Hash, policy: LoopPolicy): boolean {
+  if (!PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
+  const isTerse = memory.history.window.every((entry) => entry.isTerse || !loop.calls.includes(entry.call))
+  const max = policy.maxWarningsBeforeBlock * (isTerse ? TERSE_WARNINGS : 1)
+  return (
+    policy.mode === 'enforce' && levelOf(memory, loop.pattern) >= max && isWarnedAbout(memory, call, policy)
+  )
 }
 
-/** Returns the memory after a loop was found, whose calls are not counted again, and the notice about it if one is due. */
+/**
+ * Returns the memory after a loop was found, whose calls are not counted again. The model gets a notice about a loop
+ * - that may be work, because something new came in between or may have: once;
+ * - that waits: again whenever it has asked twice as often;
+ * - of any other kind: each time; but after something new only if it goes on without anything new.
+ */
 function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): Observed {
   const { pattern, hasNews, isWaiting } = loop
+  const { mayBlock } = PATTERNS[pattern]
   const known = knownLoop(memory, loop)
-  const isKnown = known !== undefined || loop.calls.every((call) => memory.warnedCalls.includes(call))
-  if (hasNews && isKnown) return { memory, finding: undefined }
+  if (hasNews && (known || loop.calls.every((call) => memory.warnedCalls.includes(call))))
+    return { memory, finding: undefined }
   const before = known ?? { count: 0, noticedAt: 0, notices: 0 }
   const count = before.count + loop.count
-  const due = isDue(memory, loop, count, known)
-  const notices = before.notices + (due ? 1 : 0)
+  const isDue = isWaiting && !hasNews ? count >= 2 * before.noticedAt : !known || !madeProgress(memory)
+  const notices = before.notices + (isDue ? 1 : 0)
   const { window, steps } = memory.history
   const others = window.filter(({ step, mayBeNew }) => step === steps && !mayBeNew)
   const calls = [...loop.calls, ...others.map(({ call }) => call)] as const
   const next: LoopMemory = {
     ...memory,
-    history: markHandled(memory.history, PATTERNS[pattern].mayBlock),
+    history: markHandled(memory.history, steps, mayBlock),
     loops: withNewest(
       memory.loops.filter((other) => other !== known),
-      { loop: loopHash(loop), pattern, count, noticedAt: due ? count : before.noticedAt, notices },
+      { loop: loopHash(loop), pattern, count, noticedAt: isDue ? count : before.noticedAt, notices },
       MAX_LOOPS,
     ),
-    madeProgress: false,
     // The call should have been blocked, but its result is there already.
     blockedLoop: mayBlockLoop(memory, loop, loop.calls.at(-1) ?? loop.calls[0], policy)
       ? { pattern, calls, count }
       : memory.blockedLoop,
   }
-  if (!due) return { memory: next, finding: undefined }
-  const warnings = hasNews ? 1 : isWaiting ? notices : (memory.levels[pattern] ?? 0) + 1
-  const advised = isWaiting || !PATTERNS[pattern].mayBlock ? warnings : warnings - 1
+  if (!isDue) return { memory: next, finding: undefined }
+  const warnings = hasNews ? 1 : isWaiting ? notices : levelOf(memory, pattern) + 1
+  const advised = isWaiting || !mayBlock ? warnings : warnings - 1
   const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
   const described = isWaiting ? { ...loop, count, span: loop.span + before.count * loop.calls.length } : loop
-  const tools = [...loop.tools, ...others.map(({ tool }) => tool)]
-  const notice = loopNotice({ ...described, tools }, backOff)
-  return { memory: next, finding: { ...described, id, warnedCalls: calls, warnings, notice } }
+  const tools = calls.map((call) => window.findLast((entry) => entry.call === call)?.tool ?? '')
+  const finding = {
+    ...described,
+    id,
+    tools: tools.slice(0, loop.calls.length),
+    warnedCalls: calls,
+    warnings,
+    notice: loopNotice({ ...described, tools }, backOff),
+  }
+  return { memory: next, finding }
 }
 
 /** Returns the memory after the model got the notice of a finding. Only such a warning can be ignored. */
@@ -191,36 +192,21 @@ export function warningSent(
   { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding,
 ): LoopMemory {
   const others = memory.warnedCalls.filter((call) => !warnedCalls.includes(call))
-  const counts = !hasNews && !isWaiting
+  const { levels } = memory
   return {
     ...memory,
-    levels: counts ? { ...memory.levels, [pattern]: (memory.levels[pattern] ?? 0) + 1 } : memory.levels,
+    levels: hasNews || isWaiting ? levels : { ...levels, [pattern]: levelOf(memory, pattern) + 1 },
     warnedCalls: [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS),
   }
 }
 
 /** Returns the loop that was found last; `undefined` if the run did something that may be new since. */
 export function currentLoop(memory: LoopMemory): Pick<Loop, 'pattern' | 'count'> | undefined {
-  const newest = memory.madeProgress ? undefined : memory.loops.at(-1)
-  return newest && { ...newest, count: newest.count + (memory.history.repeats?.equal ?? 0) }
+  const newest = madeProgress(memory) ? undefined : memory.loops.at(-1)
+  return newest && { ...newest, count: newest.count + memory.history.repeats.equal }
 }
 
-/** The equal answers to a call that waits, with the newest one; a new result begins anew, and one without a time does not count. */
-function withAnswer(
-  answers: Answers | undefined,
-  { call, isPoll, mayBeNew }: HistoryEntry,
-  now: number | undefined,
-): Answers | undefined {
-  const before = mayBeNew ? undefined : answers
-  if (!isPoll || now === undefined || (before && before.call !== call)) return before
-  return { call, times: withNewest(before?.times ?? [], now, MAX_ANSWERS) }
-}
-
-function withoutWarnings(levels: LoopMemory['levels']): LoopMemory['levels'] {
-  return Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0]))
-}
-
-/** Returns the memory with one more call. Spelled out, as every call of every request comes through here. */
+/** Returns the memory with one more call. `now`: when its result came, in milliseconds; unset if that is not known. */
 function addToMemory(
   memory: LoopMemory,
   record: LoopCall,
@@ -228,21 +214,24 @@ function addToMemory(
   policy: LoopPolicy,
   now: number | undefined,
 ): LoopMemory {
-  const { levels, loops, warnedCalls, madeProgress, blockedLoop, blocks } = memory
-  const history = addToHistory(memory.history, record, step, policy)
-  const entry = history.window.at(-1)
-  const mayBeNew = entry?.mayBeNew === true
+  const { call } = record
+  const added = addToHistory(memory.history, record, step, policy)
+  const entry = added.window.at(-1)
+  if (!entry?.mayBeNew) {
+    const { answers } = memory
+    const isAnswer = entry?.isPoll && now !== undefined && (!answers || answers.call === call)
+    if (!isAnswer) return { ...memory, history: added }
+    const times = withNewest(answers?.times ?? [], now, MAX_ANSWERS)
+    return { ...memory, history: added, answers: { call, times } }
+  }
   // A different call that may bring something new leaves the loop: its calls no longer count.
-  const isLeft = mayBeNew && blockedLoop?.calls.includes(record.call) === false
+  const isLeft = memory.blockedLoop?.calls.includes(call) === false
   return {
-    history: isLeft ? addToHistory(markHandled(memory.history), record, step, policy) : history,
-    levels: mayBeNew && isWarned(memory) ? withoutWarnings(levels) : levels,
-    loops,
-    warnedCalls,
-    answers: entry && withAnswer(memory.answers, entry, now),
-    madeProgress: madeProgress || mayBeNew,
-    blockedLoop: isLeft ? undefined : blockedLoop,
-    blocks,
+    ...memory,
+    history: isLeft ? addToHistory(markHandled(memory.history, step - 1), record, step, policy) : added,
+    levels: Object.fromEntries(Object.keys(memory.levels).map((pattern) => [pattern, 0])),
+    answers: entry.isPoll && now !== undefined ? { call, times: [now] } : undefined,
+    blockedLoop: isLeft ? undefined : memory.blockedLoop,
   }
 }
 
@@ -280,17 +269,6 @@ function isAskedTooOften({ answers }: LoopMemory, call: Hash, now: number): bool
   return first <= now && now - first <= ANSWERS_WITHIN
 }
 
-/** How often a call of a loop was made: a pattern that counts responses does not say it. */
-function countOf(
-  { history }: LoopMemory,
-  { pattern, count }: Pick<Loop, 'pattern' | 'count'>,
-  call: Hash,
-): number {
-  return PATTERNS[pattern].isOfResponses
-    ? history.window.filter((entry) => entry.call === call).length
-    : count
-}
-
 /** A loop whose calls are to be blocked. `count`: how often the call was made; `isWaiting`: it may be made again later. */
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
@@ -307,7 +285,10 @@ function loopToBlock(
 ): LoopToBlock | undefined {
   const { blockedLoop, history } = memory
   if (policy.mode !== 'enforce' || !isWarnedAbout(memory, call, policy)) return undefined
-  if (blockedLoop?.calls.includes(call)) return { ...blockedLoop, count: countOf(memory, blockedLoop, call) }
+  // A pattern that counts responses does not say how often the call was made.
+  const countOf = ({ pattern, count }: Pick<Loop, 'pattern' | 'count'>) =>
+    PATTERNS[pattern].isOfResponses ? history.window.filter((entry) => entry.call === call).length : count
+  if (blockedLoop?.calls.includes(call)) return { ...blockedLoop, count: countOf(blockedLoop) }
   if (isAskedTooOften(memory, call, now))
     return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
   const last = history.window.findLast((entry) => entry.call === call)
@@ -316,7 +297,7 @@ function loopToBlock(
   const loop = findLoop(next, policy, isWarned(memory), isLast)
   if (!loop || !mayBlockLoop(memory, loop, call, policy)) return undefined
   const made = loop.count + (knownLoop(memory, loop)?.count ?? 0) - 1
-  return { ...loop, count: countOf(memory, { ...loop, count: made }, call) }
+  return { ...loop, count: countOf({ ...loop, count: made }) }
 }
 
 /** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
@@ -326,8 +307,7 @@ export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): b
   if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0))
     return false
   if (blockedLoop) return true
-  const calls = new Set(history.window.map(({ call }) => call))
-  return [...calls].some((call) => loopToBlock(memory, call, policy, now, true) !== undefined)
+  return history.window.some(({ call }) => loopToBlock(memory, call, policy, now, true) !== undefined)
 }
 
 /**
@@ -345,12 +325,11 @@ export function blockCalls(
   readonly blocked: readonly (BlockedCall | undefined)[]
   readonly endsRun: boolean
 } {
-  const { window } = memory.history
   const counted = calls.map(({ tool, call }) => (isExempt(tool, policy) ? undefined : call))
   const distinct = new Set(counted.filter((call) => call !== undefined))
   const batch = distinct.size > MAX_CALLS ? hashOfAll(distinct) : undefined
-  const known = (call: Hash) => window.some((entry) => entry.call === call)
-  const isNothingNew = batch === undefined ? calls.every(({ call }) => known(call)) : known(batch)
+  const known = new Set(memory.history.window.map(({ call }) => call))
+  const isNothingNew = batch === undefined ? calls.every(({ call }) => known.has(call)) : known.has(batch)
   const decided = new Map<Hash, LoopToBlock | undefined>()
   const blocked = calls.map(({ tool }, at): BlockedCall | undefined => {
     const call = counted[at] && (batch ?? counted[at])
@@ -372,7 +351,7 @@ export function blockCalls(
  * Returns the memory of a new run, which begins when a human speaks. `isRepeated`: the words are the same as before, as
  * some harnesses send them after each step; then equal calls in a row still count.
  */
-export function humanSpoke({ history: { repeats, steps } }: LoopMemory, isRepeated = false): LoopMemory {
+export function humanSpoke({ history }: LoopMemory, isRepeated = false): LoopMemory {
   if (!isRepeated) return NO_LOOP
-  return { ...NO_LOOP, history: { window: [], repeats, steps, newsAt: steps, mayBeNewsAt: steps } }
+  return { ...NO_LOOP, history: { ...history, window: history.window.slice(-1), handledAt: history.steps } }
 }

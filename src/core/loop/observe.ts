@@ -17,7 +17,6 @@ import {
   type LoopFinding,
   type LoopMemory,
   NO_LOOP,
-  type Observed,
   observeStep,
   warningSent,
 } from './escalation.ts'
@@ -25,7 +24,7 @@ import { blockText } from './notice.ts'
 import type { LoopPolicy } from './policy.ts'
 import { addPendingCalls, type PendingCall } from './tool-call.ts'
 import { exactHash, hashResult, isTerse, isUnfinished, textHashes } from './tool-result.ts'
-import { type CallReader, createCallReader, resultBefore, type TranscriptCall } from './transcript-calls.ts'
+import { type CallReader, createCallReader, resultBefore } from './transcript-calls.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
@@ -96,57 +95,54 @@ interface MessageOptions {
   readonly unknown?: ReadonlySet<Hash> | undefined
 }
 
-/** The calls of a response, and all that is needed to compare them with earlier ones. */
-interface Step {
-  readonly reader: CallReader
-  /** Of its message in the transcript; -1 if it is not in it. */
-  readonly index: number
-  readonly calls: readonly TranscriptCall[]
-}
-
-/** Returns the memory with the calls of one response, and the loop that they complete. */
+/** Returns the state with the calls of the response at `index`, and the loop that they complete. -1: it is not in the transcript. */
 function observeCalls(
-  memory: LoopMemory,
-  { reader, index, calls }: Step,
-  { now, isLeftOut, isPast, unknown }: MessageOptions,
-): Observed {
-  const { conversation, policy } = reader
-  let { history } = memory
+  loopState: LoopState,
+  reader: CallReader,
+  index: number,
+  { now, hash, isLeftOut, isPast, unknown }: MessageOptions,
+): LoopState {
+  const { work } = reader.conversation
+  const { volatile } = reader.policy
+  let { history } = loopState.memory
   const made: LoopCall[] = []
-  for (const { id, signature, result } of calls) {
+  for (const { result, ...signature } of reader.callsAt(index)) {
     const { call } = signature
-    if (isLeftOut?.(call)) continue
+    // Of equal calls the first one counts.
+    if (isLeftOut?.(call) || made.some((other) => other.call === call)) continue
     if (!result) {
-      made.push({ ...signature, id, resultHash: '', maskedHash: '', isTerse: true })
+      made.push({ ...signature, resultHash: '', maskedHash: '', isTerse: true })
       continue
     }
+    const findEarlier = (exact: Hash, responses: number) =>
+      resultBefore(reader, index, call, exact, responses)
     const { history: comparable, hashes } =
       index < 0
-        ? { history, hashes: textHashes(result.text(), policy.volatile, conversation.work) }
-        : hashResult(
-            history,
-            call,
-            result,
-            policy.volatile,
-            (exact, responses) => resultBefore(reader, index, call, exact, responses),
-            conversation.work,
-          )
+        ? { history, hashes: textHashes(result.text(), volatile, work) }
+        : hashResult(history, call, result, volatile, findEarlier, work)
     history = comparable
-    const isUnknown = unknown?.has(exactHash(result, policy.volatile))
     made.push({
-      id,
-      tool: signature.tool,
-      call,
-      resultHash: isUnknown ? '' : hashes.resultHash,
-      maskedHash: hashes.maskedHash,
+      ...signature,
+      ...hashes,
+      ...(unknown?.has(exactHash(result, volatile)) ? { resultHash: '' } : {}),
       isPoll: signature.isPoll || isUnfinished(result),
-      isChange: signature.isChange,
       isTerse: isTerse(result),
-      isBatch: signature.isBatch,
     })
   }
-  const known = history === memory.history ? memory : { ...memory, history }
-  return observeStep(known, made, policy, now, isPast)
+  const known = { ...loopState.memory, history }
+  const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
+  const { assistantHashes } = loopState
+  return {
+    ...loopState,
+    memory,
+    assistantHashes:
+      hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
+    newestIndex: index,
+    finding,
+    isWarned: false,
+    pendingNotice: undefined,
+    currentNotice: loopState.pendingNotice,
+  }
 }
 
 /** Index from which an unknown transcript is read: at the latest its newest response, however many calls that has. */
@@ -180,32 +176,6 @@ function firstUnobserved(
 }
 
 /**
- * Returns the state after one more response. `index`: of its message in the transcript, -1 if it is not in it. `hash`: by
- * which an assistant message is remembered; unset if it is not.
- */
-function afterStep(
-  before: LoopState,
-  { memory, finding }: Observed,
-  index: number,
-  hash: Hash | undefined,
-): LoopState {
-  const { assistantHashes, lastUserMessage, pendingCalls, pendingNotice, lastBlock } = before
-  return {
-    memory,
-    assistantHashes:
-      hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
-    newestIndex: index,
-    lastUserMessage,
-    finding,
-    isWarned: false,
-    pendingCalls,
-    pendingNotice: undefined,
-    currentNotice: pendingNotice,
-    lastBlock,
-  }
-}
-
-/**
  * Returns the state after one message: words of a human begin anew, and the calls of a response count with their
  * results. Throws `TooMuchToRead`.
  */
@@ -224,19 +194,17 @@ export function observeMessage(
     const memory = humanSpoke(loopState.memory, isRepeated)
     // A harness that says the same after each step comes between equal calls and the notice about them.
     const isSingleCall = loopState.finding?.calls.length === 1
-    const finding = isRepeated && isSingleCall ? loopState.finding : undefined
     return {
       ...loopState,
       memory,
       lastUserMessage: userMessage,
-      finding,
+      finding: isRepeated && isSingleCall ? loopState.finding : undefined,
       pendingNotice: undefined,
       currentNotice: undefined,
     }
   }
   if (conversation.role(index) !== 'assistant') return loopState
-  const step = { reader, index, calls: reader.callsAt(index) }
-  return afterStep(loopState, observeCalls(loopState.memory, step, options), index, options.hash)
+  return observeCalls(loopState, reader, index, options)
 }
 
 /**
@@ -255,10 +223,8 @@ export function observeTranscript(
   const from = firstUnobserved(loopState, transcript)
   const last = lastMessage(conversation)
   let next = loopState
-  if (previousStep !== undefined && !next.assistantHashes.includes(previousStep)) {
-    const observed = observeCalls(next.memory, { reader, index: -1, calls: reader.callsAt(-1) }, { now })
-    next = afterStep(next, observed, -1, previousStep)
-  }
+  if (previousStep !== undefined && !next.assistantHashes.includes(previousStep))
+    next = observeCalls(next, reader, -1, { now, hash: previousStep })
   const unknown = newest === undefined ? undefined : placeholders(reader, from, newest)
   for (let index = from; index < conversation.length; index++) {
     // The results of an answer at the end are still to come.
@@ -284,11 +250,11 @@ function placeholders({ conversation, policy, callsAt }: CallReader, from: numbe
   const shared = new Set<Hash>()
   for (let index = from; index < newest; index++) {
     if (conversation.role(index) !== 'assistant') continue
-    for (const { signature, result } of callsAt(index)) {
+    for (const { call, result } of callsAt(index)) {
       const hash = result && exactHash(result, policy.volatile)
       if (hash === undefined) continue
-      if ((callsByResult.get(hash) ?? signature.call) !== signature.call) shared.add(hash)
-      callsByResult.set(hash, signature.call)
+      if ((callsByResult.get(hash) ?? call) !== call) shared.add(hash)
+      callsByResult.set(hash, call)
     }
   }
   return shared.size === 0 ? undefined : shared

@@ -4,11 +4,9 @@ import { type CallHistory, type HistoryEntry, isEqualPair, isSimilarPair, WINDOW
 import type { LoopLimits } from './policy.ts'
 
 /** A loop that one pattern found. */
-export interface FoundLoop {
+interface FoundLoop {
   /** Hashes of its different calls, in order. */
   readonly calls: readonly [Hash, ...Hash[]]
-  /** The tools of these calls. */
-  readonly tools: readonly [string, ...string[]]
   /** How often each call was made; for a cycle, how many responses brought nothing new. */
   readonly count: number
   /** The number of calls from the first to the last of the loop. */
@@ -17,8 +15,6 @@ export interface FoundLoop {
   readonly hasNews: boolean
   /** The loop waits for something. */
   readonly isWaiting: boolean
-  /** All results are too short to show any progress. */
-  readonly isTerse: boolean
 }
 
 /** The history in which a loop is looked for, with the limits that hold now. */
@@ -42,18 +38,12 @@ function patience(threshold: number, isWaiting: boolean, { limits, less }: Searc
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(LEAST, threshold - less)
 }
 
-function singleCallLoop({ last, repeats }: SearchContext, count: number, span = count): FoundLoop {
-  const isWaiting = last.isPoll || repeats?.isPoll === true
-  const { call, tool, isTerse } = last
-  return { calls: [call], tools: [tool], count, span, hasNews: false, isWaiting, isTerse }
-}
-
 /** One call with one result, several times in a row. */
 function equalInARow(context: SearchContext): FoundLoop | undefined {
-  const { equal = 0, similar = 0 } = context.repeats ?? {}
-  const loop = singleCallLoop(context, context.isCertain ? equal : similar)
-  const threshold = patience(context.limits.repetitionThreshold, loop.isWaiting, context)
-  return loop.count < threshold ? undefined : loop
+  const { repeats, isCertain, limits, last } = context
+  const count = isCertain ? repeats.equal : repeats.similar
+  if (count < patience(limits.repetitionThreshold, repeats.isPoll, context)) return undefined
+  return { calls: [last.call], count, span: count, hasNews: false, isWaiting: repeats.isPoll }
 }
 
 /**
@@ -61,19 +51,18 @@ function equalInARow(context: SearchContext): FoundLoop | undefined {
  * something: to look again after a change is no repetition. If a call between them waits, the loop waits.
  */
 function equalInWindow(context: SearchContext): FoundLoop | undefined {
-  const { window, last, repeats, limits, isCertain } = context
-  let isWaiting = last.isPoll || repeats?.isPoll === true
+  const { window, last, repeats, limits, isCertain, handledAt } = context
+  let isWaiting = repeats.isPoll
   let count = 0
   let hasNews = false
   let isNewBetween = false
-  for (let at = window.length - 1; at >= 0; at--) {
-    const entry = window[at]
-    if (!entry || entry.isHandled) return undefined
+  for (const [at, entry] of [...window.entries()].reverse()) {
+    if (entry.step <= handledAt) return undefined
     if (isSame(context, entry, last)) {
       count++
       isNewBetween = false
       if (count === patience(limits.repetitionThreshold, isWaiting, context))
-        return { ...singleCallLoop(context, count, window.length - at), hasNews, isWaiting }
+        return { calls: [last.call], count, span: window.length - at, hasNews, isWaiting }
     } else if (isCertain ? entry.mayBeNew : entry.isNew) {
       if (isNewBetween || entry.isChange) return undefined
       isNewBetween = true
@@ -87,7 +76,7 @@ const LAPS = 2
 
 /** Two calls in turn (ABAB). After a warning, one new lap is enough. */
 function twoInTurn(context: SearchContext): FoundLoop | undefined {
-  const { window, limits, less } = context
+  const { window, limits, less, handledAt } = context
   const [first, second] = window.slice(-2)
   if (!first || !second || isSame(context, first, second)) return undefined
   const isWaiting = first.isPoll || second.isPoll
@@ -95,54 +84,37 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
   const fresh = isWaiting ? laps : laps - less
   const turns = window.slice(-2 * laps)
   const isTurn = turns.every((entry, at) => {
-    if (entry.isHandled && at >= turns.length - 2 * fresh) return false
+    if (entry.step <= handledAt && at >= turns.length - 2 * fresh) return false
     // Calls of one response are made side by side, not in turn.
     if (turns[at - 1]?.step === entry.step) return false
     const earlier = turns[at - 2]
     return !earlier || isSame(context, earlier, entry)
   })
   if (!isTurn || turns.length < 2 * laps) return undefined
-  return {
-    calls: [first.call, second.call],
-    tools: [first.tool, second.tool],
-    count: laps,
-    span: turns.length,
-    hasNews: false,
-    isWaiting,
-    isTerse: first.isTerse && second.isTerse,
-  }
+  return { calls: [first.call, second.call], count: laps, span: turns.length, hasNews: false, isWaiting }
 }
 
 /** Responses in a row whose calls and results all occurred before. */
 function standstill(context: SearchContext): FoundLoop | undefined {
-  const { window, steps, limits, isCertain, last } = context
-  const newsAt = isCertain ? context.mayBeNewsAt : context.newsAt
-  const responses = steps - newsAt
-  const recent = window.filter(({ step }) => step > newsAt)
+  const { window, steps, limits, isCertain, last, handledAt } = context
+  const since = Math.max(handledAt, isCertain ? context.mayBeNewsAt : context.newsAt)
+  const recent = window.filter(({ step }) => step > since)
   const isWaiting = recent.some(({ isPoll }) => isPoll)
-  if (responses < patience(limits.standstill, isWaiting, context)) return undefined
+  const count = steps - since
+  if (count < patience(limits.standstill, isWaiting, context)) return undefined
   // The newest call last, each call once.
-  const tools = new Map(recent.toReversed().map(({ call, tool }) => [call, tool]))
-  const [newest = last.call, ...others] = tools.keys()
-  const calls = others.toReversed().concat(newest)
-  return {
-    calls: calls as [Hash, ...Hash[]],
-    tools: calls.map((call) => tools.get(call) ?? '') as [string, ...string[]],
-    count: responses,
-    span: recent.length,
-    hasNews: false,
-    isWaiting,
-    isTerse: recent.every(({ isTerse }) => isTerse),
-  }
+  const [newest = last.call, ...others] = new Set(recent.map(({ call }) => call).reverse())
+  const calls = others.reverse().concat(newest) as [Hash, ...Hash[]]
+  return { calls, count, span: recent.length, hasNews: false, isWaiting }
 }
 
 /** One call in a row, whatever its results. A warning about another loop does not lower its threshold. */
 function sameCallInARow(context: SearchContext): FoundLoop | undefined {
-  const { window, repeats, limits } = context
-  const { any = 0 } = repeats ?? {}
-  const loop = singleCallLoop(context, any)
-  if (any < patience(limits.sameCallAnyResult, loop.isWaiting, { ...context, less: 0 })) return undefined
-  return { ...loop, hasNews: window.slice(1 - any).some(({ mayBeNew }) => mayBeNew) }
+  const { window, repeats, limits, last } = context
+  const { any: count, isPoll: isWaiting } = repeats
+  if (count < patience(limits.sameCallAnyResult, isWaiting, { ...context, less: 0 })) return undefined
+  const hasNews = window.slice(1 - count).some(({ mayBeNew }) => mayBeNew)
+  return { calls: [last.call], count, span: count, hasNews, isWaiting }
 }
 
 /** How every notice about a loop begins; Governor recognises its own notices by it. */
@@ -226,11 +198,11 @@ export function findLoop(
 ): Loop | undefined {
   const last = history.window.at(-1)
   // A call that was never made before completes no loop.
-  if (!last || (last.isNew && history.repeats?.any === 1)) return undefined
+  if (!last || (last.isNew && history.repeats.any === 1)) return undefined
   for (const isCertain of [true, false]) {
     const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0, isCertain }
     const [first] = ROWS.flatMap(([pattern, { find, isOfResponses }]): Loop[] => {
-      const loop = (isOfResponses ? isLast : !last.isBatch) ? find(context) : undefined
+      const loop = isOfResponses && !isLast ? undefined : find(context)
       return loop ? [{ pattern, ...loop, hasNews: loop.hasNews || !isCertain }] : []
     }).sort((a, b) => Number(a.hasNews) - Number(b.hasNews) || b.span - a.span)
     if (first) return first

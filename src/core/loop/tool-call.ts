@@ -4,21 +4,23 @@
  */
 import type { ToolCall } from '../conversation.ts'
 import { type Hash, hashOf } from '../hash.ts'
+import { STEPS_PER_CALL, type Work } from '../work.ts'
 import { callHash } from './call-hash.ts'
 import { MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { changes, waits, wordsOf } from './call-words.ts'
 import { isExempt, type LoopPolicy } from './policy.ts'
 
 /** All that is known of a call before its result. */
-export type CallSignature = Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange' | 'isBatch'>
+export type CallSignature = Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'>
 
-/** Returns the signature of a call as the model wrote it. `call`: its hash, if the caller knows it already. */
+/** Returns the signature of a call as the model wrote it; `work` counts the hashing. Throws `TooMuchToRead`. */
 export function signatureOf(
   { name: tool, arguments: text }: Pick<ToolCall, 'name' | 'arguments'>,
-  call: Hash = callHash(tool, text),
+  work?: Work,
 ): CallSignature {
+  work?.spend(2 * STEPS_PER_CALL)
   const words = wordsOf(tool, text)
-  return { tool, call, isPoll: waits(words), isChange: changes(words), isBatch: false }
+  return { tool, call: callHash(tool, text, work), isPoll: waits(words), isChange: changes(words) }
 }
 
 /** Returns the hash of several calls or ids, in any order. */
@@ -26,18 +28,12 @@ export function hashOfAll(hashes: Iterable<string>): Hash {
   return hashOf(...[...hashes].sort())
 }
 
-/** Returns one signature for all calls of a response, by their hashes; `undefined` if they can be compared one by one. */
-export function batchOf(calls: ReadonlyMap<Hash, Pick<ToolCall, 'name'>>): CallSignature | undefined {
-  if (calls.size <= MAX_CALLS) return undefined
-  const tools = new Set([...calls.values()].map(({ name }) => name))
-  const tool = [...tools].join(', ')
-  return {
-    tool,
-    call: hashOfAll(calls.keys()),
-    isPoll: waits(wordsOf(tool, '')),
-    isChange: false,
-    isBatch: true,
-  }
+/** Returns one signature for all calls of a response, if they are too many to be compared one by one; else `undefined`. */
+export function batchOf(calls: readonly CallSignature[]): CallSignature | undefined {
+  const hashes = new Set(calls.map(({ call }) => call))
+  if (hashes.size <= MAX_CALLS) return undefined
+  const tool = [...new Set(calls.map((call) => call.tool))].join(', ')
+  return { tool, call: hashOfAll(hashes), isPoll: waits(wordsOf(tool, '')), isChange: false }
 }
 
 /** A call without its arguments, or all calls of a response. */
@@ -57,17 +53,15 @@ export function addPendingCalls(
   calls: readonly ToolCall[],
   policy: LoopPolicy,
 ): readonly PendingCall[] {
+  const withItem = (item: string | undefined) => (item === undefined ? {} : { item })
   const made = calls
     .filter(({ id }) => id !== '')
-    .map((call): PendingCall => ({ ...signatureOf(call), id: call.id, ...itemOf(call.item) }))
-  const counted = made.filter(({ tool }) => !isExempt(tool, policy))
-  const batch = batchOf(new Map(counted.map(({ call, tool }) => [call, { name: tool }])))
+    .map((call): PendingCall => ({ ...signatureOf(call), id: call.id, ...withItem(call.item) }))
+  const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
   const items = made.flatMap(({ item }) => item ?? [])
   const all: readonly PendingCall[] = batch
-    ? [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), ...itemOf(hashOfAll(items)) }]
+    ? [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), ...withItem(hashOfAll(items)) }]
     : made
   const fresh = all.filter(({ id }) => !pending.some((call) => call.id === id))
   return fresh.length === 0 ? pending : [...pending, ...fresh].slice(-MAX_PENDING)
 }
-
-const itemOf = (item: string | undefined) => (item === undefined ? {} : { item })

@@ -1,9 +1,7 @@
 /** The calls of a transcript with their results, each read once however often it is needed. */
-
 import type { Conversation, ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
-import { STEPS_PER_CALL, STEPS_PER_VALUE } from '../work.ts'
-import { callHash } from './call-hash.ts'
+import { STEPS_PER_VALUE } from '../work.ts'
 import { isExempt, type LoopPolicy } from './policy.ts'
 import { batchOf, type CallSignature, hashOfAll, type PendingCall, signatureOf } from './tool-call.ts'
 import {
@@ -13,6 +11,12 @@ import {
   resultWithText,
   type TranscriptResult,
 } from './tool-result.ts'
+
+/** A call in the transcript, with its result if there is one. */
+export interface TranscriptCall extends CallSignature {
+  readonly id: string
+  readonly result: TranscriptResult | undefined
+}
 
 /** Returns the results that follow the assistant message at `index`; for -1, those that the input begins with. */
 function resultsAfter(conversation: Conversation, index: number): readonly TranscriptResult[] {
@@ -25,13 +29,6 @@ function resultsAfter(conversation: Conversation, index: number): readonly Trans
   return results
 }
 
-/** A call in the transcript, with its result if there is one. */
-export interface TranscriptCall {
-  readonly id: string
-  readonly signature: CallSignature
-  readonly result: TranscriptResult | undefined
-}
-
 /** The results by the ids of their calls; of several the last. */
 const resultsById = (results: readonly TranscriptResult[]) =>
   new Map(results.map((result) => [result.callId, result]))
@@ -41,31 +38,23 @@ function batchResult(results: readonly TranscriptResult[]): TranscriptResult {
   return resultWithText({ callId: '', text: results.map(({ text }) => text()).join('\n') })
 }
 
-/** Returns the calls that stand in the transcript as the model wrote them. Equal ones count once. */
+/** Returns the calls that stand in the transcript as the model wrote them. */
 function writtenCalls(
   { work }: Conversation,
   calls: readonly ToolCall[],
   results: readonly TranscriptResult[],
   policy: LoopPolicy,
 ): TranscriptCall[] {
-  const distinct = new Map<Hash, ToolCall>()
-  for (const call of calls) {
-    if (isExempt(call.name, policy)) continue
-    work?.spend(STEPS_PER_CALL)
-    const hash = callHash(call.name, call.arguments, work)
-    if (!distinct.has(hash)) distinct.set(hash, call)
-  }
-  const batch = batchOf(distinct)
-  if (batch) {
-    const ids = new Set([...distinct.values()].map(({ id }) => id))
-    const result = batchResult(results.filter(({ callId }) => ids.has(callId)))
-    return [{ id: calls.at(-1)?.id ?? '', signature: batch, result }]
-  }
   const resultOf = resultsById(results)
-  return [...distinct].map(([hash, call]) => {
-    work?.spend(STEPS_PER_CALL)
-    return { id: call.id, signature: signatureOf(call, hash), result: resultOf.get(call.id) }
+  const written = calls.flatMap((call): TranscriptCall[] => {
+    if (isExempt(call.name, policy)) return []
+    return [{ ...signatureOf(call, work), id: call.id, result: resultOf.get(call.id) }]
   })
+  const batch = batchOf(written)
+  if (!batch) return written
+  const ids = new Set(written.map(({ id }) => id))
+  const result = batchResult(results.filter(({ callId }) => ids.has(callId)))
+  return [{ ...batch, id: calls.at(-1)?.id ?? '', result }]
 }
 
 /** Returns those of the pending calls that have one of `ids`, or all of them, each with its result. */
@@ -78,13 +67,11 @@ function pendingCalls(
 ): TranscriptCall[] {
   if (pending.length === 0) return []
   const resultOf = resultsById(results)
-  const named = new Set([...ids, hashOfAll(ids)])
-  return pending.flatMap((call) => {
-    const name = call[by]
-    if (name === undefined || !named.has(name) || isExempt(call.tool, policy)) return []
-    const { id, item: _item, ...signature } = call
-    return [{ id, signature, result: call.isBatch ? batchResult(results) : resultOf.get(id) }]
-  })
+  const all = hashOfAll(ids)
+  return pending
+    .filter((call) => call[by] === all || ids.includes(call[by] ?? ''))
+    .filter(({ tool }) => !isExempt(tool, policy))
+    .map((call) => ({ ...call, result: call[by] === all ? batchResult(results) : resultOf.get(call.id) }))
 }
 
 /** Reads the calls of one conversation, each message once, in whatever order they are needed. */
@@ -114,12 +101,12 @@ export function createCallReader(
       return pendingCalls(pending, 'id', ids, results, policy)
     }
     const calls = conversation.calls(index)
-    const referred = calls.flatMap(({ name, item }) => (name === '' && item !== undefined ? [item] : []))
-    const written =
-      referred.length === 0 ? calls : calls.filter(({ name, item }) => name !== '' || item === undefined)
+    const isReference = ({ name, item }: ToolCall) => name === '' && item !== undefined
+    const written = calls.filter((call) => !isReference(call))
+    const items = calls.filter(isReference).flatMap(({ item }) => item ?? [])
     return [
       ...writtenCalls(conversation, written, results, policy),
-      ...(referred.length === 0 ? [] : pendingCalls(pending, 'item', referred, results, policy)),
+      ...pendingCalls(pending, 'item', items, results, policy),
     ]
   }
   return {
@@ -149,11 +136,8 @@ export function resultBefore(
     if (conversation.role(at) !== 'assistant') continue
     const calls = callsAt(at)
     if (calls.length > 0) left--
-    const match = calls.find(
-      ({ signature, result }) =>
-        signature.call === call && result !== undefined && exactHash(result, policy.volatile) === exact,
-    )
-    if (match) return match.result
+    for (const { call: made, result } of calls)
+      if (made === call && result && exactHash(result, policy.volatile) === exact) return result
   }
   return undefined
 }

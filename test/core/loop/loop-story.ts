@@ -36,7 +36,6 @@ export function callOf(text: string, id = text): LoopCall {
     isPoll: made.endsWith('?'),
     isChange: made.endsWith('!'),
     isTerse: made.endsWith('.'),
-    isBatch: false,
   }
 }
 

@@ -12,7 +12,7 @@ import {
 import { POLICY } from './loop-story.ts'
 
 const CALL = 'call' as Hash
-const CALL_ONLY = { tool: 't', call: CALL, isPoll: false, isChange: false, isTerse: false, isBatch: false }
+const CALL_ONLY = { tool: 't', call: CALL, isPoll: false, isChange: false, isTerse: false }
 
 const given = (text: string): TranscriptResult => resultWithText({ callId: '', text })
 
