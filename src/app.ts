@@ -46,6 +46,7 @@ import { faultOf } from './proxy/fault.ts'
 import { createUnpricedModels } from './proxy/observe-usage.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
 import type { Policies, Services } from './proxy/services.ts'
+import { createKnownPrefixes } from './proxy/session/known-prefixes.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { subscribeToChanges, watchStore } from './store/changes.ts'
@@ -328,6 +329,7 @@ function createServices(
       threadHeaders: sessions.thread_headers.map((name) => name.toLowerCase()),
       bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
+    prefixes: createKnownPrefixes(),
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
     stops: new Map(),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),

@@ -80,9 +80,9 @@ export interface Conversation {
   resultCount(index: number): number
 }
 
-/** Index of the last message, or of its first part; -1 if there is no message. */
-export function lastMessage(conversation: Conversation): number {
-  let last = conversation.length - 1
+/** Index of the last of the first `length` messages, or of its first part; -1 if there is no message. */
+export function lastMessage(conversation: Conversation, length = conversation.length): number {
+  let last = length - 1
   while (last > 0 && conversation.role(last) === 'part') last--
   return last
 }

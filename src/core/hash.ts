@@ -32,6 +32,28 @@ export function hashOfBytes(bytes: Uint8Array): Hash {
   return xxh64(bytes).toString(36) as Hash
 }
 
+/** Bytes between two places at which a body's hash is taken. */
+export const BLOCK = 16_384
+
+/** Hashes of a body: of all of it, as `hashOfBytes` writes it, and of its first block, its first two blocks, and so on. */
+export interface BodyHashes {
+  readonly whole: Hash
+  readonly prefixes: readonly bigint[]
+}
+
+/** Hashes a body in one pass. Equal bytes have equal hashes only under one `scope`, whose name others need not know. */
+export function hashBody(bytes: Uint8Array, scope: string): BodyHashes {
+  const state = xxh.create64(xxh.h64(scope))
+  const prefixes: bigint[] = []
+  let at = 0
+  for (; at + BLOCK <= bytes.length; at += BLOCK) {
+    state.update(bytes.subarray(at, at + BLOCK))
+    prefixes.push(state.digest())
+  }
+  state.update(bytes.subarray(at))
+  return { whole: state.digest().toString(36) as Hash, prefixes }
+}
+
 /**
  * Hashes a text that is compared within one session and is no secret: xxh64 in 16 hex digits. Among a million texts, the
  * chance that two have the same hash is 1 in 37 million.

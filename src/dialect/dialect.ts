@@ -5,7 +5,7 @@ import type { Hash } from '../core/hash.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import type { Edit } from '../json/edit.ts'
-import type { ListIndex } from '../json/list.ts'
+import type { KnownItems, ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
 import type { Frame } from '../sse/frames.ts'
 
@@ -60,6 +60,8 @@ export interface ForcedTools {
 /** A request body that its dialect has read and can edit in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
+  /** Where its messages are; unset if the dialect can't begin to read after known ones. */
+  readonly index?: IndexedList
   /** The id of the response or conversation that the provider stores and this request continues without sending it. */
   readonly previous?: string | undefined
   /** `previous` is a conversation: the provider appends each response to it. */
@@ -266,6 +268,8 @@ export interface RequestInput {
   readonly path: string
   /** Without its content coding. */
   readonly body: Buffer
+  /** What the same dialect read of an earlier body that begins with the same bytes. */
+  readonly known?: KnownItems | undefined
 }
 
 /** Why Governor answers a request with an error of its own. */

@@ -6,7 +6,6 @@ import { countValues, MAX_VALUES } from '../core/foreign-json.ts'
 import { hashOfBytes, withoutMiddle } from '../core/hash.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 import { firstElement, kindAt, members, nextElement, type Span, skipString, skipValue } from './scan.ts'
-import { throughWindows } from './window.ts'
 
 /** The length in bytes up to which a string is decoded whole. */
 const LONG = 131_072
@@ -58,7 +57,7 @@ function shortened(json: Buffer, span: Span, work: Work): string {
   const { start, end } = span
   if (end - start <= LONG) return json.toString('utf8', start, end)
   if (json[start] === QUOTE) return shortString(json, span, work)
-  return throughWindows(json, () => withShortStrings(json, span, work))
+  return withShortStrings(json, span, work)
 }
 
 function withShortStrings(json: Buffer, { start, end }: Span, work: Work): string {
@@ -151,6 +150,5 @@ export function decodeStringToCompare(json: Buffer, span: Span, work: Work): str
  * @throws {TooMuchToRead}
  */
 export function decodeAtToCompare(json: Buffer, at: number, work: Work): unknown {
-  const end = throughWindows(json, () => skipValue(json, at))
-  return decodeToCompare(json, { start: at, end }, work)
+  return decodeToCompare(json, { start: at, end: skipValue(json, at) }, work)
 }

@@ -21,7 +21,6 @@ import {
   skipValue,
   valueAfter,
 } from './scan.ts'
-import { throughWindows } from './window.ts'
 
 /** The byte offsets of an object's members and of the items of one of its lists. */
 export interface ListIndex<Item extends Span> {
@@ -36,6 +35,16 @@ export interface ListIndex<Item extends Span> {
   readonly items: readonly Item[]
 }
 
+/** What the first bytes of a body hold: offsets and keys, but no values. */
+export interface KnownItems {
+  /** The members before the list. */
+  readonly fields: readonly Member[]
+  /** Where the key of the list starts. */
+  readonly at: number
+  /** The first items of the list, as the same reader read them. */
+  readonly items: readonly Span[]
+}
+
 /** Reads the list item that starts `at`. @throws {JsonScanError} */
 export type ReadItem<Item extends Span> = (json: Buffer, at: number, work: Work) => Item
 
@@ -48,9 +57,6 @@ const LETTER_N = 0x6e
 /** A context window of a million tokens has no room for more items: a larger body is not a conversation. */
 const MAX_ITEMS = 50_000
 
-/** Bodies of fewer bytes are read without a window. */
-const MIN_WINDOWED = 16_384
-
 interface List<Item extends Span> {
   readonly span: Span
   readonly items: readonly Item[]
@@ -61,9 +67,11 @@ function readList<Item extends Span>(
   start: number,
   readItem: ReadItem<Item>,
   work: Work,
+  known: readonly Item[],
 ): List<Item> {
-  const items: Item[] = []
-  let at = firstElement(json, start)
+  const items = [...known]
+  const newest = items.at(-1)
+  let at = newest ? nextElement(json, newest.end) : firstElement(json, start)
   while (json[at] !== CLOSE_BRACKET) {
     if (items.length === MAX_ITEMS) throw new TooMuchToRead()
     work.spend(1)
@@ -75,39 +83,31 @@ function readList<Item extends Span>(
 }
 
 /**
- * Indexes a JSON text that is an object with a list under `key`; `undefined` if it is anything else. If the key is
- * there twice, the last one counts, as in `JSON.parse`.
+ * Indexes a JSON text that is an object with a list under `listKey`; `undefined` if it is anything else. If the key is
+ * there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same bytes.
  * @throws {JsonScanError} if the text is not JSON.
  * @throws {TooMuchToRead} if it has more items than a conversation can have, or takes too many steps.
  */
 export function indexList<Item extends Span>(
   json: Buffer,
-  key: string,
-  readItem: ReadItem<Item>,
-): ListIndex<Item> | undefined {
-  return json.length < MIN_WINDOWED
-    ? readObject(json, key, readItem)
-    : throughWindows(json, () => readObject(json, key, readItem))
-}
-
-function readObject<Item extends Span>(
-  json: Buffer,
   listKey: string,
   readItem: ReadItem<Item>,
+  known?: KnownItems,
 ): ListIndex<Item> | undefined {
   const start = rootStart(json)
   const isObject = json[start] === OPEN_BRACE
   if (!isObject) return undefined
-  const fields: Member[] = []
+  const fields = known ? [...known.fields] : []
   const work = new Work(json.length)
   let list: List<Item> | undefined
-  let at = firstKey(json, start)
+  let at = known?.at ?? firstKey(json, start)
   while (json[at] === QUOTE) {
     const keyEnd = skipString(json, at)
     const key = decodeKey(json, at, keyEnd)
     const value = valueAfter(json, keyEnd)
     const isList = key === listKey && json[value] === OPEN_BRACKET
-    if (isList) list = readList(json, value, readItem, work)
+    const items = at === known?.at ? (known.items as readonly Item[]) : []
+    if (isList) list = readList(json, value, readItem, work, items)
     const end = isList && list ? list.span.end : skipValue(json, value)
     work.spend(STEPS_PER_VALUE)
     fields.push({ key, start: at, end, value: { start: value, end } })

@@ -9,7 +9,6 @@
 
 import { MAX_VALUES, parseForeign } from '../core/foreign-json.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
-import { endOfContainer, endOfString, hasWindow } from './window.ts'
 
 /** The place of a value in a buffer, as byte offsets; `end` is exclusive. */
 export interface Span {
@@ -67,11 +66,6 @@ export function skipString(json: Buffer, at: number): number {
     if (byte === BACKSLASH) break
     quote = next
   }
-  if (hasWindow(json)) {
-    const end = endOfString(json, quote + 1)
-    if (end === -1) throw new JsonScanError('a closing quote', at)
-    return end
-  }
   for (;;) {
     quote = json.indexOf(QUOTE, quote + 1)
     if (quote === -1) throw new JsonScanError('a closing quote', at)
@@ -98,13 +92,6 @@ function isDelimiter(byte: number | undefined): boolean {
 }
 
 function skipContainer(json: Buffer, at: number): number {
-  if (hasWindow(json)) {
-    const end = endOfContainer(json, at)
-    if (typeof end === 'number') return end
-    throw end.quote === undefined
-      ? new JsonScanError('a closing bracket', at)
-      : new JsonScanError('a closing quote', end.quote)
-  }
   let depth = 0
   let offset = at
   while (offset < json.length) {

@@ -3,7 +3,6 @@
 import { NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { costLimit } from '../core/budget/tiers.ts'
-import { lastMessage } from '../core/conversation.ts'
 import {
   type BudgetPolicy,
   type Decision,
@@ -12,7 +11,7 @@ import {
   decideWithoutBudget,
   observeOnly,
 } from '../core/decide.ts'
-import { hashOf, hashOfBytes } from '../core/hash.ts'
+import { hashBody, hashOf } from '../core/hash.ts'
 import { mayBlock } from '../core/loop/escalation.ts'
 import { observeTranscript, recordCalls, skipTranscript } from '../core/loop/observe.ts'
 import type { LoopMode, LoopPolicy } from '../core/loop/policy.ts'
@@ -35,6 +34,7 @@ import type { Services } from './services.ts'
 import { isCompacted, isStep } from './session/client-hints.ts'
 import { derivedSession } from './session/derived-session.ts'
 import { agentNameOf, explicitSessionId, presentable, threadNameOf } from './session/identity.ts'
+import { longestKnown } from './session/known-prefixes.ts'
 import { readInTurns } from './session/read-transcript.ts'
 import { openSession, type SessionHandle, type SessionLookup } from './session/session-handle.ts'
 
@@ -85,8 +85,12 @@ export async function evaluate(
   input: RequestInput & { readonly tenant: string },
   lease?: Lease,
 ): Promise<Evaluation | 'no_room' | undefined> {
-  const { harnessRegistry, unsupportedEdits, windows } = services
-  const request = dialect.read(input)
+  const { harnessRegistry, prefixes, unsupportedEdits, windows } = services
+  const { tenant } = input
+  // No tenant can learn by timing which bytes another one has sent.
+  const hashes = hashBody(input.body, `${dialect.name} ${tenant}`)
+  const prefix = longestKnown(prefixes, hashes)
+  const request = dialect.read({ ...input, known: prefix })
   if (!request) {
     services.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     return undefined
@@ -94,9 +98,8 @@ export async function evaluate(
   const { conversation } = request
   if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
   if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
-  const transcript = await readInTurns(conversation, lastMessage(conversation), harnessRegistry)
-  const { tenant } = input
-  const facts = factsFor(request, transcript, input.body, headers, services)
+  const transcript = await readInTurns(request, harnessRegistry, { hashes, known: prefix, prefixes })
+  const facts = factsFor(request, transcript, hashes.whole, input.body.length, headers, services)
   const continued = facts.previous ?? firstItemOf(request)
   const linked =
     continued === undefined
@@ -134,11 +137,12 @@ function mayEdit({ kind, speech }: Decision): boolean {
 function factsFor(
   { isConversation, conversation, previous }: DialectRequest,
   transcript: TranscriptState,
-  body: Buffer,
+  fingerprint: string,
+  bytes: number,
   headers: RawHeaders,
   { harnessRegistry }: Services,
 ): RequestFacts {
-  const facts = factsOf(transcript, conversation, hashOfBytes(body), harnessRegistry, body.length)
+  const facts = factsOf(transcript, conversation, fingerprint, harnessRegistry, bytes)
   if (isCompacted(headers)) return { ...facts, isCompacted: true }
   return previous === undefined
     ? facts

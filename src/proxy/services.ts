@@ -16,6 +16,7 @@ import type { AccessSettings } from './door/access.ts'
 import type { OverflowPolicy } from './overflow/recover.ts'
 import type { Windows } from './overflow/windows.ts'
 import type { IdentitySettings } from './session/identity.ts'
+import type { KnownPrefixes } from './session/known-prefixes.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
@@ -61,6 +62,7 @@ export interface Services extends AccessSettings {
   /** What users and assistants say is kept, as the configuration opts into it. */
   readonly keepsTranscripts: boolean
   readonly identity: IdentitySettings
+  readonly prefixes: KnownPrefixes
   readonly unsupportedEdits: UnsupportedEdits
   readonly quietRuns: QuietRuns
   /** The stops that this process asks for now, by thread. Each settles when its client has its answer, or has left. */

@@ -1,7 +1,6 @@
 /** The work of reading one request. It is counted, because a time depends more on the machine than on the program. */
 import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { lastMessage } from '../../src/core/conversation.ts'
 import { hashOfBytes } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/observe.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
@@ -53,7 +52,7 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
     if (!request) return 0
     const { conversation } = request
     try {
-      const state = await readInTurns(conversation, lastMessage(conversation), registry)
+      const state = await readInTurns(request, registry)
       const facts = factsOf(state, conversation, hashOfBytes(body), registry, body.length)
       explicitSessionId([], request, IDENTITY)
       request.demands()

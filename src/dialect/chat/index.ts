@@ -294,8 +294,8 @@ function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] |
   return edit && [edit]
 }
 
-function read({ body }: RequestInput): DialectRequest | undefined {
-  const index = indexRequest(body, 'messages', readItem)
+function read({ body, known }: RequestInput): DialectRequest | undefined {
+  const index = indexRequest(body, 'messages', readItem, known)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
   const conversation = conversationOf(index)

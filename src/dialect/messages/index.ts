@@ -302,8 +302,8 @@ function skippedResultsIn(
   return { id: `msg_${unique}`, pendingResults, redirectTo }
 }
 
-function read({ body }: RequestInput): DialectRequest | undefined {
-  const index = indexRequest(body, 'messages', readItem)
+function read({ body, known }: RequestInput): DialectRequest | undefined {
+  const index = indexRequest(body, 'messages', readItem, known)
   if (!index) return undefined
   const field = (name: string): unknown => fieldOf(index, name)
   const previous = previousIdIn(field)

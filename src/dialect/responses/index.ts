@@ -14,7 +14,7 @@ import {
   removeMembers,
   setMember,
 } from '../../json/edit.ts'
-import type { ListIndex } from '../../json/list.ts'
+import type { KnownItems, ListIndex } from '../../json/list.ts'
 import {
   decode,
   firstKey,
@@ -361,16 +361,17 @@ function announceIn(index: RequestIndex, text: string): Edit[] {
 }
 
 /**
- * Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing.
+ * Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. `known`: what was
+ * read of a body that begins with the same bytes.
  * @throws {JsonScanError}
  * @throws {TooMuchToRead}
  */
-export function indexInput(body: Buffer): RequestIndex | undefined {
-  return indexRequest(body, 'input', readItem) ?? indexText(body)
+export function indexInput(body: Buffer, known?: KnownItems): RequestIndex | undefined {
+  return indexRequest(body, 'input', readItem, known) ?? indexText(body)
 }
 
-function read({ body }: RequestInput): DialectRequest | undefined {
-  const index = indexInput(body)
+function read({ body, known }: RequestInput): DialectRequest | undefined {
+  const index = indexInput(body, known)
   if (!index) return undefined
   const field = (name: string): unknown => fieldOf(index, name)
   const { previous, isConversation } = previousOf(field)

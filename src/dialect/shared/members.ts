@@ -29,6 +29,7 @@ export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
 /** The members of a request that read what it demands and offers. */
 export function requestMembers(index: IndexedList) {
   return {
+    index,
     sessionIdAt: (path) => sessionIdAt(index, path),
     demands: () => demandsIn(index),
     hasFormat: () => formatIn(index) !== undefined,

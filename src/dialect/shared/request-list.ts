@@ -4,7 +4,13 @@ import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { TooMuchToRead, type Work } from '../../core/work.ts'
 import { decodeToCompare } from '../../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../../json/edit.ts'
-import { indexList, indexWithoutList, type ListIndex, type ReadItem } from '../../json/list.ts'
+import {
+  indexList,
+  indexWithoutList,
+  type KnownItems,
+  type ListIndex,
+  type ReadItem,
+} from '../../json/list.ts'
 import {
   decode,
   decodeStringIn,
@@ -52,6 +58,7 @@ export function roleOf(json: Buffer, start: number, end: number, roles: readonly
 
 /**
  * Indexes a request by its list under `key`, which may be missing or null; `undefined` if it is anything else.
+ * `known`: what was read of a body that begins with the same bytes.
  * @throws {JsonScanError}
  * @throws {TooMuchToRead}
  */
@@ -59,8 +66,9 @@ export function indexRequest<Item extends ListedItem>(
   body: Buffer,
   key: string,
   readItem: ReadItem<Item>,
+  known?: KnownItems,
 ): ListIndex<Item> | undefined {
-  return indexList(body, key, readItem) ?? indexWithoutList(body, key)
+  return indexList(body, key, readItem, known) ?? indexWithoutList(body, key)
 }
 
 /** A function that computes the value of each index once. */

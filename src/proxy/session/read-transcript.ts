@@ -1,13 +1,16 @@
 /** Reads long conversations without keeping other requests waiting. */
 import { setImmediate } from 'node:timers/promises'
-import type { Conversation } from '../../core/conversation.ts'
+import { type Conversation, lastMessage } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
+import type { BodyHashes } from '../../core/hash.ts'
 import {
   advance,
   assistantHash,
   emptyTranscript,
   type TranscriptState,
 } from '../../core/session/transcript.ts'
+import type { DialectRequest } from '../../dialect/dialect.ts'
+import { type KnownPrefix, type KnownPrefixes, longestPrefix } from './known-prefixes.ts'
 
 async function pause({ work }: Conversation): Promise<void> {
   await setImmediate()
@@ -32,11 +35,13 @@ async function prepareWhole(conversation: Conversation, index: number): Promise<
 }
 
 /** Decodes what is read of a conversation whatever is known of its session, apart from its newest answers. */
-async function prepareAll(conversation: Conversation): Promise<void> {
-  let hasAnswer = false
+async function prepareAll(conversation: Conversation, known: TranscriptState | undefined): Promise<void> {
+  let hasAnswer = known !== undefined && known.assistantMessages.length > 0
   await prepare(conversation, -1)
   for (let index = 0; index < conversation.length; index++) {
     const role = conversation.role(index)
+    // The system text is decoded whatever is known, as it may also stand in fields after the messages.
+    if (known && index < known.length && role !== 'system') continue
     const isFirstAnswer: boolean = role === 'assistant' && !hasAnswer
     hasAnswer ||= isFirstAnswer
     const prepared =
@@ -49,24 +54,56 @@ async function prepareAll(conversation: Conversation): Promise<void> {
   }
 }
 
-/**
- * Reads the first `length` messages of a conversation, and lets other requests have a turn wherever that is due, also within a
- * large message.
- */
-export async function readInTurns(
+async function advanceInTurns(
+  from: TranscriptState,
   conversation: Conversation,
   length: number,
   registry: HarnessRegistry,
 ): Promise<TranscriptState> {
-  // The index of the request took its time as well.
-  if (conversation.work?.isDue) await pause(conversation)
-  await prepareAll(conversation)
-  let state = advance(emptyTranscript(conversation), conversation, length, registry, true)
+  let state = advance(from, conversation, length, registry, true)
   while (state.length < length) {
     await pause(conversation)
     state = advance(state, conversation, length, registry, true)
   }
+  return state
+}
+
+/** The hashes of a request's body, what is known of its beginning, and where to remember more of it. */
+export interface Beginning {
+  readonly hashes: BodyHashes
+  readonly known: KnownPrefix | undefined
+  readonly prefixes: KnownPrefixes
+}
+
+/**
+ * Reads all messages of a request but the last, and lets other requests have a turn wherever that is due, also within a
+ * large message. What is known of the request's beginning is not read again.
+ */
+export async function readInTurns(
+  { conversation, index }: DialectRequest,
+  registry: HarnessRegistry,
+  beginning?: Beginning,
+): Promise<TranscriptState> {
+  const { known, prefixes, hashes } = beginning ?? {}
+  // If the key of the list is there twice, another list may count than the known one.
+  const read = known && index?.items[0] === known.items[0] ? known.transcript : undefined
+  // The index of the request took its time as well.
+  if (conversation.work?.isDue) await pause(conversation)
+  await prepareAll(conversation, read)
+  const empty = emptyTranscript(conversation)
+  let state = read ? { ...read, system: empty.system } : empty
+  const prefix = index && hashes && longestPrefix(index, hashes)
+  if (prefix && !prefixes?.has(prefix.hash)) {
+    // The last message may have more parts in a later request.
+    const whole = lastMessage(conversation, prefix.items.length)
+    state = await advanceInTurns(state, conversation, whole, registry)
+    const { hash, ...items } = prefix
+    prefixes?.set(hash, { ...items, transcript: state })
+  }
+  const length = lastMessage(conversation)
+  state = await advanceInTurns(state, conversation, length, registry)
   for (const step of state.assistantMessages) {
+    if (step.hash !== undefined) continue
     await prepareWhole(conversation, step.index)
     assistantHash(step, conversation)
   }

@@ -1,0 +1,210 @@
+/** A request whose beginning is known is read from there on, and says the same as one that is read as a whole. */
+import fc from 'fast-check'
+import { describe, expect, it, vi } from 'vitest'
+import { BLOCK, hashBody } from '../../src/core/hash.ts'
+import { factsOf } from '../../src/core/session/request-facts.ts'
+import { chat } from '../../src/dialect/chat/index.ts'
+import { messages } from '../../src/dialect/messages/index.ts'
+import { responses } from '../../src/dialect/responses/index.ts'
+import {
+  createKnownPrefixes,
+  type KnownPrefixes,
+  longestKnown,
+} from '../../src/proxy/session/known-prefixes.ts'
+import { readInTurns } from '../../src/proxy/session/read-transcript.ts'
+import { registry } from '../core/transcript.ts'
+
+const DIALECTS = { chat, messages, responses }
+type Name = keyof typeof DIALECTS
+
+/** All that is read of a request, or the error. `prefixes`: what is known of others. */
+async function read(name: Name, body: Buffer, prefixes: KnownPrefixes, tenant = 'a'): Promise<unknown> {
+  const hashes = hashBody(body, `${name} ${tenant}`)
+  const known = longestKnown(prefixes, hashes)
+  try {
+    const request = DIALECTS[name].read({ path: '', body, known })
+    if (!request) return undefined
+    const { conversation, index } = request
+    const state = await readInTurns(request, registry, { hashes, known, prefixes })
+    const facts = factsOf(state, conversation, hashes.whole, registry, body.length)
+    const said = Array.from({ length: conversation.length }, (_, at) => [
+      conversation.role(at),
+      conversation.texts(at),
+      conversation.calls(at),
+      conversation.results(at),
+    ])
+    const { fields, list, items } = index ?? {}
+    const more = [
+      facts.speaks(),
+      facts.prompt(),
+      facts.beginnings(),
+      request.demands(),
+      request.notice('n', 'user'),
+    ]
+    return JSON.stringify([fields, list, items, state, facts, said, more, conversation.systemText()])
+  } catch (error) {
+    return String(error)
+  }
+}
+
+/** A text that is long enough for a few messages to fill a block. */
+const text = fc
+  .tuple(fc.constantFrom('go on', 'a "quote" \\', 'ü😀', '{"a":[', '\n'), fc.integer({ min: 1, max: 900 }))
+  .map(([piece, count]) => piece.repeat(count))
+const id = fc.integer({ min: 1, max: 5 }).map((number) => `call_${number}`)
+
+const call = (callId: string) => ({ id: callId, function: { name: 'look', arguments: '{"at":"a"}' } })
+const MESSAGES: Record<Name, fc.Arbitrary<object>> = {
+  chat: fc.oneof(
+    fc.record({ role: fc.constantFrom('user', 'assistant', 'system', 'developer', '?'), content: text }),
+    fc.record({ role: fc.constant('user'), content: text.map((one) => [{ type: 'text', text: one }]) }),
+    fc.record({ role: fc.constant('assistant'), content: text, tool_calls: fc.array(id.map(call)) }),
+    fc.record({ role: fc.constant('tool'), tool_call_id: id, content: text }),
+  ),
+  messages: fc.oneof(
+    fc.record({ role: fc.constantFrom('user', 'assistant', 'system'), content: text }),
+    fc.record({
+      role: fc.constant('assistant'),
+      content: fc.tuple(id, text).map(([one, said]) => [
+        { type: 'text', text: said },
+        { type: 'tool_use', id: one, name: 'look', input: { at: said } },
+      ]),
+    }),
+    fc.record({
+      role: fc.constant('user'),
+      content: fc
+        .tuple(id, text)
+        .map(([one, content]) => [{ type: 'tool_result', tool_use_id: one, content }]),
+    }),
+  ),
+  responses: fc.oneof(
+    fc.record({ role: fc.constantFrom('user', 'assistant', 'developer'), content: text }),
+    fc.record({ type: fc.constant('reasoning'), id, encrypted_content: text }),
+    fc.record({
+      type: fc.constant('function_call'),
+      call_id: id,
+      name: fc.constant('look'),
+      arguments: text,
+    }),
+    fc.record({ type: fc.constant('function_call_output'), call_id: id, output: text }),
+    fc.record({ type: fc.constant('item_reference'), id }),
+  ),
+}
+const LISTS: Record<Name, string> = { chat: 'messages', messages: 'messages', responses: 'input' }
+
+/** What an agent sends next: more, less, other words at a place, another list after it, another key before it, a cut body. */
+const change = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({ kind: fc.constant('grow' as const), by: fc.integer({ min: 1, max: 4 }) }),
+  },
+  fc.record({
+    kind: fc.constantFrom('back', 'edit', 'repeat', 'key', 'system', 'cut', 'null', 'spaces'),
+    by: fc.integer({ min: 1, max: 9 }),
+  }),
+)
+
+interface Story {
+  readonly list: readonly object[]
+  readonly changes: readonly { readonly kind: string; readonly by: number }[]
+}
+
+function bodiesOf(name: Name, { list, changes }: Story): Buffer[] {
+  const key = LISTS[name]
+  let length = 6
+  let before = '"model":"m",'
+  let after = ',"tools":[{"name":"look"}]'
+  let all = [...list]
+  return changes.map(({ kind, by }) => {
+    if (kind === 'grow') length = Math.min(all.length, length + by)
+    if (kind === 'back') length = Math.max(1, length - by)
+    if (kind === 'edit')
+      all = all.toSpliced(Math.max(0, length - by), 1, { role: 'user', content: 'other words' })
+    if (kind === 'key') before = `"model":"m","n":${by},`
+    if (kind === 'system') after = `,"system":"${'s'.repeat(by)}","instructions":"${'i'.repeat(by)}"`
+    const value = JSON.stringify(all.slice(0, length), undefined, kind === 'spaces' ? 1 : 0)
+    const again =
+      kind === 'repeat'
+        ? `,"${key}":${JSON.stringify(all.slice(by))}`
+        : kind === 'null'
+          ? `,"${key}":null`
+          : ''
+    const body = Buffer.from(`{${before}"${key}":${value}${again}${after}}`)
+    return kind === 'cut' ? body.subarray(0, -by * 1_000) : body
+  })
+}
+
+const story = (name: Name): fc.Arbitrary<Story> =>
+  fc.record({
+    list: fc.array(MESSAGES[name], { minLength: 8, maxLength: 24 }),
+    changes: fc.array(change, { minLength: 2, maxLength: 9 }),
+  })
+
+describe('a request that begins as an earlier one did', () => {
+  it.each(['chat', 'messages', 'responses'] as const)(
+    'of %s says the same as if nothing were known of it',
+    async (name) => {
+      let known = 0
+      await fc.assert(
+        fc.asyncProperty(story(name), async (conversation) => {
+          const prefixes = createKnownPrefixes()
+          for (const body of bodiesOf(name, conversation)) {
+            if (longestKnown(prefixes, hashBody(body, `${name} a`))) known++
+            expect(await read(name, body, prefixes)).toEqual(await read(name, body, createKnownPrefixes()))
+          }
+        }),
+        { numRuns: 120 },
+      )
+      expect(known).toBeGreaterThan(100)
+    },
+  )
+
+  const turns = (count: number) =>
+    Array.from({ length: count }, (_, at) => ({
+      role: at % 2 ? 'assistant' : 'user',
+      content: `${at} ${'x'.repeat(2_000)}`,
+    }))
+  const bodyOf = (count: number) => Buffer.from(JSON.stringify({ model: 'm', messages: turns(count) }))
+
+  it('is decoded only from its last known place on', async () => {
+    const prefixes = createKnownPrefixes()
+    await read('chat', bodyOf(100), prefixes)
+    const body = bodyOf(102)
+    const hashes = hashBody(body, 'chat a')
+    const known = longestKnown(prefixes, hashes)
+    const request = chat.read({ path: '', body, known })
+    if (!request) throw new Error('not a chat request')
+    const decoded = vi.spyOn(request.conversation, 'texts')
+    const state = await readInTurns(request, registry, { hashes, known, prefixes })
+    expect(state.length).toBe(101)
+    const places = decoded.mock.calls.map(([at]) => at)
+    expect(Math.min(...places)).toBeGreaterThanOrEqual(100 - Math.ceil(BLOCK / 2_000))
+  })
+
+  it('is not known to another tenant, nor to another dialect', async () => {
+    const prefixes = createKnownPrefixes()
+    const body = bodyOf(20)
+    await read('chat', body, prefixes, 'a')
+    expect(longestKnown(prefixes, hashBody(body, 'chat a'))).toBeDefined()
+    expect(longestKnown(prefixes, hashBody(body, 'chat b'))).toBeUndefined()
+    expect(longestKnown(prefixes, hashBody(body, 'messages a'))).toBeUndefined()
+  })
+
+  it('leaves no text in memory', async () => {
+    const prefixes = createKnownPrefixes()
+    await read('chat', bodyOf(50), prefixes)
+    expect(prefixes.size).toBe(1)
+    expect(JSON.stringify([...prefixes.values()])).not.toContain('xx')
+  })
+
+  it('takes no more memory than its bound, however many different requests come', async () => {
+    const prefixes = createKnownPrefixes()
+    const message = { role: 'user', content: 'y' }
+    for (let number = 0; number < 60; number++) {
+      const list = Array.from({ length: 6_000 }, () => message)
+      await read('chat', Buffer.from(JSON.stringify({ number, messages: list })), prefixes)
+    }
+    expect(prefixes.calculatedSize).toBeLessThanOrEqual(32 * 1_048_576)
+    expect(prefixes.size).toBeLessThan(60)
+  })
+})
