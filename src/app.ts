@@ -38,6 +38,7 @@ import { reply } from './http/response.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
 import { type OpsSources, ops } from './ops/ops.ts'
+import { createDayCost, type DayCost } from './ops/sessions/day-cost.ts'
 import { notFound, replyToProblem, type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
 import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
@@ -179,6 +180,9 @@ interface State {
   readonly draining: AbortController
   /** The time to drain is over: requests under way are cut off. */
   isCut: boolean
+  dayCost: DayCost | undefined
+  /** Address of the live page, with a slash at its end. */
+  page: string
 }
 
 function initialState(config: Config): State {
@@ -195,6 +199,8 @@ function initialState(config: Config): State {
     isOnLoopback: true,
     draining,
     isCut: false,
+    dayCost: undefined,
+    page: '',
   }
 }
 
@@ -235,6 +241,7 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State)
     open: () => state.openRequests,
     isStoreUp: () => state.isStoreUp,
   })
+  const pageOf = (id: string) => `${state.page}#${id}`
   const emit: Emit = (event) => {
     if (event.kind === 'request_began') state.openRequests++
     if (event.kind === 'request_ended') {
@@ -242,14 +249,15 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State)
       if (state.openRequests === 0) state.onIdle?.()
     }
     if (event.kind === 'store_changed') state.isStoreUp = event.isUp
+    if (event.kind === 'answered') state.dayCost?.add(event.usage)
     metrics.record(event)
-    logEvent(options.log, event)
+    logEvent(options.log, event, pageOf)
     webhook?.record(event)
     options.onEvent?.(event)
   }
   const { url, secret, on } = config.events.webhook
   const first = (subject: string) => state.isFirst(subject)
-  const webhookOptions = { now: options.now ?? Date.now, newId, isFirst: first, emit }
+  const webhookOptions = { now: options.now ?? Date.now, newId, isFirst: first, emit, pageOf }
   const webhook = url && secret ? createWebhook({ url, secret, on }, webhookOptions) : undefined
   return { metrics, emit, webhook }
 }
@@ -443,7 +451,7 @@ function metricsRenderer({ store }: Services, metrics: Metrics, state: State): M
 }
 
 /** Returns the parts that the API of sessions needs. */
-function sessionSources(config: Config, services: Services): SessionSources {
+function sessionSources(config: Config, services: Services, dayCost: DayCost): SessionSources {
   const { store, now, newId, emit, windows, upstreams, policies } = services
   return {
     version: VERSION,
@@ -453,6 +461,7 @@ function sessionSources(config: Config, services: Services): SessionSources {
     newId,
     emit,
     keepsTranscripts: config.sessions.transcript,
+    dayCost,
     contextOf:
       ({ contexts }) =>
       (name, model) => {
@@ -468,8 +477,12 @@ function sessionSources(config: Config, services: Services): SessionSources {
   }
 }
 
-function accessOf({ ops: { admin_token: token, trust_loopback: trustsLoopback } }: Config): AdminSettings {
-  return { token, trustsLoopback }
+function accessOf({ ops }: Config): AdminSettings {
+  return {
+    token: ops.admin_token,
+    trustsLoopback: ops.trust_loopback,
+    namesNeedToken: ops.names === 'token',
+  }
 }
 
 /** Ends the connection after the answer if a body was not read: the rest of it may never come. */
@@ -513,7 +526,8 @@ function serveOwnRoutes(
     isMetricsPublic: config.ops.metrics_public,
     isReady: () => !state.draining.signal.aborted,
   })
-  app.register(sessionRoutes, sessionSources(config, services))
+  state.dayCost = createDayCost(services.store, services.now)
+  app.register(sessionRoutes, sessionSources(config, services, state.dayCost))
   app.register(livePage, { mayRead: ({ raw }) => adminAccess(raw, access) !== undefined })
   return routes
 }
@@ -562,6 +576,8 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     frameworkErrors: (error, request, answer) => refuseUnroutable(accessOf(config), error, request, answer),
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
+    // A path may hold the name that a client gave its session.
+    routerOptions: { maxParamLength: MAX_HEAD },
   })
   const routes = serveOwnRoutes(app, config, services, state, {
     store: opened.status,
@@ -585,7 +601,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       await Promise.all([app.ready(), loadPrices(services), opened.open()])
       const { host, port } = config.server
       await app.listen({ host, port })
-      return noteAddress(state, server.address() as AddressInfo)
+      const address = noteAddress(state, server.address() as AddressInfo)
+      const reached = address.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
+      state.page = `${(config.ops.url ?? reached).replace(/\/+$/, '')}/governor/`
+      return address
     },
     reload(next) {
       state.policies = policiesOf(next)

@@ -269,6 +269,22 @@ const ops = z.strictObject({
       'Let requests from loopback read and steer sessions without the token. Set false behind a reverse ' +
         'proxy on this machine: every request then comes from loopback.',
     ),
+  names: z
+    .enum(['all', 'token'])
+    .default('all')
+    .describe(
+      'Who sees the names that clients give their sessions, which may be secrets. all: whoever may stop a ' +
+        'session; token: requests with the token alone.',
+    ),
+  url: z
+    .url({ protocol: /^https?$/, error: 'expected an address such as https://governor.example.com' })
+    .optional()
+    .meta({
+      description:
+        'Address at which people reach Governor, for links to the live page in webhook messages and in the ' +
+        'log. Without it they name the address that Governor listens on.',
+      examples: ['https://governor.example.com'],
+    }),
   metrics_public: z
     .boolean()
     .default(false)

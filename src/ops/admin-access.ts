@@ -9,6 +9,8 @@ export interface AdminSettings {
   readonly token: string | undefined
   /** False if a reverse proxy on this machine passes on requests from other machines. */
   readonly trustsLoopback: boolean
+  /** Only requests with the token see the names that clients chose for their sessions. */
+  readonly namesNeedToken: boolean
 }
 
 /** How a request proved that it may use the API; `undefined` if it did not. */
@@ -43,6 +45,12 @@ export function adminAccess(request: IncomingMessage, { token, trustsLoopback }:
     // In constant time, so that the time reveals nothing about the token.
     return timingSafeEqual(digest(given), digest(token)) ? 'token' : undefined
   return trustsLoopback && isFromHere(request) ? 'loopback' : undefined
+}
+
+/** Returns true if a request that may use the API also sees the names that clients chose for their sessions. */
+export function seesNames(request: IncomingMessage, settings: AdminSettings): boolean {
+  const by = adminAccess(request, settings)
+  return by === 'token' || (by === 'loopback' && !settings.namesNeedToken)
 }
 
 const TYPES: Readonly<Record<number, string>> = { 401: 'authentication_error', 404: 'not_found_error' }

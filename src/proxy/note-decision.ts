@@ -43,7 +43,7 @@ function mayTell({ kind }: Decision): boolean {
  */
 export async function noteTold(x: EvaluatedRequest, { channel }: PlacedNotice): Promise<GovernorHeaders> {
   const { exchange, evaluation } = x
-  const { tier, meter } = evaluation.decision.speech ?? {}
+  const { tier, meter, notice } = evaluation.decision.speech ?? {}
   exchange.emit({
     kind: 'notice',
     tier: tier ?? (meter ? 'none' : 'loop'),
@@ -51,7 +51,7 @@ export async function noteTold(x: EvaluatedRequest, { channel }: PlacedNotice): 
     ...(meter ? { meter: meter.name } : {}),
   })
   exchange.noteVerdict('warn')
-  await evaluation.handle.noteTold(tier === 'warning')
+  await evaluation.handle.noteTold(tier === 'warning', notice)
   return { ...x.governorHeaders, 'x-governor-verdict': 'warn' }
 }
 
@@ -82,7 +82,12 @@ function stateDecision(exchange: Exchange, evaluation: Evaluation): GovernorHead
   // A stopped run stays at its limit; a run that is only observed exceeds it.
   const iteration = max > 0 && observed === undefined ? Math.min(made, max) : made
   const tier = decision.verdict === 'warn' ? speech?.tier : undefined
-  evaluation.handle.noteDecision({ verdict, tier, loop: loop?.pattern })
+  evaluation.handle.noteDecision({
+    verdict,
+    tier,
+    loop: loop?.pattern,
+    said: decision.kind === 'stop' ? speech?.notice : undefined,
+  })
   exchange.decided({
     model: evaluation.request.conversation.model,
     observed,

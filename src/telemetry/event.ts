@@ -766,10 +766,15 @@ export function rowOf(event: ProxyEvent): EventRow<ProxyEvent> {
 /** The methods of a pino logger that Governor uses. */
 export type LogSink = Record<LogLine[0], (facts: object, message: string) => void>
 
-/** Logs an event; most kinds give no line. */
-export function logEvent(log: LogSink, event: ProxyEvent): void {
+/**
+ * Logs an event; most kinds give no line. `pageOf`: a link to a session by its id in the API. It stands in lines that
+ * a person may want to act on, and not in that of each request.
+ */
+export function logEvent(log: LogSink, event: ProxyEvent, pageOf: (id: string) => string): void {
   const line = rowOf(event).log?.(event)
   if (!line) return
   const [level, facts, message] = line
-  log[level](facts, message)
+  const id = 'session_id' in facts ? facts.session_id : undefined
+  const isNews = event.kind !== 'request_ended' || (event.verdict ?? 'allow') !== 'allow'
+  log[level](typeof id === 'string' && isNews ? { ...facts, page: pageOf(id) } : facts, message)
 }

@@ -33,6 +33,8 @@ export interface WebhookOptions {
   readonly newId: () => string
   /** Resolves to false if another process sends the message with this subject. */
   readonly isFirst: (subject: string) => Promise<boolean>
+  /** Returns a link to a session by its id in the API. */
+  readonly pageOf: (id: string) => string
   /** Gets the outcome of each message. */
   readonly emit: Emit
   /** Milliseconds to wait before each further attempt; one attempt for each entry. */
@@ -187,7 +189,9 @@ function enqueue(sender: Sender, message: Message): void {
   lane.held++
   const id = `evt_${options.newId()}`
   const time = new Date(options.now()).toISOString()
-  const body = JSON.stringify({ id, type: message.type, time, ...message.body })
+  const { session_id: apiId } = message.body
+  const page = typeof apiId === 'string' ? options.pageOf(apiId) : undefined
+  const body = JSON.stringify({ id, type: message.type, time, ...message.body, page })
   lane.queue.push({ message, id, body, failures: 0 })
   sendNext(sender, lane)
 }

@@ -96,8 +96,16 @@ describe('the API of sessions', () => {
     expect(reply.status).toBe(415)
   })
 
-  it("shows a client's own name for a session only with the token", async () => {
+  it("shows a client's own name for a session to whoever may stop it", async () => {
     const { url } = await started({ admin_token: TOKEN })
+    const { json } = await ask(url, '/governor/sessions')
+    expect(json).toMatchObject({ sessions: [{ name: 'a secret name' }] })
+  })
+
+  it("shows a client's own name only with the token where ops.names says so, and does not search in it", async () => {
+    const { url } = await started({ admin_token: TOKEN, names: 'token' })
+    for (const query of ['q=secret', 'id=a%20sec'])
+      expect((await ask(url, `/governor/sessions?${query}`)).json).toMatchObject({ total: 0 })
     const open = await ask(url, '/governor/sessions')
     expect(open.text).not.toContain('a secret name')
     const withToken = await ask(url, '/governor/sessions', { headers: bearer(TOKEN) })

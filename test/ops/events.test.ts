@@ -15,7 +15,7 @@ describe('the event stream of sessions', () => {
     expect((await next(() => true)).event).toBe('reload')
     await runAgent(url, START, { ...named('one'), max: 2 })
     const seen = await next(({ data }) => data.iteration === 2)
-    expect(seen).toMatchObject({ event: 'session', data: { state: 'working', name: null } })
+    expect(seen).toMatchObject({ event: 'session', data: { state: 'working', name: 'one' } })
     await act(url, seen.data.id ?? '', 'stop')
     expect(await next(({ data }) => data.stopping === true)).toMatchObject({ event: 'session' })
   })
@@ -44,7 +44,7 @@ describe('the event stream of sessions', () => {
   )
 
   it('show a burst of changes to every page, each page with what it may see', async () => {
-    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret' } })
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', names: 'token' } })
     const pages = await Promise.all(
       Array.from({ length: 6 }, (_, at) => open(url, at % 2 === 0 ? {} : { authorization: 'Bearer secret' })),
     )
@@ -61,8 +61,8 @@ describe('the event stream of sessions', () => {
     }
   })
 
-  it('contains names only with the token', async () => {
-    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret' } })
+  it('contains names only with the token, where ops.names says so', async () => {
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', names: 'token' } })
     const [without, having] = [await open(url), await open(url, { authorization: 'Bearer secret' })]
     await runAgent(url, START, { ...named('my name'), max: 1 })
     const isSession = ({ event }: Received) => event === 'session'

@@ -154,6 +154,37 @@ describe('a session in the API', () => {
     ])
   })
 
+  it('says at once that the newest request failed, and says it no more after an answer', async () => {
+    const { url } = await startBoth(
+      (request, number) => (number === 2 ? { status: 529, body: {} } : runaway()(request, number)),
+      { budget },
+    )
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
+    await callModel(url, messages, named('one'))
+    expect(await firstSession(url)).toMatchObject({ state: 'working', last_error: 'error 529' })
+    await callModel(url, messages, named('one'))
+    expect(await firstSession(url)).toMatchObject({ last_error: null, client: 'node' })
+  })
+
+  it('shows what Governor said to the model, and what it used minute by minute', async () => {
+    const { time, now } = clock()
+    const { url } = await startBoth(
+      runaway('search', 'Enough.'),
+      { budget: { max_iterations: 4, adaptive: false } },
+      { now },
+    )
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 3 })
+    time.now += 60_000
+    await callModel(url, messages, named('one'))
+    await callModel(url, [...messages, { role: 'assistant', content: 'Hm.' }], named('one'))
+    const { iterations, minutes } = await firstSession(url)
+    expect(iterations[0]?.said).toBeNull()
+    expect(iterations[2]?.said).toMatch(/^\[BUDGET: Iteration 3\/4/)
+    expect(iterations.at(-1)?.said).toMatch(/^You've reached the maximum number/)
+    expect(minutes).toHaveLength(2)
+    expect(minutes[0]).toMatchObject({ tokens: 330, cost_usd: 0 })
+  })
+
   it('distinguishes agents, and names the parent of each', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 2 })
@@ -207,6 +238,39 @@ describe('a session in the API', () => {
   })
 })
 
+describe('the identity of a session', () => {
+  it.each(['the name of its client', 'the session of its header', 'its id'])(
+    'is accepted by every path and filter as %s',
+    async (kind) => {
+      const { url, logs } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+      const options = kind === 'the name of its client' ? named('night/ly run') : {}
+      const { steps } = await runAgent(url, START, options)
+      const said = steps.at(-1)?.headers.get('x-governor-session') ?? ''
+      const { id } = await firstSession(url)
+      const given = kind === 'its id' ? id : kind === 'the name of its client' ? 'night/ly run' : said
+      if (kind !== 'its id') expect(logs.join()).toContain(`"session":${JSON.stringify(given)}`)
+      expect(logs.join()).toContain(`"page":"${url}/governor/#${id}"`)
+      const path = encodeURIComponent(given)
+      expect((await ask(url, `/governor/sessions/${path}`)).json).toMatchObject({ id })
+      expect(
+        (await listed(url, `?id=${encodeURIComponent(given.slice(0, 8))}`)).map((one) => one.id),
+      ).toEqual([id])
+      expect((await act(url, path, 'extend', { by: 2 })).json).toMatchObject({ id, max_iterations: 5 })
+      expect((await act(url, path, 'loop-guard', { mode: 'observe' })).status).toBe(200)
+    },
+  )
+
+  it('is not accepted where two clients call a session by the same name', async () => {
+    const { url } = await startBoth(runaway())
+    for (const key of ['sk-one', 'sk-two'])
+      await runAgent(url, START, {
+        headers: { 'x-governor-session': 'mine', authorization: `Bearer ${key}` },
+        max: 1,
+      })
+    expect((await act(url, 'mine', 'stop')).status).toBe(409)
+  })
+})
+
 describe('a list of sessions in the API', () => {
   const names = Array.from({ length: 25 }, (_, at) => `session ${at}`)
 
@@ -227,6 +291,75 @@ describe('a list of sessions in the API', () => {
     const risks = seen.map(({ risk }) => risk)
     expect(risks).toEqual([...risks].sort((a, b) => b - a))
     expect(risks[0]).toBe(0.5)
+  })
+
+  it.each([
+    ['risk', ['looping', 'dear', 'cheap', 'ended']],
+    ['cost', ['looping', 'dear', 'cheap', 'ended']],
+    ['rate', ['looping', 'dear', 'cheap', 'ended']],
+    ['iterations', ['looping', 'dear', 'cheap', 'ended']],
+    ['newest', ['looping', 'cheap', 'dear', 'ended']],
+  ])('is sorted by %s, with what needs a person first and what has ended last', async (sort, order) => {
+    const { time, now } = clock()
+    const script: Script = (request, number) =>
+      request.header('x-name') === 'looping'
+        ? { calls: [{ name: 'read', arguments: {} }] }
+        : runaway()(request, number)
+    const models = [{ model: '*', price: { input: 1_000, output: 0 } }]
+    const { url } = await startBoth(
+      script,
+      { models, overrides: [{ model: 'few', budget: { max_iterations: 4 } }] },
+      { now },
+    )
+    const run = (name: string, max: number, body = {}) => {
+      time.now += 1_000
+      const headers = { ...named(name).headers, 'x-name': name }
+      return runAgent(url, START, { headers, max, body })
+    }
+    await run('ended', 9, { model: 'few' })
+    await run('dear', 3)
+    await run('cheap', 1)
+    await run('looping', 6)
+    const shown = await listed(url, `?sort=${sort}`)
+    expect(shown.map(({ name }) => name)).toEqual(order)
+    expect(shown.at(-1)?.cost_usd_per_minute).toBeNull()
+  })
+
+  it('is searched by words of name, client and model, and says how many there are', async () => {
+    const { url } = await startBoth(runaway())
+    for (const name of ['nightly build', 'nightly docs', 'crawl'])
+      await runAgent(url, START, {
+        headers: {
+          'x-governor-session': name,
+          'user-agent': name === 'crawl' ? 'codex/1.0' : 'claude-cli/2',
+        },
+        max: 1,
+        body: { model: 'opus' },
+      })
+    const found = async (q: string) =>
+      (await ask(url, `/governor/sessions?limit=1&q=${encodeURIComponent(q)}`)).json as {
+        total: number
+        sessions: readonly { name: string }[]
+      }
+    expect(await found('nightly')).toMatchObject({ total: 2 })
+    expect(await found('OPUS docs')).toMatchObject({ total: 1, sessions: [{ name: 'nightly docs' }] })
+    expect(await found('codex')).toMatchObject({ total: 1, sessions: [{ name: 'crawl', client: 'codex' }] })
+    expect(await found('nothing')).toMatchObject({ total: 0, sessions: [] })
+  })
+
+  it('states how many are at work and need a person, and what all cost by the minute and today', async () => {
+    const models = [{ model: 'priced', price: { input: 1_000, output: 0 } }]
+    const { url } = await startBoth(runaway(), { models })
+    const summary = async () =>
+      ((await ask(url, '/governor/sessions?limit=1')).json as { summary: object }).summary
+    const nothing = { cost_usd: 0, price_known: true, cost_estimated: false }
+    expect(await summary()).toMatchObject({ sessions: 0, at_work: 0, need_you: 0, today: nothing })
+    await runAgent(url, START, { ...named('one'), max: 2, body: { model: 'priced' } })
+    const spent = { cost_usd: 0.2, price_known: true }
+    expect(await summary()).toMatchObject({ sessions: 1, at_work: 1, per_minute: spent, today: spent })
+    await runAgent(url, START, { ...named('two'), max: 1 })
+    const partly = { cost_usd: 0.2, price_known: false }
+    await expect.poll(summary).toMatchObject({ sessions: 2, at_work: 2, per_minute: partly, today: partly })
   })
 
   it('continues after the last session when its snapshot has expired', async () => {
@@ -264,7 +397,7 @@ describe('a list of sessions in the API', () => {
     expect((await listed(url, `?id=${over?.id.slice(0, 9)}`)).map(({ id }) => id)).toEqual([over?.id])
   })
 
-  it("finds sessions by the client's own name, newest first, without showing the name", async () => {
+  it("finds sessions by the client's own name, newest first", async () => {
     const { time, now } = clock()
     const { url } = await startBoth(runaway(), { budget }, { now })
     for (const key of ['sk-one', 'sk-two']) {
@@ -274,7 +407,7 @@ describe('a list of sessions in the API', () => {
     }
     await runAgent(url, START, { ...named('other'), max: 1 })
     const found = await listed(url, '?name=mine')
-    expect(found).toMatchObject([{ name: null }, { name: null }])
+    expect(found).toMatchObject([{ name: 'mine' }, { name: 'mine' }])
     expect(Date.parse(found[0]?.last_at ?? '')).toBeGreaterThan(Date.parse(found[1]?.last_at ?? ''))
     expect(found.map(({ id }) => id).join()).not.toContain('mine')
   })

@@ -158,10 +158,9 @@ describe('the transcript of a run', () => {
     await callModel(url, messages.slice(0, -1), named('one'))
     const shown = await transcriptOf(url, {})
     expect(linesOf(shown)).toEqual(['user: Find out everything.', 'assistant: What I found.'])
-    const { id } = await firstSession(url)
     expect(shown.entries[1]).toMatchObject({
       terminal_state: 'tool_limit_reached',
-      terminal: { ...steps.at(-1)?.governor, session: id },
+      terminal: { ...steps.at(-1)?.governor, session: 'one' },
     })
     expect(shown.entries[0]).toMatchObject({ terminal_state: null, terminal: null })
   })
@@ -472,11 +471,11 @@ describe('access to transcripts', () => {
     }
   })
 
-  it('needs what all of the API needs, and shows the name of the client with the token alone', async () => {
+  it('needs what all of the API needs, and with ops.names: token shows the name of the client with the token alone', async () => {
     const { url } = await startBoth(runaway('search', 'Enough.'), {
       ...ON,
       budget: { max_iterations: 2 },
-      ops: { admin_token: 'an-operators-token' },
+      ops: { admin_token: 'an-operators-token', names: 'token' },
     })
     await runAgent(url, START, named('a-name-that-is-secret'))
     const token = { authorization: 'Bearer an-operators-token' }

@@ -76,6 +76,7 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
     {
       now: Date.now,
       newId: () => String(Math.random()),
+      pageOf: (id) => `http://governor.example/governor/#${id}`,
       isFirst: async () => true,
       emit: (event) => outcomes.push(event),
       backOff: [1, 1],

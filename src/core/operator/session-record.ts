@@ -14,6 +14,10 @@ import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'
 export const MAX_ITERATIONS_KEPT = 48
 /** How many finished runs a session keeps. */
 export const MAX_RUNS_KEPT = 16
+/** How many minutes of its spend a session keeps. */
+export const MAX_MINUTES_KEPT = 60
+/** How many characters it keeps of what Governor said in one iteration. */
+const MAX_SAID = 400
 /** How many tool names one iteration keeps, and how many characters of each. */
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
@@ -36,12 +40,23 @@ export interface IterationRecord {
   readonly overflow: Recovery | undefined
   /** Names of the tools that it called; known once a request shows them. */
   readonly tools: readonly string[]
+  /** What Governor said to the model; unset if it said nothing. */
+  readonly said?: string | undefined
   readonly input: number
   readonly output: number
   /** US dollars. */
   readonly cost: number
   /** Unset if the price is known. */
   readonly costGap?: CostGap | undefined
+}
+
+/** What a session used within one minute. */
+export interface MinuteRecord {
+  /** When the minute began, in milliseconds since the epoch. */
+  readonly at: number
+  readonly tokens: number
+  /** US dollars. */
+  readonly cost: number
 }
 
 /** How a run went. */
@@ -78,6 +93,8 @@ export interface SessionRecord {
   readonly iterations: readonly IterationRecord[]
   /** Finished runs, oldest first. */
   readonly runs: readonly RunRecord[]
+  /** The newest minutes in which it used something, oldest first; unset in records of older versions. */
+  readonly minutes?: readonly MinuteRecord[] | undefined
 }
 
 export const EMPTY_RECORD: SessionRecord = { name: undefined, threads: 0, iterations: [], runs: [] }
@@ -91,6 +108,17 @@ export interface IterationFacts {
   readonly tier: IterationRecord['tier']
   readonly loop: Pattern | undefined
   readonly overflow: Recovery | undefined
+  readonly said?: string | undefined
+}
+
+/** Adds what an answer used to the minute in which it ended. */
+function withUsage(minutes: readonly MinuteRecord[] = [], endedAt: number, usage: CallUsage | undefined) {
+  if (!usage) return minutes
+  const at = endedAt - (endedAt % 60_000)
+  const place = minutes.findIndex((one) => one.at === at)
+  const { tokens = 0, cost = 0 } = minutes[place] ?? {}
+  const minute = { at, tokens: tokens + usage.input + usage.output, cost: cost + (usage.cost ?? 0) }
+  return place === -1 ? withNewest(minutes, minute, MAX_MINUTES_KEPT) : minutes.with(place, minute)
 }
 
 /**
@@ -105,7 +133,7 @@ export function withIteration(
   usage: CallUsage | undefined,
 ): SessionRecord {
   const { iterations } = record
-  const { askedAt, endedAt, ...outcome } = facts
+  const { askedAt, endedAt, said, ...outcome } = facts
   const at = placeOf(iterations, thread, iteration, facts, usage)
   const before = iterations[at]
   const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
@@ -116,6 +144,7 @@ export function withIteration(
     at: askedAt,
     durationMs: before && isLateCost(usage) ? before.durationMs : Math.max(0, endedAt - askedAt),
     tools: before?.tools ?? [],
+    said: said?.slice(0, MAX_SAID) ?? before?.said,
     input: (before?.input ?? 0) + input,
     output: (before?.output ?? 0) + output,
     cost: (before?.cost ?? 0) + cost,
@@ -123,6 +152,7 @@ export function withIteration(
   }
   return {
     ...record,
+    minutes: withUsage(record.minutes, endedAt, usage),
     iterations: before ? iterations.with(at, entry) : withNewest(iterations, entry, MAX_ITERATIONS_KEPT),
   }
 }

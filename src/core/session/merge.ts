@@ -4,7 +4,12 @@
  * is added; iterations, which both read from the transcript, are the larger count; a stop of either holds.
  */
 
-import { MAX_ITERATIONS_KEPT, MAX_RUNS_KEPT, type SessionRecord } from '../operator/session-record.ts'
+import {
+  MAX_ITERATIONS_KEPT,
+  MAX_MINUTES_KEPT,
+  MAX_RUNS_KEPT,
+  type SessionRecord,
+} from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import {
   MAX_RECENT_REQUESTS,
@@ -104,6 +109,13 @@ function joinRecords(
       ({ thread, startedAt }) => `${thread} ${startedAt}`,
       ({ endedAt }) => endedAt,
       MAX_RUNS_KEPT,
+    ),
+    minutes: joinEntries(
+      remote.minutes ?? [],
+      local.minutes ?? [],
+      ({ at }) => String(at),
+      ({ at }) => at,
+      MAX_MINUTES_KEPT,
     ),
   }
 }

@@ -23,11 +23,11 @@ interface Change {
 export interface EventStream {
   readonly response: ServerResponse
   /** True where it may see the names that clients chose for their sessions. */
-  readonly seesNames: boolean
+  readonly hasNames: boolean
 }
 
 /** Returns the text of a `session` event's data; `undefined` where the session is gone. */
-export type ShowSession = (key: SessionKey, seesNames: boolean) => Promise<string | undefined>
+export type ShowSession = (key: SessionKey, hasNames: boolean) => Promise<string | undefined>
 
 export interface SessionEvents {
   /** Sends changes until the client leaves; resolves to false if too many pages are open. */
@@ -53,10 +53,10 @@ function write({ response }: EventStream, text: string): void {
 
 const idLine = ({ origin }: State, number: number) => `id: ${origin}-${number}\n`
 
-async function textOf(state: State, changes: readonly Change[], seesNames: boolean): Promise<string> {
+async function textOf(state: State, changes: readonly Change[], hasNames: boolean): Promise<string> {
   let text = ''
   for (const { number, key } of changes) {
-    const data = await state.show(key, seesNames)
+    const data = await state.show(key, hasNames)
     if (data !== undefined) text += `${idLine(state, number)}event: session\ndata: ${data}\n\n`
   }
   return text
@@ -70,9 +70,9 @@ async function sendChanges(
 ): Promise<void> {
   for (let at = 0; at < changes.length; at += CHUNK) {
     const chunk = changes.slice(at, at + CHUNK)
-    for (const seesNames of [true, false]) {
-      const pages = [...streams].filter((stream) => stream.seesNames === seesNames)
-      const text = pages.length === 0 ? '' : await textOf(state, chunk, seesNames)
+    for (const hasNames of [true, false]) {
+      const pages = [...streams].filter((stream) => stream.hasNames === hasNames)
+      const text = pages.length === 0 ? '' : await textOf(state, chunk, hasNames)
       if (text !== '') for (const page of pages) write(page, text)
     }
     await new Promise((resolve) => setImmediate(resolve))

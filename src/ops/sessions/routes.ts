@@ -13,16 +13,11 @@ import {
   stopRuns,
 } from '../../core/operator/operator.ts'
 import type { Session } from '../../core/session/session.ts'
-import { idOf, keyOf } from '../../store/session-id.ts'
+import { idOf, idsNamed, keyOf } from '../../store/session-id.ts'
 import { type SessionKey, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit, OperatorAction } from '../../telemetry/event.ts'
-import {
-  type AdminAccess,
-  type AdminSettings,
-  adminAccess,
-  problemBody,
-  unauthorized,
-} from '../admin-access.ts'
+import { type AdminSettings, adminAccess, problemBody, seesNames, unauthorized } from '../admin-access.ts'
+import type { DayCost } from './day-cost.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
 import {
@@ -31,13 +26,12 @@ import {
   listQuery,
   loopGuardBody,
   type SessionDetail,
-  type SessionRow,
   type Transcript,
   threadBody,
 } from './schema.ts'
-import { createSessionList } from './session-list.ts'
+import { createSessionList, shownRow } from './session-list.ts'
 import { completedAnswer, transcriptOf } from './transcript-view.ts'
-import { type ContextOf, detailOf, rowOf } from './view.ts'
+import { type ContextOf, detailOf } from './view.ts'
 
 export interface SessionSources {
   readonly version: string
@@ -52,6 +46,7 @@ export interface SessionSources {
   readonly emit: Emit
   /** What users and assistants say is kept. */
   readonly keepsTranscripts: boolean
+  readonly dayCost: Pick<DayCost, 'today'>
 }
 
 /** The reason why a request is rejected. */
@@ -68,7 +63,8 @@ class RequestProblem extends Error {
 }
 
 const PROBLEMS = {
-  unknown_session: [404, 'No session has this id. GET /governor/sessions lists those there are.'],
+  unknown_session: [404, 'No session has this id or name. GET /governor/sessions lists those there are.'],
+  ambiguous_name: [409, 'Several clients call a session so: give the id of one.'],
   unknown_thread: [404, 'The session has no agent of this number.'],
   not_found: [404, 'There is nothing here: GET /governor/openapi.json says what there is.'],
   transcript_off: [
@@ -106,7 +102,7 @@ const hideName =
   <One extends Ended>(ended: One): One =>
     ended.terminal ? { ...ended, terminal: { ...ended.terminal, session: id } } : ended
 
-/** Removes the names that clients chose: only requests with the token see them. */
+/** Removes the names that clients chose. */
 function withoutNames(session: SessionDetail): SessionDetail {
   const hide = hideName(session.id)
   return {
@@ -117,18 +113,23 @@ function withoutNames(session: SessionDetail): SessionDetail {
   }
 }
 
-function keyIn(request: FastifyRequest): SessionKey {
+/** Returns the session that a path names: by its id in the API, or as header, log and webhook call it. */
+async function keyIn({ store }: SessionSources, request: FastifyRequest): Promise<SessionKey> {
   const { id } = request.params as { readonly id: string }
   const key = keyOf(id)
-  if (!key) throw problem('unknown_session')
-  return key
+  if (key && (await store.get(key))) return key
+  const keys: SessionKey[] = []
+  for await (const named of store.all(idsNamed(id))) keys.push(named.key)
+  if (keys.length > 1) throw problem('ambiguous_name')
+  if (!keys[0]) throw problem('unknown_session')
+  return keys[0]
 }
 
 async function showDetail(
   sources: SessionSources,
   key: SessionKey,
   session: Session,
-  by: AdminAccess,
+  hasNames: boolean,
 ): Promise<SessionDetail> {
   const { store, keepsTranscripts, now, contextOf } = sources
   const detail = detailOf(session, now(), contextOf(session))
@@ -138,24 +139,21 @@ async function showDetail(
     ? completedAnswer(await store.value(TRANSCRIPTS, key), detail)
     : detail.final_answer
   const shown = { id: idOf(key), ...detail, final_answer, transcript: keepsTranscripts }
-  return by === 'token' ? shown : withoutNames(shown)
+  return hasNames ? shown : withoutNames(shown)
 }
 
 async function showTranscript(
   { store, keepsTranscripts, now, contextOf }: SessionSources,
   key: SessionKey,
-  by: AdminAccess,
+  hasNames: boolean,
 ): Promise<Transcript> {
   if (!keepsTranscripts) throw problem('transcript_off')
   const [session, entries] = await Promise.all([store.get(key), store.value(TRANSCRIPTS, key)])
   if (!session) throw problem('unknown_session')
   const id = idOf(key)
   const shown = transcriptOf(entries, detailOf(session, now(), contextOf(session)))
-  return { id, ...shown, entries: by === 'token' ? shown.entries : shown.entries.map(hideName(id)) }
+  return { id, ...shown, entries: hasNames ? shown.entries : shown.entries.map(hideName(id)) }
 }
-
-const showRow = (row: SessionRow, by: AdminAccess): SessionRow =>
-  by === 'token' ? row : { ...row, name: null }
 
 /** An action of an operator. */
 interface Action {
@@ -167,7 +165,7 @@ interface Action {
 }
 
 async function act(sources: SessionSources, request: FastifyRequest, action: Action): Promise<SessionDetail> {
-  const key = keyIn(request)
+  const key = await keyIn(sources, request)
   const by = adminAccess(request.raw, sources.access)
   const { thread, change } = action
   const session = await sources.store.update(key, (before) => {
@@ -185,26 +183,26 @@ async function act(sources: SessionSources, request: FastifyRequest, action: Act
     by: by ?? 'loopback',
     details: action.details,
   })
-  return showDetail(sources, key, session, by)
+  return showDetail(sources, key, session, seesNames(request.raw, sources.access))
 }
 
 function readRoutes(app: FastifyInstance, sources: SessionSources): void {
   const { store, access, now, newId, version } = sources
-  const list = createSessionList(store, now, newId)
+  const list = createSessionList(store, now, newId, sources.dayCost.today)
   app.get('/governor/sessions', async (request) => {
-    const by = adminAccess(request.raw, access)
-    const page = await list.page(parse(listQuery, request.query, 'query'))
+    const query = parse(listQuery, request.query, 'query')
+    const page = await list.page(query, seesNames(request.raw, access))
     if (!page) throw problem('invalid_cursor')
-    return { ...page, sessions: page.sessions.map((row) => showRow(row, by)) }
+    return page
   })
   app.get('/governor/sessions/:id', async (request) => {
-    const key = keyIn(request)
+    const key = await keyIn(sources, request)
     const session = await store.get(key)
     if (!session) throw problem('unknown_session')
-    return showDetail(sources, key, session, adminAccess(request.raw, access))
+    return showDetail(sources, key, session, seesNames(request.raw, access))
   })
-  app.get('/governor/sessions/:id/transcript', (request) =>
-    showTranscript(sources, keyIn(request), adminAccess(request.raw, access)),
+  app.get('/governor/sessions/:id/transcript', async (request) =>
+    showTranscript(sources, await keyIn(sources, request), seesNames(request.raw, access)),
   )
   app.get('/governor/openapi.json', () => openApi(version))
 }
@@ -257,18 +255,17 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
 function eventRoute(app: FastifyInstance, sources: SessionSources): void {
   const { store, access, now, newId, emit } = sources
   const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-  const show = async (key: SessionKey, seesNames: boolean) => {
+  const show = async (key: SessionKey, hasNames: boolean) => {
     const session = await store.get(key)
-    const by = seesNames ? 'token' : 'loopback'
-    return session && JSON.stringify(showRow({ id: idOf(key), ...rowOf(session, now()) }, by))
+    return session && JSON.stringify(shownRow({ key, session }, now(), hasNames))
   }
   const events = createSessionEvents(store, show, newId(), failed)
   // `preClose`: a stream that stays open would keep the server from closing.
   app.addHook('preClose', async () => events.close())
   app.get('/governor/events', { exposeHeadRoute: false }, async (request, reply) => {
-    const seesNames = adminAccess(request.raw, access) === 'token'
+    const hasNames = seesNames(request.raw, access)
     reply.hijack()
-    const isOpen = await events.open(request.raw, { response: reply.raw, seesNames })
+    const isOpen = await events.open(request.raw, { response: reply.raw, hasNames })
     if (isOpen) return
     reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
     reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))

@@ -87,7 +87,7 @@ const terminal = z
 const row = {
   id: z.string().describe('Opaque; good for as long as the session is remembered, in every replica.'),
   name: nullable(z.string()).describe(
-    "The client's own id. It may be a secret: null unless the request has the token.",
+    "The client's own id. It may be a secret: with `ops.names: token` it is null unless the request has the token.",
   ),
   state,
   risk: z
@@ -102,6 +102,10 @@ const row = {
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
   terminal_state: nullable(z.string()),
   terminal_reason: nullable(z.string()),
+  last_error: nullable(z.string()).describe(
+    'overflow, no answer, or error and its status: its newest request failed. null after an answer.',
+  ),
+  client: nullable(z.string()).describe("The client's program: the first name in user-agent."),
   model: nullable(z.string()),
   upstream: nullable(z.string()),
   started_at: time,
@@ -112,7 +116,9 @@ const row = {
   tool_calls: count,
   tokens: count,
   ...cost,
-  cost_usd_per_minute: nullable(count).describe('Over the last five minutes; null: no price is known.'),
+  cost_usd_per_minute: nullable(count).describe(
+    'Over the last five minutes; null: no price is known, or it has ended.',
+  ),
   seconds_to_limit: nullable(count).describe('At the pace of the last five minutes.'),
   tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
   agents: z.strictObject({ alive: count, total: count }),
@@ -177,6 +183,7 @@ const iteration = z
     tier: nullable(z.enum(['caution', 'warning'])),
     loop: nullable(z.string()),
     overflow: nullable(z.string()).describe('The recovery, where the request was too large for the model.'),
+    said: nullable(z.string()).describe('What Governor said to the model: its first 400 characters.'),
     tools: z.array(z.string()).describe('Names alone; known once the next request shows them.'),
     usage: z.strictObject({ input: count, output: count, ...cost }),
   })
@@ -189,10 +196,15 @@ const context = z
     base: nullable(count).describe('Tokens that the model can take.'),
     source: z.enum(['config', 'provider', 'catalogue', 'unknown']),
     effective: nullable(count).describe('Tokens that this session may count on now.'),
+    used: nullable(count).describe('Tokens in it after the newest answer that stated its usage.'),
     reason: nullable(z.string()),
     until: nullable(time),
   })
   .meta({ id: 'Context' })
+
+const minute = z
+  .strictObject({ at: time.describe('When it began.'), tokens: count, cost_usd: count })
+  .meta({ id: 'Minute' })
 
 export const sessionDetail = z
   .strictObject({
@@ -200,6 +212,7 @@ export const sessionDetail = z
     threads: z.array(thread),
     runs: z.array(run).describe('Oldest first; the current run of each thread last.'),
     iterations: z.array(iteration).describe('The newest 48 of all threads, oldest first.'),
+    minutes: z.array(minute).describe('The newest 60 minutes in which it used something, oldest first.'),
     meters: z.array(meter).describe('Of all runs together.'),
     contexts: z.array(context),
     terminal: nullable(terminal),
@@ -212,10 +225,24 @@ export const sessionDetail = z
   })
   .meta({ id: 'SessionDetail' })
 
+const spent = z.strictObject(cost)
+const summary = z
+  .strictObject({
+    sessions: count,
+    at_work: count,
+    need_you: count.describe('Asking, or in a loop.'),
+    asking: count,
+    per_minute: spent.describe('Of all sessions together, over the last five minutes.'),
+    today: spent.extend({ since: time.describe('Midnight, or when the store began to count.') }),
+  })
+  .meta({ id: 'Summary' })
+
 export const sessionPage = z
   .strictObject({
     sessions: z.array(sessionRow),
     next: nullable(z.string()).describe('Give it as `cursor` for the next page.'),
+    total: count.describe('Of all pages together.'),
+    summary: nullable(summary).describe('Of all sessions, whatever the filters; null with `name`.'),
     complete: z
       .boolean()
       .describe('False if the store could not be read to its end: sessions may be missing.'),
@@ -262,7 +289,12 @@ export const listQuery = z.strictObject({
   state: z.enum(STATES).optional(),
   model: z.string().max(200).optional().describe('A glob.'),
   upstream: z.string().max(200).optional(),
-  id: z.string().max(200).optional().describe('How the id begins.'),
+  id: z.string().max(200).optional().describe("How the id or the client's own id begins."),
+  q: z.string().max(200).optional().describe('Words in the name, the client, the model or the id.'),
+  sort: z
+    .enum(['risk', 'cost', 'rate', 'iterations', 'newest'])
+    .optional()
+    .describe('Within those that need a person, are at work, wait, and have ended; risk unless it is given.'),
   name: z.string().max(4_096).optional().describe("The client's own id; newest first."),
 })
 export type ListQuery = z.output<typeof listQuery>

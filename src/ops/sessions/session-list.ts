@@ -1,10 +1,11 @@
-/** Lists sessions by risk, in pages. */
+/** Lists sessions, those that need a person first, in pages. */
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
+import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idOf, idsNamed } from '../../store/session-id.ts'
-import type { Store } from '../../store/store.ts'
+import type { ListedSession, Store } from '../../store/store.ts'
 import type { ListQuery, SessionPage, SessionRow } from './schema.ts'
-import { rowOf } from './view.ts'
+import { costView, rowOf, STATE_GROUPS } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250
@@ -12,38 +13,83 @@ const CHUNK = 250
 const SNAPSHOT_MS = 30_000
 const MAX_SNAPSHOTS = 4
 
+type Summary = NonNullable<SessionPage['summary']>
+
 interface Snapshot {
   readonly id: string
   readonly takenAt: number
+  readonly hasNames: boolean
   readonly rows: readonly SessionRow[]
+  readonly summary: Omit<Summary, 'today'> | null
   /** False if some sessions could not be read. */
   readonly complete: boolean
 }
 
 export interface SessionList {
-  /** A page of sessions, the one with the highest risk first; `undefined` if the cursor is invalid. */
-  page(query: ListQuery): Promise<SessionPage | undefined>
+  /** Returns a page of sessions; `undefined` if the cursor is invalid. */
+  page(query: ListQuery, hasNames: boolean): Promise<SessionPage | undefined>
 }
 
-type Filter = Omit<ListQuery, 'limit' | 'cursor'>
+type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly hasNames: boolean }
 
-function passes(row: SessionRow, { state, model, upstream, id }: Filter): boolean {
+/** Returns a session as a list shows it. `hasNames`: with the names that clients chose. */
+export function shownRow({ key, session }: ListedSession, now: number, hasNames: boolean): SessionRow {
+  const row = { id: idOf(key), ...rowOf(session, now) }
+  return hasNames ? row : { ...row, name: null }
+}
+
+function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boolean {
   if (state !== undefined && row.state !== state) return false
   if (model !== undefined && !globMatches(model, row.model ?? '')) return false
   if (upstream !== undefined && row.upstream !== upstream) return false
-  return id === undefined || row.id.startsWith(id)
+  // As the API calls it, as its client does, and as headers name a session that its client does not.
+  if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id)))
+    return false
+  const text = [row.name, row.client, row.model, row.upstream, row.id].join(' ').toLowerCase()
+  return (q ?? '').split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
-/** What the order of a list depends on. */
-type Place = Pick<SessionRow, 'risk' | 'last_at' | 'id'>
+/** What the order of a list depends on: the group of its state, the amount it is sorted by, when it came. */
+type Place = readonly [group: number, amount: number, at: string, id: string]
 
-function byRisk(a: Place, b: Place): number {
-  return b.risk - a.risk || byTime(a, b)
+const AMOUNTS = {
+  risk: ({ risk }) => risk,
+  cost: ({ cost_usd: cost }) => cost ?? -1,
+  rate: ({ cost_usd_per_minute: rate }) => rate ?? -1,
+  iterations: ({ total_iterations: iterations }) => iterations,
+  newest: ({ started_at: at }) => Date.parse(at),
+} as const satisfies Readonly<Record<NonNullable<ListQuery['sort']>, (row: SessionRow) => number>>
+
+/** Returns the place of a session. By name, the newest comes first, whatever its state. */
+function placeIn(row: SessionRow, { name, sort }: Filter): Place {
+  if (name !== undefined && !sort) return [0, 0, row.last_at, row.id]
+  return [STATE_GROUPS[row.state], AMOUNTS[sort ?? 'risk'](row), row.last_at, row.id]
 }
 
-function byTime(a: Place, b: Place): number {
-  if (a.last_at !== b.last_at) return a.last_at < b.last_at ? 1 : -1
-  return a.id < b.id ? -1 : 1
+function inOrder(a: Place, b: Place): number {
+  if (a[0] !== b[0]) return a[0] - b[0]
+  if (a[1] !== b[1]) return b[1] - a[1]
+  if (a[2] !== b[2]) return a[2] < b[2] ? 1 : -1
+  return a[3] < b[3] ? -1 : 1
+}
+
+/** Returns the numbers of a head line. */
+function summaryOf(rows: readonly SessionRow[]): Snapshot['summary'] {
+  let cost = 0
+  let gap: CostGap | undefined
+  for (const { cost_usd_per_minute: rate, price_known, cost_estimated } of rows) {
+    cost += rate ?? 0
+    if (rate !== null || !price_known)
+      gap = gapOfSum(gap, price_known ? undefined : cost_estimated ? 'estimate' : 'partial')
+  }
+  const { cost_usd, ...known } = costView(cost, gap)
+  return {
+    sessions: rows.length,
+    at_work: rows.filter(({ state }) => STATE_GROUPS[state] < 2).length,
+    need_you: rows.filter(({ state }) => STATE_GROUPS[state] === 0).length,
+    asking: rows.filter(({ state }) => state === 'asking').length,
+    per_minute: { cost_usd, ...known },
+  }
 }
 
 /** Returns the rows of all sessions that match a filter, sorted. */
@@ -51,27 +97,28 @@ async function collect(
   store: Store,
   filter: Filter,
   now: number,
-): Promise<Pick<Snapshot, 'rows' | 'complete'>> {
+): Promise<Pick<Snapshot, 'rows' | 'summary' | 'complete'>> {
   const rows: SessionRow[] = []
   const { name } = filter
   let complete = true
-  let read = 0
   const ids = name === undefined ? undefined : idsNamed(name)
-  for await (const { key, session } of store.all(ids, () => {
+  for await (const one of store.all(ids, () => {
     complete = false
   })) {
-    const row = { id: idOf(key), ...rowOf(session, now) }
-    if (passes(row, filter)) rows.push(row)
-    if (++read % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
+    rows.push(shownRow(one, now, filter.hasNames))
+    if (rows.length % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
-  return { rows: rows.sort(name === undefined ? byRisk : byTime), complete }
+  const shown = rows.filter((row) => passes(row, filter)).map((row) => ({ row, place: placeIn(row, filter) }))
+  shown.sort((a, b) => inOrder(a.place, b.place))
+  return { rows: shown.map(({ row }) => row), summary: ids ? null : summaryOf(rows), complete }
 }
 
-/**
- * Where a page begins: in a snapshot, or after a session (its risk, its last time and its id) if the snapshot no
- * longer exists.
- */
-const cursorShape = z.tuple([z.string(), z.number(), z.number(), z.string(), z.string()])
+/** Where a page begins: in a snapshot, or after the place of a session if the snapshot no longer exists. */
+const cursorShape = z.tuple([
+  z.string(),
+  z.number(),
+  z.tuple([z.number(), z.number(), z.string(), z.string()]),
+])
 type Cursor = z.output<typeof cursorShape>
 
 function cursorOf(text: string): Cursor | undefined {
@@ -82,8 +129,16 @@ function cursorOf(text: string): Cursor | undefined {
   }
 }
 
-/** Creates a list of the sessions in a store. `newId` returns names for its snapshots. */
-export function createSessionList(store: Store, now: () => number, newId: () => string): SessionList {
+/**
+ * Creates a list of the sessions in a store. `newId` returns names for its snapshots; `today`: what all sessions have
+ * cost today.
+ */
+export function createSessionList(
+  store: Store,
+  now: () => number,
+  newId: () => string,
+  today: () => Promise<Summary['today']>,
+): SessionList {
   let snapshots: readonly Snapshot[] = []
 
   let last: Promise<unknown> = Promise.resolve()
@@ -99,7 +154,8 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
       .then(async () => {
         waiting.delete(name)
         const takenAt = now()
-        return { id: newId(), takenAt, ...(await collect(store, filter, takenAt)) }
+        const { hasNames } = filter
+        return { id: newId(), takenAt, hasNames, ...(await collect(store, filter, takenAt)) }
       })
     last = collected
     waiting.set(name, collected)
@@ -109,30 +165,37 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
   /** Returns the snapshot that contains a page, and the index at which the page begins. */
   const placeOf = async (filter: Filter, cursor: Cursor | undefined): Promise<[Snapshot, number]> => {
     if (!cursor) return [await take(filter), 0]
-    const [name, begin, risk, last_at, id] = cursor
-    const known = snapshots.find((one) => one.id === name)
+    const [name, begin, place] = cursor
+    const known = snapshots.find((one) => one.id === name && one.hasNames === filter.hasNames)
     if (known) return [known, begin]
     // The snapshot is another replica's, or too old: continues after the last session of the page before.
     const fresh = await take(filter)
-    const order = filter.name === undefined ? byRisk : byTime
-    const start = fresh.rows.findIndex((row) => order({ risk, last_at, id }, row) < 0 && row.id !== id)
+    const start = fresh.rows.findIndex(
+      (row) => inOrder(place, placeIn(row, filter)) < 0 && row.id !== place[3],
+    )
     return [fresh, start === -1 ? fresh.rows.length : start]
   }
 
   return {
-    async page({ limit, cursor: text, ...filter }) {
+    async page({ limit, cursor: text, ...query }, hasNames) {
+      const filter: Filter = { ...query, hasNames }
       const cursor = text === undefined ? undefined : cursorOf(text)
       if (text !== undefined && !cursor) return undefined
       snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
       const [snapshot, start] = await placeOf(filter, cursor)
-      const { complete } = snapshot
-      const sessions = snapshot.rows.slice(start, start + limit)
+      const { complete, summary, rows } = snapshot
+      const sessions = rows.slice(start, start + limit)
       const last = sessions.at(-1)
-      if (!last || start + limit >= snapshot.rows.length) return { sessions, next: null, complete }
+      const about = {
+        total: rows.length,
+        summary: summary && { ...summary, today: await today() },
+        complete,
+      }
+      if (!last || start + limit >= rows.length) return { sessions, next: null, ...about }
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      const following: Cursor = [snapshot.id, start + limit, last.risk, last.last_at, last.id]
-      return { sessions, next: Buffer.from(JSON.stringify(following)).toString('base64url'), complete }
+      const following: Cursor = [snapshot.id, start + limit, [...placeIn(last, filter)]]
+      return { sessions, next: Buffer.from(JSON.stringify(following)).toString('base64url'), ...about }
     },
   }
 }

@@ -111,7 +111,8 @@ function meterViews(meters: readonly Meter<LimitName>[], gap: CostGap | undefine
 const knownCost = (cost: number, gap: CostGap | undefined) =>
   gap === 'partial' && cost === 0 ? null : money(cost)
 
-function costView(cost: number, gap: CostGap | undefined): CostView {
+/** Returns a cost as it is shown. */
+export function costView(cost: number, gap: CostGap | undefined): CostView {
   return {
     cost_usd: knownCost(cost, gap),
     price_known: gap === undefined,
@@ -168,6 +169,20 @@ function agentsOf(session: Session, now: number): readonly Agent[] {
     const isStopping = run.operator?.isStopAsked === true && !run.finalAnswer
     return { thread, state, loop, question, meters, nearest: first, share, isStopping }
   })
+}
+
+/** The groups of a list: 0 needs a person, 1 is at work, 2 waits, 3 has ended. */
+export const STATE_GROUPS: Readonly<Record<SessionState, 0 | 1 | 2 | 3>> = {
+  asking: 0,
+  going_round: 0,
+  near_limit: 1,
+  working: 1,
+  answered: 2,
+  idle: 2,
+  stopped: 3,
+  completed: 3,
+  no_response: 3,
+  context_overflow: 3,
 }
 
 /** States of agents that are at work, the one that needs attention first. */
@@ -273,7 +288,13 @@ function spendPerMinute(
 
 const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
 
-const ALIVE: readonly SessionState[] = ['asking', 'working', 'going_round', 'near_limit']
+/** Returns why the newest request of a thread that is over failed; `null` if it did not. */
+function lastError(thread: Thread | undefined, iterations: readonly IterationRecord[]): string | null {
+  const newest = iterations.findLast((one) => one.thread === thread?.number)
+  if (!newest || newest.status === 200) return null
+  if (newest.overflow) return 'overflow'
+  return newest.status === 0 ? 'no answer' : `error ${newest.status}`
+}
 
 function questionView(question: Question | undefined, now: number): QuestionView | null {
   if (!question) return null
@@ -298,6 +319,8 @@ function rowFrom(session: Session, agents: readonly Agent[], now: number): Row {
     stopping: agents.some(({ isStopping }) => isStopping),
     terminal_state: (run && endOf(run, now)) ?? null,
     terminal_reason: terminal?.terminal_reason ?? null,
+    last_error: lastError(leader?.thread, iterations),
+    client: run?.agent ?? null,
     model: run?.model ?? null,
     upstream: run?.upstream ?? null,
     started_at: iso(startedAt),
@@ -308,11 +331,12 @@ function rowFrom(session: Session, agents: readonly Agent[], now: number): Row {
     tool_calls: used.tool_calls,
     tokens: used.tokens,
     ...costView(used.cost, session.usage?.costGap),
-    cost_usd_per_minute: spendPerMinute(iterations, startedAt, now),
+    cost_usd_per_minute:
+      leader && STATE_GROUPS[leader.state] === 3 ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
     agents: {
-      alive: agents.filter(({ state }) => ALIVE.includes(state)).length,
+      alive: agents.filter(({ state }) => STATE_GROUPS[state] < 2).length,
       total: Math.max(agents.length, record?.threads ?? 0),
     },
     last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
@@ -366,6 +390,7 @@ function iterationView(one: IterationRecord): IterationView {
     tier: one.tier ?? null,
     loop: one.loop ?? null,
     overflow: one.overflow ?? null,
+    said: one.said ?? null,
     tools: one.tools,
     usage: { input: one.input, output: one.output, ...costView(one.cost, one.costGap) },
   }
@@ -404,7 +429,7 @@ export type ContextOf = (
 
 function contextViews({ threads }: Session, contextOf: ContextOf): readonly ContextView[] {
   const views = new Map<string, ContextView>()
-  for (const { run } of threads) {
+  for (const { run, context } of threads) {
     const { upstream, model } = run
     if (upstream === undefined || model === undefined) continue
     const known = contextOf(upstream, model)
@@ -415,6 +440,7 @@ function contextViews({ threads }: Session, contextOf: ContextOf): readonly Cont
       base: known.base.tokens ?? null,
       source: known.base.source,
       effective: known.effective.tokens ?? null,
+      used: context?.tokens ?? null,
       reason: known.effective.reason ?? null,
       until: known.effective.until === undefined ? null : iso(known.effective.until),
     })
@@ -436,6 +462,11 @@ export function detailOf(session: Session, now: number, contextOf: ContextOf): D
     threads: agents.map((one) => threadView(one, session, now)),
     runs: [...(session.record?.runs ?? []).map(runView), ...current],
     iterations: (session.record?.iterations ?? []).map(iterationView),
+    minutes: (session.record?.minutes ?? []).map(({ at, tokens, cost }) => ({
+      at: iso(at),
+      tokens,
+      cost_usd: money(cost),
+    })),
     meters: meterViews(sessionMeters(session, now), session.usage?.costGap),
     contexts: contextViews(session, contextOf),
     terminal: (over && terminalIn(over)) ?? null,

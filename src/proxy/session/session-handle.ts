@@ -3,6 +3,7 @@ import type { LimitName, Meter } from '../../core/budget/meters.ts'
 import { NO_CONTEXTS, type SessionContexts } from '../../core/context-window.ts'
 import type { ToolCall } from '../../core/conversation.ts'
 import { type Hash, nameOf } from '../../core/hash.ts'
+import { blockText } from '../../core/loop/notice.ts'
 import { type BlockDecision, decideBlocks, type LoopState } from '../../core/loop/observe.ts'
 import type { LoopMode, LoopPolicy } from '../../core/loop/policy.ts'
 import { type AskedOperator, askOperator, isAnswered } from '../../core/operator/question.ts'
@@ -132,7 +133,7 @@ interface Counted {
 /** When and by which operation a request is counted. */
 type Counting = Pick<Counted, 'askedAt' | 'operation'>
 
-type Decided = Pick<IterationFacts, 'verdict' | 'tier' | 'loop'>
+type Decided = Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
 
 const ALLOWED: Decided = { verdict: 'allow', tier: undefined, loop: undefined }
 
@@ -156,7 +157,7 @@ function runNotes(counted: Counted) {
     noteInjected: async () => (runState.noticeSent ? undefined : change(noteInjected)),
     dropBoundThinking: () => change(dropBoundThinking),
     /** The model got the notice of this request. `isWarning`: it warned of the end of the budget. */
-    noteTold: (isWarning: boolean) => toldIn(counted, isWarning),
+    noteTold: (isWarning: boolean, said?: string) => toldIn(counted, isWarning, said),
     noteAcknowledged: () => change(noteAcknowledged),
     /** `status`: the status of the provider's answer; 0 if there was none. */
     releaseIteration: (status = 0) => unlessLost(counted, releaseCounted(counted, status), undefined),
@@ -228,8 +229,8 @@ function handleOf(counted: Counted) {
   }
 }
 
-async function toldIn(counted: Counted, isWarning: boolean): Promise<void> {
-  counted.decided = { ...counted.decided, verdict: 'warn' }
+async function toldIn(counted: Counted, isWarning: boolean, said: string | undefined): Promise<void> {
+  counted.decided = { ...counted.decided, verdict: 'warn', said }
   if (isWarning) counted.isWarned = true
   if (!isWarning && !counted.runState.loop) return
   const change: Change = (session, request) => noteTold(session, request, isWarning)
@@ -493,7 +494,9 @@ async function blocksIn(counted: Counted, calls: readonly ToolCall[]): Promise<B
         ) ?? { loopState, decision: NOTHING_BLOCKED },
     )
   const decision = await unlessLost(counted, updateSession(services, key, change), NOTHING_BLOCKED)
-  if (decision.blocked.some(Boolean)) counted.decided = { ...counted.decided, verdict: 'block' }
+  const block = decision.blocked.find((one) => one !== undefined)
+  if (block)
+    counted.decided = { ...counted.decided, verdict: 'block', said: blockText(block.tool, block.count) }
   return decision
 }
 
@@ -594,8 +597,7 @@ function idsIn(
 
 /** Returns the outcome of a request whose answer is over. */
 function iterationFacts({ askedAt, services, decided, overflow }: Counted, status: number): IterationFacts {
-  const { verdict, tier, loop } = decided
-  return { askedAt, endedAt: services.now(), status, verdict, tier, loop, overflow }
+  return { askedAt, endedAt: services.now(), status, ...decided, overflow }
 }
 
 function answerFacts(
