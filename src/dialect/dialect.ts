@@ -158,7 +158,7 @@ export interface ReadAnswer {
   readonly text: string
   readonly calls: readonly ToolCall[]
   readonly end: AnswerEnd
-  /** Set if the provider may store the response. */
+  /** The calls that Governor can hold; unset for several choices. */
   readonly buffered?: BufferedCalls | undefined
 }
 
@@ -351,8 +351,6 @@ export interface Dialect {
    * `mayHaveFooter`: `finish` may get a footer.
    */
   openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
-  /** Reads the calls of a whole response; `undefined` for any other body, and for several choices. */
-  readCalls(body: Buffer): BufferedCalls | undefined
   /**
    * Writes a whole response without the calls in `blocked` (places among its calls), with the text and the usage of the
    * `earlier` responses added.

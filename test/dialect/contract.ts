@@ -155,7 +155,7 @@ function streamContract(name: string, tested: Required<DialectUnderTest>): void 
       const filter = dialect.openFilter()
       for (const frame of framesOf([streamed])) filter.push(frame)
       const { calls, text } = filter.endResponse() ?? {}
-      const expected = dialect.readCalls(Buffer.from(JSON.stringify(whole(calling))))
+      const expected = dialect.readAnswer(Buffer.from(JSON.stringify(whole(calling))))?.buffered
       expect([calls, text]).toEqual([expected?.calls, calling.text])
     })
 

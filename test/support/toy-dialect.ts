@@ -122,7 +122,6 @@ export const toy: Dialect = {
   openStream: noStreams,
   openFilter: noStreams,
   openText: noStreams,
-  readCalls: () => undefined,
   withoutCalls: (body) => body,
   reply: ({ text, terminal }) => ({ contentType: 'application/json', body: answerText(text, terminal) }),
 }

@@ -1,7 +1,7 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
 import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
-import { propertyOf } from '../../core/json-object.ts'
+import { type Json, propertyOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import {
   decodeAtToCompare,
@@ -44,11 +44,15 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
-import { messagesAfterBlock, readChatCalls, withoutChatCalls } from './buffered-calls.ts'
-import { type ChatMessage, callsOf, listedCalls } from './calls.ts'
-import { readChatAnswer, replyInChat, writeChatAnswer } from './reply.ts'
+import {
+  messagesAfterBlock,
+  readChatAnswer,
+  replyInChat,
+  withoutChatCalls,
+  writeChatAnswer,
+} from './reply.ts'
 import { chatStream } from './stream.ts'
-import { chatCallsNothing, chatMetadata } from './usage.ts'
+import { callsOf, chatCallsNothing, chatMetadata, listedCalls } from './wire.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['tool', 'tool'],
@@ -173,7 +177,7 @@ function callsAt({ json, work, items, calls }: Messages, at: number): readonly T
   if (known) return known
   const listed =
     item.calls > 0 ? listedCalls(decodeAtToCompare(json, item.start + item.calls, work)) : NO_CALLS
-  const value = listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as ChatMessage)
+  const value = listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as Json)
   calls[place] = value
   return value
 }
@@ -339,7 +343,6 @@ export const chat: Dialect = {
   callsNothing: chatCallsNothing,
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
-  readCalls: readChatCalls,
   withoutCalls: withoutChatCalls,
   reply: replyInChat,
 }

@@ -1,13 +1,15 @@
-/** Whole Chat Completions responses that end a run: without tool calls, with the terminal state. */
-import { isObject, type Json, parseObject } from '../../core/json-object.ts'
+/** Whole Chat Completions responses: read, without calls, in the form that the input takes, and Governor's own. */
+import { isObject, type Json, parseObject, propertyOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { dataFrame } from '../../sse/frames.ts'
-import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, BlockedMessage, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { DONE } from '../openai/api.ts'
-import { jsonReply, streamReply, writeAnswer } from '../shared/whole-response.ts'
-import { callsOf } from './calls.ts'
+import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import {
+  argumentsOf,
+  callsOf,
   choicesOf,
+  contentText,
   finishWithoutCalls,
   hasCalls,
   isCutOff,
@@ -17,15 +19,22 @@ import {
   withoutCalls,
 } from './wire.ts'
 
+/** Returns the calls of an assistant message. */
+export function bufferedCallsOf(message: Json): BufferedCalls {
+  return { calls: callsOf(message), text: contentText(message['content']), message }
+}
+
 /** Reads a whole response; `undefined` if it is no chat completion. */
 export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
-  const answer = parseObject(body.toString('utf8'))
-  const message = answer && choicesOf(answer)[0]?.['message']
-  if (!answer || !isObject(message)) return undefined
+  const answer = parseObject(body.toString('utf8')) ?? {}
+  const choices = choicesOf(answer)
+  const message = choices[0]?.['message']
+  if (!isObject(message)) return undefined
   return {
     text: textOfMessage(message),
     calls: callsOf(message),
     end: isFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
+    buffered: choices.length === 1 ? bufferedCallsOf(message) : undefined,
   }
 }
 
@@ -36,49 +45,108 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
   const { dropCalls, text, footer } = change
   const isDropped = (choice: Json) =>
     hasCalls(messageOf(choice)) || finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason']
+  const finalChoice = (choice: Json): Json => {
+    let message = messageOf(choice)
+    if (dropCalls) message = withoutCalls(message)
+    if (text !== undefined) message = { ...message, content: text }
+    if (footer !== undefined) message = withAddedText(message, footer)
+    const reason = choice['finish_reason']
+    return { ...choice, message, finish_reason: dropCalls ? finishWithoutCalls(reason) : reason }
+  }
   return writeAnswer(
     body,
     change,
     (answer) => choicesOf(answer).some(isDropped),
-    (answer) => ({
-      choices: choicesOf(answer).map((choice) => {
-        const message = messageOf(choice)
-        const { finish_reason: reason } = choice
-        const kept = dropCalls ? withoutCalls(message) : message
-        const said = text === undefined ? kept : { ...kept, content: text }
-        return {
-          ...choice,
-          message: footer === undefined ? said : withAddedText(said, footer),
-          finish_reason: dropCalls ? finishWithoutCalls(reason) : reason,
-        }
-      }),
-    }),
+    (answer) => ({ choices: choicesOf(answer).map(finalChoice) }),
   )
+}
+
+/** Writes a whole response without the calls in `blocked`, with text and usage of the `earlier` responses added. */
+export function withoutChatCalls(
+  body: Buffer,
+  blocked: ReadonlySet<number>,
+  earlier: readonly Buffer[],
+): Buffer {
+  return rewritten(body, earlier, (answer, before) => {
+    const said = before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
+    const choices = choicesOf(answer).map((choice) => {
+      const message = messageOf(choice)
+      const { tool_calls: listed, content } = message
+      // `blocked` counts only the calls that can be read.
+      let place = 0
+      const calls = (Array.isArray(listed) ? listed : []).filter(
+        (call) => callsOf({ tool_calls: [call] }).length === 0 || !blocked.has(place++),
+      )
+      const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
+      const texts = [...said, contentText(content)].filter((text) => text !== '')
+      return {
+        ...choice,
+        message: {
+          ...(blocked.size > 0 ? kept : message),
+          ...(said.some((text) => text !== '') ? { content: texts.join('\n\n') } : {}),
+        },
+      }
+    })
+    return { choices }
+  })
+}
+
+/** The fields that the API specifies for an assistant message. Not all providers accept their others back. */
+const STANDARD_FIELDS = ['role', 'content', 'refusal', 'name', 'audio', 'tool_calls', 'function_call']
+
+/** Returns a call for the input, where providers accept only JSON as arguments. */
+function asInput(call: unknown): unknown {
+  const called = propertyOf(call, 'function')
+  if (!isObject(call) || !isObject(called) || argumentsOf(called['arguments']).trim() !== '') return call
+  return { ...call, function: { ...called, arguments: '{}' } }
+}
+
+/**
+ * Returns the messages that a blocked message adds to the input: the assistant message, and one result for each call.
+ * `onlyStandardFields`: without fields that the API does not specify.
+ */
+export function messagesAfterBlock(
+  { buffered, results }: BlockedMessage,
+  onlyStandardFields: boolean,
+): Json[] {
+  const fields = Object.entries(isObject(buffered.message) ? buffered.message : {})
+  const { tool_calls: listed, ...message } = Object.fromEntries(
+    fields.filter(([key]) => !onlyStandardFields || STANDARD_FIELDS.includes(key)),
+  )
+  if (!Array.isArray(listed) || listed.length === 0) {
+    const answers = buffered.calls.map(({ name }, at) => ({ role: 'function', name, content: results[at] }))
+    return [message, ...answers]
+  }
+  const answers = buffered.calls.map(({ id }, at) => ({
+    role: 'tool',
+    tool_call_id: id,
+    content: results[at],
+  }))
+  return [{ ...message, tool_calls: listed.map(asInput) }, ...answers]
 }
 
 /** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created` in the reply is in seconds. */
 export function replyInChat(
-  answer: FinalAnswer,
+  { text, model, terminal: governor }: FinalAnswer,
   streams: boolean,
   id: string,
   createdAt: number,
   statesUsage = false,
 ): GovernorReply {
-  const finish = answer.terminal.truncated ? 'length' : 'stop'
-  const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model: answer.model }
+  const finish = governor.truncated ? 'length' : 'stop'
+  const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model }
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+  const choice = { index: 0, logprobs: null, finish_reason: finish }
   if (!streams) {
-    const message = { role: 'assistant', content: answer.text, refusal: null }
-    const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }]
-    return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor: answer.terminal })
+    const choices = [{ ...choice, message: { role: 'assistant', content: text, refusal: null } }]
+    return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor })
   }
   const chunk = (fields: Json) =>
     dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
-  const delta = { role: 'assistant', content: answer.text }
-  const end = { index: 0, delta: {}, logprobs: null, finish_reason: finish }
+  const delta = { role: 'assistant', content: text }
   return streamReply([
-    chunk({ choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] }),
-    chunk({ choices: [end], governor: answer.terminal }),
+    chunk({ choices: [{ ...choice, delta, finish_reason: null }] }),
+    chunk({ choices: [{ ...choice, delta: {} }], governor }),
     ...(statesUsage ? [chunk({ choices: [], usage })] : []),
     dataFrame(DONE),
   ])

@@ -1,28 +1,20 @@
 /** Streamed Chat Completions responses for the stream engine. One chunk can contain text, calls and the end. */
-import { isObject, type Json, parseObject } from '../../core/json-object.ts'
+import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import { type Assembly, addDelta, assembledMessage, newAssembly } from './assembly.ts'
+import { bufferedCallsOf } from './reply.ts'
 import {
-  type Assembly,
-  addDelta,
-  assembledMessage,
-  callPieces,
-  hasCallPieces,
-  newAssembly,
-} from './assembly.ts'
-import { bufferedCallsOf } from './buffered-calls.ts'
-import {
-  addedText,
-  deltaOf,
-  envelopeOf,
-  finishes,
-  isWithoutContent,
-  namesRole,
-  withDeltas,
-  withoutRole,
-} from './chunk.ts'
-import { choicesOf, finishWithoutCalls, isCutOff, isFailure, withAddedText, withoutCalls } from './wire.ts'
+  choicesOf,
+  finishWithoutCalls,
+  hasCalls,
+  isCutOff,
+  isFailure,
+  textOfMessage,
+  withAddedText,
+  withoutCalls,
+} from './wire.ts'
 
 interface ChatPart extends Part {
   readonly chunk: Json
@@ -49,19 +41,49 @@ interface ChatStream {
   hasSeveralChoices: boolean
 }
 
-const start = (mode: StreamMode): ChatStream => ({
-  envelope: undefined,
-  hasRole: false,
+const newResponse = (mode: StreamMode) => ({
   assembly: mode === 'filter' ? newAssembly() : undefined,
   hasChunk: false,
   hasChoices: false,
-  hasSeveralChoices: false,
 })
 
-function nextResponse(stream: ChatStream, mode: StreamMode): void {
-  stream.assembly = mode === 'filter' ? newAssembly() : undefined
-  stream.hasChunk = false
-  stream.hasChoices = false
+/** Returns the delta of a choice; an empty object if it has none. */
+const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
+
+/** True for the choice that clients read. */
+const isFirst = ({ index }: Json) => (index ?? 0) === 0
+
+/** Returns the chunk with changed choices; the same object if it has none, or none changes. */
+function withChoices(chunk: Json, change: (choice: Json, delta: Json) => Json): Json {
+  const before = choicesOf(chunk)
+  const choices = before.map((choice) => change(choice, deltaOf(choice)))
+  return choices.every((choice, at) => choice === before[at]) ? chunk : { ...chunk, choices }
+}
+
+/** Returns the chunk with changed deltas; the same object if it has no choice. */
+function withDeltas(chunk: Json, change: (delta: Json) => Json): Json {
+  return withChoices(chunk, (choice, delta) => ({ ...choice, delta: change(delta) }))
+}
+
+const withoutRole = ({ role: _role, ...delta }: Json): Json => delta
+
+/** True if the chunk states a finish reason. */
+function finishes(chunk: Json): boolean {
+  return choicesOf(chunk).some(({ finish_reason: reason }) => textOf(reason) !== '')
+}
+
+/** Returns the text that a chunk adds to the first choice. */
+function addedText(chunk: Json): string {
+  const first = choicesOf(chunk).filter(isFirst)
+  return first.map((choice) => textOfMessage(deltaOf(choice))).join('')
+}
+
+/** True if a chunk contains no error, usage, finish reason or delta. */
+function isWithoutContent(chunk: Json): boolean {
+  if (chunk['error'] || isObject(chunk['usage']) || finishes(chunk)) return false
+  const isNothing = (value: unknown) =>
+    value === null || value === '' || (Array.isArray(value) && value.length === 0)
+  return choicesOf(chunk).every((choice) => Object.values(deltaOf(choice)).every(isNothing))
 }
 
 /** True for a chunk without content for the user, as one with only the role; usage beside a choice is no content. */
@@ -79,14 +101,15 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && stream.hasChunk }
   stream.hasChunk = true
   const choices = choicesOf(chunk)
+  const { id, object, created, model, usage } = chunk
   // Errors, and Azure's first chunk with its content filter results, have no choice and may lack these fields.
-  if (choices.length > 0) stream.envelope ??= envelopeOf(chunk)
+  if (choices.length > 0) stream.envelope ??= { id, object, created, model }
   stream.hasChoices ||= choices.length > 0
-  stream.hasSeveralChoices ||= !isLater && choices.some((choice) => (choice['index'] ?? 0) !== 0)
+  stream.hasSeveralChoices ||= !isLater && !choices.every(isFirst)
   const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
   let kind: Part['kind'] = text === '' ? 'other' : 'text'
-  if (deltas.some(hasCallPieces)) kind = 'call'
+  if (deltas.some(hasCalls)) kind = 'call'
   if (finishes(chunk)) kind = 'end'
   if (isFailure(chunk)) kind = 'failed'
   return {
@@ -96,16 +119,15 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     text,
     isEmpty: isEmptyChunk(chunk),
     isOver: finishes(chunk),
-    usage: isObject(chunk['usage']) ? chunk['usage'] : undefined,
+    usage: isObject(usage) ? usage : undefined,
     places: deltas.flatMap((delta) => (stream.assembly ? addDelta(stream.assembly, delta) : [])),
   }
 }
 
 /** Returns the part with another chunk, which has content. */
 function changed(part: ChatPart, chunk: Json): ChatPart {
-  return chunk === part.chunk
-    ? part
-    : { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
+  if (chunk === part.chunk) return part
+  return { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
 }
 
 function render(part: ChatPart, stream: ChatStream): Buffer[] {
@@ -119,22 +141,17 @@ function render(part: ChatPart, stream: ChatStream): Buffer[] {
     const merged = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
     return [withData(frame, JSON.stringify({ ...merged, ...stream.envelope }))]
   }
-  stream.hasRole ||= namesRole(chunk)
+  stream.hasRole ||= choicesOf(chunk).some((choice) => deltaOf(choice)['role'])
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
 
 /** Returns the chunk without calls; the same object if it has none. */
 function withoutChunkCalls(chunk: Json): Json {
-  let isChanged = false
-  const choices = choicesOf(chunk).map((choice) => {
-    const delta = deltaOf(choice)
+  return withChoices(chunk, (choice, delta) => {
     const reason = finishWithoutCalls(choice['finish_reason'])
-    const hasCalls = 'tool_calls' in delta || 'function_call' in delta
-    if (!hasCalls && reason === choice['finish_reason']) return choice
-    isChanged = true
-    return { ...choice, delta: withoutCalls(delta), finish_reason: reason }
+    const isSame = !('tool_calls' in delta || 'function_call' in delta) && reason === choice['finish_reason']
+    return isSame ? choice : { ...choice, delta: withoutCalls(delta), finish_reason: reason }
   })
-  return isChanged ? { ...chunk, choices } : chunk
 }
 
 function withoutAllCalls(part: ChatPart): ChatPart | undefined {
@@ -147,44 +164,40 @@ function withoutAllCalls(part: ChatPart): ChatPart | undefined {
 /** Returns the part without calls, finish reason, error and usage; `undefined` if nothing is left. */
 function besideCalls(part: ChatPart): ChatPart | undefined {
   const { usage: _usage, error: _error, ...chunk } = part.chunk
-  const choices = choicesOf(chunk).map((choice) => ({
+  const rest = withChoices(chunk, (choice, delta) => ({
     ...choice,
-    delta: withoutRole(withoutCalls(deltaOf(choice))),
+    delta: withoutRole(withoutCalls(delta)),
     finish_reason: null,
   }))
-  const rest = { ...chunk, choices }
-  return choices.length === 0 || isWithoutContent(rest)
-    ? undefined
-    : { ...changed(part, rest), isLater: true }
+  return isWithoutContent(rest) ? undefined : { ...changed(part, rest), isLater: true }
 }
 
-/** Returns the chunk without the calls in `blocked`; those that are left are numbered from 0. */
-function withoutBlocked(chunk: Json, places: readonly number[], blocked: ReadonlySet<number>): Json {
-  return withDeltas(chunk, (delta) => {
-    if (!Array.isArray(delta['tool_calls'])) return delta
-    const { tool_calls: _calls, ...rest } = delta
-    const kept = callPieces(delta).flatMap((piece, at) => {
-      const place = places[at] ?? 0
-      if (blocked.has(place)) return []
-      return [{ ...piece, index: place - [...blocked].filter((blockedPlace) => blockedPlace < place).length }]
-    })
-    return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
-  })
-}
-
-function keepCalls(part: ChatPart, { blocked, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
+/** Returns the part without the calls in `blocked`; those that are left are numbered from 0. */
+function withoutBlocked(part: ChatPart, { blocked, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
   if (part.isDone) return part
-  // The client has all but the calls and the end.
-  const rest = !hasShownRest
-    ? part.chunk
-    : withDeltas(part.chunk, ({ tool_calls: calls, function_call: call }) => ({
-        ...(calls === undefined ? {} : { tool_calls: calls }),
-        ...(call === undefined ? {} : { function_call: call }),
-      }))
-  const kept = blocked.size > 0 ? withoutBlocked(rest, part.places, blocked) : rest
-  if (kept !== part.chunk && isWithoutContent(kept)) return undefined
-  const isSummed = usage !== undefined && isObject(kept['usage'])
-  return { ...changed(part, isSummed ? { ...kept, usage } : kept), isEmpty: false }
+  let chunk = part.chunk
+  if (hasShownRest) {
+    // The client has all but the calls and the end.
+    chunk = withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
+      ...(calls === undefined ? {} : { tool_calls: calls }),
+      ...(call === undefined ? {} : { function_call: call }),
+    }))
+  }
+  if (blocked.size > 0) {
+    chunk = withDeltas(chunk, (delta) => {
+      if (!Array.isArray(delta['tool_calls'])) return delta
+      const { tool_calls: calls, ...rest } = delta
+      const kept = objectsOf(calls).flatMap((piece, at) => {
+        const place = part.places[at] ?? 0
+        const before = [...blocked].filter((other) => other < place).length
+        return blocked.has(place) ? [] : [{ ...piece, index: place - before }]
+      })
+      return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
+    })
+  }
+  if (chunk !== part.chunk && isWithoutContent(chunk)) return undefined
+  const isSummed = usage !== undefined && isObject(chunk['usage'])
+  return { ...changed(part, isSummed ? { ...chunk, usage } : chunk), isEmpty: false }
 }
 
 function governorChunk({ envelope }: ChatStream, fields: Json): Buffer {
@@ -206,20 +219,19 @@ function finishChunk(stream: ChatStream, governor: unknown): Buffer {
 function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { mode, metadata, usage, responses, footer } = ending
   const parts = ending.parts.filter(({ isDone }) => !isDone)
-  const last = parts.findLast(({ chunk }) => finishes(chunk))
+  const last = parts.findLast(({ isOver }) => isOver)
   // Some providers send text beside the finish reason.
   const lastText = parts.findLast(({ text }) => text !== '')
   const bytes = footer === undefined || lastText ? [] : [textChunk(stream, { content: footer })]
   for (const part of parts) {
-    const kept = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
-    const choices = choicesOf(kept).map((choice) =>
-      (choice['index'] ?? 0) === 0 && footer !== undefined
-        ? { ...choice, delta: withAddedText(deltaOf(choice), footer) }
-        : choice,
-    )
-    const said = part === lastText && footer !== undefined ? { ...kept, choices } : kept
-    const summed = responses > 1 && isObject(said['usage']) ? { ...said, usage } : said
-    const chunk = part === last ? { ...summed, governor: metadata } : summed
+    let chunk = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
+    if (part === lastText && footer !== undefined) {
+      chunk = withChoices(chunk, (choice, delta) =>
+        isFirst(choice) ? { ...choice, delta: withAddedText(delta, footer) } : choice,
+      )
+    }
+    if (responses > 1 && isObject(chunk['usage'])) chunk = { ...chunk, usage }
+    if (part === last) chunk = { ...chunk, governor: metadata }
     bytes.push(...render(changed(part, chunk), stream))
   }
   // Some providers send no finish reason. The client needs one, and the terminal state beside it.
@@ -243,12 +255,17 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
 
 /** How the stream engine reads and writes Chat Completions. */
 export const chatStream: StreamDialect<ChatPart, ChatStream> = {
-  start,
-  nextResponse,
+  start: (mode) => ({
+    ...newResponse(mode),
+    envelope: undefined,
+    hasRole: false,
+    hasSeveralChoices: false,
+  }),
+  nextResponse: (stream, mode) => Object.assign(stream, newResponse(mode)),
   parse,
   render,
   withoutAllCalls,
-  withoutBlocked: keepCalls,
+  withoutBlocked,
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
   assemble: ({ assembly }) => assembly && bufferedCallsOf(assembledMessage(assembly)),

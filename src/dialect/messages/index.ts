@@ -34,13 +34,7 @@ import {
 } from '../shared/request-list.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
-import {
-  blockedResults,
-  messagesAfterBlock,
-  readMessageCalls,
-  resultMessage,
-  withoutMessageCalls,
-} from './buffered-calls.ts'
+import { blockedResults, messagesAfterBlock, resultMessage, withoutMessageCalls } from './buffered-calls.ts'
 import {
   beginsWithBilling,
   type Content,
@@ -356,7 +350,6 @@ export const messages: Dialect = {
   callsNothing: messagesCallsNothing,
   readAnswer: readMessage,
   writeAnswer: writeMessage,
-  readCalls: readMessageCalls,
   withoutCalls: withoutMessageCalls,
   reply: replyInMessages,
 }

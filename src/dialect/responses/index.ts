@@ -431,7 +431,6 @@ export const responses: Dialect = {
   callsNothing: responsesCallsNothing,
   readAnswer: readResponse,
   writeAnswer: writeResponse,
-  readCalls: (body) => readResponse(body)?.buffered,
   withoutCalls: withoutResponseCalls,
   reply: replyInResponses,
 }

@@ -172,7 +172,7 @@ async function takeBody(state: FilteredBody, response: UpstreamResponse): Promis
   }
   const encoding = headerOf(head.headers, 'content-encoding')
   const body = rest ? undefined : await decoded(raw, encoding, max, lease)
-  const buffered = body && dialect.readCalls(body)
+  const buffered = body && dialect.readAnswer(body)?.buffered
   // The run cannot continue from a response that cannot be read.
   if (newest && !buffered) return undefined
   if (newest) state.earlier.push(newest.body)

@@ -56,7 +56,7 @@ describe('a Chat Completions stream whose calls are held', () => {
     const filter = chat.openFilter()
     feed(filter, Buffer.from(chunks(REQUEST, answer, 1).join('')))
     const buffered = filter.endResponse()
-    const whole = chat.readCalls(Buffer.from(JSON.stringify(completion(REQUEST, answer, 1))))
+    const whole = chat.readAnswer(Buffer.from(JSON.stringify(completion(REQUEST, answer, 1))))?.buffered
     expect(buffered?.calls).toEqual(CALLS)
     expect(whole?.calls).toEqual(CALLS)
     const { refusal: _refusal, ...message } = (whole?.message ?? {}) as Record<string, unknown>
@@ -160,18 +160,20 @@ describe('a Chat Completions stream whose calls are held', () => {
 
 describe('a whole Chat Completions response', () => {
   it('a body of several choices, or of another API, has no calls to filter', () => {
-    expect(chat.readCalls(Buffer.from('{"choices":[{"message":{}},{"message":{}}]}'))).toBeUndefined()
-    expect(chat.readCalls(Buffer.from('{"error":{}}'))).toBeUndefined()
-    expect(chat.readCalls(Buffer.from('no JSON'))).toBeUndefined()
+    expect(
+      chat.readAnswer(Buffer.from('{"choices":[{"message":{}},{"message":{}}]}'))?.buffered,
+    ).toBeUndefined()
+    expect(chat.readAnswer(Buffer.from('{"error":{}}'))?.buffered).toBeUndefined()
+    expect(chat.readAnswer(Buffer.from('no JSON'))?.buffered).toBeUndefined()
   })
 
   it('a blocked call in the deprecated form is answered with the result of a function', () => {
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}]}')
-    const buffered = chat.readCalls(
+    const buffered = chat.readAnswer(
       Buffer.from(
         '{"choices":[{"message":{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}}]}',
       ),
-    )
+    )?.buffered
     expect(buffered?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
     const edits =
       buffered && chat.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])

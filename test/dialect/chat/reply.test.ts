@@ -60,7 +60,7 @@ describe('a whole Chat Completions response', () => {
     ['no JSON', '<html>', undefined],
   ])('a whole response is read as %s', (_, body, read) => {
     const result = chat.readAnswer(Buffer.from(body))
-    expect(result && { ...result, calls: result.calls.length }).toEqual(read)
+    expect(result && { text: result.text, calls: result.calls.length, end: result.end }).toEqual(read)
   })
 })
 
@@ -144,7 +144,7 @@ describe('a Chat Completions reply of Governor itself', () => {
   it('a whole reply of Governor reads as any other response', () => {
     const { contentType, body } = chat.reply(recorded, false, 'id1', 1_700_000_000_999)
     expect(contentType).toBe('application/json')
-    expect(chat.readAnswer(body)).toEqual({ text: 'So "far".', calls: [], end: 'complete' })
+    expect(chat.readAnswer(body)).toMatchObject({ text: 'So "far".', calls: [], end: 'complete' })
     expect(JSON.parse(body.toString())).toMatchObject({
       id: 'chatcmpl-id1',
       object: 'chat.completion',

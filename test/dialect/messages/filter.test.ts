@@ -46,7 +46,7 @@ describe('a Messages stream whose calls are held', () => {
     const filter = messages.openFilter()
     feed(filter, streamOf(ANSWER))
     const buffered = filter.endResponse()
-    const whole = messages.readCalls(Buffer.from(JSON.stringify(message(REQUEST, ANSWER, 1))))
+    const whole = messages.readAnswer(Buffer.from(JSON.stringify(message(REQUEST, ANSWER, 1))))?.buffered
     expect(buffered?.calls).toEqual(HELD)
     expect(whole?.calls).toEqual(HELD)
     expect(buffered?.text).toBe('Let me see. ')
@@ -203,7 +203,7 @@ describe('a whole Messages response', () => {
   it('a request after a blocked message repeats its content with every digit', () => {
     const content =
       '[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"f","input":{"n":9007199254740993}}]'
-    const buffered = messages.readCalls(Buffer.from(`{"id":"msg_1","content": ${content} }`))
+    const buffered = messages.readAnswer(Buffer.from(`{"id":"msg_1","content": ${content} }`))?.buffered
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}],"n":1.0}')
     const edits =
       buffered && messages.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
@@ -216,7 +216,7 @@ describe('a whole Messages response', () => {
   it.each(['{"type":"error","error":{}}', 'no JSON', '[]'])(
     'a body of another form has no calls: %s',
     (text) => {
-      expect(messages.readCalls(Buffer.from(text))).toBeUndefined()
+      expect(messages.readAnswer(Buffer.from(text))?.buffered).toBeUndefined()
     },
   )
 })

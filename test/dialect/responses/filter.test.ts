@@ -71,7 +71,7 @@ describe('a Responses stream whose calls are held', () => {
     feed(filter, textOf(answer))
     const whole = responseObject(REQUEST, answer, 1)
     const buffered = filter.endResponse()
-    expect(buffered).toEqual(responses.readCalls(Buffer.from(JSON.stringify(whole))))
+    expect(buffered).toEqual(responses.readAnswer(Buffer.from(JSON.stringify(whole)))?.buffered)
     expect(buffered).toMatchObject({
       calls: CALLS.map(({ id, name }) => ({ id, name })),
       text: 'Let me see. ',
@@ -153,7 +153,9 @@ describe('a Responses stream whose calls are held', () => {
 describe('a Responses conversation after blocked calls', () => {
   const outputOf = (answer: Answer, number: number) => responseObject(REQUEST, answer, number)['output']
   const blockedMessage = (answer: Answer, number = 1): BlockedMessage => {
-    const buffered = responses.readCalls(Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))))
+    const buffered = responses.readAnswer(
+      Buffer.from(JSON.stringify(responseObject(REQUEST, answer, number))),
+    )?.buffered
     if (!buffered) throw new Error('no response')
     return { buffered, results: buffered.calls.map(({ id }) => `no ${id}`) }
   }
@@ -216,7 +218,7 @@ describe('a Responses conversation after blocked calls', () => {
   it('each kind of call is answered in its own form, and none whose result can’t be a text', () => {
     const ask = (call: object) => {
       const body = { id: 'r', output: [call] }
-      const buffered = responses.readCalls(Buffer.from(JSON.stringify(body)))
+      const buffered = responses.readAnswer(Buffer.from(JSON.stringify(body)))?.buffered
       return (
         buffered && continued({ store: false, input: history }, { buffered, results: ['no'] })?.input.at(-1)
       )
